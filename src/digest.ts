@@ -1,0 +1,46 @@
+import { createHash, type Hash } from 'node:crypto';
+import { DomainError } from './errors.ts';
+
+/** `algorithm:hex`, lowercase, as OCI image-spec "Digests" writes it; only the two registered algorithms. */
+export type Digest = `${'sha256' | 'sha512'}:${string}`;
+export type DigestAlgorithm = 'sha256' | 'sha512';
+
+const pattern = /^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$/;
+
+/** Whether `text` is a well-formed digest. */
+export function isDigest(text: string): text is Digest {
+  return pattern.test(text);
+}
+
+/** The digest in `text`; throws `DigestInvalid` when it is malformed or of an unknown algorithm. */
+export function parseDigest(text: string): Digest {
+  if (isDigest(text)) return text;
+  throw new DomainError('DigestInvalid', 'A digest is sha256:<64 hex> or sha512:<128 hex>, in lower case.', {
+    detail: { digest: text.slice(0, 160) },
+  });
+}
+
+/** The algorithm a digest names. */
+export function algorithmOf(digest: Digest): DigestAlgorithm {
+  return digest.startsWith('sha512:') ? 'sha512' : 'sha256';
+}
+
+/** The hexadecimal part of a digest. */
+export function hexOf(digest: Digest): string {
+  return digest.slice(7);
+}
+
+/** A running hash of the given algorithm. */
+export function startHash(algorithm: DigestAlgorithm): Hash {
+  return createHash(algorithm);
+}
+
+/** The digest a running hash has reached; the hash itself can go on. */
+export function digestSoFar(hash: Hash, algorithm: DigestAlgorithm): Digest {
+  return `${algorithm}:${hash.copy().digest('hex')}`;
+}
+
+/** The digest of bytes in memory. */
+export function digestOf(bytes: Uint8Array | string, algorithm: DigestAlgorithm = 'sha256'): Digest {
+  return `${algorithm}:${createHash(algorithm).update(bytes).digest('hex')}`;
+}

@@ -1,0 +1,51 @@
+/**
+ * The domain's errors. Each has a name that says what went wrong and a message that says what to do about it;
+ * none knows HTTP. The protocols translate names to wire codes in one table each (`nuget/errors.ts`, `oci/errors.ts`,
+ * `api/errors.ts`).
+ */
+export const errorNames = [
+  'Unauthorized',
+  'ScopeMissing',
+  'NotFound',
+  'Invalid',
+  'AlreadyExists',
+  'TooLarge',
+  'DigestMismatch',
+  'DigestInvalid',
+  'NameInvalid',
+  'NameUnknown',
+  'ManifestInvalid',
+  'ManifestUnknown',
+  'ManifestBlobUnknown',
+  'BlobUnknown',
+  'UploadUnknown',
+  'UploadInvalid',
+  'RangeNotSatisfiable',
+  'LengthInvalid',
+  'PackageInvalid',
+  'Unsupported',
+  'TooManyRequests',
+  'QuotaExceeded',
+  'UpstreamUnavailable',
+  'UpstreamTimeout',
+  'Aborted',
+] as const;
+
+export type ErrorName = (typeof errorNames)[number];
+
+/** An error the caller can be told about. `detail` is machine-readable and safe to show; `cause` is for the log. */
+export class DomainError extends Error {
+  override readonly name: ErrorName;
+  readonly detail: Record<string, unknown> | undefined;
+
+  constructor(name: ErrorName, message: string, options: { detail?: Record<string, unknown>; cause?: unknown } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = name;
+    this.detail = options.detail;
+  }
+}
+
+/** Whether `error` is a domain error, of the given name if one is given. */
+export function isDomainError(error: unknown, name?: ErrorName): error is DomainError {
+  return error instanceof DomainError && (name === undefined || error.name === name);
+}
