@@ -1,0 +1,140 @@
+/**
+ * A NuGet version: SemVer 2.0.0 with one to four numeric parts and labels compared without case. The rules are those
+ * of NuGet.Versioning, which every client uses to order what this feed lists.
+ * https://learn.microsoft.com/nuget/concepts/package-versioning
+ */
+export interface Version {
+  readonly major: number;
+  readonly minor: number;
+  readonly patch: number;
+  readonly revision: number;
+  /** Prerelease labels as written; empty for a release. */
+  readonly labels: readonly string[];
+  /** What follows `+`, as written. Never part of a version's identity. */
+  readonly metadata?: string;
+  /** The text this was parsed from. */
+  readonly original: string;
+}
+
+/** The longest normalised version the public gallery takes; a longer one could never be published there. */
+export const maxVersionLength = 64;
+/** The longest text worth reading: a normalised version, a commit hash as metadata, and then some. */
+const maxTextLength = 255;
+
+const maxNumber = 2 ** 31 - 1;
+const pattern =
+  /^(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?$/;
+/** SemVer 2.0.0 §9: "Numeric identifiers MUST NOT include leading zeroes". */
+const paddedNumber = /^0\d+$/;
+
+/** The version `text` writes, or undefined when it writes none. Whitespace is not trimmed. */
+export function parseVersion(text: string): Version | undefined {
+  if (text.length > maxTextLength) return undefined;
+  const match = pattern.exec(text);
+  if (!match) return undefined;
+  const [major = 0, minor = 0, patch = 0, revision = 0] = match.slice(1, 5).map((part) => Number(part ?? 0));
+  if (Math.max(major, minor, patch, revision) > maxNumber) return undefined;
+  const labels = match[5]?.split('.') ?? [];
+  if (labels.some((label) => paddedNumber.test(label))) return undefined;
+  const version = { major, minor, patch, revision, labels, original: text };
+  if (normalize(version).length > maxVersionLength) return undefined;
+  return match[6] === undefined ? version : { ...version, metadata: match[6] };
+}
+
+/** The normalised form: no leading zeros, no fourth part when zero, no metadata; labels keep their case. */
+export function normalize(version: Version): string {
+  const { major, minor, patch, revision, labels } = version;
+  const numbers = `${major}.${minor}.${patch}${revision === 0 ? '' : `.${revision}`}`;
+  return labels.length === 0 ? numbers : `${numbers}-${labels.join('.')}`;
+}
+
+/** The identity of a version: normalised, in lower case. It is what URLs and the database hold. */
+export function versionKey(version: Version): string {
+  return normalize(version).toLowerCase();
+}
+
+/** The normalised form with its metadata. */
+export function fullString(version: Version): string {
+  return version.metadata === undefined ? normalize(version) : `${normalize(version)}+${version.metadata}`;
+}
+
+/** Whether the version has a prerelease label. */
+export function isPrerelease(version: Version): boolean {
+  return version.labels.length > 0;
+}
+
+/** Whether only a client that knows SemVer 2.0.0 can read the version: a dotted prerelease, or metadata. */
+export function isSemVer2(version: Version): boolean {
+  return version.labels.length > 1 || version.metadata !== undefined;
+}
+
+/** Negative when `a` is lower than `b`, positive when higher, 0 when they are one version. */
+export function compareVersions(a: Version, b: Version): number {
+  return (
+    a.major - b.major ||
+    a.minor - b.minor ||
+    a.patch - b.patch ||
+    a.revision - b.revision ||
+    compareLabels(a.labels, b.labels)
+  );
+}
+
+function compareLabels(a: readonly string[], b: readonly string[]): number {
+  // A release is higher than its prereleases.
+  if (a.length === 0 || b.length === 0) return b.length - a.length;
+  for (let i = 0; i < Math.min(a.length, b.length); i++) {
+    const order = compareLabel(a[i]!, b[i]!);
+    if (order !== 0) return order;
+  }
+  return a.length - b.length;
+}
+
+function compareLabel(a: string, b: string): number {
+  const [left, right] = [labelNumber(a), labelNumber(b)];
+  if (left !== undefined && right !== undefined) return left - right;
+  if (left !== undefined) return -1;
+  if (right !== undefined) return 1;
+  const [lowerA, lowerB] = [a.toLowerCase(), b.toLowerCase()];
+  if (lowerA === lowerB) return 0;
+  return lowerA < lowerB ? -1 : 1;
+}
+
+/**
+ * The number a label stands for, if NuGet takes it for one: a 32-bit integer, for which a leading `-` is a sign.
+ * Longer digits are text to NuGet, unlike SemVer; the clients' order is the one that must hold, since they look for
+ * versions between the `lower` and `upper` of our registration pages.
+ */
+function labelNumber(label: string): number | undefined {
+  if (!/^-?\d+$/.test(label)) return undefined;
+  const number = Number(label);
+  if (number < -maxNumber - 1 || number > maxNumber) return undefined;
+  return number === 0 ? 0 : number; // not -0
+}
+
+/**
+ * A string whose byte order is the order of versions, so that an index on a binary column is in version order. Fewer
+ * than 100 bytes of printable ASCII without spaces, so that it also sorts right where trailing spaces are ignored.
+ *
+ * Each numeric part is its digits behind their count, which makes the parts self-delimiting. Then `~` for a release;
+ * or, for each label, its kind and its text: `!` negative, `#` number, `$` text. The kinds sort below every character
+ * of a label, so they also end the text before them, and the end of the string sorts below them: a list of labels is
+ * lower than a longer one that starts with it.
+ */
+export function sortKey(version: Version): string {
+  const { major, minor, patch, revision, labels } = version;
+  const numbers = [major, minor, patch, revision].map(sortableNumber).join('');
+  return numbers + (labels.length === 0 ? '~' : labels.map(sortableLabel).join(''));
+}
+
+function sortableNumber(number: number): string {
+  const digits = String(number);
+  return `${digits.length - 1}${digits}`;
+}
+
+function sortableLabel(label: string): string {
+  const number = labelNumber(label);
+  if (number === undefined) return `$${label.toLowerCase()}`;
+  if (number >= 0) return `#${sortableNumber(number)}`;
+  // Nines' complement: the larger the digits of a negative number, the lower it is.
+  return `!${sortableNumber(-number).replaceAll(/\d/g, (digit) => String(9 - Number(digit)))}`;
+}
