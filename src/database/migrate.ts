@@ -1,0 +1,48 @@
+import { Umzug } from 'umzug';
+import type { Database, Dialect } from './database.ts';
+import { migrations } from './migrations/index.ts';
+
+/** One statement: MySQL commits each DDL by itself, so a migration that is cut off must be a single step. */
+export interface Migration {
+  name: string;
+  /** Written for both: `{serial}` is the generated primary key, `{text}` a long text. */
+  sql: string;
+}
+
+/** Brings the schema up to date; safe when several processes start at once, and quick when there is nothing to do. */
+export async function migrate(database: Database): Promise<void> {
+  if ((await applied(database)).length === migrations.length) return;
+  await database.exclusively(async () => {
+    await execute(database, 'CREATE TABLE IF NOT EXISTS migrations (name VARCHAR(100) PRIMARY KEY)');
+    const umzug = new Umzug({
+      migrations: migrations.map(({ name, sql }) => ({ name, up: () => execute(database, sql) })),
+      storage: {
+        executed: () => applied(database),
+        logMigration: ({ name }) => database.transaction(async (tx) => void (await tx.insertNew('migrations', [{ name }]))),
+        unlogMigration: () => Promise.reject(new Error('migrations only go forward')),
+      },
+      logger: undefined,
+    });
+    await umzug.up();
+  });
+}
+
+async function applied(database: Database): Promise<string[]> {
+  try {
+    return (await database.select<{ name: string }>('SELECT name FROM migrations ORDER BY name')).map((row) => row.name);
+  } catch {
+    return [];
+  }
+}
+
+async function execute(database: Database, sql: string): Promise<void> {
+  await database.transaction((tx) => tx.run(forDialect(sql, database.dialect)));
+}
+
+function forDialect(sql: string, dialect: Dialect): string {
+  const text = sql
+    .replaceAll('{serial}', dialect === 'sqlite' ? 'INTEGER PRIMARY KEY AUTOINCREMENT' : 'BIGINT AUTO_INCREMENT PRIMARY KEY')
+    .replaceAll('{text}', dialect === 'sqlite' ? 'TEXT' : 'MEDIUMTEXT');
+  const isTable = /^\s*CREATE TABLE/.test(text);
+  return dialect === 'mysql' && isTable ? `${text} DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` : text;
+}

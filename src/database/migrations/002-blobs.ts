@@ -1,0 +1,13 @@
+import type { Migration } from '../migrate.ts';
+
+/** What is stored, whoever refers to it. */
+export const blobs: Migration[] = [
+  {
+    name: '002-1-blobs',
+    sql: `CREATE TABLE blobs (
+      digest VARCHAR(135) PRIMARY KEY,
+      size BIGINT NOT NULL,
+      stored_at BIGINT NOT NULL
+    )`,
+  },
+];

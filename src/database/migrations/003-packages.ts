@@ -1,0 +1,96 @@
+import type { Migration } from '../migrate.ts';
+
+/**
+ * Hosted packages. A `packages` row without versions is a claim on the id: it keeps upstream content out.
+ * The four `latest_…` columns hold the newest listed version a client sees, by whether it asks for prereleases (`pre`)
+ * and understands SemVer 2 (`2`); null hides the package from that client's search.
+ */
+export const packages: Migration[] = [
+  {
+    name: '003-1-packages',
+    sql: `CREATE TABLE packages (
+      id {serial},
+      account_id BIGINT NOT NULL,
+      package_key VARCHAR(128) NOT NULL,
+      package_id VARCHAR(128) NOT NULL,
+      package_types VARCHAR(255) NOT NULL DEFAULT '',
+      version_count BIGINT NOT NULL DEFAULT 0,
+      size_bytes BIGINT NOT NULL DEFAULT 0,
+      download_count BIGINT NOT NULL DEFAULT 0,
+      latest_stable BIGINT,
+      latest_pre BIGINT,
+      latest_stable2 BIGINT,
+      latest_pre2 BIGINT,
+      created_at BIGINT NOT NULL,
+      updated_at BIGINT NOT NULL,
+      last_downloaded_at BIGINT,
+      UNIQUE (account_id, package_key)
+    )`,
+  },
+  {
+    name: '003-2-packages-downloads',
+    sql: 'CREATE INDEX packages_downloads ON packages (account_id, download_count, package_key)',
+  },
+  {
+    name: '003-3-package-versions',
+    sql: `CREATE TABLE package_versions (
+      id {serial},
+      package_row BIGINT NOT NULL,
+      version_key VARCHAR(128) NOT NULL,
+      version VARCHAR(128) NOT NULL,
+      full_version VARCHAR(255) NOT NULL,
+      sort_key VARCHAR(255) NOT NULL,
+      listed SMALLINT NOT NULL,
+      prerelease SMALLINT NOT NULL,
+      semver2 SMALLINT NOT NULL,
+      published_at BIGINT NOT NULL,
+      size_bytes BIGINT NOT NULL,
+      sha512 CHAR(88) NOT NULL,
+      nupkg_digest VARCHAR(135) NOT NULL,
+      nuspec_digest VARCHAR(135) NOT NULL,
+      readme_digest VARCHAR(135),
+      icon_digest VARCHAR(135),
+      icon_type VARCHAR(32),
+      snupkg_digest VARCHAR(135),
+      metadata {text} NOT NULL,
+      download_count BIGINT NOT NULL DEFAULT 0,
+      UNIQUE (package_row, version_key)
+    )`,
+  },
+  {
+    name: '003-4-package-versions-order',
+    sql: 'CREATE INDEX package_versions_order ON package_versions (package_row, sort_key)',
+  },
+  {
+    name: '003-5-package-blobs',
+    sql: `CREATE TABLE package_blobs (
+      version_row BIGINT NOT NULL,
+      digest VARCHAR(135) NOT NULL,
+      PRIMARY KEY (version_row, digest)
+    )`,
+  },
+  { name: '003-6-package-blobs-digest', sql: 'CREATE INDEX package_blobs_digest ON package_blobs (digest)' },
+  {
+    name: '003-7-package-terms',
+    sql: `CREATE TABLE package_terms (
+      account_id BIGINT NOT NULL,
+      term VARCHAR(100) NOT NULL,
+      field SMALLINT NOT NULL,
+      package_row BIGINT NOT NULL,
+      PRIMARY KEY (account_id, term, field, package_row)
+    )`,
+  },
+  { name: '003-8-package-terms-package', sql: 'CREATE INDEX package_terms_package ON package_terms (package_row)' },
+  {
+    name: '003-9-package-symbols',
+    sql: `CREATE TABLE package_symbols (
+      account_id BIGINT NOT NULL,
+      file_name VARCHAR(255) NOT NULL,
+      signature CHAR(40) NOT NULL,
+      version_row BIGINT NOT NULL,
+      path VARCHAR(1024) NOT NULL,
+      PRIMARY KEY (account_id, signature, file_name, version_row)
+    )`,
+  },
+  { name: '003-10-package-symbols-version', sql: 'CREATE INDEX package_symbols_version ON package_symbols (version_row)' },
+];

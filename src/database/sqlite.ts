@@ -1,0 +1,80 @@
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import { LRUCache } from 'lru-cache';
+
+/** What Sequelize's sqlite dialect reads from `this` after a statement. */
+interface Outcome {
+  lastID: number;
+  changes: number;
+}
+type Done = (this: Outcome, error: Error | null, rows?: unknown[]) => void;
+type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
+
+/**
+ * The face of the `sqlite3` package that Sequelize's sqlite dialect expects (`dialectModule`), over Node's own SQLite.
+ * Sequelize opens one for reads outside transactions and one for each transaction.
+ */
+export class Database {
+  /** Set by Sequelize on a transaction's connection. */
+  uuid: string | undefined;
+  readonly filename: string;
+  readonly #connection: DatabaseSync;
+  readonly #statements = new LRUCache<string, StatementSync>({ max: 500 });
+
+  constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
+    this.filename = filename;
+    this.#connection = new DatabaseSync(filename);
+    this.#connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000;');
+    queueMicrotask(() => opened(null));
+  }
+
+  serialize(work: () => void): void {
+    work();
+  }
+
+  run(sql: string, parameters: Parameters = [], done?: Done): void {
+    this.all(sql, parameters, done);
+  }
+
+  all(sql: string, parameters: Parameters = [], done?: Done): void {
+    const outcome: Outcome = { lastID: 0, changes: 0 };
+    let rows: unknown[] = [];
+    try {
+      const statement = this.#prepare(sql);
+      const values = Array.isArray(parameters) ? parameters : [parameters as Record<string, SQLInputValue>];
+      if (statement.columns().length > 0) {
+        rows = statement.all(...(values as SQLInputValue[]));
+      } else {
+        const result = statement.run(...(values as SQLInputValue[]));
+        outcome.lastID = Number(result.lastInsertRowid);
+        outcome.changes = Number(result.changes);
+      }
+    } catch (error) {
+      done?.call(outcome, error as Error);
+      return;
+    }
+    done?.call(outcome, null, rows);
+  }
+
+  exec(sql: string, done?: (error: Error | null) => void): void {
+    this.#connection.exec(sql);
+    done?.(null);
+  }
+
+  close(done?: (error: Error | null) => void): void {
+    this.#statements.clear();
+    this.#connection.close();
+    done?.(null);
+  }
+
+  #prepare(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (!statement) {
+      statement = this.#connection.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+}
+
+export const OPEN_READWRITE = 2;
+export const OPEN_CREATE = 4;
