@@ -1,0 +1,136 @@
+import { compareVersions, isPrerelease, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
+
+/**
+ * A range of versions, as a dependency names one.
+ * https://learn.microsoft.com/nuget/concepts/package-versioning#version-ranges
+ */
+export interface VersionRange {
+  /** The lowest version, or undefined when there is no lower bound. */
+  readonly min?: Version;
+  readonly minInclusive: boolean;
+  /** The highest version, or undefined when there is no upper bound. */
+  readonly max?: Version;
+  readonly maxInclusive: boolean;
+  /** For a floating lower bound: which versions to prefer, the highest of them first. */
+  readonly float?: FloatingBound;
+}
+
+/** A lower bound with a star: `1.*`, `1.0.0-*`, `1.2.*-beta*`. */
+export interface FloatingBound {
+  /** The bound as NuGet writes it. */
+  readonly text: string;
+  /** How many leading numeric parts are fixed; 4 when only the prerelease floats. */
+  readonly fixedParts: number;
+  /** What the prerelease starts with, in lower case; undefined when the bound floats over releases only. */
+  readonly prefix?: string;
+}
+
+const floatingNumber = /^(?:(\d+(?:\.\d+){0,2})\.)?\*(?:-([0-9A-Za-z.-]*)\*)?$/;
+const floatingPrerelease = /^(\d+(?:\.\d+){0,3})-([0-9A-Za-z.-]*)\*$/;
+
+/** The range `text` writes, or undefined when it writes none. */
+export function parseRange(text: string): VersionRange | undefined {
+  const trimmed = text.trim();
+  const interval = /^([[(])(.*)([\])])$/.exec(trimmed);
+  if (!interval) {
+    const lower = parseLowerBound(trimmed);
+    return lower && { ...lower, minInclusive: true, maxInclusive: false };
+  }
+  const minInclusive = interval[1] === '[';
+  const maxInclusive = interval[3] === ']';
+  const parts = interval[2]!.split(',').map((part) => part.trim());
+  if (parts.length > 2) return undefined;
+  const [first = '', last = first] = parts;
+  if (parts.length === 1 && !(minInclusive && maxInclusive && first !== '')) return undefined;
+  if (first === '' && last === '') return { minInclusive: false, maxInclusive: false };
+
+  const lower: LowerBound | undefined = first === '' ? {} : parseLowerBound(first);
+  const max = last === '' ? undefined : parseVersion(last);
+  if (!lower || (last !== '' && !max)) return undefined;
+  if (lower.min && max) {
+    const order = compareVersions(lower.min, max);
+    if (order > 0 || (order === 0 && minInclusive !== maxInclusive)) return undefined;
+  }
+  return {
+    ...lower,
+    minInclusive: minInclusive && first !== '',
+    ...(max && { max }),
+    maxInclusive: maxInclusive && last !== '',
+  };
+}
+
+type LowerBound = Pick<VersionRange, 'min' | 'float'>;
+
+function parseLowerBound(text: string): LowerBound | undefined {
+  if (!text.includes('*')) {
+    const min = parseVersion(text);
+    return min && { min };
+  }
+  const numeric = floatingNumber.exec(text);
+  const [, numbers = '', prefix] = numeric ?? floatingPrerelease.exec(text) ?? [];
+  if (!numeric && prefix === undefined) return undefined;
+  // The lowest version the bound can stand for: 1.0.0 for 1.*, 1.0.0-0 for 1.*-*, 1.0.0-beta.0 for 1.0.0-beta.*
+  const lowestLabel = prefix === undefined ? '' : `-${prefix}${prefix === '' || prefix.endsWith('.') ? '0' : ''}`;
+  const min = parseVersion((numbers || '0') + lowestLabel);
+  if (!min) return undefined;
+  const fixed = numbers === '' ? [] : numbers.split('.').map(Number);
+  const star = prefix === undefined ? '' : `-${prefix}*`;
+  const float = {
+    text: (numeric ? [...fixed, '*'].join('.') : normalize({ ...min, labels: [] })) + star,
+    fixedParts: numeric ? fixed.length : 4,
+    ...(prefix !== undefined && { prefix: prefix.toLowerCase() }),
+  };
+  return { min, float };
+}
+
+/** Whether `version` lies within the bounds. As in NuGet, a floating bound is just its lowest version here. */
+export function satisfies(range: VersionRange, version: Version): boolean {
+  if (range.min) {
+    const order = compareVersions(version, range.min);
+    if (order < 0 || (order === 0 && !range.minInclusive)) return false;
+  }
+  if (range.max) {
+    const order = compareVersions(version, range.max);
+    if (order > 0 || (order === 0 && !range.maxInclusive)) return false;
+  }
+  return true;
+}
+
+/** Whether only a client that knows SemVer 2.0.0 can read the range: one of its bounds is such a version. */
+export function isSemVer2Range(range: VersionRange): boolean {
+  return [range.min, range.max].some((bound) => bound !== undefined && isSemVer2(bound));
+}
+
+/** The range as NuGet writes it in registrations: `[1.0.0, )`, `(, 2.0.0]`, `[1.0.0, 1.0.0]` for exactly one. */
+export function formatRange(range: VersionRange): string {
+  const min = range.float?.text ?? (range.min ? normalize(range.min) : '');
+  const max = range.max ? normalize(range.max) : '';
+  return `${range.minInclusive ? '[' : '('}${min}, ${max}${range.maxInclusive ? ']' : ')'}`;
+}
+
+/** The normal form of the range that `text` writes, or undefined when it writes none. */
+export function normalizeRange(text: string): string | undefined {
+  const range = parseRange(text);
+  return range && formatRange(range);
+}
+
+/**
+ * The version a client installs for the range: the lowest applicable one, or for a floating bound the highest it floats
+ * to. A prerelease applies only when a bound is one.
+ * https://learn.microsoft.com/nuget/concepts/dependency-resolution
+ */
+export function lowestApplicable(range: VersionRange, versions: readonly Version[]): Version | undefined {
+  const prerelease = [range.min, range.max].some((bound) => bound !== undefined && isPrerelease(bound));
+  const applicable = versions
+    .filter((version) => satisfies(range, version) && (prerelease || !isPrerelease(version)))
+    .toSorted(compareVersions);
+  return applicable.findLast((version) => floatsTo(range, version)) ?? applicable[0];
+}
+
+function floatsTo({ min, float }: VersionRange, version: Version): boolean {
+  if (!min || !float) return false;
+  const [wanted, actual] = [min, version].map((v) => [v.major, v.minor, v.patch, v.revision]);
+  if (wanted!.slice(0, float.fixedParts).some((part, i) => part !== actual![i])) return false;
+  if (!isPrerelease(version)) return true;
+  return float.prefix !== undefined && version.labels.join('.').toLowerCase().startsWith(float.prefix);
+}
