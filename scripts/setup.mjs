@@ -1,0 +1,131 @@
+// Runs before `npm start` and `npm test`, on whatever Node the machine has: plain JavaScript, nothing imported but
+// Node itself. Installs the locked packages when they are missing or differ from the lock file, and makes sure that
+// `node` inside npm scripts is the project's own Node 24 (the `node` package), because the sources are TypeScript
+// which only that Node runs as it is.
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, linkSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const wantedMajor = 24;
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const modules = join(root, 'node_modules');
+
+function fail(line) {
+  process.stderr.write('entrepot: ' + line + '\n');
+  process.exit(1);
+}
+
+function readJson(file) {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+// npm writes node_modules/.package-lock.json last, so an interrupted install is seen as none. Contents are compared,
+// not times: a checkout touches the lock file without changing it.
+function installed() {
+  const locked = readJson(join(root, 'package-lock.json'));
+  if (!locked) fail('package-lock.json is missing or unreadable');
+  const present = readJson(join(modules, '.package-lock.json'));
+  if (!present || !present.packages) return false;
+  for (const path of Object.keys(locked.packages)) {
+    if (path === '') continue;
+    const want = locked.packages[path];
+    const have = present.packages[path];
+    if (!have) {
+      if (want.optional || want.devOptional) continue; // of another platform
+      return false;
+    }
+    if (have.version !== want.version || have.integrity !== want.integrity) return false;
+  }
+  for (const path of Object.keys(present.packages)) if (!locked.packages[path]) return false;
+  return true;
+}
+
+function install() {
+  process.stderr.write('entrepot: installing packages (npm ci)\n');
+  // The `node` that runs npm must not be the one that npm is about to delete.
+  const path = (process.env.PATH || '')
+    .split(delimiter)
+    .filter((folder) => !folder.startsWith(modules))
+    .join(delimiter);
+  const result = spawnSync('npm', ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'], {
+    cwd: root,
+    env: Object.assign({}, process.env, { PATH: path }),
+    encoding: 'utf8',
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  if (result.error) fail('npm ci could not be started: ' + result.error.message);
+  if (result.status !== 0) {
+    const said = result.stderr
+      .split('\n')
+      .filter((line) => /^npm (error|ERR!) /.test(line))
+      .map((line) => line.replace(/^npm (error|ERR!) +/, ''))
+      .slice(0, 2)
+      .join(': ');
+    fail('npm ci failed' + (said ? ': ' + said : ' with status ' + result.status));
+  }
+}
+
+// One install at a time for one checkout. The lock is linked into place with its owner's process id already inside,
+// so that a lock whose owner died is told from one that is held.
+function withLock(work) {
+  const name = 'entrepot-setup-' + createHash('sha256').update(root).digest('hex').slice(0, 16);
+  const lock = join(tmpdir(), name);
+  const mine = lock + '.' + process.pid;
+  writeFileSync(mine, String(process.pid));
+  process.on('exit', () => rmSync(mine, { force: true }));
+  for (;;) {
+    try {
+      linkSync(mine, lock);
+      break;
+    } catch (error) {
+      if (error.code !== 'EEXIST') fail('cannot take the lock ' + lock + ': ' + error.message);
+    }
+    if (ownerAlive(lock)) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
+    else rmSync(lock, { force: true });
+  }
+  process.on('exit', () => rmSync(lock, { force: true }));
+  work();
+}
+
+function ownerAlive(lock) {
+  try {
+    process.kill(Number(readFileSync(lock, 'utf8')), 0);
+    return true;
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
+}
+
+function major(version) {
+  return Number(/^v?(\d+)/.exec(version || '')?.[1]);
+}
+
+// npm scripts find node_modules/.bin/node first, so this process usually is the project's own Node already.
+function nodeVersion() {
+  const own = join(modules, '.bin', 'node');
+  if (!existsSync(own)) return process.version;
+  if (realpathSync(own) === realpathSync(process.execPath)) return process.version;
+  return spawnSync(own, ['--version'], { encoding: 'utf8' }).stdout;
+}
+
+if (!installed())
+  withLock(() => {
+    if (!installed()) install();
+  });
+
+if (!(major(nodeVersion()) >= wantedMajor))
+  fail(
+    'Node ' +
+      wantedMajor +
+      ' is not in node_modules/.bin, because npm did not run the install script of its package `node`; ' +
+      'run `npm ci --include=dev --ignore-scripts=false`, or use Node ' +
+      wantedMajor +
+      ' or newer',
+  );

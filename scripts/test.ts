@@ -1,0 +1,96 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { clientCommands, clientVersions, toolCommands } from '../test/support/clients.ts';
+import { serviceCommands, startServices } from '../test/support/services.ts';
+import { describeMissing, ensureCommands } from './packages.ts';
+
+// `npm test`, `npm run test:clients`. Gives the run a MySQL and a Redis server (those named by
+// ENTREPOT_TEST_DATABASE_URL and ENTREPOT_TEST_REDIS_URL, or private ones in a temporary folder), then runs ava.
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const args = process.argv.slice(2);
+const withClients = args[0] === 'clients';
+if (withClients) args.shift();
+
+const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+let running: ChildProcess | undefined;
+let interrupted: NodeJS.Signals | undefined;
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+  process.on(signal, () => {
+    interrupted = signal;
+    running?.kill(signal);
+  });
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  console.error(`entrepot: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
+} finally {
+  await rm(folder, { recursive: true, force: true });
+}
+if (interrupted !== undefined) process.exitCode = 130;
+
+async function main(): Promise<number> {
+  const services = await servicesForRun();
+  try {
+    if (!withClients) return await ava(args, services.env);
+    return await avaWithClients(services.env);
+  } finally {
+    await services.stop();
+  }
+}
+
+async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promise<void> }> {
+  const { ENTREPOT_TEST_DATABASE_URL: database, ENTREPOT_TEST_REDIS_URL: redis } = process.env;
+  if (database !== undefined && redis !== undefined) return { env: process.env, stop: async () => {} };
+
+  const commands = await ensureCommands(serviceCommands);
+  if (commands.missing.length > 0)
+    throw new Error(
+      `${describeMissing(commands)}; install them, or set ENTREPOT_TEST_DATABASE_URL and ENTREPOT_TEST_REDIS_URL`,
+    );
+  const services = await startServices(folder, commands.paths);
+  const env = {
+    ...process.env,
+    ENTREPOT_TEST_DATABASE_URL: database ?? services.databaseUrl,
+    ENTREPOT_TEST_REDIS_URL: redis ?? services.redisUrl,
+  };
+  return { env, stop: () => services.stop() };
+}
+
+async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
+  const commands = await ensureCommands({ ...toolCommands, ...clientCommands });
+  if (commands.missing.length > 0) console.error(`entrepot: ${describeMissing(commands)}; their tests are skipped`);
+
+  const used = join(folder, 'clients-used');
+  const config = ['--config', 'scripts/ava-clients.config.js'];
+  const code = await ava([...config, ...args], { ...env, ENTREPOT_TEST_CLIENTS_USED: used });
+  await reportClients(used);
+  return code;
+}
+
+/** What a green run proves: which real clients took part in it, and which did not. */
+async function reportClients(usedFile: string): Promise<void> {
+  const used = new Set((await readFile(usedFile, 'utf8').catch(() => '')).split('\n'));
+  const versions = await clientVersions();
+  const lines = [...versions].map(([name, version]) => {
+    if (version === undefined) return `  ${name}: not on this machine`;
+    return `  ${name}: ${version}${used.has(name) ? '' : ' (not used in this run)'}`;
+  });
+  console.log(`Clients:\n${lines.join('\n')}`);
+}
+
+function ava(avaArgs: string[], env: NodeJS.ProcessEnv): Promise<number> {
+  if (interrupted !== undefined) return Promise.resolve(130);
+  const entry = join(root, 'node_modules', '.bin', 'ava');
+  const child = spawn(process.execPath, [entry, ...avaArgs], { cwd: root, env, stdio: 'inherit' });
+  running = child;
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code) => resolve(code ?? 1));
+  });
+}

@@ -1,0 +1,201 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { mkdir, readFile } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createConnection } from 'mysql2/promise';
+
+// Private database and cache servers for the tests. `scripts/test.ts` starts one of each for a whole run; a test file
+// takes a database of its own from `createDatabase`.
+
+export const serviceCommands = {
+  mariadbd: 'mariadb-server',
+  'mariadb-install-db': 'mariadb-server',
+  'redis-server': 'redis-server',
+};
+
+export interface Services {
+  databaseUrl: string;
+  redisUrl: string;
+  stop(): Promise<void>;
+}
+
+export interface TestDatabase {
+  url: string;
+  drop(): Promise<void>;
+}
+
+interface Running {
+  url: string;
+  stop(): Promise<void>;
+}
+
+/** Everything they write goes under `folder`, which the caller removes. */
+export async function startServices(folder: string, paths: ReadonlyMap<string, string>): Promise<Services> {
+  const started = await Promise.allSettled([
+    startMariadb(join(folder, 'mariadb'), paths),
+    startRedis(join(folder, 'redis'), paths),
+  ]);
+  const stop = async (): Promise<void> => {
+    for (const each of started) if (each.status === 'fulfilled') await each.value.stop();
+  };
+  const [mariadb, redis] = started;
+  if (mariadb.status === 'fulfilled' && redis.status === 'fulfilled')
+    return { databaseUrl: mariadb.value.url, redisUrl: redis.value.url, stop };
+  await stop();
+  throw started.find((each) => each.status === 'rejected')?.reason;
+}
+
+/** A fresh, empty database on the run's MySQL server. */
+export async function createDatabase(server = process.env.ENTREPOT_TEST_DATABASE_URL): Promise<TestDatabase> {
+  if (server === undefined) throw new Error('ENTREPOT_TEST_DATABASE_URL is not set: run the tests with npm test');
+  const name = `entrepot_${randomBytes(8).toString('hex')}`;
+  await statement(server, `CREATE DATABASE ${name} CHARACTER SET utf8mb4`);
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  return { url: url.href, drop: () => statement(server, `DROP DATABASE IF EXISTS ${name}`) };
+}
+
+/** The run's Redis server. All test files share it: take a random key prefix. */
+export function redisUrl(): string {
+  const url = process.env.ENTREPOT_TEST_REDIS_URL;
+  if (url === undefined) throw new Error('ENTREPOT_TEST_REDIS_URL is not set: run the tests with npm test');
+  return url;
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+async function startMariadb(folder: string, paths: ReadonlyMap<string, string>): Promise<Running> {
+  const data = join(folder, 'data');
+  await mkdir(data, { recursive: true });
+  // As root the server asks to be told that this is meant.
+  const user = process.getuid?.() === 0 ? ['--user=root'] : [];
+  const common = ['--no-defaults', `--datadir=${data}`, ...user];
+  const setup = ['--auth-root-authentication-method=normal', '--skip-test-db', '--skip-name-resolve'];
+  await finished(launch(command(paths, 'mariadb-install-db'), [...common, ...setup], join(folder, 'install.log')));
+
+  return onFreePort(async (port) => {
+    const log = join(folder, 'mariadbd.log');
+    const tuning = [
+      '--skip-name-resolve',
+      '--skip-log-bin',
+      '--performance-schema=OFF',
+      '--max-connections=500',
+      '--innodb-buffer-pool-size=64M',
+      '--innodb-log-file-size=16M',
+      '--innodb-flush-log-at-trx-commit=0',
+      '--innodb-flush-method=nosync',
+      '--innodb-doublewrite=OFF',
+      '--character-set-server=utf8mb4',
+    ];
+    const address = ['--bind-address=127.0.0.1', `--port=${port}`, `--socket=${join(folder, 'sock')}`];
+    const server = launch(command(paths, 'mariadbd'), [...common, ...address, ...tuning], log);
+    const url = `mysql://root@127.0.0.1:${port}/`;
+    await ready(server, log, () => statement(url, 'SELECT 1'));
+    return { url, stop: () => kill(server) };
+  });
+}
+
+async function startRedis(folder: string, paths: ReadonlyMap<string, string>): Promise<Running> {
+  await mkdir(folder, { recursive: true });
+  return onFreePort(async (port) => {
+    const log = join(folder, 'redis.log');
+    const options = ['--bind', '127.0.0.1', '--port', `${port}`, '--dir', folder, '--save', '', '--appendonly', 'no'];
+    const server = launch(command(paths, 'redis-server'), options, log);
+    await ready(server, log, () => ping(port));
+    return { url: `redis://127.0.0.1:${port}`, stop: () => kill(server) };
+  });
+}
+
+function command(paths: ReadonlyMap<string, string>, name: string): string {
+  const path = paths.get(name);
+  if (path === undefined) throw new Error(`${name} is not on this machine`);
+  return path;
+}
+
+/** Another process may take the port between our look and the server's bind: look again. */
+async function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await start(await freePort());
+    } catch (error) {
+      if (attempt === 3) throw error;
+    }
+  }
+}
+
+function launch(path: string, args: string[], log: string): ChildProcess {
+  const child = spawn(path, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const file = createWriteStream(log);
+  child.stdout.pipe(file, { end: false });
+  child.stderr.pipe(file, { end: false });
+  child.once('close', () => file.end());
+  // A failed start is seen by whoever waits for it; it must not end the process before.
+  child.on('error', (error) => file.write(`${error.message}\n`));
+  return child;
+}
+
+function hasEnded(child: ChildProcess): boolean {
+  return child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
+}
+
+async function finished(child: ChildProcess): Promise<void> {
+  const code = await new Promise((resolve) => child.once('close', resolve));
+  if (code !== 0) throw new Error(`${child.spawnfile} ended with ${String(code)}`);
+}
+
+async function ready(child: ChildProcess, log: string, probe: () => Promise<unknown>): Promise<void> {
+  const deadline = Date.now() + 60_000;
+  for (;;) {
+    try {
+      await probe();
+      return;
+    } catch (error) {
+      if (!hasEnded(child) && Date.now() < deadline) {
+        await sleep(50);
+        continue;
+      }
+      await kill(child);
+      const lines = (await readFile(log, 'utf8')).trim().split('\n').slice(-5).join(' | ');
+      throw new Error(`${child.spawnfile} did not start: ${lines}`, { cause: error });
+    }
+  }
+}
+
+/** At once and without a farewell: nothing of theirs is kept. */
+async function kill(child: ChildProcess): Promise<void> {
+  if (hasEnded(child)) return;
+  const closed = new Promise((resolve) => child.once('close', resolve));
+  child.kill('SIGKILL');
+  await closed;
+}
+
+async function statement(server: string, sql: string): Promise<void> {
+  const connection = await createConnection({ uri: server, connectTimeout: 2000 });
+  try {
+    await connection.query(sql);
+  } finally {
+    connection.destroy();
+  }
+}
+
+function ping(port: number): Promise<void> {
+  const socket = connect(port, '127.0.0.1');
+  return new Promise<void>((resolve, reject) => {
+    socket.setTimeout(1000, () => reject(new Error('no answer')));
+    socket.once('error', reject);
+    socket.once('data', (answer) =>
+      answer.toString().startsWith('+PONG') ? resolve() : reject(new Error(answer.toString())),
+    );
+    socket.write('PING\r\n');
+  }).finally(() => socket.destroy());
+}
