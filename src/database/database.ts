@@ -174,7 +174,12 @@ class MysqlDatabase extends SequelizeDatabase {
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
     return this.sequelize.transaction(async (transaction) => {
       const name = `entrepot:${this.sequelize.getDatabaseName()}`.slice(0, 64);
-      const [row] = await select<{ taken: number }>(this.sequelize, 'SELECT GET_LOCK(?, 60) AS taken', [name], transaction);
+      const [row] = await select<{ taken: number }>(
+        this.sequelize,
+        'SELECT GET_LOCK(?, 60) AS taken',
+        [name],
+        transaction,
+      );
       if (row?.taken !== 1) throw new Error('another instance has held the migration lock for a minute');
       try {
         return await work();

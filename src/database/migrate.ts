@@ -18,7 +18,8 @@ export async function migrate(database: Database): Promise<void> {
       migrations: migrations.map(({ name, sql }) => ({ name, up: () => execute(database, sql) })),
       storage: {
         executed: () => applied(database),
-        logMigration: ({ name }) => database.transaction(async (tx) => void (await tx.insertNew('migrations', [{ name }]))),
+        logMigration: ({ name }) =>
+          database.transaction(async (tx) => void (await tx.insertNew('migrations', [{ name }]))),
         unlogMigration: () => Promise.reject(new Error('migrations only go forward')),
       },
       logger: undefined,
@@ -29,7 +30,9 @@ export async function migrate(database: Database): Promise<void> {
 
 async function applied(database: Database): Promise<string[]> {
   try {
-    return (await database.select<{ name: string }>('SELECT name FROM migrations ORDER BY name')).map((row) => row.name);
+    return (await database.select<{ name: string }>('SELECT name FROM migrations ORDER BY name')).map(
+      (row) => row.name,
+    );
   } catch {
     return [];
   }
@@ -41,7 +44,10 @@ async function execute(database: Database, sql: string): Promise<void> {
 
 function forDialect(sql: string, dialect: Dialect): string {
   const text = sql
-    .replaceAll('{serial}', dialect === 'sqlite' ? 'INTEGER PRIMARY KEY AUTOINCREMENT' : 'BIGINT AUTO_INCREMENT PRIMARY KEY')
+    .replaceAll(
+      '{serial}',
+      dialect === 'sqlite' ? 'INTEGER PRIMARY KEY AUTOINCREMENT' : 'BIGINT AUTO_INCREMENT PRIMARY KEY',
+    )
     .replaceAll('{text}', dialect === 'sqlite' ? 'TEXT' : 'MEDIUMTEXT');
   const isTable = /^\s*CREATE TABLE/.test(text);
   return dialect === 'mysql' && isTable ? `${text} DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` : text;

@@ -92,5 +92,8 @@ export const packages: Migration[] = [
       PRIMARY KEY (account_id, signature, file_name, version_row)
     )`,
   },
-  { name: '003-10-package-symbols-version', sql: 'CREATE INDEX package_symbols_version ON package_symbols (version_row)' },
+  {
+    name: '003-10-package-symbols-version',
+    sql: 'CREATE INDEX package_symbols_version ON package_symbols (version_row)',
+  },
 ];

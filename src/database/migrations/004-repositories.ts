@@ -36,7 +36,10 @@ export const repositories: Migration[] = [
       UNIQUE (repository_id, digest)
     )`,
   },
-  { name: '004-3-manifests-subject', sql: 'CREATE INDEX manifests_subject ON manifests (repository_id, subject, digest)' },
+  {
+    name: '004-3-manifests-subject',
+    sql: 'CREATE INDEX manifests_subject ON manifests (repository_id, subject, digest)',
+  },
   { name: '004-4-manifests-digest', sql: 'CREATE INDEX manifests_digest ON manifests (digest)' },
   {
     name: '004-5-tags',

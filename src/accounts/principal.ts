@@ -1,0 +1,31 @@
+import { DomainError } from '../errors.ts';
+
+export const scopes = ['read', 'write', 'delete', 'admin'] as const;
+export type Scope = (typeof scopes)[number];
+
+/** Who is asking. */
+export interface Principal {
+  accountId: number;
+  accountName: string;
+  /** Undefined for an anonymous reader. */
+  tokenId: string | undefined;
+  scopes: ReadonlySet<Scope>;
+}
+
+/** Throws `ScopeMissing`, naming the scope, unless the principal has it. */
+export function requireScope(principal: Principal, scope: Scope): void {
+  if (principal.scopes.has(scope)) return;
+  throw new DomainError('ScopeMissing', `This token lacks the scope "${scope}".`, { detail: { scope } });
+}
+
+/** The scopes in `read,write` or `["read","write"]`; `Invalid` names one that does not exist. */
+export function parseScopes(list: readonly string[]): Scope[] {
+  const wanted = new Set(list.map((each) => each.trim()).filter(Boolean));
+  for (const each of wanted) {
+    if (!(scopes as readonly string[]).includes(each)) {
+      throw new DomainError('Invalid', `There is no scope "${each}"; there are ${scopes.join(', ')}.`);
+    }
+  }
+  if (wanted.size === 0) throw new DomainError('Invalid', `Name at least one scope of ${scopes.join(', ')}.`);
+  return scopes.filter((each) => wanted.has(each));
+}

@@ -1,0 +1,200 @@
+import { randomUUID, timingSafeEqual } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import type { Database } from '../database/database.ts';
+import { DomainError } from '../errors.ts';
+import { parseScopes, scopes as allScopes, type Principal, type Scope } from './principal.ts';
+import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
+
+export interface Token {
+  id: string;
+  name: string;
+  tokenPrefix: string;
+  scopes: Scope[];
+  createdAt: number;
+  expiresAt: number | null;
+  lastUsedAt: number | null;
+  revokedAt: number | null;
+}
+
+interface TokenRow {
+  id: string;
+  account_id: number;
+  name: string;
+  token_prefix: string;
+  hash: string;
+  scopes: string;
+  created_at: number;
+  expires_at: number | null;
+  last_used_at: number | null;
+  revoked_at: number | null;
+}
+
+interface Verified {
+  principal: Principal | undefined;
+  expiresAt: number;
+  checkedAt: number;
+}
+
+/** How long another instance's revocation may stay unseen, in milliseconds. */
+const trustFor = 500;
+
+/** API tokens: stored as a hash, looked up by it, and trusted from memory for half a second. */
+export class Tokens {
+  readonly #database: Database;
+  readonly #now: () => number;
+  readonly #verified = new LRUCache<string, Verified>({ max: 10_000 });
+  readonly #used = new Map<string, number>();
+  /** Raised by every revocation, so that a look-up that began before it is not remembered. */
+  #revocations = 0;
+
+  constructor(database: Database, now: () => number) {
+    this.#database = database;
+    this.#now = now;
+  }
+
+  /**
+   * A new token of the account; its value is in this answer and nowhere else. `expiresAt` in milliseconds since 1970,
+   * null for never. `value` is for the first token of a new installation.
+   */
+  async create(
+    accountId: number,
+    options: { name: string; scopes: readonly string[]; expiresAt?: number | null; value?: string },
+  ): Promise<{ token: Token; value: string }> {
+    const name = options.name.trim();
+    if (name.length === 0 || name.length > 200) {
+      throw new DomainError('Invalid', 'A token needs a name of 1 to 200 characters.');
+    }
+    const expiresAt = options.expiresAt ?? null;
+    if (expiresAt !== null && !(expiresAt > this.#now())) {
+      throw new DomainError('Invalid', 'The time at which the token expires must lie ahead.');
+    }
+    const value = options.value ?? newTokenValue();
+    const row: TokenRow = {
+      id: randomUUID(),
+      account_id: accountId,
+      name,
+      token_prefix: prefixOf(value),
+      hash: hashToken(value),
+      scopes: parseScopes(options.scopes).join(','),
+      created_at: this.#now(),
+      expires_at: expiresAt,
+      last_used_at: null,
+      revoked_at: null,
+    };
+    await this.#database.transaction((tx) => tx.insert('tokens', { ...row }));
+    this.#verified.delete(row.hash);
+    return { token: toToken(row), value };
+  }
+
+  /**
+   * The first token of a new installation, with every scope: its value, or undefined when the account has tokens.
+   * A configured `value` is made sure of at every start, unless that very token was revoked.
+   */
+  async bootstrap(accountId: number, value?: string): Promise<string | undefined> {
+    const any = await this.#database.get('SELECT id FROM tokens WHERE account_id = ?', [accountId]);
+    if (value === undefined ? any : await this.#isKnown(value)) return undefined;
+    return this.#database.exclusively(async () => {
+      if (value === undefined ? (await this.list(accountId, 1)).length > 0 : await this.#isKnown(value))
+        return undefined;
+      return (await this.create(accountId, { name: 'first token', scopes: allScopes, ...(value && { value }) })).value;
+    });
+  }
+
+  /** Up to `limit` tokens of the account in the order of their making, after `cursor` (`created_at`, `id`). */
+  async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Token[]> {
+    const [createdAt, id] = cursor ?? [-1, ''];
+    const rows = await this.#database.select<TokenRow>(
+      `SELECT * FROM tokens WHERE account_id = ? AND (created_at > ? OR (created_at = ? AND id > ?))
+       ORDER BY created_at, id LIMIT ?`,
+      [accountId, createdAt, createdAt, id, limit],
+    );
+    return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
+  }
+
+  /** Ends a token at once on this instance, and within `trustFor` elsewhere; `NotFound` unless it is the account's. */
+  async revoke(accountId: number, id: string): Promise<void> {
+    const row = await this.#database.transaction(async (tx) => {
+      const found = await tx.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [id, accountId]);
+      if (found && found.revoked_at === null) {
+        await tx.run('UPDATE tokens SET revoked_at = ? WHERE id = ?', [this.#now(), id]);
+      }
+      return found;
+    });
+    if (!row) throw new DomainError('NotFound', 'This account has no such token.');
+    this.#revocations += 1;
+    this.#verified.delete(row.hash);
+  }
+
+  /** Who presents `value`: undefined when it is unknown, expired or revoked. Immediate while the answer is in memory. */
+  verify(value: string): Principal | undefined | Promise<Principal | undefined> {
+    const hash = hashToken(value);
+    const now = this.#now();
+    const known = this.#verified.get(hash);
+    if (known && now - known.checkedAt < trustFor && now >= known.checkedAt) return this.#admit(known, now);
+    return this.#lookUp(hash).then((found) => this.#admit(found, now));
+  }
+
+  /** Writes down when tokens were last used; called every few seconds and at the end. */
+  async flush(): Promise<void> {
+    const used = [...this.#used];
+    this.#used.clear();
+    if (used.length === 0) return;
+    try {
+      await this.#database.transaction(async (tx) => {
+        for (const [id, at] of used) await tx.run('UPDATE tokens SET last_used_at = ? WHERE id = ?', [at, id]);
+      });
+    } catch (error) {
+      for (const [id, at] of used) this.#used.set(id, Math.max(at, this.#used.get(id) ?? 0));
+      throw error;
+    }
+  }
+
+  async #isKnown(value: string): Promise<boolean> {
+    return (await this.#database.get('SELECT id FROM tokens WHERE hash = ?', [hashToken(value)])) !== undefined;
+  }
+
+  #admit(known: Verified, now: number): Principal | undefined {
+    if (!known.principal || known.expiresAt <= now) return undefined;
+    this.#used.set(known.principal.tokenId!, now);
+    return known.principal;
+  }
+
+  async #lookUp(hash: string): Promise<Verified> {
+    const checkedAt = this.#now();
+    const revocations = this.#revocations;
+    const row = await this.#database.get<TokenRow & { account_name: string }>(
+      `SELECT tokens.*, accounts.name AS account_name FROM tokens
+       JOIN accounts ON accounts.id = tokens.account_id WHERE tokens.hash = ?`,
+      [hash],
+    );
+    const genuine =
+      row !== undefined && row.revoked_at === null && timingSafeEqual(Buffer.from(row.hash), Buffer.from(hash));
+    const verified: Verified = {
+      principal: genuine
+        ? {
+            accountId: row.account_id,
+            accountName: row.account_name,
+            tokenId: row.id,
+            scopes: new Set(row.scopes.split(',') as Scope[]),
+          }
+        : undefined,
+      expiresAt: row?.expires_at ?? Number.POSITIVE_INFINITY,
+      checkedAt,
+    };
+    if (revocations === this.#revocations) this.#verified.set(hash, verified);
+    return verified;
+  }
+}
+
+function toToken(row: TokenRow): Token {
+  return {
+    id: row.id,
+    name: row.name,
+    tokenPrefix: row.token_prefix,
+    scopes: row.scopes.split(',') as Scope[],
+    createdAt: row.created_at,
+    expiresAt: row.expires_at,
+    lastUsedAt: row.last_used_at,
+    revokedAt: row.revoked_at,
+  };
+}

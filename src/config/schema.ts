@@ -1,0 +1,175 @@
+import { z } from 'zod';
+import { duration, size } from './units.ts';
+
+const url = z.url({ protocol: /^https?$/, error: 'expected an http or https URL' });
+const port = z.coerce.number().int().min(0).max(65_535);
+const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
+  error: 'expected true or false',
+});
+const patterns = z.array(z.string().min(1));
+
+const upstreamAuth = z.union(
+  [
+    z.strictObject({ username: z.string().min(1), password: z.string() }),
+    z.strictObject({ username: z.string().min(1), passwordFile: z.string() }),
+    z.strictObject({ bearer: z.string().min(1) }),
+    z.strictObject({ bearerFile: z.string() }),
+  ],
+  { error: 'expected {username, password or passwordFile} or {bearer or bearerFile}' },
+);
+
+const upstream = z.strictObject({
+  name: z.string().regex(/^[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?$/, 'expected a name such as nuget.org or docker.io'),
+  kind: z.enum(['nuget', 'registry']),
+  url: url.optional(),
+  mode: z.enum(['online', 'offline']).default('online'),
+  default: z.boolean().default(false),
+  freshFor: duration.prefault('5m'),
+  staleFor: duration.prefault('365d'),
+  negativeFor: duration.prefault('1m'),
+  include: patterns.default(['*']),
+  exclude: patterns.default([]),
+  allowPrivateNetwork: z.boolean().default(false),
+  auth: upstreamAuth.optional(),
+});
+
+/**
+ * Every setting: its type, its default and the line that documents it. A setting's environment name follows from its
+ * path (`environmentName`); the README's table is checked against this file.
+ */
+export const schema = z.strictObject({
+  server: z
+    .strictObject({
+      host: z.string().min(1).default('127.0.0.1').describe('Address to listen on'),
+      port: port.default(8080).describe('Port to listen on; 0 takes a free one'),
+      baseUrl: url.optional().describe('Public URL; by default taken from each request’s Host'),
+      feedUrl: url.optional().describe('Public URL of the package feed, if it differs from the base URL'),
+      registryUrl: url.optional().describe('Public URL of the registry, if it differs from the base URL'),
+      adminPort: port.optional().describe('Serve /livez, /readyz and /metrics on this port instead'),
+      trustProxy: flag
+        .default(false)
+        .describe('Believe X-Forwarded-Proto, -Host and -For (behind a reverse proxy only)'),
+      workers: z.coerce.number().int().min(1).max(64).default(1).describe('Processes that serve; only 1 for now'),
+    })
+    .prefault({}),
+  data: z.string().min(1).default('./data').describe('Folder of the blobs and of the embedded database'),
+  database: z
+    .strictObject({
+      url: z
+        .string()
+        .regex(
+          /^(?:sqlite:.+|(?:mysql|mariadb):\/\/.+)$/,
+          'expected sqlite:PATH or mysql://user:password@host:port/name',
+        )
+        .optional()
+        .meta({ secret: true })
+        .describe('`sqlite:PATH` or `mysql://user:password@host:port/name`; by default SQLite under the data folder'),
+    })
+    .prefault({}),
+  redis: z
+    .strictObject({
+      url: z
+        .string()
+        .regex(/^rediss?:\/\/.+$/, 'expected redis://host:port')
+        .optional()
+        .meta({ secret: true })
+        .describe('`redis://host:port`; shared by all instances'),
+    })
+    .prefault({}),
+  bootstrapToken: z
+    .string()
+    .min(8)
+    .optional()
+    .meta({ secret: true })
+    .describe('Value of the first token; by default a random one is made and printed once'),
+  anonymousRead: flag.default(false).describe('Let anybody read the content of account `default`'),
+  offline: flag.default(false).describe('Never contact an upstream'),
+  log: z
+    .strictObject({
+      level: z
+        .enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
+        .default('info')
+        .describe('fatal, error, warn, info, debug, trace or silent'),
+    })
+    .prefault({}),
+  limits: z
+    .strictObject({
+      nupkg: size.prefault('512MiB').describe('Largest package that may be pushed'),
+      manifest: size.prefault('4MiB').describe('Largest image manifest'),
+      blob: size.optional().describe('Largest image blob; unlimited by default'),
+      uploadIdle: duration.prefault('60s').describe('A request that sends or takes nothing for so long is cut'),
+      uploadAge: duration.prefault('24h').describe('An upload session untouched for so long is dropped'),
+    })
+    .prefault({}),
+  upstreams: z.array(upstream).default([]).describe('Upstream feeds and registries, in order'),
+  reserved: z
+    .strictObject({
+      packages: patterns.default([]).describe('Package ids never asked upstream, hosted or not'),
+      containers: patterns.default([]).describe('Repository names never asked upstream, hosted or not'),
+    })
+    .prefault({}),
+  merge: z
+    .strictObject({
+      packages: patterns.default([]).describe('Hosted package ids whose other versions may come from upstream'),
+    })
+    .prefault({}),
+});
+
+export type Config = z.output<typeof schema>;
+export type UpstreamConfig = Config['upstreams'][number];
+
+export interface Setting {
+  /** As in the file: `server.baseUrl`. */
+  path: string;
+  /** As in the environment: `ENTREPOT_BASE_URL`. */
+  environment: string;
+  doc: string;
+  /** As written in a file, undefined when there is none. */
+  default: unknown;
+  secret: boolean;
+  /** Whether the environment holds JSON (lists). */
+  json: boolean;
+}
+
+/** `server.baseUrl` → `ENTREPOT_BASE_URL`: the path in capitals, without the section `server`. */
+export function environmentName(path: string): string {
+  const words = path.replace(/^server\./, '').replace(/[A-Z]/g, (letter) => `_${letter}`);
+  return `ENTREPOT_${words.replaceAll('.', '_').toUpperCase()}`;
+}
+
+/** All settings, flat, in the order of the schema. */
+export const settings: readonly Setting[] = flatten(schema, '');
+
+function flatten(type: z.ZodType, path: string): Setting[] {
+  const { inner, fallback, meta } = unwrap(type);
+  if (inner instanceof z.ZodObject) {
+    return Object.entries(inner.shape as Record<string, z.ZodType>).flatMap(([key, child]) =>
+      flatten(child, path ? `${path}.${key}` : key),
+    );
+  }
+  return [
+    {
+      path,
+      environment: environmentName(path),
+      doc: meta.description ?? '',
+      default: fallback,
+      secret: meta['secret'] === true,
+      json: inner instanceof z.ZodArray,
+    },
+  ];
+}
+
+function unwrap(type: z.ZodType): { inner: z.ZodType; fallback: unknown; meta: z.GlobalMeta } {
+  let inner = type;
+  let fallback: unknown;
+  let meta: z.GlobalMeta = {};
+  for (;;) {
+    meta = { ...inner.meta(), ...meta };
+    if (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault) fallback = inner.def.defaultValue;
+    if (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault || inner instanceof z.ZodOptional) {
+      inner = inner.def.innerType as z.ZodType;
+    } else {
+      return { inner, fallback, meta };
+    }
+  }
+}

@@ -1,0 +1,44 @@
+import { z } from 'zod';
+
+const milliseconds: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const bytes: Record<string, number> = {
+  '': 1,
+  B: 1,
+  kB: 1e3,
+  MB: 1e6,
+  GB: 1e9,
+  TB: 1e12,
+  KiB: 2 ** 10,
+  MiB: 2 ** 20,
+  GiB: 2 ** 30,
+  TiB: 2 ** 40,
+};
+
+/** Milliseconds of `90d`, `5m`, `1.5h`, `30s` or `250ms`; undefined when `text` is none of these. */
+export function parseDuration(text: string): number | undefined {
+  return parse(text, /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/, milliseconds);
+}
+
+/** Bytes of `512MiB`, `4 GB` or `1000`; undefined when `text` is none of these. */
+export function parseSize(text: string): number | undefined {
+  return parse(text, /^(\d+(?:\.\d+)?) ?(B|[kMGT]B|[KMGT]iB|)$/, bytes);
+}
+
+function parse(text: string, pattern: RegExp, units: Record<string, number>): number | undefined {
+  const match = pattern.exec(text.trim());
+  return match ? Math.round(Number(match[1]) * units[match[2]!]!) : undefined;
+}
+
+function measure(read: (text: string) => number | undefined, expected: string) {
+  return z.union([z.string(), z.number()]).transform((value, context) => {
+    const amount = read(String(value));
+    if (amount !== undefined) return amount;
+    context.addIssue({ code: 'custom', message: `expected ${expected}` });
+    return z.NEVER;
+  });
+}
+
+/** A setting in milliseconds, written with a unit. */
+export const duration = measure(parseDuration, 'a duration such as 30s, 5m or 90d');
+/** A setting in bytes, written with or without a unit. */
+export const size = measure(parseSize, 'a size such as 512MiB');

@@ -1,0 +1,58 @@
+import { Router } from 'express';
+import { collectDefaultMetrics, Counter, Histogram, Registry } from 'prom-client';
+import type { Exchange } from './exchange.ts';
+import { problem } from './problem.ts';
+import { sendJson } from './send.ts';
+
+/** `/livez`, `/readyz` and `/metrics`: for whoever runs the service, none needing a token. */
+export class Operations {
+  readonly router = Router();
+  readonly metrics = new Registry();
+  readonly #requests: Counter<'method' | 'status'>;
+  readonly #seconds: Histogram;
+  readonly #bytes: Counter<'direction'>;
+
+  /** `ready` rejects with the reason while the service cannot do its work. */
+  constructor(ready: () => Promise<void>) {
+    const registers = [this.metrics];
+    collectDefaultMetrics({ register: this.metrics, prefix: 'entrepot_' });
+    this.#requests = new Counter({
+      name: 'entrepot_http_requests_total',
+      help: 'Requests answered',
+      labelNames: ['method', 'status'],
+      registers,
+    });
+    this.#seconds = new Histogram({
+      name: 'entrepot_http_request_seconds',
+      help: 'Time from a request’s first line to the end of its answer',
+      buckets: [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60],
+      registers,
+    });
+    this.#bytes = new Counter({
+      name: 'entrepot_http_body_bytes_total',
+      help: 'Bytes of bodies taken in and sent',
+      labelNames: ['direction'],
+      registers,
+    });
+    this.router.get('/livez', (request, response) => sendJson(request, response, 200, { status: 'ok' }));
+    this.router.get('/readyz', async (request, response) => {
+      try {
+        await ready();
+        sendJson(request, response, 200, { status: 'ready' });
+      } catch (error) {
+        problem(request, response, 503, 'NotReady', (error as Error).message);
+      }
+    });
+    this.router.get('/metrics', async (_request, response) => {
+      response.writeHead(200, { 'Content-Type': this.metrics.contentType }).end(await this.metrics.metrics());
+    });
+  }
+
+  /** Counts one request that is over. */
+  count(method: string, status: number, seconds: number, exchange: Exchange): void {
+    this.#requests.inc({ method, status });
+    this.#seconds.observe(seconds);
+    this.#bytes.inc({ direction: 'in' }, exchange.received);
+    this.#bytes.inc({ direction: 'out' }, exchange.sent);
+  }
+}

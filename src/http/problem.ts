@@ -1,0 +1,18 @@
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { sendBytes } from './send.ts';
+
+/** Answers with an RFC 9457 problem document. `name` is the domain error's. */
+export function problem(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  name: string,
+  message: string,
+  detail: Record<string, unknown> = {},
+): void {
+  const body = { ...detail, type: 'about:blank', title: STATUS_CODES[status], status, code: name, detail: message };
+  sendBytes(request, response, status, Buffer.from(JSON.stringify(body)), {
+    'Content-Type': 'application/problem+json',
+    'Cache-Control': 'no-store',
+  });
+}

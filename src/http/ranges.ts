@@ -1,0 +1,29 @@
+import { DomainError } from '../errors.ts';
+
+/** Inclusive byte positions. */
+export interface ByteRange {
+  start: number;
+  end: number;
+}
+
+/**
+ * The one range that `header` asks of `size` bytes (RFC 9110, 14.2). Undefined when the whole is to be sent: no header,
+ * another unit, malformed, or several ranges. Throws `RangeNotSatisfiable` when it lies outside or runs backwards.
+ */
+export function parseRange(header: string | undefined, size: number): ByteRange | undefined {
+  const match = header === undefined ? null : /^bytes=\s*(\d*)-(\d*)\s*$/.exec(header);
+  if (!match || (match[1] === '' && match[2] === '')) return undefined;
+  const [, first = '', last = ''] = match;
+  let start = Number(first);
+  let end = last === '' ? size - 1 : Math.min(Number(last), size - 1);
+  if (first === '') {
+    start = Math.max(0, size - Number(last));
+    end = size - 1;
+  }
+  if (start > end || start >= size) {
+    throw new DomainError('RangeNotSatisfiable', `The range lies outside the ${size} bytes there are.`, {
+      detail: { size },
+    });
+  }
+  return { start, end };
+}

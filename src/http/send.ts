@@ -1,0 +1,162 @@
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { Content } from '../storage/content.ts';
+import { exchangeOf } from './exchange.ts';
+import { parseRange } from './ranges.ts';
+
+const bufferSize = 512 * 1024;
+const small = 64 * 1024;
+const idleBuffers: Buffer[] = [];
+
+export interface SendOptions {
+  headers: OutgoingHttpHeaders;
+  /** A strong validator, quoted. */
+  etag?: string;
+  /** Answer 206 and 416 (RFC 9110, 14). */
+  ranges?: boolean;
+  /** A client that takes nothing for so many milliseconds is cut off. */
+  idle?: number;
+}
+
+/**
+ * Answers with `content` and closes it: HEAD, If-None-Match, Range with If-Range, and a client that leaves. When the
+ * content fails on its way the socket is destroyed, so that a part never passes for the whole.
+ */
+export async function sendContent(
+  request: IncomingMessage,
+  response: ServerResponse,
+  content: Content,
+  options: SendOptions,
+): Promise<void> {
+  try {
+    const headers: OutgoingHttpHeaders = { ...options.headers };
+    if (options.etag !== undefined) {
+      headers['ETag'] = options.etag;
+      if (matches(request.headers['if-none-match'], options.etag)) {
+        response.writeHead(304, headers).end();
+        return;
+      }
+    }
+    const { size } = content;
+    let start = 0;
+    let end = size === undefined ? Number.POSITIVE_INFINITY : size;
+    let status = 200;
+    if (options.ranges && size !== undefined) {
+      headers['Accept-Ranges'] = 'bytes';
+      const ifRange = request.headers['if-range'];
+      const wanted = ifRange === undefined || ifRange === options.etag ? request.headers.range : undefined;
+      const range = parseRange(wanted, size);
+      if (range) {
+        status = 206;
+        headers['Content-Range'] = `bytes ${range.start}-${range.end}/${size}`;
+        start = range.start;
+        end = range.end + 1;
+      }
+    }
+    if (size !== undefined) headers['Content-Length'] = end - start;
+    response.writeHead(status, headers);
+    if (request.method === 'HEAD') response.end();
+    else await pump(content, response, start, end, options.idle);
+  } finally {
+    content.close();
+  }
+}
+
+/** Answers with bytes in memory. */
+export function sendBytes(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  bytes: Buffer,
+  headers: OutgoingHttpHeaders,
+): void {
+  response.writeHead(status, { ...headers, 'Content-Length': bytes.length });
+  if (request.method === 'HEAD') {
+    response.end();
+    return;
+  }
+  exchangeOf(response).sent += bytes.length;
+  response.end(bytes);
+}
+
+/** Answers with a JSON document. */
+export function sendJson(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: OutgoingHttpHeaders = {},
+): void {
+  sendBytes(request, response, status, Buffer.from(JSON.stringify(body)), {
+    'Content-Type': 'application/json',
+    ...headers,
+  });
+}
+
+function matches(header: string | undefined, etag: string): boolean {
+  if (header === undefined) return false;
+  return header === '*' || header.split(',').some((each) => each.trim().replace(/^W\//, '') === etag);
+}
+
+/** Two buffers: one is read into while the other is written; a buffer is used again only after its write has left. */
+async function pump(
+  content: Content,
+  response: ServerResponse,
+  start: number,
+  end: number,
+  idle: number | undefined,
+): Promise<void> {
+  const exchange = exchangeOf(response);
+  if (end - start <= small) {
+    const bytes = Buffer.allocUnsafe(end - start);
+    for (let length = 0; length < bytes.length;) {
+      const read = await content.read(bytes.subarray(length), start + length);
+      if (read === 0) return void response.destroy(new Error('content is shorter than its size'));
+      length += read;
+    }
+    exchange.sent += bytes.length;
+    response.end(bytes);
+    return;
+  }
+  const buffers = [
+    idleBuffers.pop() ?? Buffer.allocUnsafe(bufferSize),
+    idleBuffers.pop() ?? Buffer.allocUnsafe(bufferSize),
+  ];
+  const writes: (Promise<boolean> | undefined)[] = [undefined, undefined];
+  if (idle !== undefined) response.setTimeout(idle, () => response.destroy());
+  try {
+    let turn = 0;
+    for (let position = start; position < end; turn = 1 - turn) {
+      if (writes[turn] && !(await writes[turn])) return;
+      const buffer = buffers[turn]!;
+      const read = await content.read(buffer.subarray(0, Math.min(bufferSize, end - position)), position);
+      if (read === 0) {
+        if (end === Number.POSITIVE_INFINITY) break;
+        throw new Error('content is shorter than its size');
+      }
+      position += read;
+      writes[turn] = write(response, buffer.subarray(0, read));
+      exchange.sent += read;
+    }
+    for (const each of writes) if (each && !(await each)) return;
+    response.end();
+  } catch (error) {
+    response.destroy();
+    throw error;
+  } finally {
+    for (const each of writes) await each;
+    if (idleBuffers.length < 64) idleBuffers.push(...buffers);
+  }
+}
+
+/** Resolves when the bytes have left (true) or the client has (false). */
+function write(response: ServerResponse, bytes: Buffer): Promise<boolean> {
+  if (response.destroyed || response.closed) return Promise.resolve(false);
+  return new Promise((resolve) => {
+    const gone = () => resolve(false);
+    response.once('close', gone);
+    response.write(bytes, (error) => {
+      response.off('close', gone);
+      resolve(!error);
+    });
+  });
+}

@@ -1,0 +1,164 @@
+import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http';
+import { access, constants } from 'node:fs/promises';
+import { join } from 'node:path';
+import express from 'express';
+import type { AddressInfo } from 'node:net';
+import type { Logger } from 'pino';
+import { Accounts, type Account } from './accounts/accounts.ts';
+import type { Principal } from './accounts/principal.ts';
+import { Tokens } from './accounts/tokens.ts';
+import { createApi } from './api/routes.ts';
+import type { Config } from './config/schema.ts';
+import { openDatabase, type Database } from './database/database.ts';
+import { migrate } from './database/migrate.ts';
+import { createApp } from './http/app.ts';
+import { Authenticator } from './http/authenticate.ts';
+import { Operations } from './http/operations.ts';
+import { Urls } from './http/urls.ts';
+import { Feed } from './nuget/feed.ts';
+import { createFeed } from './nuget/routes.ts';
+import { Images } from './oci/images.ts';
+import { createRegistry } from './oci/routes.ts';
+import { BlobStore } from './storage/blob-store.ts';
+import { Paths } from './storage/paths.ts';
+
+/** What comes from outside the program, so that a test can replace it. */
+export interface Surroundings {
+  log: Logger;
+  /** Milliseconds since 1970 UTC. */
+  now: () => number;
+}
+
+/** The parts without the network: what the command line works with, beside a running server too. */
+export interface House {
+  config: Config;
+  database: Database;
+  blobs: BlobStore;
+  accounts: Accounts;
+  tokens: Tokens;
+  feed: Feed;
+  images: Images;
+  defaultAccount: Account;
+  close(): Promise<void>;
+}
+
+export interface RunningServer {
+  house: House;
+  /** `http://host:port` as listened on. */
+  url: string;
+  /** The value of the first token, at the first start only. */
+  firstToken: string | undefined;
+  /** Stops taking requests, lets those under way end for up to `grace` milliseconds, and writes down what is pending. */
+  close(grace?: number): Promise<void>;
+}
+
+/** Opens database and storage, migrates, and makes the account `default`. */
+export async function openHouse(config: Config, { now }: Surroundings): Promise<House> {
+  const paths = new Paths(config.data);
+  const database = await openDatabase(config.database.url ?? `sqlite:${join(config.data, 'entrepot.db')}`);
+  try {
+    await migrate(database);
+    const blobs = new BlobStore(database, paths, now);
+    await blobs.prepare();
+    const accounts = new Accounts(database, now);
+    const tokens = new Tokens(database, now);
+    const { account: defaultAccount } = await accounts.ensureDefault();
+    return {
+      config,
+      database,
+      blobs,
+      accounts,
+      tokens,
+      feed: new Feed(database, blobs, config.limits, now),
+      images: new Images(database, blobs, config.limits, now),
+      defaultAccount,
+      close: async () => {
+        await tokens.flush();
+        await database.close();
+      },
+    };
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+}
+
+/** Starts the service. Rejects, with one clear line, when a setting or a service it needs is not right. */
+export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
+  const { log } = surroundings;
+  const house = await openHouse(config, surroundings);
+  const servers: Server[] = [];
+  try {
+    const firstToken = await house.tokens.bootstrap(house.defaultAccount.id, config.bootstrapToken);
+    const authenticator = new Authenticator(
+      house.tokens,
+      config.anonymousRead ? anonymous(house.defaultAccount) : undefined,
+    );
+    const urls = new Urls(config.server);
+    const operations = new Operations(async () => {
+      await house.database.get('SELECT 1 AS one');
+      await access(config.data, constants.W_OK);
+    });
+    const shared = { authenticator, urls, limits: config.limits, log };
+    const ownPort = config.server.adminPort !== undefined;
+    const app = createApp(
+      config,
+      {
+        api: createApi({ ...shared, ...house, now: surroundings.now }),
+        registry: createRegistry({ ...shared, images: house.images, blobs: house.blobs }),
+        feed: createFeed({ ...shared, feed: house.feed, blobs: house.blobs }),
+        operations: ownPort ? undefined : operations,
+      },
+      log,
+      operations,
+    );
+    servers.push(await listen(app, config.server.host, config.server.port));
+    if (config.server.adminPort !== undefined) {
+      servers.push(await listen(express().use(operations.router), config.server.host, config.server.adminPort));
+    }
+    const chores = setInterval(() => {
+      house.tokens
+        .flush()
+        .catch((error: unknown) => log.warn({ err: error }, 'the last uses of tokens were not written'));
+    }, 5000);
+    const { port } = servers[0]!.address() as AddressInfo;
+    return {
+      house,
+      url: `http://${config.server.host.includes(':') ? `[${config.server.host}]` : config.server.host}:${port}`,
+      firstToken,
+      close: async (grace = 10_000) => {
+        clearInterval(chores);
+        await Promise.all(servers.map((server) => drain(server, grace)));
+        await house.close();
+      },
+    };
+  } catch (error) {
+    await Promise.all(servers.map((server) => drain(server, 0)));
+    await house.close();
+    throw error;
+  }
+}
+
+function anonymous(account: Account): Principal {
+  return { accountId: account.id, accountName: account.name, tokenId: undefined, scopes: new Set(['read']) };
+}
+
+/** No limit on a request's whole time, because an upload may take hours; silence is timed where bodies are read. */
+async function listen(listener: RequestListener, host: string, port: number): Promise<Server> {
+  const server = createHttpServer({ requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 }, listener);
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, resolve);
+  });
+  return server;
+}
+
+async function drain(server: Server, grace: number): Promise<void> {
+  const closed = new Promise((resolve) => server.close(resolve));
+  const idle = setInterval(() => server.closeIdleConnections(), 50);
+  const last = setTimeout(() => server.closeAllConnections(), grace);
+  server.closeIdleConnections();
+  await closed;
+  clearInterval(idle);
+  clearTimeout(last);
+}

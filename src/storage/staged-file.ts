@@ -1,0 +1,207 @@
+import { randomUUID, type Hash } from 'node:crypto';
+import { open, unlink, type FileHandle } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
+import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+import type { Paths } from './paths.ts';
+
+const gather = 1024 * 1024;
+const highWater = 2 * gather;
+
+export interface AppendOptions {
+  /** Bytes the file may reach in all; more is `TooLarge`. */
+  limit?: number | undefined;
+  /** A source that is silent for so many milliseconds is destroyed; `Aborted`. */
+  idle?: number | undefined;
+}
+
+/**
+ * Bytes on their way in: invisible until a commit, hashed once as they arrive, written in gathered pieces. What has
+ * arrived stays when the source breaks off, so that an upload session can go on.
+ */
+export class StagedFile {
+  readonly id: string;
+  readonly path: string;
+  readonly #handle: FileHandle;
+  readonly #hashes = new Map<DigestAlgorithm, Hash>();
+  #size: number;
+  #closed = false;
+
+  private constructor(
+    id: string,
+    path: string,
+    handle: FileHandle,
+    size: number,
+    algorithms: readonly DigestAlgorithm[],
+  ) {
+    this.id = id;
+    this.path = path;
+    this.#handle = handle;
+    this.#size = size;
+    for (const algorithm of algorithms) this.#hashes.set(algorithm, startHash(algorithm));
+  }
+
+  /** A new, empty file; `algorithms` are computed while it fills, others by a second read. */
+  static async create(paths: Paths, algorithms: readonly DigestAlgorithm[] = ['sha256']): Promise<StagedFile> {
+    const id = randomUUID();
+    const path = paths.staged(id);
+    return new StagedFile(id, path, await open(path, 'wx+', 0o600), 0, algorithms);
+  }
+
+  /** The file of an earlier session, cut to the `size` that was recorded; `UploadUnknown` when it is gone or shorter. */
+  static async reopen(paths: Paths, id: string, size: number): Promise<StagedFile> {
+    const path = paths.staged(id);
+    let handle: FileHandle | undefined;
+    try {
+      handle = await open(path, 'r+');
+      if ((await handle.stat()).size < size) throw new Error('shorter than recorded');
+      await handle.truncate(size);
+      return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : []);
+    } catch (error) {
+      await handle?.close();
+      throw new DomainError('UploadUnknown', 'This upload is not known here any more. Start a new one.', {
+        cause: error,
+      });
+    }
+  }
+
+  /** Bytes written so far. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /**
+   * Appends all of `source`; resolves to the number of bytes appended. Rejects with `TooLarge` or `Aborted`
+   * (the source broke off or fell silent), after what had arrived is in the file and in the hash.
+   */
+  append(source: Readable, options: AppendOptions = {}): Promise<number> {
+    const start = this.#size;
+    return new Promise((resolve, reject) => {
+      let pending: Buffer[] = [];
+      let pendingBytes = 0;
+      let accepted = this.#size;
+      let writing = false;
+      let ended = false;
+      let failure: Error | undefined;
+      let timer: NodeJS.Timeout | undefined;
+
+      const stop = (error?: Error) => {
+        if (ended) return;
+        ended = true;
+        failure = error;
+        clearTimeout(timer);
+        source.off('data', take);
+        if (error) source.resume();
+        flush();
+      };
+      const flush = () => {
+        if (writing) return;
+        if (pendingBytes >= gather || (ended && pendingBytes > 0)) {
+          const pieces = pending;
+          const position = this.#size;
+          const bytes = pendingBytes;
+          pending = [];
+          pendingBytes = 0;
+          writing = true;
+          this.#handle.writev(pieces, position).then(
+            ({ bytesWritten }) => {
+              writing = false;
+              this.#size += bytesWritten;
+              if (bytesWritten < bytes) return settle(new Error(`short write to ${this.path}`));
+              if (!ended && source.isPaused()) source.resume();
+              flush();
+            },
+            (error: Error) => settle(error),
+          );
+        } else if (ended) {
+          settle(failure);
+        }
+      };
+      const settle = (error?: Error) => {
+        ended = true;
+        clearTimeout(timer);
+        source.off('data', take);
+        if (error) reject(error);
+        else resolve(this.#size - start);
+      };
+      const take = (chunk: Buffer) => {
+        if (options.limit !== undefined && accepted + chunk.length > options.limit) {
+          stop(new DomainError('TooLarge', `The body is larger than the ${options.limit} bytes allowed here.`));
+          return;
+        }
+        accepted += chunk.length;
+        for (const hash of this.#hashes.values()) hash.update(chunk);
+        pending.push(chunk);
+        pendingBytes += chunk.length;
+        if (pendingBytes >= highWater) source.pause();
+        timer?.refresh();
+        flush();
+      };
+
+      if (options.idle !== undefined) {
+        timer = setTimeout(() => {
+          if (source.isPaused()) {
+            timer?.refresh();
+            return;
+          }
+          source.destroy();
+          stop(new DomainError('Aborted', 'The sender fell silent.'));
+        }, options.idle);
+      }
+      source.on('data', take);
+      source.once('end', () => stop());
+      const broken = (cause?: Error) =>
+        stop(new DomainError('Aborted', 'The connection closed before the body was complete.', { cause }));
+      source.once('error', broken);
+      source.once('close', () => broken());
+    });
+  }
+
+  /** Appends bytes that are in memory. */
+  async write(bytes: Uint8Array): Promise<void> {
+    for (const hash of this.#hashes.values()) hash.update(bytes);
+    await this.#handle.write(bytes, 0, bytes.length, this.#size);
+    this.#size += bytes.length;
+  }
+
+  /** The digest of what is there, from the running hash or, after a reopening, by reading the file. */
+  async digest(algorithm: DigestAlgorithm = 'sha256'): Promise<Digest> {
+    const running = this.#hashes.get(algorithm);
+    if (running) return digestSoFar(running, algorithm);
+    const hash = startHash(algorithm);
+    const buffer = Buffer.allocUnsafe(gather);
+    for (let position = 0; position < this.#size;) {
+      const { bytesRead } = await this.#handle.read(buffer, 0, Math.min(gather, this.#size - position), position);
+      if (bytesRead === 0) throw new Error(`${this.path} is shorter than its ${this.#size} bytes`);
+      hash.update(buffer.subarray(0, bytesRead));
+      position += bytesRead;
+    }
+    this.#hashes.set(algorithm, hash);
+    return digestSoFar(hash, algorithm);
+  }
+
+  /** Reads from what has been written. */
+  async read(target: Buffer, position: number): Promise<number> {
+    return (await this.#handle.read(target, 0, target.length, position)).bytesRead;
+  }
+
+  /** Makes what is there durable. */
+  async sync(): Promise<void> {
+    await this.#handle.datasync();
+  }
+
+  /** Lets go of the file; it stays in the staging folder. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#handle.close();
+  }
+
+  /** Lets go of the file and removes it. */
+  async discard(): Promise<void> {
+    await this.close();
+    await unlink(this.path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+    });
+  }
+}

@@ -1,0 +1,66 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import type { ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { schema, type Config } from '../../src/config/schema.ts';
+import { startServer, type RunningServer } from '../../src/server.ts';
+
+export interface TestServer extends RunningServer {
+  /** A token of account `default` with every scope. */
+  token: string;
+  data: string;
+  /** Log lines so far. */
+  lines: string[];
+  /** fetch on this server with the token; `init.token` takes another one, null none. */
+  fetch(path: string, init?: RequestInit & { token?: string | null; duplex?: 'half' }): Promise<Response>;
+  clock: { now: number | undefined };
+}
+
+/** A whole server of this project on a free port with a fresh data folder; closed when the test ends. */
+export async function startTestServer(
+  t: Pick<ExecutionContext, 'teardown'>,
+  settings: Record<string, unknown> = {},
+): Promise<TestServer> {
+  const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
+  const token = 'bootstrap-token-of-a-test';
+  const server = { host: '127.0.0.1', port: 0, ...(settings['server'] as object | undefined) };
+  const config: Config = schema.parse({ bootstrapToken: token, ...settings, data, server });
+  const lines: string[] = [];
+  const clock: TestServer['clock'] = { now: undefined };
+  const log = pino(
+    { level: config.log.level },
+    new Writable({
+      write: (chunk, _encoding, done) => {
+        lines.push(String(chunk));
+        done();
+      },
+    }),
+  );
+  const running = await startServer(config, { log, now: () => clock.now ?? Date.now() });
+  let closed = false;
+  const close = async (grace = 1000) => {
+    if (closed) return;
+    closed = true;
+    await running.close(grace);
+  };
+  t.teardown(async () => {
+    await close();
+    if (settings['data'] === undefined) await rm(data, { recursive: true, force: true });
+  });
+  return {
+    ...running,
+    close,
+    token,
+    data,
+    lines,
+    clock,
+    fetch: (path, { token: other, ...init } = {}) => {
+      const headers = new Headers(init.headers);
+      const value = other === undefined ? token : other;
+      if (value !== null && !headers.has('authorization')) headers.set('authorization', `Bearer ${value}`);
+      return fetch(running.url + path, { redirect: 'manual', ...init, headers });
+    },
+  };
+}
