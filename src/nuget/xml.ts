@@ -13,6 +13,7 @@ const parser = new XMLParser({
   ignoreAttributes: false,
   attributeNamePrefix: '@',
   parseTagValue: false,
+  trimValues: false,
   parseAttributeValue: false,
   alwaysCreateTextNode: true,
   maxNestedTags: 32,
