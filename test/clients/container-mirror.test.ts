@@ -1,0 +1,104 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { temporaryFolder, type CommandLine } from '../support/clients.ts';
+import { containerClient } from '../support/container-clients.ts';
+import { startDebianRegistry, type DebianRegistry } from '../support/debian-registry.ts';
+import { startDockerEngine, type DockerEngine } from '../support/docker-engine.ts';
+import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
+import { createLayout, sha256, type Image } from '../support/images.ts';
+import { testWith } from '../support/test-with.ts';
+
+// Entrepot in front of another maker's registry, seen by real clients: first while the upstream answers, then without it.
+
+const folder = await temporaryFolder();
+const needed = ['docker-registry', 'umoci', 'skopeo'];
+let upstream: DebianRegistry | undefined;
+let entrepot: Entrepot | undefined;
+let engine: DockerEngine | undefined;
+let skopeo: CommandLine;
+let single: Image;
+let index: Image;
+
+test.after.always(async () => {
+  await engine?.stop();
+  await entrepot?.stop();
+  await upstream?.stop();
+  await folder.remove();
+});
+
+testWith(...needed)('an upstream has a single image and a multi-platform one', async (t) => {
+  const registry = join(folder.path, 'registry');
+  await mkdir(registry);
+  upstream = await startDebianRegistry(registry);
+  const source = { name: 'upstream', kind: 'registry', url: `http://${upstream.host}`, default: true };
+  const auth = { username: upstream.username, password: upstream.password };
+  entrepot = await startEntrepot(folder.path, {
+    ENTREPOT_UPSTREAMS: JSON.stringify([{ ...source, auth, freshFor: '1s', allowPrivateNetwork: true }]),
+  });
+  skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), [upstream.host, entrepot.host]);
+  await skopeo.run('login', '-u', upstream.username, '-p', upstream.password, upstream.host);
+  await skopeo.run('login', '-u', entrepot.username, '-p', entrepot.password, entrepot.host);
+
+  const layout = await createLayout(join(folder.path, 'images'));
+  single = await layout.image('single', { layers: 4, bytes: 2_000_000 });
+  const arm64 = await layout.image('arm64', { architecture: 'arm64' });
+  index = await layout.index('multi', [single, arm64]);
+  await skopeo.run('copy', single.reference, `docker://${upstream.host}/library/single:1`);
+  await skopeo.run('copy', '--all', index.reference, `docker://${upstream.host}/team/multi:1`);
+  t.pass();
+});
+
+testWith(...needed)('skopeo reads both through the mirror, by prefix and without one', async (t) => {
+  await copyFrom(`${mirror()}/upstream/library/single:1`, 'single');
+  await copyFrom(`${mirror()}/upstream/team/multi:1`, 'multi');
+  t.is(await digestOf(`${mirror()}/upstream/library/single:1`), single.digest);
+  t.is(await digestOf(`${mirror()}/team/multi:1`), index.digest);
+  t.regex(await skopeo.fails('inspect', '--raw', `docker://${mirror()}/upstream/team/none:1`), /unknown|not found/i);
+});
+
+testWith(...needed, 'podman')('podman pulls through the mirror', async (t) => {
+  const podman = await containerClient('podman', join(folder.path, 'podman'), [mirror()]);
+  await podman.run('login', '-u', 'api', '-p', entrepot?.token ?? '', mirror());
+  await podman.run('pull', '--quiet', `${mirror()}/upstream/library/single:1`);
+  const digest = await podman.run(
+    'image',
+    'inspect',
+    '--format',
+    '{{.Digest}}',
+    `${mirror()}/upstream/library/single:1`,
+  );
+  t.is(digest.trim(), single.digest);
+});
+
+testWith(...needed, 'dockerd')('docker pulls through the mirror', async (t) => {
+  engine = await startDockerEngine(join(folder.path, 'engine'));
+  await engine.docker.run('login', '-u', 'api', '-p', entrepot?.token ?? '', mirror());
+  const said = await engine.docker.run('pull', `${mirror()}/upstream/library/single:1`);
+  t.regex(said, new RegExp(`Digest: ${single.digest}`));
+});
+
+testWith(...needed)('what was pulled once is there when the upstream is gone', async (t) => {
+  await upstream?.stop();
+  upstream = undefined;
+  await copyFrom(`${mirror()}/upstream/library/single:1`, 'single-again');
+  await copyFrom(`${mirror()}/upstream/team/multi:1`, 'multi-again');
+  t.is(await digestOf(`${mirror()}/upstream/team/multi:1`), index.digest);
+  // What was never pulled is not "not found": nobody knows.
+  const said = await skopeo.fails('inspect', '--raw', `docker://${mirror()}/upstream/team/other:1`);
+  t.notRegex(said, /manifest unknown|name unknown/i);
+});
+
+function mirror(): string {
+  if (entrepot === undefined) throw new Error('entrepot did not start');
+  return entrepot.host;
+}
+
+async function digestOf(name: string): Promise<string> {
+  return sha256(await skopeo.run('inspect', '--raw', `docker://${name}`));
+}
+
+/** Into a fresh folder, so that every blob is asked for; the client checks each digest. */
+async function copyFrom(name: string, to: string): Promise<void> {
+  await skopeo.run('copy', '--all', '--preserve-digests', `docker://${name}`, `oci:${join(folder.path, to)}:1`);
+}
