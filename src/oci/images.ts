@@ -1,6 +1,32 @@
 import type { Config } from '../config/schema.ts';
-import type { Database } from '../database/database.ts';
+import { placeholders, type Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+
+export interface TagSummary {
+  name: string;
+  digest: Digest;
+  mediaType: string;
+  /** The manifest with everything it refers to. */
+  sizeBytes: number;
+  updatedAt: number;
+}
+
+export interface RepositorySummary {
+  id: number;
+  name: string;
+  /** Every distinct blob and manifest of the repository. */
+  sizeBytes: number;
+  tagCount: number;
+  pullCount: number;
+  lastPulledAt: number | null;
+  /** In byte order, at most `tagsShown`; `tagCount` tells how many there are. */
+  tags: TagSummary[];
+}
+
+/** How many tags of one repository a list of repositories carries. */
+export const tagsShown = 1000;
 
 /** The hosted images of all accounts. */
 export class Images {
@@ -14,5 +40,72 @@ export class Images {
     this.#blobs = blobs;
     this.#limits = limits;
     this.#now = now;
+  }
+
+  /** Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`. */
+  async listRepositories(accountId: number, limit: number, cursor = ''): Promise<RepositorySummary[]> {
+    const rows = await this.#database.select<{
+      id: number;
+      name: string;
+      pull_count: number;
+      last_pulled_at: number | null;
+      tag_count: number;
+    }>(
+      `SELECT r.id, r.name, r.pull_count, r.last_pulled_at,
+         (SELECT COUNT(*) FROM tags t WHERE t.repository_id = r.id) AS tag_count
+       FROM repositories r
+       WHERE r.account_id = ? AND r.name > ? AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+       ORDER BY r.name LIMIT ?`,
+      [accountId, cursor, limit],
+    );
+    const sizes = await this.#sizes(rows.map(({ id }) => id));
+    const summaries: RepositorySummary[] = [];
+    for (const row of rows) {
+      summaries.push({
+        id: row.id,
+        name: row.name,
+        sizeBytes: sizes.get(row.id) ?? 0,
+        tagCount: row.tag_count,
+        pullCount: row.pull_count,
+        lastPulledAt: row.last_pulled_at,
+        tags: await this.#tags(row.id),
+      });
+    }
+    return summaries;
+  }
+
+  /** Deletes a tag and leaves its manifest; `NotFound` when the account has no such tag. */
+  async deleteTag(accountId: number, name: string, tag: string): Promise<void> {
+    const deleted = await this.#database.transaction((tx) =>
+      tx.run(
+        `DELETE FROM tags WHERE name = ?
+           AND repository_id = (SELECT id FROM repositories WHERE account_id = ? AND name = ?)`,
+        [tag, accountId, name],
+      ),
+    );
+    if (deleted === 0) throw new DomainError('NotFound', `This account has no image "${name}" with a tag "${tag}".`);
+  }
+
+  async #sizes(ids: readonly number[]): Promise<Map<number, number>> {
+    if (ids.length === 0) return new Map();
+    const rows = await this.#database.select<{ repository_id: number; total: number }>(
+      `SELECT repository_id, SUM(size) AS total FROM (
+         SELECT rb.repository_id, rb.digest, b.size FROM repository_blobs rb JOIN blobs b ON b.digest = rb.digest
+         WHERE rb.repository_id IN (${placeholders(ids)})
+         UNION
+         SELECT m.repository_id, m.digest, m.size_bytes FROM manifests m WHERE m.repository_id IN (${placeholders(ids)})
+       ) AS stored GROUP BY repository_id`,
+      [...ids, ...ids],
+    );
+    return new Map(rows.map((row) => [row.repository_id, Number(row.total)]));
+  }
+
+  async #tags(repositoryId: number): Promise<TagSummary[]> {
+    return this.#database.select<TagSummary>(
+      `SELECT t.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt
+       FROM tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.digest = t.digest
+       WHERE t.repository_id = ? ORDER BY t.name LIMIT ${tagsShown}`,
+      [repositoryId],
+    );
   }
 }
