@@ -1,0 +1,95 @@
+import { basename } from 'node:path/posix';
+import type { Readable } from 'node:stream';
+import { DomainError } from '../errors.ts';
+import { readManifest, verifyEntries, type Nupkg, type NupkgLimits } from './nupkg.ts';
+import { Zip, type ZipEntry } from './zip.ts';
+
+/** A symbols package. https://learn.microsoft.com/nuget/create-packages/symbol-packages-snupkg */
+export interface Snupkg extends Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'> {
+  readonly pdbs: readonly Pdb[];
+}
+
+/** A portable PDB in a symbols package. */
+export interface Pdb {
+  /** Its path in the package, for `openPdb`. */
+  readonly path: string;
+  readonly fileName: string;
+  /** Its signature as debuggers ask for it: 32 hexadecimal digits and the age of a portable PDB, `ffffffff`. */
+  readonly key: string;
+}
+
+// The extensions that the public gallery takes.
+const allowed = /\.(?:pdb|nuspec|xml|psmdcp|rels|p7s)$/i;
+/** Room for the metadata root and its stream headers, of which a PDB has six or seven. */
+const headBytes = 4096;
+
+/** Reads the symbols package in the file at `path`. Throws `PackageInvalid` with the reason. */
+export async function readSnupkg(path: string, limits: Partial<NupkgLimits> = {}): Promise<Snupkg> {
+  await using zip = await Zip.open(path, limits);
+  const manifest = await readManifest(zip, limits);
+  const [type, ...others] = manifest.nuspec.packageTypes;
+  if (type?.name.toLowerCase() !== 'symbolspackage' || others.length > 0) {
+    throw invalid(
+      'The only package type of a symbols package is SymbolsPackage. Set SymbolPackageFormat to snupkg and pack again.',
+    );
+  }
+  const files = zip.entries.filter(({ name }) => !name.endsWith('/'));
+  const stranger = files.find(({ name }) => !allowed.test(name));
+  if (stranger) throw invalid(`'${stranger.name.slice(0, 200)}' does not belong in a symbols package. Leave it out.`);
+
+  const pdbs: Pdb[] = [];
+  for (const entry of files.filter(({ name }) => /\.pdb$/i.test(name))) {
+    pdbs.push({ path: entry.name, fileName: basename(entry.name), key: await readKey(zip, entry) });
+  }
+  if (pdbs.length === 0) throw invalid('The symbols package has no .pdb. Set DebugType to portable and pack again.');
+  if (limits.verifyAll !== false) await verifyEntries(zip);
+  return { ...manifest, pdbs };
+}
+
+/** Streams one PDB out of the symbols package in the file at `path`. */
+export async function openPdb(path: string, pdbPath: string): Promise<{ size: number; stream: Readable }> {
+  await using zip = await Zip.open(path);
+  const entry = zip.entries.find(({ name }) => name === pdbPath);
+  if (!entry) throw new DomainError('NotFound', 'The symbols package has no such PDB.', { detail: { path: pdbPath } });
+  return { size: entry.size, stream: await zip.open(entry) };
+}
+
+/**
+ * The signature of a portable PDB: the GUID that starts the `#Pdb` stream.
+ * https://github.com/dotnet/runtime/blob/main/docs/design/specs/PortablePdb-Metadata.md#pdb-stream
+ * https://github.com/dotnet/symstore/blob/main/docs/specs/SSQP_Key_Conventions.md#portable-pdb-signature
+ */
+async function readKey(zip: Zip, entry: ZipEntry): Promise<string> {
+  const head = await zip.slice(entry, 0, headBytes);
+  if (head.subarray(0, 17).toString('latin1') === 'Microsoft C/C++ M') {
+    throw invalid(`'${entry.name}' is a Windows PDB. Set DebugType to portable and pack again.`);
+  }
+  const start = head.subarray(0, 4).toString('latin1') === 'BSJB' ? pdbStream(head) : undefined;
+  const id = start === undefined ? head.subarray(0, 0) : await zip.slice(entry, start, 20);
+  if (id.length < 20) throw invalid(`'${entry.name}' is not a portable PDB. Set DebugType to portable and pack again.`);
+  // The "N" format of a .NET Guid: its first three groups are little-endian numbers.
+  const groups = [id.subarray(0, 4), id.subarray(4, 6), id.subarray(6, 8)].map((group) => group.toReversed());
+  return `${Buffer.concat([...groups, id.subarray(8, 16)]).toString('hex')}ffffffff`;
+}
+
+/** Where the `#Pdb` stream starts. ECMA-335 §II.24.2.1 and §II.24.2.2: metadata root, stream header. */
+function pdbStream(head: Buffer): number | undefined {
+  try {
+    const versionLength = head.readUInt32LE(12);
+    const count = head.readUInt16LE(16 + versionLength + 2);
+    let position = 16 + versionLength + 4;
+    for (let i = 0; i < count; i++) {
+      const end = head.indexOf(0, position + 8);
+      if (end === -1) return undefined;
+      if (head.toString('latin1', position + 8, end) === '#Pdb') return head.readUInt32LE(position);
+      position += 8 + (Math.floor((end - position - 8) / 4) + 1) * 4; // the name, its zero, and padding to four bytes
+    }
+  } catch {
+    // The header ends before it should.
+  }
+  return undefined;
+}
+
+function invalid(message: string): DomainError {
+  return new DomainError('PackageInvalid', message);
+}

@@ -1,0 +1,353 @@
+import { randomBytes } from 'node:crypto';
+import { existsSync, globSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { setTimeout } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import * as fc from 'fast-check';
+import { isDomainError } from '../../src/errors.ts';
+import { readNupkg, type Nupkg, type NupkgLimits } from '../../src/nuget/nupkg.ts';
+import { openPdb, readSnupkg } from '../../src/nuget/symbols.ts';
+import { normalize } from '../../src/nuget/version.ts';
+import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel, zip } from '../support/nupkg.ts';
+import { writeZip, type RawEntry, type RawZip } from '../support/zip.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'nupkg-'));
+let files = 0;
+test.after.always(() => rmSync(folder, { recursive: true }));
+
+async function staged(bytes: Uint8Array): Promise<string> {
+  const path = join(folder, String(files++));
+  await writeFile(path, bytes);
+  return path;
+}
+
+async function read(bytes: Uint8Array, limits?: Partial<NupkgLimits>): Promise<Nupkg> {
+  return readNupkg(await staged(bytes), limits);
+}
+
+async function refused(t: ExecutionContext, reading: Promise<unknown>, message: RegExp): Promise<void> {
+  const error = await t.throwsAsync(reading, { name: 'PackageInvalid' });
+  t.regex(error.message, message);
+}
+
+const nuspecEntry: RawEntry = { name: 'a.nuspec', data: makeNuspec({ id: 'a' }) };
+const pdbKey = /^[0-9a-f]{32}f{8}$/;
+
+test('a package is read', async (t) => {
+  const nupkg = await read(
+    await makeNupkg({
+      id: 'Some.Package',
+      version: '1.02-Beta',
+      icon: pngPixel,
+      readme: '# Hello',
+      payloadBytes: 3_000_000,
+    }),
+  );
+  t.is(nupkg.nuspec.id, 'Some.Package');
+  t.is(normalize(nupkg.version), '1.2.0-Beta');
+  t.true(nupkg.nuspecBytes.toString().startsWith('<?xml'));
+  t.false(nupkg.semVer2);
+  t.false(nupkg.signed);
+  t.deepEqual(nupkg.entries, { icon: pngPixel, iconType: 'image/png', readme: Buffer.from('# Hello') });
+});
+
+test('a plain package has neither icon nor readme', async (t) => {
+  t.deepEqual((await read(await makeNupkg())).entries, {});
+});
+
+test('a signature and SemVer 2.0.0 are seen', async (t) => {
+  t.true((await read(await makeNupkg({ signed: true }))).signed);
+  t.true((await read(await makeNupkg({ version: '1.0.0+meta' }))).semVer2);
+  t.true((await read(await makeNupkg({ dependencies: [{ id: 'A', version: '1.0.0-a.b' }] }))).semVer2);
+});
+
+test('named files are found whatever their case, slashes and encoding', async (t) => {
+  const jpeg = Buffer.from([0xff, 0xd8, 0xff, 0xe0]);
+  const nupkg = await read(
+    await makeNupkg({
+      iconPath: 'Images\\My icon.JPG',
+      readmePath: './README.md',
+      files: { 'images/My%20Icon.jpg': jpeg, 'readme.md': '' },
+    }),
+  );
+  t.is(nupkg.entries.iconType, 'image/jpeg');
+  t.deepEqual(nupkg.entries.readme, Buffer.alloc(0));
+});
+
+test('a named file that is missing, too large or no picture is refused', async (t) => {
+  await refused(t, read(await makeNupkg({ iconPath: 'gone.png' })), /<icon> names 'gone.png'/);
+  await refused(t, read(await makeNupkg({ readmePath: 'gone.md' })), /<readme> names 'gone.md'/);
+  await refused(t, read(await makeNupkg({ icon: randomBytes(1024 ** 2 + 1) })), /larger than/);
+  await refused(t, read(await makeNupkg({ readme: 'ab' }), { maxReadmeBytes: 1 }), /larger than 1 bytes/);
+  await refused(t, read(await makeNupkg({ icon: Buffer.from('<svg/>') })), /neither PNG nor JPEG/);
+});
+
+test('a package needs exactly one nuspec at its root', async (t) => {
+  await refused(t, read(await zip({ 'lib/a.nuspec': makeNuspec() })), /no .nuspec/);
+  await refused(t, read(await zip({ 'a.nuspec': makeNuspec(), 'B.NUSPEC': makeNuspec() })), /more than one/);
+  await refused(t, read(writeZip([nuspecEntry, nuspecEntry])), /more than one/);
+  t.is((await read(await zip({ 'A.NuSpec': makeNuspec(), 'lib/b.nuspec': '' }))).nuspec.id, 'Made.Package');
+});
+
+test('the nuspec must be valid, and in ASCII when asked', async (t) => {
+  await refused(t, read(await makeNupkg({ version: 'new' })), /version 'new'/);
+  await refused(t, read(await makeNupkg({ nuspec: '<!DOCTYPE a>' })), /document type/);
+  await refused(t, read(await makeNupkg({ nuspec: randomBytes(1024 ** 2 + 1) })), /larger than/);
+  const bytes = await makeNupkg({ id: 'Größe' });
+  t.is((await read(bytes)).nuspec.id, 'Größe');
+  await refused(t, read(bytes, { asciiOnly: true }), /ASCII/);
+});
+
+test('what is no zip, or only a part of one, is refused', async (t) => {
+  const sound = await makeNupkg({ payloadBytes: 1000 });
+  for (const bytes of [
+    Buffer.alloc(0),
+    Buffer.from('PK'),
+    Buffer.from('<html>not found</html>'),
+    Buffer.alloc(100_000, 'PK\x03\x04'),
+    sound.subarray(0, -1),
+    sound.subarray(0, sound.length / 2),
+    sound.subarray(10),
+    Buffer.concat([sound, Buffer.from('more')]),
+  ]) {
+    await refused(t, read(bytes), /zip/);
+  }
+});
+
+for (const name of [
+  '../evil',
+  'lib/../../evil',
+  '/etc/evil',
+  'C:/evil',
+  'c:evil',
+  'lib\\evil',
+  '..\\evil',
+  '%2e%2e/evil',
+  '%2e%2e%2fevil',
+  '%zz%2e%2e/%2E%2E/evil',
+  '%5cevil',
+  '..',
+  'a\0b',
+]) {
+  test(`${JSON.stringify(name)} would leave the folder`, async (t) => {
+    await refused(t, read(writeZip([nuspecEntry, { name }])), /outside the package's folder/);
+  });
+}
+
+test('odd but harmless names pass', async (t) => {
+  const names = ['lib/', 'lib/..a', 'a..b/c', '100%', '%zz', '%ff', 'größe', '[Content_Types].xml', './x'];
+  t.is((await read(writeZip([nuspecEntry, ...names.map((name) => ({ name }))]))).nuspec.id, 'a');
+});
+
+const text = 'some text '.repeat(50);
+for (const [what, lie] of [
+  ['a short length', { data: text, size: text.length - 1 }],
+  ['a long length', { data: text, size: text.length + 1 }],
+  ['no length', { data: text, size: 0 }],
+  ['another stored length', { data: text, method: 0, size: 3, compressedSize: 3 }],
+  ['a short compressed length', { data: text, compressedSize: 3 }],
+  ['a wrong checksum', { data: text, crc: 1 }],
+  ['another length in its header', { data: text, localSize: 3 }],
+  ['another name in its header', { data: text, localName: 'b.txt' }],
+] as const) {
+  test(`an entry that declares ${what} is refused`, async (t) => {
+    await refused(t, read(writeZip([nuspecEntry, { name: 'a.txt', ...lie }])), /declare|checksum|contradict|zip/);
+    await refused(t, read(writeZip([{ ...nuspecEntry, ...lie }])), /declare|checksum|contradict|zip/);
+  });
+}
+
+test('lies that cost nothing to find are found even when entries are not all read', async (t) => {
+  for (const [entries, lies, message] of [
+    [[{ name: 'a', data: 'ab', compressedSize: 100_000 }], {}, /overlaps/],
+    [[{ name: 'a', data: 'ab', offset: 1_000_000 }], {}, /overlaps/],
+    [
+      [
+        { name: 'a', data: text },
+        { name: 'b', data: text, sameDataAs: 1 },
+      ],
+      {},
+      /overlaps/,
+    ],
+    [[{ name: 'a', data: 'ab', method: 0, size: 3 }], {}, /zip/],
+    [[{ name: 'a' }], { count: 1 }, /more entries than it counts/],
+    [[{ name: 'a' }], { count: 3 }, /zip/],
+    [[{ name: 'a' }], { directoryOffset: 1 }, /zip/],
+    [[{ name: 'a' }], { directoryOffset: 0xffff_fff0 }, /behind its end/],
+    [[{ name: 'a' }], { zip64: { endOffset: 2n ** 63n } }, /behind its end/],
+    [[{ name: 'a' }], { zip64: { directoryOffset: 2n ** 64n - 1n } }, /behind its end/],
+    [[{ name: 'a' }], { zip64: { count: 2n ** 60n } }, /more than 65535 entries/],
+  ] as [RawEntry[], RawZip, RegExp][]) {
+    await refused(t, read(writeZip([nuspecEntry, ...entries], lies), { verifyAll: false }), message);
+  }
+});
+
+test('a sound 64-bit zip is read', async (t) => {
+  t.is((await read(writeZip([nuspecEntry], { zip64: {} }))).nuspec.id, 'a');
+});
+
+test('encrypted entries and other compression methods are refused', async (t) => {
+  await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', method: 8, flags: 1 }])), /encrypted/);
+  await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', flags: 0x41 }])), /encrypt/);
+  await refused(t, read(writeZip([nuspecEntry, { name: 'a', data: 'x', method: 12 }])), /method 12/);
+});
+
+test('more than 65,535 entries are refused, in either format', async (t) => {
+  const many = Array.from({ length: 65_535 }, (_, i) => ({ name: `f${i}`, method: 0 }));
+  t.is((await read(writeZip([nuspecEntry, ...many.slice(1)]), { verifyAll: false })).nuspec.id, 'a');
+  const limits = { verifyAll: false };
+  await refused(t, read(writeZip([nuspecEntry, ...many], { zip64: {} }), limits), /more than 65535 entries/);
+  await refused(t, read(writeZip([nuspecEntry, ...many], { count: 65_535 }), limits), /more than 65535 entries/);
+  // Counted modulo 65,536, as a writer without the 64-bit format does.
+  await refused(t, read(writeZip([nuspecEntry, ...many, { name: 'z' }]), limits), /more entries than it counts/);
+  await refused(
+    t,
+    read(writeZip([nuspecEntry, { name: 'a' }, { name: 'b' }]), { maxEntries: 2 }),
+    /more than 2 entries/,
+  );
+});
+
+test('compression bombs are refused', async (t) => {
+  const zeros = Buffer.alloc(20 * 1024 ** 2);
+  await refused(t, read(writeZip([nuspecEntry, { name: 'zeros', data: zeros }])), /bomb/);
+  // Declaring less does not help: the entry is then not as long as declared.
+  await refused(t, read(writeZip([nuspecEntry, { name: 'zeros', data: zeros, size: 1000 }])), /declare/);
+  await refused(
+    t,
+    read(await makeNupkg({ payloadBytes: 2000 }), { maxTotalBytes: 2000 }),
+    /inflates to more than 2000/,
+  );
+  t.is((await read(writeZip([nuspecEntry, { name: 'zeros', data: zeros.subarray(0, 1024 ** 2) }]))).nuspec.id, 'a');
+});
+
+test('a missing file is an error of the disk, not of the package', async (t) => {
+  await t.throwsAsync(readNupkg(join(folder, 'gone')), { code: 'ENOENT' });
+});
+
+test('a symbols package lists its portable PDBs by key', async (t) => {
+  const guid = Buffer.from('00112233445566778899aabbccddeeff', 'hex');
+  const pdb = makePdb(guid, 10_000);
+  const path = await staged(
+    await makeSnupkg({ id: 'A', files: { 'lib/net8.0/A.pdb': pdb, 'lib/net9.0/A.pdb': makePdb() } }),
+  );
+  const { nuspec, pdbs } = await readSnupkg(path);
+  t.is(nuspec.id, 'A');
+  t.like(pdbs[0], { path: 'lib/net8.0/A.pdb', fileName: 'A.pdb', key: '33221100554477668899aabbccddeeffffffffff' });
+  t.regex(pdbs[1]!.key, pdbKey);
+
+  const { size, stream } = await openPdb(path, 'lib/net8.0/A.pdb');
+  t.is(size, pdb.length);
+  t.deepEqual(await buffer(stream), pdb);
+  await t.throwsAsync(openPdb(path, 'A.pdb'), { name: 'NotFound' });
+});
+
+test('symbols packages are refused for what is not portable symbols', async (t) => {
+  const snupkg = async (files: Record<string, Buffer | string>) =>
+    readSnupkg(await staged(await makeSnupkg({ files })));
+  const windows = Buffer.from('Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0', 'latin1');
+  await refused(t, snupkg({ 'lib/a.pdb': windows }), /'lib\/a.pdb' is a Windows PDB/);
+  for (const bytes of [
+    '',
+    'BSJB',
+    'BSJB'.padEnd(5000, '\xff'),
+    makePdb().subarray(0, 70),
+    Buffer.from(makePdb()).fill('#Pda', 60, 64),
+  ]) {
+    await refused(t, snupkg({ 'lib/a.pdb': bytes }), /not a portable PDB/);
+  }
+  await refused(t, snupkg({ 'lib/a.pdb': makePdb(), 'lib/a.dll': 'x' }), /'lib\/a.dll' does not belong/);
+  await refused(t, snupkg({}), /no .pdb/);
+  for (const packageTypes of [[], [{ name: 'SymbolsPackage' }, { name: 'Dependency' }]]) {
+    const path = await staged(await zip({ 'a.nuspec': makeNuspec({ packageTypes }), 'a.pdb': makePdb() }));
+    await refused(t, readSnupkg(path), /SymbolsPackage/);
+  }
+  await refused(t, readSnupkg(await staged(Buffer.from('x'))), /zip/);
+  await refused(t, readSnupkg(await staged(writeZip([{ name: '../a.pdb' }]))), /outside/);
+  await refused(t, read(await makeSnupkg()), /symbols URL/);
+});
+
+test('a PDB that is not what the zip declares fails its stream', async (t) => {
+  const path = await staged(writeZip([{ name: 'a.pdb', data: text, crc: 1 }]));
+  await t.throwsAsync(buffer((await openPdb(path, 'a.pdb')).stream), { name: 'PackageInvalid' });
+});
+
+test.serial('no reading leaves a file open', async (t) => {
+  const pdbs = await makeSnupkg({ files: { 'a.pdb': makePdb(undefined, 1_000_000) } });
+  const paths = [
+    await staged(pdbs),
+    await staged(writeZip([nuspecEntry, { name: 'a', data: text, crc: 1 }])),
+    await staged(pdbs.subarray(9)),
+  ];
+  for (const path of paths) await Promise.allSettled([readNupkg(path), readSnupkg(path)]);
+  (await openPdb(paths[0]!, 'a.pdb')).stream.destroy();
+  await openPdb(paths[0]!, 'a.pdb');
+  for await (const _ of (await openPdb(paths[0]!, 'a.pdb')).stream) break;
+
+  const openFiles = () => paths.filter((path) => descriptors().includes(path));
+  for (let i = 0; i < 50 && openFiles().length > 0; i++) await setTimeout(20);
+  t.deepEqual(openFiles(), []);
+});
+
+/** The files this process has open, on Linux. */
+function descriptors(): string[] {
+  if (!existsSync('/proc/self/fd')) return [];
+  return readdirSync('/proc/self/fd').map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`);
+    } catch {
+      return '';
+    }
+  });
+}
+
+test('damaged packages are read or refused, never worse', async (t) => {
+  const nupkg = await makeNupkg({ icon: pngPixel, readme: '# Hi', tags: 'a b', payloadBytes: 100 });
+  const snupkg = await makeSnupkg({ files: { 'a.pdb': makePdb() } });
+  const zip64 = writeZip([nuspecEntry, { name: 'lib/a.txt', data: text }], { zip64: {} });
+  const damaged = fc.constantFrom(nupkg, snupkg, zip64).chain((sound) =>
+    fc.record({
+      sound: fc.constant(sound),
+      length: fc.oneof(fc.constant(sound.length), fc.nat({ max: sound.length })),
+      // The directory is where most of the decisions are, so half of the damage goes there.
+      flips: fc.array(
+        fc.tuple(
+          fc.oneof(fc.nat({ max: sound.length - 1 }), fc.integer({ min: sound.length - 300, max: sound.length - 1 })),
+          fc.oneof(fc.nat({ max: 255 }), fc.constantFrom(0, 255)),
+        ),
+        { maxLength: 4 },
+      ),
+    }),
+  );
+  await fc.assert(
+    fc.asyncProperty(damaged, async ({ sound, length, flips }) => {
+      const bytes = Buffer.from(sound);
+      for (const [at, value] of flips) bytes[at] = value;
+      const path = join(folder, 'damaged');
+      await writeFile(path, bytes.subarray(0, length));
+      const results = await Promise.allSettled([
+        readNupkg(path),
+        readSnupkg(path),
+        readNupkg(path, { verifyAll: false }),
+      ]);
+      return results.every((result) => result.status === 'fulfilled' || isDomainError(result.reason, 'PackageInvalid'));
+    }),
+    { numRuns: 2000 },
+  );
+  t.pass();
+});
+
+test('real packages are read', async (t) => {
+  const packages = '/opt/nuget/packages';
+  const paths = globSync(`${packages}/*/*/*.nupkg`);
+  if (paths.length === 0) t.log(`no real packages: ${packages} is missing or empty`);
+  for (const path of paths) {
+    const [id = '', version = ''] = path.split('/').slice(-3);
+    const nupkg = await readNupkg(path, { asciiOnly: true });
+    t.is(nupkg.nuspec.id.toLowerCase(), id);
+    t.is(normalize(nupkg.version).toLowerCase(), version);
+    t.true(nupkg.signed);
+  }
+  t.pass();
+});
