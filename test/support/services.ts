@@ -80,8 +80,10 @@ async function startMariadb(folder: string, paths: ReadonlyMap<string, string>):
   // As root the server asks to be told that this is meant.
   const user = process.getuid?.() === 0 ? ['--user=root'] : [];
   const common = ['--no-defaults', `--datadir=${data}`, ...user];
-  const setup = ['--auth-root-authentication-method=normal', '--skip-test-db', '--skip-name-resolve'];
-  await finished(launch(command(paths, 'mariadb-install-db'), [...common, ...setup], join(folder, 'install.log')));
+  // --force: a machine that cannot look up its own name is good enough.
+  const setup = ['--auth-root-authentication-method=normal', '--skip-test-db', '--skip-name-resolve', '--force'];
+  const installLog = join(folder, 'install.log');
+  await finished(launch(command(paths, 'mariadb-install-db'), [...common, ...setup], installLog), installLog);
 
   return onFreePort(async (port) => {
     const log = join(folder, 'mariadbd.log');
@@ -148,9 +150,14 @@ function hasEnded(child: ChildProcess): boolean {
   return child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
 }
 
-async function finished(child: ChildProcess): Promise<void> {
+async function finished(child: ChildProcess, log: string): Promise<void> {
   const code = await new Promise((resolve) => child.once('close', resolve));
-  if (code !== 0) throw new Error(`${child.spawnfile} ended with ${String(code)}`);
+  if (code !== 0) throw new Error(`${child.spawnfile} ended with ${String(code)}: ${await lastLines(log)}`);
+}
+
+async function lastLines(log: string): Promise<string> {
+  const lines = (await readFile(log, 'utf8')).split('\n').filter((line) => line.trim() !== '');
+  return lines.slice(-5).join(' | ');
 }
 
 async function ready(child: ChildProcess, log: string, probe: () => Promise<unknown>): Promise<void> {
@@ -165,8 +172,7 @@ async function ready(child: ChildProcess, log: string, probe: () => Promise<unkn
         continue;
       }
       await kill(child);
-      const lines = (await readFile(log, 'utf8')).trim().split('\n').slice(-5).join(' | ');
-      throw new Error(`${child.spawnfile} did not start: ${lines}`, { cause: error });
+      throw new Error(`${child.spawnfile} did not start: ${await lastLines(log)}`, { cause: error });
     }
   }
 }
