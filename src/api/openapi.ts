@@ -1,0 +1,57 @@
+import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
+import { z } from 'zod';
+import type { Operation } from './operation.ts';
+import { problemDocument } from './schemas.ts';
+
+/** The OpenAPI 3.1 document of `operations`, without `servers`: those depend on how the request was addressed. */
+export function describe(operations: readonly Operation[]): Record<string, unknown> {
+  const registry = new OpenAPIRegistry();
+  registry.registerComponent('securitySchemes', 'bearer', {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'An API token',
+  });
+  registry.registerComponent('securitySchemes', 'basic', {
+    type: 'http',
+    scheme: 'basic',
+    description: 'User name `api`, an API token as the password',
+  });
+  for (const each of operations) registry.registerPath(pathOf(each));
+  return new OpenApiGeneratorV31(registry.definitions).generateDocument({
+    openapi: '3.1.0',
+    info: {
+      title: 'Entrepot',
+      version: 'v1',
+      description: 'List, inspect and delete packages and container images; manage API tokens; read usage.',
+    },
+    security: [{ bearer: [] }, { basic: [] }],
+  }) as unknown as Record<string, unknown>;
+}
+
+function pathOf(each: Operation): RouteConfig {
+  const parameters = Object.entries(each.params ?? {}).map(
+    ([name, description]) => [name, z.string().meta({ description })] as const,
+  );
+  return {
+    method: each.method,
+    path: each.path.replace(/[:*](\w+)/g, '{$1}'),
+    operationId: each.id,
+    summary: each.summary,
+    description: each.scope === 'any' ? 'Needs a valid token.' : `Needs the scope \`${each.scope}\`.`,
+    request: {
+      ...(parameters.length > 0 && { params: z.object(Object.fromEntries(parameters)) }),
+      ...(each.query && { query: each.query as z.ZodObject }),
+      ...(each.body && { body: { required: true, content: { 'application/json': { schema: each.body } } } }),
+    },
+    responses: {
+      [each.status]: {
+        description: each.status === 204 ? 'Done' : 'As asked',
+        ...(each.answer && { content: { 'application/json': { schema: each.answer } } }),
+      },
+      default: {
+        description: 'Why it was not done',
+        content: { 'application/problem+json': { schema: problemDocument } },
+      },
+    },
+  };
+}

@@ -1,0 +1,52 @@
+import type { z } from 'zod';
+import type { Principal, Scope } from '../accounts/principal.ts';
+import { DomainError } from '../errors.ts';
+
+/** A request whose credentials, query and body have been checked. */
+export interface Call<Query, Body> {
+  principal: Principal;
+  /** Path parameters, decoded. */
+  params: Readonly<Record<string, string>>;
+  query: Query;
+  body: Body;
+}
+
+/** One operation of `/v1`: what routes it, checks it, runs it and describes it. */
+export interface Operation<
+  Query extends z.ZodType = z.ZodType,
+  Body extends z.ZodType = z.ZodType,
+  Answer extends z.ZodType = z.ZodType,
+> {
+  method: 'get' | 'post' | 'delete';
+  /** As Express writes it: `:id` is one segment, `*name` one or more. */
+  path: string;
+  id: string;
+  summary: string;
+  /** What the token needs; `any`: to be valid. */
+  scope: Scope | 'any';
+  /** Whether an anonymous reader may come, where reading is open to anybody. */
+  anonymous?: boolean;
+  params?: Readonly<Record<string, string>>;
+  query?: Query;
+  body?: Body;
+  status: 200 | 201 | 204;
+  /** Left out where the answer has no body. */
+  answer?: Answer;
+  run(call: Call<z.output<Query>, z.output<Body>>): Promise<z.input<Answer>>;
+}
+
+/** An operation among others; its own types have done their work. */
+export function operation<Query extends z.ZodType, Body extends z.ZodType, Answer extends z.ZodType>(
+  definition: Operation<Query, Body, Answer>,
+): Operation {
+  return definition;
+}
+
+/** `value` as `schema` reads it; `Invalid`, naming the first field that is wrong. */
+export function check<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const errors = result.error.issues.map(({ path, message }) => ({ field: path.join('.') || what, message }));
+  const { field, message } = errors[0]!;
+  throw new DomainError('Invalid', `${field}: ${message}`, { detail: { errors } });
+}

@@ -1,0 +1,72 @@
+import { z } from 'zod';
+import { requireScope } from '../accounts/principal.ts';
+import type { Token, Tokens } from '../accounts/tokens.ts';
+import { operation, type Operation } from './operation.ts';
+import { pageQuery, readPage } from './paging.ts';
+import { listOf, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
+
+/** `/tokens`: an administrator's, but for one thing: every token may end itself. */
+export function tokenOperations(tokens: Tokens): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/tokens',
+      id: 'listTokens',
+      summary: 'List all API tokens, the revoked ones too; values are not included',
+      scope: 'admin',
+      query: pageQuery,
+      status: 200,
+      answer: listOf(token),
+      run: async ({ principal, query }) => {
+        const { entries, next_cursor } = await readPage(query, {
+          list: 'tokens',
+          key: z.tuple([z.int(), z.string()]),
+          keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
+          read: (limit, after) => tokens.list(principal.accountId, limit, after),
+        });
+        return { items: entries.map(shown), next_cursor };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/tokens',
+      id: 'createToken',
+      summary: 'Create an API token; its value is in this answer only',
+      scope: 'admin',
+      body: tokenRequest,
+      status: 201,
+      answer: newToken,
+      run: async ({ principal, body }) => {
+        const expiresAt = body.expires_at ? Date.parse(body.expires_at) : null;
+        const created = await tokens.create(principal.accountId, { name: body.name, scopes: body.scopes, expiresAt });
+        return { ...shown(created.token), token: created.value };
+      },
+    }),
+    operation({
+      method: 'delete',
+      path: '/tokens/:id',
+      id: 'revokeToken',
+      summary: 'Revoke an API token, at once; a token may revoke itself without the scope admin',
+      scope: 'any',
+      params: { id: 'The id of the token, not its value' },
+      status: 204,
+      run: async ({ principal, params }) => {
+        if (params['id'] !== principal.tokenId) requireScope(principal, 'admin');
+        await tokens.revoke(principal.accountId, params['id']!);
+      },
+    }),
+  ];
+}
+
+function shown(each: Token): z.input<typeof token> {
+  return {
+    id: each.id,
+    name: each.name,
+    token_prefix: each.tokenPrefix,
+    scopes: each.scopes,
+    created_at: timeOf(each.createdAt),
+    expires_at: timeOrNull(each.expiresAt),
+    last_used_at: timeOrNull(each.lastUsedAt),
+    revoked_at: timeOrNull(each.revokedAt),
+  };
+}

@@ -1,0 +1,160 @@
+import { request } from 'node:http';
+import test from 'ava';
+import { OpenDocument } from '../support/open-document.ts';
+import { startTestServer } from '../support/server.ts';
+
+test('the OpenAPI document names every operation and every schema it refers to', async (t) => {
+  const server = await startTestServer(t);
+  const { document, operations } = await OpenDocument.of(server);
+  t.deepEqual(
+    operations.sort(),
+    [
+      'DELETE /containers/{name}/{tag}',
+      'GET /containers',
+      'DELETE /tokens/{id}',
+      'GET /account',
+      'GET /account/usage',
+      'GET /tokens',
+      'POST /tokens',
+    ].sort(),
+  );
+  t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);
+  const { schemas } = document['components'] as { schemas: Record<string, unknown> };
+  const references = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(
+    (match) => match[1]!,
+  );
+  t.true(references.length > 5);
+  for (const name of references) t.truthy(schemas[name], name);
+});
+
+test('a method an address does not take is 405 with what it takes', async (t) => {
+  const server = await startTestServer(t);
+  const cases: [string, string, string][] = [
+    ['PUT', '/v1/tokens', 'GET, HEAD, POST'],
+    ['GET', '/v1/tokens/x', 'DELETE'],
+    ['GET', '/v1/containers/team/app/v1', 'DELETE'],
+    ['DELETE', '/v1/containers', 'GET, HEAD'],
+    ['POST', '/v1/account', 'GET, HEAD'],
+    ['DELETE', '/v1/account/usage', 'GET, HEAD'],
+    ['DELETE', '/v1/openapi.json', 'GET, HEAD'],
+  ];
+  for (const [method, path, allow] of cases) {
+    const response = await server.fetch(path, { method });
+    t.is(response.status, 405, path);
+    t.is(response.headers.get('allow'), allow, path);
+    t.is(response.headers.get('content-type'), 'application/problem+json');
+  }
+  for (const path of [
+    '/v1',
+    '/v1/',
+    '/v1/nothing',
+    '/v1/containers/app',
+    '/v1/tokens/a/b',
+    '/v1/account/usage/x',
+    '/v1/openapi.json/x',
+  ]) {
+    t.is((await server.fetch(path)).status, 404, path);
+  }
+});
+
+test('HEAD answers as GET, without the body', async (t) => {
+  const server = await startTestServer(t);
+  const head = await server.fetch('/v1/account', { method: 'HEAD' });
+  t.is(head.status, 200);
+  t.is(await head.text(), '');
+  t.true(Number(head.headers.get('content-length')) > 100);
+  t.is(head.headers.get('cache-control'), 'no-store');
+});
+
+test('the account: its period, its limits, and nothing stored yet', async (t) => {
+  const server = await startTestServer(t, { limits: { nupkg: '10MiB' } });
+  const document = await OpenDocument.of(server);
+  server.clock.now = Date.UTC(2026, 11, 31, 23, 59, 59, 999);
+  const body = await document.read('GET /account', await server.fetch('/v1/account'));
+  t.like(body, {
+    name: 'default',
+    billing_period: { start: '2026-12-01T00:00:00.000Z', end: '2027-01-01T00:00:00.000Z' },
+    usage: { storage_bytes: 0, egress_bytes: 0, ingress_bytes: 0, requests: 0, downloads: 0 },
+  });
+  t.deepEqual(body['limits'], [
+    { name: 'package', unit: 'bytes', limit: 10 * 1024 * 1024 },
+    { name: 'manifest', unit: 'bytes', limit: 4 * 1024 * 1024 },
+    { name: 'blob', unit: 'bytes', limit: null },
+  ]);
+});
+
+test('usage of a period: open, closed, in the future, malformed', async (t) => {
+  const server = await startTestServer(t);
+  const document = await OpenDocument.of(server);
+  server.clock.now = Date.UTC(2028, 1, 29, 12);
+  const usage = async (query: string) =>
+    document.read('GET /account/usage', await server.fetch(`/v1/account/usage${query}`));
+  t.like(await usage(''), {
+    period: { start: '2028-02-01T00:00:00.000Z', end: '2028-03-01T00:00:00.000Z', status: 'open' },
+    as_of: '2028-02-29T12:00:00.000Z',
+    items: [],
+    next_cursor: null,
+  });
+  t.like(await usage('?period=2028-02&granularity=day&group_by=token'), { period: { status: 'open' } });
+  t.like(await usage('?period=2027-12'), {
+    period: { start: '2027-12-01T00:00:00.000Z', end: '2028-01-01T00:00:00.000Z', status: 'closed' },
+  });
+  const bad = {
+    'period=2028-03': 'period',
+    'period=2028-13': 'period',
+    'period=2028-2': 'period',
+    'period=': 'period',
+    'period=2028-01&period=2028-02': 'period',
+    'granularity=hour': 'granularity',
+    'group_by=account': 'group_by',
+    'limit=0': 'limit',
+    'cursor=x': 'cursor',
+  };
+  for (const [query, field] of Object.entries(bad)) {
+    const body = await usage(`?${query}`);
+    t.is(body['status'], 400, query);
+    t.true((body['detail'] as string).startsWith(field), query);
+  }
+});
+
+test('where anybody may read, the account and its tokens are still nobody’s business', async (t) => {
+  const server = await startTestServer(t, { anonymousRead: true });
+  for (const path of ['/v1/account', '/v1/account/usage', '/v1/tokens']) {
+    const response = await server.fetch(path, { token: null });
+    t.is(response.status, 401, path);
+    t.truthy(response.headers.get('www-authenticate'));
+  }
+  t.is((await server.fetch('/v1/tokens/x', { token: null, method: 'DELETE' })).status, 401);
+});
+
+test('public addresses come from the settings, or from the request', async (t) => {
+  const set = await startTestServer(t, { server: { baseUrl: 'https://hub.example/entrepot/' } });
+  const other = await set.house.tokens.create(set.house.defaultAccount.id, { name: 'x', scopes: ['read'] });
+  t.truthy(other);
+  const link = (await set.fetch('/v1/tokens?limit=1')).headers.get('link')!;
+  t.true(link.startsWith('<https://hub.example/entrepot/v1/tokens?limit=1&cursor='), link);
+  const { servers } = (await (await set.fetch('/v1/openapi.json')).json()) as { servers: unknown };
+  t.deepEqual(servers, [{ url: 'https://hub.example/entrepot/v1' }]);
+});
+
+test('a body that stops coming is given up, and the server goes on', async (t) => {
+  const server = await startTestServer(t, { limits: { uploadIdle: '100ms' } });
+  const status = await new Promise((resolve, reject) => {
+    const sending = request(`${server.url}/v1/tokens`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${server.token}`,
+        'content-type': 'application/json',
+        'content-length': '100',
+      },
+    });
+    sending.once('response', (response) => {
+      resolve(response.statusCode);
+      sending.destroy();
+    });
+    sending.once('error', reject);
+    sending.write('{"name":');
+  });
+  t.is(status, 400);
+  t.is((await server.fetch('/v1/account')).status, 200);
+});
