@@ -1,5 +1,5 @@
 import { close, open as openFile, read as readFile } from 'node:fs';
-import { mkdir, open, readdir, rename, stat, unlink } from 'node:fs/promises';
+import { mkdir, open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
 import type { Database, Transaction } from '../database/database.ts';
@@ -43,9 +43,14 @@ export class BlobStore {
     return StagedFile.create(this.#paths, algorithms);
   }
 
-  /** The staged file of an earlier upload session. */
-  reopen(id: string, size: number): Promise<StagedFile> {
-    return StagedFile.reopen(this.#paths, id, size);
+  /** The staged file of an earlier upload session; `detach` takes it away from a writer that may still hold it. */
+  reopen(id: string, size: number, detach = false): Promise<StagedFile> {
+    return StagedFile.reopen(this.#paths, id, size, detach);
+  }
+
+  /** Removes a staged file that nobody is to commit, if it is there. */
+  async discardStaged(id: string): Promise<void> {
+    await rm(this.#paths.staged(id), { force: true });
   }
 
   /** Small content from memory, staged under its own digest. */

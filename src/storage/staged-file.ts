@@ -1,5 +1,5 @@
 import { randomUUID, type Hash } from 'node:crypto';
-import { open, unlink, type FileHandle } from 'node:fs/promises';
+import { constants, copyFile, open, rename, unlink, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
@@ -48,11 +48,19 @@ export class StagedFile {
     return new StagedFile(id, path, await open(path, 'wx+', 0o600), 0, algorithms);
   }
 
-  /** The file of an earlier session, cut to the `size` that was recorded; `UploadUnknown` when it is gone or shorter. */
-  static async reopen(paths: Paths, id: string, size: number): Promise<StagedFile> {
+  /**
+   * The file of an earlier session, cut to the `size` that was recorded; `UploadUnknown` when it is gone or shorter.
+   * `detach` replaces it by a copy, out of reach of a writer that may still hold it open.
+   */
+  static async reopen(paths: Paths, id: string, size: number, detach = false): Promise<StagedFile> {
     const path = paths.staged(id);
     let handle: FileHandle | undefined;
     try {
+      if (detach) {
+        const copy = paths.staged(randomUUID());
+        await copyFile(path, copy, constants.COPYFILE_FICLONE);
+        await rename(copy, path);
+      }
       handle = await open(path, 'r+');
       if ((await handle.stat()).size < size) throw new Error('shorter than recorded');
       await handle.truncate(size);
@@ -77,6 +85,10 @@ export class StagedFile {
   append(source: Readable, options: AppendOptions = {}): Promise<number> {
     const start = this.#size;
     return new Promise((resolve, reject) => {
+      if (source.destroyed && !source.readableEnded) {
+        reject(new DomainError('Aborted', 'The connection closed before the body was complete.'));
+        return;
+      }
       let pending: Buffer[] = [];
       let pendingBytes = 0;
       let accepted = this.#size;
@@ -162,6 +174,12 @@ export class StagedFile {
     for (const hash of this.#hashes.values()) hash.update(bytes);
     await this.#handle.write(bytes, 0, bytes.length, this.#size);
     this.#size += bytes.length;
+  }
+
+  /** The digest of what is there, if it is known without reading the file. */
+  runningDigest(algorithm: DigestAlgorithm): Digest | undefined {
+    const running = this.#hashes.get(algorithm);
+    return running && digestSoFar(running, algorithm);
   }
 
   /** The digest of what is there, from the running hash or, after a reopening, by reading the file. */

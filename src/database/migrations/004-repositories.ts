@@ -2,8 +2,11 @@ import type { Migration } from '../migrate.ts';
 
 /**
  * Hosted images. `claimed_at` is set by the first manifest and outlives the last one: it keeps upstream content of that
- * name out. `repository_blobs` is the permission to read a blob through a repository. Names, tags and digests compare by
- * bytes.
+ * name out. `repository_blobs` is the permission to read a blob through a repository. `manifests.annotations` is kept for
+ * referrers only. Names, tags and digests compare by bytes.
+ *
+ * An upload session's first `received` bytes are in its staged file and have `digest`, if that is known without reading
+ * them again. `writer` holds a lease on the file until `writer_until`; `torn` marks a session whose writer vanished.
  */
 export const repositories: Migration[] = [
   {
@@ -78,9 +81,13 @@ export const repositories: Migration[] = [
     name: '004-11-uploads',
     sql: `CREATE TABLE uploads (
       id CHAR(36) PRIMARY KEY,
-      repository_id BIGINT NOT NULL,
+      account_id BIGINT NOT NULL,
+      repository VARCHAR(255) NOT NULL,
       received BIGINT NOT NULL,
-      digest VARCHAR(135) NOT NULL,
+      digest VARCHAR(135),
+      torn SMALLINT NOT NULL DEFAULT 0,
+      writer CHAR(36),
+      writer_until BIGINT,
       created_at BIGINT NOT NULL,
       updated_at BIGINT NOT NULL
     )`,
