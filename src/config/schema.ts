@@ -27,9 +27,11 @@ const upstream = z.strictObject({
   freshFor: duration.prefault('5m'),
   staleFor: duration.prefault('365d'),
   negativeFor: duration.prefault('1m'),
+  timeout: duration.prefault('10s'),
   include: patterns.default(['*']),
   exclude: patterns.default([]),
   allowPrivateNetwork: z.boolean().default(false),
+  caFile: z.string().optional(),
   auth: upstreamAuth.optional(),
 });
 

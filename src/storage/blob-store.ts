@@ -85,16 +85,14 @@ export class BlobStore {
 
   /** Opens a stored blob of known `size`; the caller has checked that its principal may read it. */
   async open(digest: Digest, size: number): Promise<Content> {
-    let descriptor: number;
     try {
-      descriptor = await openDescriptor(this.#paths.blob(digest), 'r');
+      return await openFileContent(this.#paths.blob(digest), size);
     } catch (error) {
       throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
         detail: { digest },
         cause: error,
       });
     }
-    return fileContent(descriptor, size);
   }
 
   /** A blob's file, for readers that need random access by path. */
@@ -143,7 +141,9 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-function fileContent(descriptor: number, size: number): Content {
+/** The bytes of a file of known `size`; they stay readable when the file is moved or removed meanwhile. */
+export async function openFileContent(path: string, size: number): Promise<Content> {
+  const descriptor = await openDescriptor(path, 'r');
   let reading = 0;
   let closing = false;
   const closeWhenIdle = () => {

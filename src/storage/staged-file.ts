@@ -13,6 +13,8 @@ export interface AppendOptions {
   limit?: number | undefined;
   /** A source that is silent for so many milliseconds is destroyed; `Aborted`. */
   idle?: number | undefined;
+  /** Somebody follows the file: written as it arrives instead of gathered, and told of each piece. */
+  progress?: (() => void) | undefined;
 }
 
 /**
@@ -84,6 +86,7 @@ export class StagedFile {
    */
   append(source: Readable, options: AppendOptions = {}): Promise<number> {
     const start = this.#size;
+    const atLeast = options.progress ? 1 : gather;
     return new Promise((resolve, reject) => {
       if (source.destroyed && !source.readableEnded) {
         reject(new DomainError('Aborted', 'The connection closed before the body was complete.'));
@@ -108,7 +111,7 @@ export class StagedFile {
       };
       const flush = () => {
         if (writing) return;
-        if (pendingBytes >= gather || (ended && pendingBytes > 0)) {
+        if (pendingBytes >= atLeast || (ended && pendingBytes > 0)) {
           const pieces = pending;
           const position = this.#size;
           const bytes = pendingBytes;
@@ -120,6 +123,7 @@ export class StagedFile {
               writing = false;
               this.#size += bytesWritten;
               if (bytesWritten < bytes) return settle(new Error(`short write to ${this.path}`));
+              options.progress?.();
               if (!ended && source.isPaused()) source.resume();
               flush();
             },

@@ -1,0 +1,144 @@
+import { createHash } from 'node:crypto';
+import type { Cache } from '../cache/cache.ts';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+
+/** What an entry is called: `kind`, `name` and `reference` are the protocol's own words. */
+export interface EntryKey {
+  upstream: string;
+  kind: string;
+  name: string;
+  reference: string;
+}
+
+/** What is known of a stored entry. */
+export interface Facts {
+  digest: Digest;
+  size: number;
+  type: string;
+  etag: string | null;
+  lastModified: string | null;
+  /** The protocol's own findings, kept with the entry. */
+  attributes: Record<string, string>;
+  storedAt: number;
+  /** When the upstream last said that this is what it has. */
+  validatedAt: number;
+}
+
+interface EntryRow {
+  digest: Digest;
+  size_bytes: number;
+  content_type: string;
+  etag: string | null;
+  last_modified: string | null;
+  attributes: string;
+  stored_at: number;
+  validated_at: number;
+}
+
+/** How long the facts of an entry stay in the cache, in milliseconds. They only ever change by being written anew. */
+const keepFor = 3_600_000;
+
+/** The identity of an entry. */
+export function entryId({ upstream, kind, name, reference }: EntryKey): string {
+  return createHash('sha256')
+    .update(JSON.stringify([upstream, kind, name, reference]))
+    .digest('hex');
+}
+
+/** Entries in the database, and the cache before it. */
+export class Entries {
+  readonly #database: Database;
+  readonly #cache: Cache;
+  readonly #now: () => number;
+
+  constructor(database: Database, cache: Cache, now: () => number) {
+    this.#database = database;
+    this.#cache = cache;
+    this.#now = now;
+  }
+
+  /** The facts if this process has them at hand. */
+  peek(id: string): Facts | undefined {
+    return this.#cache.peek<Facts>(`entry:${id}`);
+  }
+
+  async find(id: string): Promise<Facts | undefined> {
+    const cached = await this.#cache.get<Facts>(`entry:${id}`);
+    return cached ?? this.read(id);
+  }
+
+  /** The facts as the database has them, whatever the cache says. */
+  async read(id: string): Promise<Facts | undefined> {
+    const row = await this.#database.get<EntryRow>('SELECT * FROM mirror_entries WHERE id = ?', [id]);
+    if (!row) return undefined;
+    const facts: Facts = {
+      digest: row.digest,
+      size: row.size_bytes,
+      type: row.content_type,
+      etag: row.etag,
+      lastModified: row.last_modified,
+      attributes: JSON.parse(row.attributes) as Record<string, string>,
+      storedAt: row.stored_at,
+      validatedAt: row.validated_at,
+    };
+    await this.remember(id, facts);
+    return facts;
+  }
+
+  /** Writes `facts` under each of `keys`, in the transaction that makes the bytes visible. */
+  async write(tx: Transaction, keys: readonly EntryKey[], facts: Facts): Promise<void> {
+    const rows = keys.map((key) => ({
+      id: entryId(key),
+      upstream: key.upstream,
+      kind: key.kind,
+      name: key.name,
+      reference: key.reference,
+      digest: facts.digest,
+      size_bytes: facts.size,
+      content_type: facts.type.slice(0, 255),
+      etag: short(facts.etag, 255),
+      last_modified: short(facts.lastModified, 64),
+      attributes: JSON.stringify(facts.attributes),
+      stored_at: facts.storedAt,
+      validated_at: facts.validatedAt,
+      used_at: this.#now(),
+    }));
+    const columns = Object.keys(rows[0]!).filter((column) => column !== 'id');
+    await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
+  }
+
+  /** Notes that the upstream still has what is stored. */
+  async validated(id: string, facts: Facts): Promise<Facts> {
+    const validatedAt = this.#now();
+    await this.#database.transaction((tx) =>
+      tx.run('UPDATE mirror_entries SET validated_at = ? WHERE id = ?', [validatedAt, id]),
+    );
+    const renewed = { ...facts, validatedAt };
+    await this.remember(id, renewed);
+    return renewed;
+  }
+
+  async remember(id: string, facts: Facts): Promise<void> {
+    await this.#cache.set(`entry:${id}`, facts, keepFor);
+  }
+
+  /** Drops an entry whose bytes are gone. */
+  async forget(id: string): Promise<void> {
+    await this.#database.transaction((tx) => tx.run('DELETE FROM mirror_entries WHERE id = ?', [id]));
+    await this.#cache.delete(`entry:${id}`);
+  }
+
+  /** The upstream said that there is no such thing; believed for `milliseconds`. */
+  async setAbsent(id: string, milliseconds: number): Promise<void> {
+    await this.#cache.set(`absent:${id}`, true, milliseconds);
+  }
+
+  async isAbsent(id: string): Promise<boolean> {
+    return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
+  }
+}
+
+function short(text: string | null, length: number): string | null {
+  return text === null || text.length > length ? null : text;
+}

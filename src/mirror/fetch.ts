@@ -1,0 +1,66 @@
+import { isDigest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
+import type { Facts } from './entries.ts';
+import type { Fetched } from './resource.ts';
+
+export interface FetchOptions extends UpstreamRequest {
+  /** What is stored, to ask conditionally. */
+  known?: Facts | undefined;
+  /** A small document: may come compressed. */
+  document?: boolean;
+}
+
+/** Fetches one URL of an upstream as the mirror wants it: conditional, resumable by Range, absent only on its word. */
+export async function fetchFrom(upstream: Upstream, options: FetchOptions): Promise<Fetched> {
+  const { known, document, ...request } = options;
+  const headers: Record<string, string> = { ...request.headers };
+  if (document) headers['accept-encoding'] = 'gzip';
+  if (known?.etag) headers['if-none-match'] = known.etag;
+  else if (known?.lastModified) headers['if-modified-since'] = known.lastModified;
+  const answer = await upstream.send({ ...request, headers });
+  if (answer.status === 304 && known) {
+    answer.body.resume();
+    return { kind: 'not-modified' };
+  }
+  if (answer.status === 404 || answer.status === 410) {
+    answer.body.destroy();
+    return { kind: 'absent' };
+  }
+  if (answer.status !== 200) {
+    answer.body.destroy();
+    throw new DomainError('UpstreamUnavailable', `The upstream ${upstream.name} answered ${answer.status}.`, {
+      detail: { upstream: upstream.name },
+    });
+  }
+  const etag = answer.headers.etag ?? null;
+  const told = answer.headers['docker-content-digest'];
+  return {
+    kind: 'fetched',
+    body: answer.body,
+    size: lengthOf(answer),
+    type: answer.headers['content-type'] ?? 'application/octet-stream',
+    etag,
+    lastModified: answer.headers['last-modified'] ?? null,
+    ...(typeof told === 'string' && isDigest(told) && { digest: told }),
+    ...(!answer.decoded && { resume: (offset: number) => resume(upstream, request, offset, etag) }),
+    failed: (error) => upstream.bodyFailed(error),
+  };
+}
+
+function lengthOf(answer: UpstreamAnswer): number | undefined {
+  const length = answer.headers['content-length'];
+  return answer.decoded || length === undefined || !/^\d+$/.test(length) ? undefined : Number(length);
+}
+
+/** The rest of a body, when the upstream still has the same one and serves exactly the range. */
+async function resume(upstream: Upstream, request: UpstreamRequest, offset: number, etag: string | null) {
+  const headers: Record<string, string> = { ...request.headers, range: `bytes=${offset}-` };
+  if (etag !== null && !etag.startsWith('W/')) headers['if-range'] = etag;
+  const answer = await upstream.send({ ...request, headers });
+  const starts = answer.headers['content-range']?.startsWith(`bytes ${offset}-`) ?? false;
+  if (answer.status === 206 && starts && !answer.decoded) return answer.body;
+  if (answer.status === 200 && offset === 0) return answer.body;
+  answer.body.destroy();
+  return undefined;
+}

@@ -1,0 +1,51 @@
+import type { Readable } from 'node:stream';
+import type { Digest, DigestAlgorithm } from '../digest.ts';
+import type { StagedFile } from '../storage/staged-file.ts';
+import type { EntryKey, Facts } from './entries.ts';
+
+/** Milliseconds; `immutable` content is never asked for again. */
+export type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
+
+/** What a protocol tells the mirror about something an upstream may have. */
+export interface MirrorResource {
+  key: EntryKey;
+  lifetime: Lifetime;
+  /** How long "not found" is believed, in milliseconds. */
+  negativeFor: number;
+  /** Bytes at most. */
+  limit: number;
+  /** A body that is silent for so many milliseconds is cut. */
+  idle: number;
+  /** What the bytes must hash to, where the name says so. */
+  digest?: Digest;
+  /** Hashes wanted besides the one that names the content. */
+  algorithms?: readonly DigestAlgorithm[];
+  /**
+   * Looks at the complete bytes before anybody gets the last of them; throws when they are not what was asked for.
+   * What it resolves to is kept with the entry.
+   */
+  verify?(staged: StagedFile): Promise<Record<string, string>>;
+  /** Further names under which the same bytes are an entry. */
+  aliases?(facts: Facts): EntryKey[];
+  /** Asks the upstream; `known` is what is stored, to ask conditionally. */
+  fetch(known: Facts | undefined): Promise<Fetched>;
+}
+
+export type Fetched =
+  | {
+      kind: 'fetched';
+      body: Readable;
+      /** As announced; undefined when the upstream has not said. */
+      size: number | undefined;
+      type: string;
+      etag: string | null;
+      lastModified: string | null;
+      /** What the upstream says the bytes hash to. */
+      digest?: Digest;
+      /** The rest of the body from `offset` on; undefined when the upstream cannot. */
+      resume?: (offset: number) => Promise<Readable | undefined>;
+      /** Hears of a body that stalled or broke for good. */
+      failed?: (error: unknown) => void;
+    }
+  | { kind: 'not-modified' }
+  | { kind: 'absent' };
