@@ -1,0 +1,84 @@
+#!/bin/bash
+# Makes stand-ins for the public images that docker/ builds on, for a machine that reaches Debian's packages and the npm
+# registry but no public container registry: node:24-bookworm-slim, mysql:8.4 (Debian's MariaDB) and redis:7. They are
+# good enough to build and start docker/compose.yaml once; they are not for production.
+#
+#   DOCKER_HOST=unix:///path/to/socket scripts/local-base-images.sh
+#
+# Needs root, a Docker engine and debootstrap.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for command in docker debootstrap npm; do
+  command -v "$command" >/dev/null || { echo "local-base-images: $command is not on this machine" >&2; exit 1; }
+done
+[ -x node_modules/.bin/node ] || { echo 'local-base-images: run npm ci first' >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+debootstrap --variant=minbase --include=ca-certificates bookworm "$work/root" >"$work/debootstrap.log" ||
+  { tail -5 "$work/debootstrap.log" >&2; exit 1; }
+# What the machine trusts, the containers on it have to trust as well: it may reach the registries through a proxy.
+cp /etc/ssl/certs/ca-certificates.crt "$work/root/etc/ssl/certs/ca-certificates.crt"
+tar -c -C "$work/root" . | docker import - debian:bookworm-slim
+
+mkdir "$work/node"
+cp -L node_modules/.bin/node "$work/node/node"
+npm install --silent --global --prefix "$work/node/npm" npm@11
+cat >"$work/node/Dockerfile" <<'END'
+FROM debian:bookworm-slim
+COPY node /usr/local/bin/node
+COPY npm /usr/local
+ENV NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
+RUN groupadd --gid 1000 node && useradd --uid 1000 --gid node --shell /bin/bash --create-home node
+CMD ["node"]
+END
+docker build --tag node:24-bookworm-slim "$work/node"
+
+mkdir "$work/redis"
+cat >"$work/redis/Dockerfile" <<'END'
+FROM debian:bookworm-slim
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server && rm -rf /var/lib/apt/lists/*
+VOLUME /data
+WORKDIR /data
+EXPOSE 6379
+ENTRYPOINT ["redis-server", "--bind", "0.0.0.0", "--protected-mode", "no"]
+CMD ["--save", ""]
+END
+docker build --network host --tag redis:7 "$work/redis"
+
+mkdir "$work/mysql"
+cat >"$work/mysql/entrypoint" <<'END'
+#!/bin/bash
+# The variables of the official image: MYSQL_DATABASE, MYSQL_USER, MYSQL_PASSWORD[_FILE], MYSQL_ROOT_PASSWORD[_FILE].
+set -euo pipefail
+for name in MYSQL_PASSWORD MYSQL_ROOT_PASSWORD; do
+  file=${name}_FILE
+  if [ -n "${!file:-}" ]; then export "$name=$(<"${!file}")"; fi
+done
+if [ ! -d /var/lib/mysql/mysql ]; then
+  mariadb-install-db --user=mysql --skip-test-db --auth-root-authentication-method=normal >/dev/null
+  cat >/tmp/init.sql <<SQL
+CREATE DATABASE \`${MYSQL_DATABASE:-test}\` CHARACTER SET utf8mb4;
+CREATE USER '${MYSQL_USER:-user}'@'%' IDENTIFIED BY '${MYSQL_PASSWORD:-}';
+GRANT ALL ON \`${MYSQL_DATABASE:-test}\`.* TO '${MYSQL_USER:-user}'@'%';
+ALTER USER root@localhost IDENTIFIED BY '${MYSQL_ROOT_PASSWORD:-}';
+SQL
+  set -- --init-file=/tmp/init.sql "$@"
+fi
+exec mariadbd --user=mysql --bind-address=0.0.0.0 "$@"
+END
+chmod +x "$work/mysql/entrypoint"
+cat >"$work/mysql/Dockerfile" <<'END'
+FROM debian:bookworm-slim
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends mariadb-server \
+ && rm -rf /var/lib/apt/lists/* /var/lib/mysql && mkdir -p /run/mysqld /var/lib/mysql && chown mysql: /run/mysqld /var/lib/mysql
+COPY entrypoint /entrypoint
+VOLUME /var/lib/mysql
+EXPOSE 3306
+ENTRYPOINT ["/entrypoint"]
+END
+docker build --network host --tag mysql:8.4 "$work/mysql"
+
+docker image ls
