@@ -86,6 +86,15 @@ export class Entries {
     return facts;
   }
 
+  /** The references stored under an upstream's `kind` and `name`, in byte order. */
+  async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>): Promise<string[]> {
+    const rows = await this.#database.select<{ reference: string }>(
+      'SELECT reference FROM mirror_entries WHERE kind = ? AND name = ? AND upstream = ? ORDER BY reference',
+      [kind, name, upstream],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
   /** Writes `facts` under each of `keys`, in the transaction that makes the bytes visible. */
   async write(tx: Transaction, keys: readonly EntryKey[], facts: Facts): Promise<void> {
     const rows = keys.map((key) => ({

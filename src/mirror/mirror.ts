@@ -1,7 +1,7 @@
 import type { Digest } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Content } from '../storage/content.ts';
-import { entryId, type Facts } from './entries.ts';
+import { entryId, type EntryKey, type Facts } from './entries.ts';
 import { Flight, type FlightParts } from './flight.ts';
 import type { MirrorResource } from './resource.ts';
 
@@ -55,9 +55,14 @@ export class Mirror {
     }
   }
 
-  /** What is stored, however old, without asking anybody. */
-  async stored(resource: MirrorResource): Promise<Facts | undefined> {
-    return this.#parts.entries.find(entryId(resource.key));
+  /** What is stored under `key`, however old, without asking anybody. */
+  async stored(key: EntryKey): Promise<Facts | undefined> {
+    return this.#parts.entries.find(entryId(key));
+  }
+
+  /** The references stored under an upstream's `kind` and `name`, in byte order. */
+  references(key: Omit<EntryKey, 'reference'>): Promise<string[]> {
+    return this.#parts.entries.references(key);
   }
 
   async #join(id: string, resource: MirrorResource, known: Facts | undefined): Promise<Entry | undefined> {

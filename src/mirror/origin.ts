@@ -40,6 +40,11 @@ export class Origin {
     return this.#upstreams.filter(({ admits }) => admits(name)).map(({ upstream }) => upstream);
   }
 
+  /** Whether `name` is kept from every upstream. */
+  isReserved(name: string): boolean {
+    return this.#isReserved(name);
+  }
+
   /** Whether a hosted name may have further versions from upstream. */
   isMerged(name: string): boolean {
     return this.#isMerged(name);

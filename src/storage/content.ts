@@ -21,18 +21,20 @@ export function contentOf(bytes: Buffer): Content {
 
 /** The whole of small content; rejects when it is larger than `limit`. Closes it. */
 export async function readAll(content: Content, limit: number): Promise<Buffer> {
+  const { size } = content;
+  const pieces: Buffer[] = [];
+  let length = 0;
   try {
-    const size = content.size ?? limit;
-    if (size > limit) throw new RangeError(`content of ${size} bytes is over ${limit}`);
-    const bytes = Buffer.allocUnsafe(size);
-    let length = 0;
-    while (length < size) {
-      const read = await content.read(bytes.subarray(length), length);
+    while (length <= limit && (size === undefined || length < size)) {
+      const piece = Buffer.allocUnsafe(size === undefined ? 65_536 : Math.min(size, limit + 1) - length);
+      const read = await content.read(piece, length);
       if (read === 0) break;
+      pieces.push(piece.subarray(0, read));
       length += read;
     }
-    return bytes.subarray(0, length);
   } finally {
     content.close();
   }
+  if (length > limit) throw new RangeError(`content is larger than ${limit} bytes`);
+  return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
 }

@@ -1,0 +1,35 @@
+import { LRUCache } from 'lru-cache';
+import { DomainError } from '../errors.ts';
+import { readAll } from '../storage/content.ts';
+import type { Entry } from './mirror.ts';
+
+/** Parsed documents by the digest of their bytes, so that a hot one is parsed once. Read only. */
+const parsed = new LRUCache<string, object>({ maxSize: 32 * 2 ** 20 });
+
+/**
+ * The JSON object or array in an entry, complete and verified; closes it. What an upstream sends instead of JSON is its
+ * failure: `UpstreamUnavailable`.
+ */
+export async function readDocument(entry: Entry, limit: number): Promise<object> {
+  const known = entry.facts && parsed.get(entry.facts.digest);
+  if (known) {
+    entry.content.close();
+    return known;
+  }
+  const bytes = await readAll(entry.content, limit);
+  const { digest } = await entry.complete;
+  const document = parseDocument(bytes);
+  if (!document) throw new DomainError('UpstreamUnavailable', 'An upstream sent something else than a JSON document.');
+  parsed.set(digest, document, { size: bytes.length + 1 });
+  return document;
+}
+
+/** The JSON object or array in `bytes`, if that is what they are. */
+export function parseDocument(bytes: Buffer): object | undefined {
+  try {
+    const value: unknown = JSON.parse(bytes.toString('utf8').replace(/^\uFEFF/, ''));
+    return typeof value === 'object' && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
