@@ -5,7 +5,10 @@ import { migrations } from './migrations/index.ts';
 /** One statement: MySQL commits each DDL by itself, so a migration that is cut off must be a single step. */
 export interface Migration {
   name: string;
-  /** Written for both: `{serial}` is the generated primary key, `{text}` a long text. */
+  /**
+   * Written for both: `{serial}` is the generated primary key, `{text}` a long text; `{clustered}` after a table keeps
+   * its rows in the order of their primary key, as MySQL always does.
+   */
   sql: string;
 }
 
@@ -48,7 +51,8 @@ function forDialect(sql: string, dialect: Dialect): string {
       '{serial}',
       dialect === 'sqlite' ? 'INTEGER PRIMARY KEY AUTOINCREMENT' : 'BIGINT AUTO_INCREMENT PRIMARY KEY',
     )
-    .replaceAll('{text}', dialect === 'sqlite' ? 'TEXT' : 'MEDIUMTEXT');
+    .replaceAll('{text}', dialect === 'sqlite' ? 'TEXT' : 'MEDIUMTEXT')
+    .replaceAll('{clustered}', dialect === 'sqlite' ? ' WITHOUT ROWID' : '');
   const isTable = /^\s*CREATE TABLE/.test(text);
   return dialect === 'mysql' && isTable ? `${text} DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` : text;
 }

@@ -2,8 +2,12 @@ import type { Migration } from '../migrate.ts';
 
 /**
  * Hosted packages. A `packages` row without versions is a claim on the id: it keeps upstream content out.
- * The four `latest_…` columns hold the newest listed version a client sees, by whether it asks for prereleases (`pre`)
- * and understands SemVer 2 (`2`); null hides the package from that client's search.
+ *
+ * The four `latest_…` columns hold the newest listed version that a client sees, by whether it asks for prereleases
+ * (`pre`) and understands SemVer 2 (`2`); `visible` has a bit for each that is there. `standing` falls with the number
+ * of downloads, by steps, so that an index is in the order of search results.
+ *
+ * `package_terms` holds the words under which the newest listed version is found, once a package.
  */
 export const packages: Migration[] = [
   {
@@ -17,6 +21,8 @@ export const packages: Migration[] = [
       version_count BIGINT NOT NULL DEFAULT 0,
       size_bytes BIGINT NOT NULL DEFAULT 0,
       download_count BIGINT NOT NULL DEFAULT 0,
+      standing SMALLINT NOT NULL,
+      visible SMALLINT NOT NULL DEFAULT 0,
       latest_stable BIGINT,
       latest_pre BIGINT,
       latest_stable2 BIGINT,
@@ -28,8 +34,8 @@ export const packages: Migration[] = [
     )`,
   },
   {
-    name: '003-2-packages-downloads',
-    sql: 'CREATE INDEX packages_downloads ON packages (account_id, download_count, package_key)',
+    name: '003-2-packages-standing',
+    sql: 'CREATE INDEX packages_standing ON packages (account_id, standing, package_key, visible)',
   },
   {
     name: '003-3-package-versions',
@@ -45,6 +51,7 @@ export const packages: Migration[] = [
       semver2 SMALLINT NOT NULL,
       published_at BIGINT NOT NULL,
       size_bytes BIGINT NOT NULL,
+      download_count BIGINT NOT NULL DEFAULT 0,
       sha512 CHAR(88) NOT NULL,
       nupkg_digest VARCHAR(135) NOT NULL,
       nuspec_digest VARCHAR(135) NOT NULL,
@@ -53,13 +60,12 @@ export const packages: Migration[] = [
       icon_type VARCHAR(32),
       snupkg_digest VARCHAR(135),
       metadata {text} NOT NULL,
-      download_count BIGINT NOT NULL DEFAULT 0,
       UNIQUE (package_row, version_key)
     )`,
   },
   {
     name: '003-4-package-versions-order',
-    sql: 'CREATE INDEX package_versions_order ON package_versions (package_row, sort_key)',
+    sql: 'CREATE INDEX package_versions_order ON package_versions (package_row, sort_key, version_key)',
   },
   {
     name: '003-5-package-blobs',
@@ -73,14 +79,19 @@ export const packages: Migration[] = [
   {
     name: '003-7-package-terms',
     sql: `CREATE TABLE package_terms (
-      account_id BIGINT NOT NULL,
-      term VARCHAR(100) NOT NULL,
-      field SMALLINT NOT NULL,
       package_row BIGINT NOT NULL,
-      PRIMARY KEY (account_id, term, field, package_row)
-    )`,
+      term VARCHAR(100) NOT NULL,
+      account_id BIGINT NOT NULL,
+      standing INTEGER NOT NULL,
+      fields SMALLINT NOT NULL,
+      visible SMALLINT NOT NULL,
+      PRIMARY KEY (package_row, term)
+    ){clustered}`,
   },
-  { name: '003-8-package-terms-package', sql: 'CREATE INDEX package_terms_package ON package_terms (package_row)' },
+  {
+    name: '003-8-package-terms-standing',
+    sql: 'CREATE INDEX package_terms_standing ON package_terms (account_id, term, standing, package_row, fields, visible)',
+  },
   {
     name: '003-9-package-symbols',
     sql: `CREATE TABLE package_symbols (

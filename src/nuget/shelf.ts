@@ -1,0 +1,136 @@
+import type { Transaction } from '../database/database.ts';
+import { DomainError } from '../errors.ts';
+import { parseMetadata } from './metadata.ts';
+import { termsOf, tierWidth } from './terms.ts';
+import { parseVersion, versionKey } from './version.ts';
+
+/** How a client sees a feed: bits of `visible`, and the column with the newest version it sees. */
+export const views = {
+  stable: { bit: 1, latest: 'latest_stable', where: 'prerelease = 0 AND semver2 = 0' },
+  pre: { bit: 2, latest: 'latest_pre', where: 'semver2 = 0' },
+  stable2: { bit: 4, latest: 'latest_stable2', where: 'prerelease = 0' },
+  pre2: { bit: 8, latest: 'latest_pre2', where: '1 = 1' },
+} as const;
+export type View = keyof typeof views;
+
+/** The view of a client that asks for prereleases or not, and understands SemVer 2 or not. */
+export function viewOf(prerelease: boolean, semVer2: boolean): View {
+  if (semVer2) return prerelease ? 'pre2' : 'stable2';
+  return prerelease ? 'pre' : 'stable';
+}
+
+/** The key of an id: ids compare without case, by no locale's rules. */
+export function packageKey(id: string): string {
+  return id.toLowerCase();
+}
+
+/** The key of a version in any spelling; undefined when it is none. */
+export function keyOfVersion(version: string): string | undefined {
+  const parsed = parseVersion(version);
+  return parsed && versionKey(parsed);
+}
+
+/** The package's row, locked until the transaction ends, so that its changes come one after the other. */
+export async function lockPackage(tx: Transaction, accountId: number, id: string): Promise<number | undefined> {
+  const suffix = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
+  const row = await tx.get<{ id: number }>(
+    `SELECT id FROM packages WHERE account_id = ? AND package_key = ?${suffix}`,
+    [accountId, packageKey(id)],
+  );
+  return row?.id;
+}
+
+/** As `lockPackage`, with the row of one of its versions; throws `NotFound`. */
+export async function lockVersion(
+  tx: Transaction,
+  accountId: number,
+  id: string,
+  version: string,
+): Promise<{ packageRow: number; versionRow: number }> {
+  const key = keyOfVersion(version);
+  const packageRow = key === undefined ? undefined : await lockPackage(tx, accountId, id);
+  const found =
+    packageRow === undefined
+      ? undefined
+      : await tx.get<{ id: number }>('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [
+          packageRow,
+          key!,
+        ]);
+  if (packageRow === undefined || !found) throw versionNotFound(id, version);
+  return { packageRow, versionRow: found.id };
+}
+
+export function versionNotFound(id: string, version: string): DomainError {
+  return new DomainError('NotFound', `There is no version ${version.slice(0, 100)} of ${id.slice(0, 100)} here.`);
+}
+
+/**
+ * Brings a package up to its versions: the newest one for each view, what the newest one says of it, and the words
+ * under which it is found. To be called, with the package's row locked, after any change to its versions.
+ */
+export async function refreshPackage(tx: Transaction, packageRow: number, now: number): Promise<void> {
+  const newest = Object.values(views).map(
+    ({ latest, where }) =>
+      `(SELECT v.id FROM package_versions v WHERE v.package_row = p.id AND v.listed = 1 AND ${where}
+        ORDER BY v.sort_key DESC LIMIT 1) AS ${latest}`,
+  );
+  const latest = (await tx.get<Record<(typeof views)[View]['latest'], number | null>>(
+    `SELECT ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
+    [packageRow],
+  ))!;
+  let visible = 0;
+  for (const view of Object.values(views)) if (latest[view.latest] !== null) visible |= view.bit;
+  const newestMetadata = await tx.get<{ metadata: string }>('SELECT metadata FROM package_versions WHERE id = ?', [
+    latest.latest_pre2,
+  ]);
+  const metadata = newestMetadata && parseMetadata(newestMetadata.metadata);
+  await tx.run(
+    `UPDATE packages SET latest_stable = ?, latest_pre = ?, latest_stable2 = ?, latest_pre2 = ?, visible = ?,
+       updated_at = ? WHERE id = ?`,
+    [latest.latest_stable, latest.latest_pre, latest.latest_stable2, latest.latest_pre2, visible, now, packageRow],
+  );
+  if (metadata) {
+    await tx.run('UPDATE packages SET package_id = ?, package_types = ? WHERE id = ?', [
+      metadata.id,
+      metadata.packageTypes
+        .map(({ name }) => name)
+        .join(' ')
+        .slice(0, 255),
+      packageRow,
+    ]);
+  }
+  await writeTerms(tx, packageRow, visible, metadata ? termsOf(metadata) : []);
+}
+
+async function writeTerms(
+  tx: Transaction,
+  packageRow: number,
+  visible: number,
+  terms: ReturnType<typeof termsOf>,
+): Promise<void> {
+  const { account_id, standing } = (await tx.get<{ account_id: number; standing: number }>(
+    'SELECT account_id, standing FROM packages WHERE id = ?',
+    [packageRow],
+  ))!;
+  const there = await tx.select<{ term: string; standing: number; fields: number; visible: number }>(
+    'SELECT term, standing, fields, visible FROM package_terms WHERE package_row = ?',
+    [packageRow],
+  );
+  const old = new Map(there.map((row) => [row.term, row]));
+  const rows = [];
+  for (const { term, tier, fields } of terms) {
+    const row = { package_row: packageRow, term, account_id, standing: tier * tierWidth + standing, fields, visible };
+    const known = old.get(term);
+    old.delete(term);
+    if (known?.standing !== row.standing || known.fields !== fields || known.visible !== visible) rows.push(row);
+  }
+  for (const term of old.keys()) {
+    await tx.run('DELETE FROM package_terms WHERE package_row = ? AND term = ?', [packageRow, term]);
+  }
+  await tx.upsert(
+    'package_terms',
+    ['package_row', 'term'],
+    rows,
+    'standing = new.standing, fields = new.fields, visible = new.visible',
+  );
+}
