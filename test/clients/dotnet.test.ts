@@ -124,7 +124,7 @@ async function search(...words: string[]): Promise<string[]> {
   const asked = await user(`search-${words.join('')}`);
   const said = await asked.run('package', 'search', ...words, '--source', sourceName, '--format', 'json');
   const { searchResult } = JSON.parse(said) as SearchResult;
-  return searchResult.flatMap(({ packages }) =>
-    packages.map((found) => `${found.id} ${found.latestVersion ?? found.version}`),
-  );
+  return searchResult
+    .flatMap(({ packages }) => packages.map((found) => `${found.id} ${found.latestVersion ?? found.version}`))
+    .toSorted();
 }

@@ -51,7 +51,8 @@ export function execute(path: string, args: string[], options: RunOptions = {}):
     const settings = { env, cwd, timeout: milliseconds, maxBuffer: 64 * 1024 * 1024 };
     execFile(path, args, settings, (error, stdout, stderr) => {
       const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 1;
-      resolve({ code, stdout, stderr: code !== 0 && stderr === '' ? `${error?.message}\n` : stderr });
+      const silent = error !== null && stdout === '' && stderr === '';
+      resolve({ code, stdout, stderr: silent ? `${error.message}\n` : stderr });
     });
   });
 }
