@@ -8,6 +8,7 @@ import { Accounts, type Account } from './accounts/accounts.ts';
 import type { Principal } from './accounts/principal.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { createApi } from './api/routes.ts';
+import { Cache } from './cache/cache.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
@@ -15,18 +16,28 @@ import { createApp } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
 import { Operations } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
+import { Entries } from './mirror/entries.ts';
+import { Mirror } from './mirror/mirror.ts';
+import { Origin } from './mirror/origin.ts';
 import { Feed } from './nuget/feed.ts';
 import { createFeed } from './nuget/routes.ts';
+import { PackageMirror } from './nuget/upstream.ts';
 import { Images } from './oci/images.ts';
 import { createRegistry } from './oci/routes.ts';
+import { ImageMirror } from './oci/upstream.ts';
 import { BlobStore } from './storage/blob-store.ts';
 import { Paths } from './storage/paths.ts';
+import type { ProxyEnvironment } from './upstream/addresses.ts';
+import { openUpstreams } from './upstream/configured.ts';
+import type { Upstream } from './upstream/upstream.ts';
 
 /** What comes from outside the program, so that a test can replace it. */
 export interface Surroundings {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
+  /** Outgoing proxies. */
+  proxy: ProxyEnvironment;
 }
 
 /** The parts without the network: what the command line works with, beside a running server too. */
@@ -38,6 +49,10 @@ export interface House {
   tokens: Tokens;
   feed: Feed;
   images: Images;
+  upstreams: readonly Upstream[];
+  mirror: Mirror;
+  packageMirror: PackageMirror;
+  imageMirror: ImageMirror;
   defaultAccount: Account;
   close(): Promise<void>;
 }
@@ -53,7 +68,7 @@ export interface RunningServer {
 }
 
 /** Opens database and storage, migrates, and makes the account `default`. */
-export async function openHouse(config: Config, { now }: Surroundings): Promise<House> {
+export async function openHouse(config: Config, { now, log, proxy }: Surroundings): Promise<House> {
   const paths = new Paths(config.data);
   const database = await openDatabase(config.database.url ?? `sqlite:${join(config.data, 'entrepot.db')}`);
   try {
@@ -63,6 +78,13 @@ export async function openHouse(config: Config, { now }: Surroundings): Promise<
     const accounts = new Accounts(database, now);
     const tokens = new Tokens(database, now);
     const { account: defaultAccount } = await accounts.ensureDefault();
+    const cache = await Cache.open(config.redis.url, now, (error) => log.warn({ err: error }, 'Redis is out of reach'));
+    const entries = new Entries(database, cache, now);
+    const mirror = new Mirror({ blobs, entries, log, now });
+    const upstreams = openUpstreams(config, { cache, log, now, proxy });
+    const ofKind = (kind: Upstream['config']['kind']) => upstreams.filter((each) => each.config.kind === kind);
+    const packageOrigin = new Origin(ofKind('nuget'), config.reserved.packages, config.merge.packages);
+    const imageOrigin = new Origin(ofKind('registry'), config.reserved.containers);
     return {
       config,
       database,
@@ -71,9 +93,14 @@ export async function openHouse(config: Config, { now }: Surroundings): Promise<
       tokens,
       feed: new Feed(database, blobs, config.limits, now),
       images: new Images(database, blobs, config.limits, now),
+      upstreams,
+      mirror,
+      packageMirror: new PackageMirror(mirror, packageOrigin, config.limits),
+      imageMirror: new ImageMirror(mirror, imageOrigin, config.limits),
       defaultAccount,
       close: async () => {
         await tokens.flush();
+        await cache.close();
         await database.close();
       },
     };

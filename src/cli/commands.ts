@@ -42,7 +42,7 @@ function addServe(program: Command, environment: Environment, terminal: Terminal
     .action(async () => {
       const config = loadConfig(environment);
       const log = pino({ level: config.log.level }, destination(1));
-      const server = await startServer(config, { log, now: Date.now });
+      const server = await startServer(config, { log, now: Date.now, proxy: environment });
       const stop = new Promise<void>((resolve) => {
         terminal.once('SIGTERM', resolve);
         terminal.once('SIGINT', resolve);
@@ -128,7 +128,7 @@ function addToken(program: Command, environment: Environment, terminal: Terminal
 
 async function inHouse(environment: Environment, work: (house: House) => Promise<void>): Promise<void> {
   const log = pino({ level: 'warn' }, destination(2));
-  const house = await openHouse(loadConfig(environment), { log, now: Date.now });
+  const house = await openHouse(loadConfig(environment), { log, now: Date.now, proxy: environment });
   try {
     await work(house);
   } finally {

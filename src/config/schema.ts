@@ -35,6 +35,33 @@ const upstream = z.strictObject({
   auth: upstreamAuth.optional(),
 });
 
+/** Public upstreams, asked unless the configuration lists others. */
+const publicUpstreams = [
+  { name: 'nuget.org', kind: 'nuget' as const },
+  { name: 'docker.io', kind: 'registry' as const, default: true },
+  { name: 'ghcr.io', kind: 'registry' as const },
+  { name: 'quay.io', kind: 'registry' as const },
+  { name: 'mcr.microsoft.com', kind: 'registry' as const },
+  { name: 'registry.k8s.io', kind: 'registry' as const },
+];
+
+const upstreams = z.array(upstream).superRefine((list, context) => {
+  const seen = new Set<string>();
+  for (const [index, { kind, name }] of list.entries()) {
+    if (seen.has(`${kind} ${name}`)) {
+      context.addIssue({
+        code: 'custom',
+        path: [index, 'name'],
+        message: `there are two ${kind} upstreams named ${name}`,
+      });
+    }
+    seen.add(`${kind} ${name}`);
+  }
+  if (list.filter(({ kind, default: chosen }) => kind === 'registry' && chosen).length > 1) {
+    context.addIssue({ code: 'custom', message: 'only one registry can be the default' });
+  }
+});
+
 /**
  * Every setting: its type, its default and the line that documents it. A setting's environment name follows from its
  * path (`environmentName`); the README's table is checked against this file.
@@ -103,7 +130,9 @@ export const schema = z.strictObject({
       uploadAge: duration.prefault('24h').describe('An upload session untouched for so long is dropped'),
     })
     .prefault({}),
-  upstreams: z.array(upstream).default([]).describe('Upstream feeds and registries, in order'),
+  upstreams: upstreams
+    .prefault(publicUpstreams)
+    .describe('Upstream feeds and registries, in order; by default the public ones'),
   reserved: z
     .strictObject({
       packages: patterns.default([]).describe('Package ids never asked upstream, hosted or not'),

@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { Digest, DigestAlgorithm } from '../digest.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import type { EntryKey, Facts } from './entries.ts';
 
 /** Milliseconds; `immutable` content is never asked for again. */
@@ -49,3 +50,10 @@ export type Fetched =
     }
   | { kind: 'not-modified' }
   | { kind: 'absent' };
+
+/** What every resource of an upstream's has, as the upstream is configured. */
+export function resourceOf(upstream: Upstream, kind: string, name: string, reference: string) {
+  const { freshFor, staleFor, negativeFor, timeout } = upstream.config;
+  const lifetime: Lifetime = { freshFor, staleFor };
+  return { key: { upstream: upstream.name, kind, name, reference }, lifetime, negativeFor, idle: timeout };
+}

@@ -3,11 +3,10 @@ import type { Config } from '../config/schema.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { readDocument } from '../mirror/document.ts';
-import type { EntryKey } from '../mirror/entries.ts';
 import { fetchFrom } from '../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror } from '../mirror/mirror.ts';
 import type { Origin } from '../mirror/origin.ts';
-import type { Fetched, MirrorResource } from '../mirror/resource.ts';
+import { resourceOf, type Fetched, type MirrorResource } from '../mirror/resource.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
@@ -83,11 +82,11 @@ export class ImageMirror {
     const url = urlOf(place, `manifests/${reference}`);
     const headers = { accept: manifestTypes.join(', ') };
     return this.#mirror.open({
-      ...this.#common(place, 'manifest', reference),
+      ...resource(place, 'manifest', reference),
       ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
       limit: this.#limits.manifest,
       verify: verifyManifest,
-      aliases: ({ digest }) => (byDigest ? [] : [keyOf(place, 'manifest', digest)]),
+      aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known) => {
         const request = { url, headers, scope: scopeOf(place) };
         if (known) {
@@ -105,7 +104,7 @@ export class ImageMirror {
   /** A blob, asked for once, ever. */
   openBlob(place: Place, digest: Digest): Promise<Entry | undefined> {
     return this.#mirror.open({
-      ...this.#common(place, 'blob', digest),
+      ...resource(place, 'blob', digest),
       lifetime: 'immutable',
       digest,
       limit: this.#limits.blob ?? unannounced,
@@ -115,8 +114,8 @@ export class ImageMirror {
 
   /** All tags, in byte order; undefined when the upstream has no such repository. */
   async listTags(place: Place): Promise<string[] | undefined> {
-    const resource: MirrorResource = {
-      ...this.#common(place, 'tags', ''),
+    const list: MirrorResource = {
+      ...resource(place, 'tags', ''),
       limit: listLimit,
       fetch: () =>
         collect(
@@ -127,14 +126,14 @@ export class ImageMirror {
         ),
     };
     try {
-      const entry = await this.#mirror.open(resource);
+      const entry = await this.#mirror.open(list);
       if (!entry) return undefined;
       const { tags } = (await readDocument(entry, listLimit)) as { tags: unknown[] };
       const names = tags.filter((tag) => typeof tag === 'string');
       return names.sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
     } catch (error) {
       // With the upstream gone, the tags that were pulled are those that can be had.
-      const stored = isUpstreamFailure(error) ? await this.#mirror.references(keyOf(place, 'manifest', '')) : [];
+      const stored = isUpstreamFailure(error) ? await this.#mirror.references(resource(place, 'manifest', '').key) : [];
       const tags = stored.filter((reference) => !isDigest(reference));
       if (tags.length === 0) throw error;
       return tags;
@@ -144,7 +143,7 @@ export class ImageMirror {
   /** The descriptors of what refers to `digest`: by the API, or by the fallback tag where an upstream lacks it. */
   async listReferrers(place: Place, digest: Digest): Promise<Record<string, unknown>[]> {
     const entry = await this.#mirror.open({
-      ...this.#common(place, 'referrers', digest),
+      ...resource(place, 'referrers', digest),
       limit: listLimit,
       fetch: async () => {
         const fetched = await collect(place, `referrers/${digest}`, manifestsOf, (manifests) => ({ manifests }));
@@ -155,16 +154,10 @@ export class ImageMirror {
     if (!entry) return [];
     return manifestsOf(await readDocument(entry, listLimit)) as Record<string, unknown>[];
   }
-
-  #common(place: Place, kind: string, reference: string) {
-    const { freshFor, staleFor, negativeFor, timeout } = place.upstream.config;
-    const lifetime: MirrorResource['lifetime'] = { freshFor, staleFor };
-    return { key: keyOf(place, kind, reference), lifetime, negativeFor, idle: timeout };
-  }
 }
 
-function keyOf(place: Place, kind: string, reference: string): EntryKey {
-  return { upstream: place.upstream.name, kind, name: place.name, reference };
+function resource(place: Place, kind: string, reference: string) {
+  return resourceOf(place.upstream, kind, place.name, reference);
 }
 
 function urlOf(place: Place, rest: string): URL {
@@ -181,9 +174,7 @@ function mediaTypeOf(header: string): string {
 }
 
 async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
-  const bytes = Buffer.alloc(staged.size);
-  await staged.read(bytes, 0);
-  const manifest: unknown = JSON.parse(bytes.toString('utf8'));
+  const manifest: unknown = JSON.parse((await staged.bytes()).toString('utf8'));
   const version =
     typeof manifest === 'object' && manifest !== null
       ? (manifest as { schemaVersion?: unknown }).schemaVersion

@@ -207,6 +207,17 @@ export class StagedFile {
     return (await this.#handle.read(target, 0, target.length, position)).bytesRead;
   }
 
+  /** The whole of it, for what was limited to a size that fits in memory. */
+  async bytes(): Promise<Buffer> {
+    const bytes = Buffer.allocUnsafe(this.#size);
+    for (let length = 0; length < bytes.length;) {
+      const read = await this.read(bytes.subarray(length), length);
+      if (read === 0) throw new Error(`${this.path} is shorter than its ${this.#size} bytes`);
+      length += read;
+    }
+    return bytes;
+  }
+
   /** Makes what is there durable. */
   async sync(): Promise<void> {
     await this.#handle.datasync();

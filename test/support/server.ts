@@ -26,7 +26,7 @@ export async function startTestServer(
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test';
   const server = { host: '127.0.0.1', port: 0, ...(settings['server'] as object | undefined) };
-  const config: Config = schema.parse({ bootstrapToken: token, ...settings, data, server });
+  const config: Config = schema.parse({ bootstrapToken: token, upstreams: [], ...settings, data, server });
   const lines: string[] = [];
   const clock: TestServer['clock'] = { now: undefined };
   const log = pino(
@@ -38,7 +38,7 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: () => clock.now ?? Date.now() });
+  const running = await startServer(config, { log, now: () => clock.now ?? Date.now(), proxy: {} });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;
