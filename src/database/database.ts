@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import * as sqlite from './sqlite.ts';
 
@@ -18,7 +19,7 @@ export interface Queryable {
 
 /** Writes exist only here, so that on SQLite one writer at a time is a matter of types, not of care. */
 export interface Transaction extends Queryable {
-  /** Runs a statement; resolves to the number of rows it changed. */
+  /** Runs a statement; resolves to the number of rows it found to change, those that were so already included. */
   run(sql: string, values?: readonly Value[]): Promise<number>;
   /** Inserts one row; resolves to its generated key. */
   insert(table: string, row: Row): Promise<number>;
@@ -76,6 +77,10 @@ export async function openDatabase(url: string): Promise<Database> {
   return path === undefined ? new MysqlDatabase(sequelize) : new SqliteDatabase(sequelize, path);
 }
 
+/** How long `exclusively` waits for its turn, in milliseconds. */
+const lockPatience = 60_000;
+const lockedOut = 'another instance has held the lock of this database for a minute';
+
 const numbered = new Map<string, string>();
 
 /** Sequelize binds `$1`; the house writes `?`. */
@@ -98,6 +103,7 @@ export function placeholders(values: readonly unknown[]): string {
 abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
   protected readonly sequelize: Sequelize;
+  readonly #underWay = new Set<Promise<void>>();
 
   constructor(sequelize: Sequelize) {
     this.sequelize = sequelize;
@@ -111,7 +117,14 @@ abstract class SequelizeDatabase implements Database {
     return (await this.select<T>(sql, values))[0];
   }
 
-  async transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+  transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    const done = this.#attempt(work);
+    const settled = done.then(ignore, ignore).then(() => void this.#underWay.delete(settled));
+    this.#underWay.add(settled);
+    return done;
+  }
+
+  async #attempt<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       const after: (() => void)[] = [];
       try {
@@ -122,7 +135,7 @@ abstract class SequelizeDatabase implements Database {
         return result;
       } catch (error) {
         if (attempt >= 10 || !isConflict(error)) throw error;
-        await new Promise((resolve) => setTimeout(resolve, Math.random() * 20 * attempt));
+        await sleep(Math.random() * 20 * attempt);
       }
     }
   }
@@ -130,11 +143,14 @@ abstract class SequelizeDatabase implements Database {
   abstract exclusively<T>(work: () => Promise<T>): Promise<T>;
 
   async close(): Promise<void> {
+    await Promise.all(this.#underWay);
     await this.sequelize.close();
   }
 }
 
-/** SQLite: one write transaction at a time in this process, queued here; other processes wait in `busy_timeout`. */
+function ignore(): void {}
+
+/** SQLite: one write transaction at a time in this process, queued here; other processes' are waited for. */
 class SqliteDatabase extends SequelizeDatabase {
   readonly dialect = 'sqlite';
   readonly #path: string;
@@ -147,7 +163,7 @@ class SqliteDatabase extends SequelizeDatabase {
 
   override transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     const turn = this.#writing.then(() => super.transaction(work));
-    this.#writing = turn.catch(() => undefined);
+    this.#writing = turn.then(ignore, ignore);
     return turn;
   }
 
@@ -155,7 +171,11 @@ class SqliteDatabase extends SequelizeDatabase {
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
     const lock = new DatabaseSync(`${this.#path}.lock`);
     try {
-      lock.exec('PRAGMA busy_timeout = 60000; BEGIN EXCLUSIVE;');
+      const deadline = performance.now() + lockPatience;
+      while (!isTaken(lock)) {
+        if (performance.now() > deadline) throw new Error(lockedOut);
+        await sleep(5 + Math.random() * 20);
+      }
       return await work();
     } finally {
       lock.close();
@@ -168,6 +188,17 @@ class SqliteDatabase extends SequelizeDatabase {
   }
 }
 
+/** Whether `lock` is ours now; asks without waiting, since who has it may be in this process. */
+function isTaken(lock: DatabaseSync): boolean {
+  try {
+    lock.exec('BEGIN EXCLUSIVE');
+    return true;
+  } catch (error) {
+    if (sqlite.isBusy(error)) return false;
+    throw error;
+  }
+}
+
 class MysqlDatabase extends SequelizeDatabase {
   readonly dialect = 'mysql';
 
@@ -176,11 +207,11 @@ class MysqlDatabase extends SequelizeDatabase {
       const name = `entrepot:${this.sequelize.getDatabaseName()}`.slice(0, 64);
       const [row] = await select<{ taken: number }>(
         this.sequelize,
-        'SELECT GET_LOCK(?, 60) AS taken',
-        [name],
+        'SELECT GET_LOCK(?, ?) AS taken',
+        [name, lockPatience / 1000],
         transaction,
       );
-      if (row?.taken !== 1) throw new Error('another instance has held the migration lock for a minute');
+      if (row?.taken !== 1) throw new Error(lockedOut);
       try {
         return await work();
       } finally {
@@ -231,9 +262,11 @@ class SequelizeWork implements Transaction {
 
   async insertNew(table: string, rows: readonly Row[]): Promise<number> {
     if (rows.length === 0) return 0;
-    const [verb, tail] = this.dialect === 'sqlite' ? ['INSERT', ' ON CONFLICT DO NOTHING'] : ['INSERT IGNORE', ''];
+    // MySQL counts no row for an assignment that changes nothing; INSERT IGNORE would forgive more than a known key.
+    const [first] = Object.keys(rows[0]!);
+    const tail = this.dialect === 'sqlite' ? 'ON CONFLICT DO NOTHING' : `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
     const values = rows.flatMap((row) => Object.values(row));
-    return (await this.#execute(`${verb} INTO ${table} ${valuesOf(rows)}${tail}`, values)).changes;
+    return (await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values)).changes;
   }
 
   async upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
@@ -258,14 +291,21 @@ class SequelizeWork implements Transaction {
     })) as unknown as [unknown, number | Outcome];
     // Sequelize answers [insertId, affectedRows] for MySQL's plain INSERT and [rows, outcome] for everything else.
     if (typeof second === 'number') return { changes: second, lastId: Number(first) };
-    return { changes: second.changes ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
+    return { changes: second.changes ?? matched(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
   }
 }
 
 interface Outcome {
   changes?: number;
   affectedRows?: number;
+  info?: string;
   lastID?: number;
+}
+
+/** MySQL's `affectedRows` leaves out rows that were so already; "Rows matched: 1  Changed: 0" does not. */
+function matched({ info }: Outcome): number | undefined {
+  const first = /\d+/.exec(info ?? '');
+  return first ? Number(first[0]) : undefined;
 }
 
 function valuesOf(rows: readonly Row[]): string {
@@ -276,6 +316,6 @@ function valuesOf(rows: readonly Row[]): string {
 
 /** Deadlock and lock wait time-out (MySQL 1213, 1205) and a busy SQLite: the whole transaction may be tried again. */
 function isConflict(error: unknown): boolean {
-  const parent = (error as { parent?: { errno?: number; errcode?: number; message?: string } }).parent;
-  return parent?.errno === 1213 || parent?.errno === 1205 || parent?.errcode === 5 || parent?.errcode === 517;
+  const parent = (error as { parent?: { errno?: number } }).parent;
+  return parent?.errno === 1213 || parent?.errno === 1205 || sqlite.isBusy(parent ?? {});
 }

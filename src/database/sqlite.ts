@@ -1,4 +1,5 @@
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
 
 /** What Sequelize's sqlite dialect reads from `this` after a statement. */
@@ -7,7 +8,12 @@ interface Outcome {
   changes: number;
 }
 type Done = (this: Outcome, error: Error | null, rows?: unknown[]) => void;
+const busyTimeout = 'PRAGMA busy_timeout = 5000;';
+
 type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
+
+/** How long a transaction waits for another process's, in milliseconds. */
+const patience = 30_000;
 
 /**
  * The face of the `sqlite3` package that Sequelize's sqlite dialect expects (`dialectModule`), over Node's own SQLite.
@@ -23,7 +29,7 @@ export class Database {
   constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
     this.filename = filename;
     this.#connection = new DatabaseSync(filename);
-    this.#connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000;');
+    this.#connection.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
     queueMicrotask(() => opened(null));
   }
 
@@ -36,6 +42,10 @@ export class Database {
   }
 
   all(sql: string, parameters: Parameters = [], done?: Done): void {
+    if (/^BEGIN\b/.test(sql)) {
+      void this.#begin(sql, done);
+      return;
+    }
     const outcome: Outcome = { lastID: 0, changes: 0 };
     let rows: unknown[] = [];
     try {
@@ -66,6 +76,26 @@ export class Database {
     done?.(null);
   }
 
+  /** Waits without blocking: the transaction it waits for may be this very process's, through another connection. */
+  async #begin(sql: string, done?: Done): Promise<void> {
+    const outcome: Outcome = { lastID: 0, changes: 0 };
+    const deadline = performance.now() + patience;
+    for (;;) {
+      try {
+        this.#connection.exec(`PRAGMA busy_timeout = 0; ${sql}`);
+        this.#connection.exec(busyTimeout);
+        done?.call(outcome, null, []);
+        return;
+      } catch (error) {
+        if (!isBusy(error) || performance.now() > deadline) {
+          done?.call(outcome, error as Error);
+          return;
+        }
+      }
+      await sleep(1 + Math.random() * 9);
+    }
+  }
+
   #prepare(sql: string): StatementSync {
     let statement = this.#statements.get(sql);
     if (!statement) {
@@ -74,6 +104,11 @@ export class Database {
     }
     return statement;
   }
+}
+
+/** Whether another connection holds the lock (SQLITE_BUSY, with or without an extended code). */
+export function isBusy(error: unknown): boolean {
+  return ((error as { errcode?: number }).errcode ?? 0) % 256 === 5;
 }
 
 export const OPEN_READWRITE = 2;

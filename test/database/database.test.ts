@@ -1,0 +1,270 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import test, { type ExecutionContext } from 'ava';
+import { openDatabase, placeholders, type Database, type Value } from '../../src/database/database.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+// One suite for the interface, run on each database that implements it.
+
+interface Item {
+  id: number;
+  name: string;
+  amount: number | null;
+  note: string | null;
+}
+
+async function withItems(t: ExecutionContext, url: string): Promise<Database> {
+  const database = await openUntilEnd(t, url);
+  const [serial, tail] =
+    database.dialect === 'sqlite'
+      ? ['INTEGER PRIMARY KEY AUTOINCREMENT', '']
+      : ['BIGINT AUTO_INCREMENT PRIMARY KEY', ' DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin'];
+  await database.transaction((tx) =>
+    tx.run(`CREATE TABLE items (id ${serial}, name VARCHAR(50) NOT NULL UNIQUE, amount BIGINT, note TEXT)${tail}`),
+  );
+  return database;
+}
+
+function names(rows: readonly { name: string }[]): string[] {
+  return rows.map(({ name }) => name);
+}
+
+function row(name: string, amount: number): { name: string; amount: number; note: string } {
+  return { name, amount, note: `renewed ${amount}` };
+}
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, database: Database, url: string) => Promise<void>) =>
+    test(`${dialect}: ${title}`, async (t) => {
+      const url = await temporaryDatabase(t, dialect);
+      await run(t, await withItems(t, url), url);
+    });
+
+  suite('values are bound, never part of the statement', async (t, database) => {
+    const notes: (string | null)[] = [
+      "'; DROP TABLE items; --",
+      '$1 $$ ? ?',
+      'a\\b"c`',
+      '漢字 🎉 é',
+      '',
+      null,
+      'a\nb\0c',
+    ];
+    const amounts: (number | null)[] = [0, -1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER, 2 ** 32, null, 1];
+    await database.transaction(async (tx) => {
+      for (const [index, note] of notes.entries()) {
+        await tx.insert('items', { name: `n${index}`, amount: amounts[index]!, note });
+      }
+    });
+    const rows = await database.select<Item>('SELECT * FROM items ORDER BY id');
+    t.deepEqual(
+      rows.map((row) => row.note),
+      notes,
+    );
+    t.deepEqual(
+      rows.map((row) => row.amount),
+      amounts,
+    );
+    t.like(await database.get<Item>('SELECT * FROM items WHERE note = ?', [notes[0]!]), { name: 'n0' });
+    t.is(await database.get('SELECT * FROM items WHERE name = ?', ['none']), undefined);
+    t.is((await database.get<{ total: Value }>('SELECT SUM(id) AS total FROM items'))!.total, 28);
+    const wanted = ['n1', 'n3'];
+    const found = await database.select<Item>(
+      `SELECT * FROM items WHERE name IN (${placeholders(wanted)}) ORDER BY name LIMIT ?`,
+      [...wanted, 10],
+    );
+    t.deepEqual(names(found), wanted);
+  });
+
+  suite('text compares and sorts by bytes', async (t, database) => {
+    const sorted = ['B', 'a', 'b', 'é', 'ｅ', '🎉'];
+    await database.transaction((tx) =>
+      tx.insertNew(
+        'items',
+        sorted.toReversed().map((name) => ({ name })),
+      ),
+    );
+    t.deepEqual(names(await database.select<Item>('SELECT name FROM items ORDER BY name')), sorted);
+    t.is((await database.select('SELECT 1 FROM items WHERE name = ?', ['e'])).length, 0);
+  });
+
+  suite('a transaction is there whole or not at all', async (t, database) => {
+    const after: string[] = [];
+    const result = await database.transaction(async (tx) => {
+      const id = await tx.insert('items', { name: 'kept' });
+      tx.afterCommit(() => after.push('first'));
+      tx.afterCommit(() => after.push('second'));
+      t.like(await tx.get<Item>('SELECT * FROM items WHERE id = ?', [id]), { name: 'kept' }, 'reads its own writes');
+      t.is(await database.get('SELECT 1 FROM items WHERE id = ?', [id]), undefined, 'nobody else does');
+      t.deepEqual(after, [], 'nothing is announced before the commit');
+      return id;
+    });
+    t.is(typeof result, 'number');
+    t.deepEqual(after, ['first', 'second']);
+    const reason = new Error('on purpose');
+    const failed = await t.throwsAsync(
+      database.transaction(async (tx) => {
+        await tx.insert('items', { name: 'lost' });
+        await tx.run('UPDATE items SET name = ? WHERE id = ?', ['changed', result]);
+        tx.afterCommit(() => after.push('never'));
+        throw reason;
+      }),
+    );
+    t.is(failed, reason);
+    t.deepEqual(names(await database.select<Item>('SELECT * FROM items')), ['kept']);
+    t.is(after.length, 2);
+    await t.throwsAsync(database.transaction((tx) => tx.insert('items', { name: 'kept' })));
+    await database.transaction((tx) => tx.insert('items', { name: 'next' }));
+    t.is((await database.select('SELECT 1 FROM items')).length, 2, 'a failed transaction blocks no later one');
+  });
+
+  suite('run counts rows, insert gives the key', async (t, database) => {
+    await database.transaction(async (tx) => {
+      const first = await tx.insert('items', { name: 'a', amount: 1 });
+      const second = await tx.insert('items', { name: 'b', amount: 1 });
+      t.true(second > first);
+      t.is(await tx.run('UPDATE items SET amount = 2'), 2);
+      t.is(await tx.run('UPDATE items SET amount = 2 WHERE name = ?', ['a']), 1, 'found counts, changed or not');
+      t.is(await tx.run('UPDATE items SET amount = 3 WHERE name = ?', ['z']), 0);
+      t.is(await tx.run('DELETE FROM items WHERE id >= ?', [first]), 2);
+    });
+  });
+
+  suite('insertNew leaves what is there and counts what is new', async (t, database) => {
+    await database.transaction((tx) => tx.insert('items', { name: 'a', amount: 1 }));
+    const counts = await database.transaction(async (tx) => [
+      await tx.insertNew('items', [
+        { name: 'a', amount: 2 },
+        { name: 'b', amount: 2 },
+        { name: 'c', amount: 2 },
+      ]),
+      await tx.insertNew('items', [{ name: 'b', amount: 3 }]),
+      await tx.insertNew('items', []),
+    ]);
+    t.deepEqual(counts, [2, 0, 0]);
+    t.deepEqual(
+      (await database.select<Item>('SELECT amount FROM items ORDER BY name')).map((row) => row.amount),
+      [1, 2, 2],
+    );
+    await t.throwsAsync(
+      database.transaction((tx) => tx.insertNew('items', [{ name: null, amount: 1 }])),
+      undefined,
+      'only a known key is forgiven',
+    );
+    t.is((await database.select('SELECT 1 FROM items')).length, 3);
+  });
+
+  suite('upsert inserts or updates with the new values', async (t, database) => {
+    await database.transaction((tx) => tx.upsert('items', ['name'], [row('a', 1), row('b', 1)], 'amount = new.amount'));
+    await database.transaction((tx) =>
+      tx.upsert('items', ['name'], [row('b', 5), row('c', 5)], 'amount = amount + new.amount, note = new.note'),
+    );
+    await database.transaction((tx) => tx.upsert('items', ['name'], [], 'amount = new.amount'));
+    const rows = await database.select<Item>('SELECT name, amount, note FROM items ORDER BY name');
+    t.deepEqual(
+      rows.map((each) => [each.name, each.amount, each.note]),
+      [
+        ['a', 1, 'renewed 1'],
+        ['b', 6, 'renewed 5'],
+        ['c', 5, 'renewed 5'],
+      ],
+    );
+  });
+
+  suite('many writers at once lose nothing, through two connections pools', async (t, database, url) => {
+    const other = await openUntilEnd(t, url);
+    await database.transaction((tx) => tx.insert('items', { name: 'counter', amount: 0 }));
+    let announced = 0;
+    const write = (through: Database, index: number) =>
+      through.transaction(async (tx) => {
+        await tx.run('UPDATE items SET amount = amount + 1 WHERE name = ?', ['counter']);
+        await tx.insert('items', { name: `w${index}`, amount: 1 });
+        tx.afterCommit(() => (announced += 1));
+      });
+    const turns = Array.from({ length: 60 }, (_, index) => index);
+    await Promise.all(turns.map((index) => write(index % 2 ? database : other, index)));
+    t.is((await database.get<Item>('SELECT * FROM items WHERE name = ?', ['counter']))!.amount, 60);
+    t.is((await database.select('SELECT 1 FROM items')).length, 61);
+    t.is(announced, 60, 'once for each, however often it was tried');
+  });
+
+  suite('transactions that would lock each other out both succeed', async (t, database, url) => {
+    const other = await openUntilEnd(t, url);
+    await database.transaction((tx) =>
+      tx.insertNew('items', [
+        { name: 'x', amount: 0 },
+        { name: 'y', amount: 0 },
+      ]),
+    );
+    let tries = 0;
+    const touched: string[] = [];
+    const bothTouched = Promise.withResolvers<void>();
+    const cross = (through: Database, first: string, second: string) =>
+      through.transaction(async (tx) => {
+        tries += 1;
+        await tx.run('UPDATE items SET amount = amount + 1 WHERE name = ?', [first]);
+        if (touched.push(first) === 2) bothTouched.resolve();
+        // SQLite lets one writer in at a time, so the other can never be waited for there.
+        if (dialect === 'mysql') await bothTouched.promise;
+        await tx.run('UPDATE items SET amount = amount + 1 WHERE name = ?', [second]);
+      });
+    await Promise.all([cross(database, 'x', 'y'), cross(other, 'y', 'x')]);
+    const rows = await database.select<Item>('SELECT amount FROM items');
+    t.deepEqual(
+      rows.map((row) => row.amount),
+      [2, 2],
+    );
+    t.is(tries, dialect === 'mysql' ? 3 : 2, 'the one that lost was tried again, whole');
+  });
+
+  suite('a writer does not keep readers waiting', async (t, database) => {
+    const held = Promise.withResolvers<void>();
+    const started = Promise.withResolvers<void>();
+    const writing = database.transaction(async (tx) => {
+      await tx.insert('items', { name: 'slow' });
+      started.resolve();
+      await held.promise;
+    });
+    await started.promise;
+    t.deepEqual(await database.select('SELECT * FROM items'), []);
+    held.resolve();
+    await writing;
+    t.is((await database.select('SELECT * FROM items')).length, 1);
+  });
+
+  suite('exclusively lets one in at a time, in this process and through any connection', async (t, database, url) => {
+    const other = await openUntilEnd(t, url);
+    let inside = 0;
+    let most = 0;
+    const work = async () => {
+      inside += 1;
+      most = Math.max(most, inside);
+      await sleep(5);
+      await database.select('SELECT 1 AS one');
+      inside -= 1;
+    };
+    await Promise.all([database, other, database, other].map((each) => each.exclusively(work)));
+    t.is(most, 1);
+    await t.throwsAsync(
+      database.exclusively(() => Promise.reject(new Error('on purpose'))),
+      { message: 'on purpose' },
+    );
+    t.is(await other.exclusively(() => Promise.resolve('free again')), 'free again');
+  });
+
+  suite('close waits for what is being written', async (t, _database, url) => {
+    const closing = await openDatabase(url);
+    const writing = closing.transaction(async (tx) => {
+      await tx.insert('items', { name: 'last' });
+      await sleep(20);
+      await tx.run('UPDATE items SET amount = 1');
+    });
+    await Promise.all([writing, closing.close()]);
+    const again = await openUntilEnd(t, url);
+    t.like(await again.get<Item>('SELECT * FROM items'), { name: 'last', amount: 1 });
+  });
+}
+
+test('a database that cannot be reached is refused at once', async (t) => {
+  await t.throwsAsync(openDatabase('mysql://nobody:secret@127.0.0.1:1/none'), { message: /ECONNREFUSED/ });
+  await t.throwsAsync(openDatabase(`sqlite:${import.meta.filename}/entrepot.db`), { code: 'EEXIST' });
+});
