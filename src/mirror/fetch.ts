@@ -1,6 +1,8 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { isDigest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
+import { parseDocument } from './document.ts';
 import type { Facts } from './entries.ts';
 import type { Fetched } from './resource.ts';
 
@@ -29,9 +31,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
   }
   if (answer.status !== 200) {
     answer.body.destroy();
-    throw new DomainError('UpstreamUnavailable', `The upstream ${upstream.name} answered ${answer.status}.`, {
-      detail: { upstream: upstream.name },
-    });
+    throw unusable(upstream, `answered ${answer.status}`);
   }
   const etag = answer.headers.etag ?? null;
   const told = answer.headers['docker-content-digest'];
@@ -63,4 +63,35 @@ async function resume(upstream: Upstream, request: UpstreamRequest, offset: numb
   if (answer.status === 200 && offset === 0) return answer.body;
   answer.body.destroy();
   return undefined;
+}
+
+/** A JSON document that is not kept as an entry, with the answer's headers; undefined when there is none. */
+export async function fetchJson(
+  upstream: Upstream,
+  request: UpstreamRequest,
+  limit: number,
+): Promise<{ value: object; headers: IncomingHttpHeaders } | undefined> {
+  const { status, body, headers } = await upstream.send(request);
+  if (status !== 200) {
+    body.destroy();
+    return undefined;
+  }
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > limit) throw unusable(upstream, `sends more than ${limit} bytes where a document was expected`);
+    chunks.push(chunk);
+  }
+  const value = parseDocument(Buffer.concat(chunks));
+  if (!value) throw unusable(upstream, 'sends something else than a JSON document');
+  return { value, headers };
+}
+
+/** The upstream answers, and nothing can be made of it. */
+export function unusable(upstream: Upstream, what: string, cause?: unknown): DomainError {
+  return new DomainError('UpstreamUnavailable', `The upstream ${upstream.name} ${what}.`, {
+    detail: { upstream: upstream.name },
+    cause,
+  });
 }

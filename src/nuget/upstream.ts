@@ -1,15 +1,15 @@
 import type { Config } from '../config/schema.ts';
 import { hexOf, type Digest } from '../digest.ts';
-import { DomainError } from '../errors.ts';
+import type { DomainError } from '../errors.ts';
 import { parseDocument, readDocument } from '../mirror/document.ts';
-import { fetchFrom } from '../mirror/fetch.ts';
+import { fetchFrom, unusable } from '../mirror/fetch.ts';
 import type { Entry, Mirror, Outcome } from '../mirror/mirror.ts';
 import type { Origin } from '../mirror/origin.ts';
 import { resourceOf } from '../mirror/resource.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { readNupkg } from './nupkg.ts';
-import { packageKey } from './shelf.ts';
+import { packageKey } from './packages.ts';
 import { parseVersion, sortKey, versionKey } from './version.ts';
 
 /** Documents of public feeds reach a few MiB. */
@@ -85,18 +85,12 @@ export class PackageMirror {
     return resources;
   }
 
-  /** The address of the first of `types` that `upstream` has, with a slash at the end; undefined when it has none. */
-  async findResource(upstream: Upstream, types: readonly string[]): Promise<string | undefined> {
+  /** The address of the first of `types` that `upstream` has; `UpstreamUnavailable`, naming the first, for none. */
+  async resource(upstream: Upstream, types: readonly string[]): Promise<string> {
     const resources = await this.resources(upstream);
     const type = types.find((each) => resources.has(each));
-    return type === undefined ? undefined : resources.get(type)!.replace(/\/*$/, '/');
-  }
-
-  /** As `findResource`; `UpstreamUnavailable`, naming the resource, when there is none. */
-  async resource(upstream: Upstream, types: readonly string[]): Promise<string> {
-    const address = await this.findResource(upstream, types);
-    if (address === undefined) throw lacks(upstream, types[0]!);
-    return address;
+    if (type === undefined) throw lacks(upstream, types[0]!);
+    return resources.get(type)!;
   }
 
   /**
@@ -177,8 +171,8 @@ export class PackageMirror {
     return undefined;
   }
 
-  #flat(upstream: Upstream): Promise<string> {
-    return this.resource(upstream, ['PackageBaseAddress/3.0.0']);
+  async #flat(upstream: Upstream): Promise<string> {
+    return folder(await this.resource(upstream, ['PackageBaseAddress/3.0.0']));
   }
 
   #flatIndex(upstream: Upstream, key: string): Promise<UpstreamDocument<{ versions: unknown[] }> | undefined> {
@@ -191,6 +185,11 @@ export class PackageMirror {
       (document) => Array.isArray((document as { versions?: unknown }).versions),
     );
   }
+}
+
+/** An address that paths can be added to. */
+export function folder(address: string): string {
+  return address.replace(/\/*$/, '/');
 }
 
 async function typed(type: string, fetched: ReturnType<typeof fetchFrom>): ReturnType<typeof fetchFrom> {
@@ -230,11 +229,5 @@ async function verifyNupkg(staged: StagedFile, key: string, version: string): Pr
 }
 
 function lacks(upstream: Upstream, what: string): DomainError {
-  return new DomainError(
-    'UpstreamUnavailable',
-    `The upstream ${upstream.name} has no ${what}; it cannot be mirrored so.`,
-    {
-      detail: { upstream: upstream.name },
-    },
-  );
+  return unusable(upstream, `has no ${what}; it cannot be mirrored so`);
 }

@@ -1,9 +1,8 @@
 import { Readable } from 'node:stream';
 import type { Config } from '../config/schema.ts';
 import { isDigest, type Digest } from '../digest.ts';
-import { DomainError } from '../errors.ts';
 import { readDocument } from '../mirror/document.ts';
-import { fetchFrom } from '../mirror/fetch.ts';
+import { fetchFrom, fetchJson, unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror } from '../mirror/mirror.ts';
 import type { Origin } from '../mirror/origin.ts';
 import { resourceOf, type Fetched, type MirrorResource } from '../mirror/resource.ts';
@@ -199,17 +198,11 @@ async function collect(
   let url: URL | undefined = urlOf(place, path);
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, 'has a list that does not end');
-    const answer = await place.upstream.send({
-      url,
-      headers: { accept: `application/json, ${indexType}` },
-      scope: scopeOf(place),
-    });
-    if (answer.status !== 200) {
-      answer.body.destroy();
-      return { kind: 'absent' };
-    }
-    items.push(...itemsOf(await readJson(place.upstream, answer.body)));
-    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(answer.headers.link ?? ''))?.[1];
+    const accept = `application/json, ${indexType}`;
+    const page = await fetchJson(place.upstream, { url, headers: { accept }, scope: scopeOf(place) }, listLimit);
+    if (!page) return { kind: 'absent' };
+    items.push(...itemsOf(page.value));
+    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
     const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
     url = following?.origin === url.origin ? following : undefined;
   }
@@ -222,26 +215,4 @@ async function collect(
     etag: null,
     lastModified: null,
   };
-}
-
-async function readJson(upstream: Upstream, body: Readable): Promise<unknown> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > listLimit) throw unusable(upstream, 'sends a list that is too long');
-    chunks.push(chunk);
-  }
-  try {
-    return JSON.parse(Buffer.concat(chunks).toString('utf8')) ?? {};
-  } catch (error) {
-    throw unusable(upstream, 'sends something else than JSON', error);
-  }
-}
-
-function unusable(upstream: Upstream, what: string, cause?: unknown): DomainError {
-  return new DomainError('UpstreamUnavailable', `The upstream ${upstream.name} ${what}.`, {
-    detail: { upstream: upstream.name },
-    cause,
-  });
 }
