@@ -16,13 +16,12 @@ export interface Migration {
 export async function migrate(database: Database): Promise<void> {
   if ((await applied(database)).length === migrations.length) return;
   await database.exclusively(async () => {
-    await execute(database, 'CREATE TABLE IF NOT EXISTS migrations (name VARCHAR(100) PRIMARY KEY)');
+    await database.transaction((tx) => tx.run('CREATE TABLE IF NOT EXISTS migrations (name VARCHAR(100) PRIMARY KEY)'));
     const umzug = new Umzug({
-      migrations: migrations.map(({ name, sql }) => ({ name, up: () => execute(database, sql) })),
+      migrations: migrations.map((each) => ({ name: each.name, up: () => apply(database, each) })),
       storage: {
         executed: () => applied(database),
-        logMigration: ({ name }) =>
-          database.transaction(async (tx) => void (await tx.insertNew('migrations', [{ name }]))),
+        logMigration: () => Promise.resolve(),
         unlogMigration: () => Promise.reject(new Error('migrations only go forward')),
       },
       logger: undefined,
@@ -41,8 +40,23 @@ async function applied(database: Database): Promise<string[]> {
   }
 }
 
-async function execute(database: Database, sql: string): Promise<void> {
-  await database.transaction((tx) => tx.run(forDialect(sql, database.dialect)));
+/** Runs and records one migration. On SQLite both or neither; MySQL may have run it when an earlier start was cut off. */
+async function apply(database: Database, { name, sql }: Migration): Promise<void> {
+  try {
+    await database.transaction(async (tx) => {
+      await tx.run(forDialect(sql, tx.dialect));
+      await tx.insertNew('migrations', [{ name }]);
+    });
+  } catch (error) {
+    if (!isThere(error)) throw error;
+    await database.transaction((tx) => tx.insertNew('migrations', [{ name }]));
+  }
+}
+
+/** MySQL's 1050, 1060 and 1061: the table, the column or the index exists. */
+function isThere(error: unknown): boolean {
+  const { parent } = error as { parent?: { errno?: number } };
+  return [1050, 1060, 1061].includes(parent?.errno ?? 0);
 }
 
 function forDialect(sql: string, dialect: Dialect): string {

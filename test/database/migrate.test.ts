@@ -1,0 +1,78 @@
+import test, { type ExecutionContext } from 'ava';
+import type { Database, Transaction } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { migrations } from '../../src/database/migrations/index.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+async function recorded(database: Database): Promise<string[]> {
+  const rows = await database.select<{ name: string }>('SELECT name FROM migrations');
+  return rows.map(({ name }) => name).sort();
+}
+
+/** What a process sees that is cut off at the `steps`th write of a record. */
+function cutOff(database: Database, steps: number): Database {
+  let left = steps;
+  return {
+    dialect: database.dialect,
+    select: (sql, values) => database.select(sql, values),
+    get: (sql, values) => database.get(sql, values),
+    exclusively: (work) => database.exclusively(work),
+    close: () => database.close(),
+    transaction: (work) =>
+      database.transaction((tx) => {
+        const cut: Transaction = {
+          dialect: tx.dialect,
+          select: (sql, values) => tx.select(sql, values),
+          get: (sql, values) => tx.get(sql, values),
+          run: (sql, values) => tx.run(sql, values),
+          insert: (table, row) => tx.insert(table, row),
+          upsert: (table, key, rows, update) => tx.upsert(table, key, rows, update),
+          afterCommit: (later) => tx.afterCommit(later),
+          insertNew: (table, rows) => {
+            if ((left -= 1) < 0) throw new Error('cut off');
+            return tx.insertNew(table, rows);
+          },
+        };
+        return work(cut);
+      }),
+  };
+}
+
+for (const dialect of dialects) {
+  const open = async (t: ExecutionContext) => {
+    const url = await temporaryDatabase(t, dialect);
+    return { url, database: await openUntilEnd(t, url) };
+  };
+
+  test(`${dialect}: a migration runs once`, async (t) => {
+    const { database, url } = await open(t);
+    await migrate(database);
+    t.deepEqual(await recorded(database), migrations.map(({ name }) => name).sort());
+    await database.transaction((tx) => tx.insert('accounts', { name: 'kept', created_at: 1 }));
+    await migrate(database);
+    await migrate(await openUntilEnd(t, url));
+    t.like(await database.get('SELECT * FROM accounts'), { name: 'kept' });
+  });
+
+  test(`${dialect}: several starts at once migrate once`, async (t) => {
+    const { database, url } = await open(t);
+    const others = await Promise.all([openUntilEnd(t, url), openUntilEnd(t, url)]);
+    await Promise.all([database, ...others].map((each) => migrate(each)));
+    t.is((await recorded(database)).length, migrations.length);
+  });
+
+  test(`${dialect}: a start that was cut off is taken up by the next one`, async (t) => {
+    const { database } = await open(t);
+    for (let steps = 7; steps < migrations.length; steps += 7) {
+      await t.throwsAsync(migrate(cutOff(database, 7)), { message: /cut off/ });
+      t.is((await recorded(database)).length, steps);
+    }
+    await migrate(database);
+    t.is((await recorded(database)).length, migrations.length);
+  });
+}
+
+test('every migration has a name of its own', (t) => {
+  const names = migrations.map(({ name }) => name);
+  t.is(new Set(names).size, names.length);
+});
