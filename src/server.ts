@@ -15,6 +15,7 @@ import { migrate } from './database/migrate.ts';
 import { createApp } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
 import { Operations } from './http/operations.ts';
+import { createTokenEndpoint } from './http/token.ts';
 import { Urls } from './http/urls.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
@@ -75,6 +76,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     await migrate(database);
     const blobs = new BlobStore(database, paths, now);
     await blobs.prepare();
+    const images = new Images(database, blobs, config.limits, now);
     const accounts = new Accounts(database, now);
     const tokens = new Tokens(database, now);
     const { account: defaultAccount } = await accounts.ensureDefault();
@@ -92,7 +94,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       accounts,
       tokens,
       feed: new Feed(database, blobs, config.limits, now),
-      images: new Images(database, blobs, config.limits, now),
+      images,
       upstreams,
       mirror,
       packageMirror: new PackageMirror(mirror, packageOrigin, config.limits),
@@ -132,7 +134,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       config,
       {
         api: createApi({ ...shared, ...house, now: surroundings.now }),
-        registry: createRegistry({ ...shared, images: house.images, blobs: house.blobs }),
+        registry: createRegistry({ ...shared, images: house.images }),
+        token: createTokenEndpoint(authenticator, surroundings.now),
         feed: createFeed({ ...shared, feed: house.feed, blobs: house.blobs }),
         operations: ownPort ? undefined : operations,
       },
@@ -143,11 +146,16 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     if (config.server.adminPort !== undefined) {
       servers.push(await listen(express().use(operations.router), config.server.host, config.server.adminPort));
     }
+    const attempt = (work: Promise<unknown>, failure: string) => {
+      work.catch((error: unknown) => log.warn({ err: error }, failure));
+    };
     const chores = setInterval(() => {
-      house.tokens
-        .flush()
-        .catch((error: unknown) => log.warn({ err: error }, 'the last uses of tokens were not written'));
+      attempt(house.tokens.flush(), 'the last uses of tokens were not written');
+      attempt(house.images.flush(), 'the counts of pulls were not written');
     }, 5000);
+    const expiry = setInterval(() => {
+      attempt(house.images.uploads.expire(surroundings.now()), 'abandoned uploads were not removed');
+    }, 600_000);
     const { port } = servers[0]!.address() as AddressInfo;
     return {
       house,
@@ -155,6 +163,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       firstToken,
       close: async (grace = 10_000) => {
         clearInterval(chores);
+        clearInterval(expiry);
         await Promise.all(servers.map((server) => drain(server, grace)));
         await house.close();
       },

@@ -18,6 +18,8 @@ export interface Interfaces {
   api: Router;
   /** `/v2` */
   registry: RequestListener;
+  /** `/token`, where container clients look for tokens. */
+  token: RequestListener;
   /** `/v3` */
   feed: Router;
   /** `/livez`, `/readyz`, `/metrics`; undefined when they are served on a port of their own. */
@@ -34,6 +36,7 @@ export function createApp(config: Config, interfaces: Interfaces, log: Logger, o
   app.use(accessLog(log, observe));
   app.use(refuseMalformedHost);
   app.use('/v2', (request, response) => interfaces.registry(request, response));
+  app.use('/token', (request, response) => interfaces.token(request, response));
   app.use('/v3', interfaces.feed);
   app.use('/v1', interfaces.api);
   if (interfaces.operations) app.use(interfaces.operations.router);

@@ -8,7 +8,7 @@ import { DomainError } from '../errors.ts';
 export const anonymousBearer = 'anonymous';
 
 /** The user name of HTTP Basic (interface.md, "Authentication"). */
-const basicUser = 'api';
+export const basicUser = 'api';
 
 /** Turns a request's credentials into a principal; the same rule for all three interfaces. */
 export class Authenticator {
@@ -29,7 +29,10 @@ export class Authenticator {
    * Who sends `request`: by Basic (user `api`) or Bearer, and by `X-NuGet-ApiKey` where that is accepted. A valid API
    * key wins over the credentials a client has for the source. Throws `Unauthorized`. Immediate for a known token.
    */
-  principalOf(request: IncomingMessage, options: { apiKey?: boolean } = {}): Principal | Promise<Principal> {
+  principalOf(
+    request: Pick<IncomingMessage, 'headers'>,
+    options: { apiKey?: boolean } = {},
+  ): Principal | Promise<Principal> {
     const key = options.apiKey ? request.headers['x-nuget-apikey'] : undefined;
     const authorization = request.headers.authorization;
     if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization);
@@ -60,7 +63,8 @@ export class Authenticator {
   }
 }
 
-function tokenIn(authorization: string): string | undefined {
+/** The token in an `Authorization` header, if it is Basic with the one user name, or Bearer. */
+export function tokenIn(authorization: string): string | undefined {
   const space = authorization.indexOf(' ');
   const scheme = authorization.slice(0, space).toLowerCase();
   const rest = authorization.slice(space + 1).trim();

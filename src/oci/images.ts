@@ -3,6 +3,11 @@ import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+import { ImageBlobs } from './image-blobs.ts';
+import { Manifests } from './manifests.ts';
+import { Referrers } from './referrers.ts';
+import { Repositories } from './repositories.ts';
+import { Uploads } from './uploads.ts';
 
 export interface TagSummary {
   name: string;
@@ -28,18 +33,62 @@ export interface RepositorySummary {
 /** How many tags of one repository a list of repositories carries. */
 export const tagsShown = 1000;
 
-/** The hosted images of all accounts. */
+/** The hosted images of all accounts: the rooms of the registry, and what the management API asks of it. */
 export class Images {
+  readonly repositories: Repositories;
+  readonly blobs: ImageBlobs;
+  readonly manifests: Manifests;
+  readonly referrers: Referrers;
+  readonly uploads: Uploads;
   readonly #database: Database;
-  readonly #blobs: BlobStore;
-  readonly #limits: Config['limits'];
   readonly #now: () => number;
+  #pulls = new Map<number, { count: number; at: number }>();
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
     this.#database = database;
-    this.#blobs = blobs;
-    this.#limits = limits;
     this.#now = now;
+    this.repositories = new Repositories(database);
+    this.blobs = new ImageBlobs(database, blobs, now);
+    this.manifests = new Manifests(database, blobs, now);
+    this.referrers = new Referrers(database, this.manifests);
+    this.uploads = new Uploads(database, blobs, this.blobs, limits, now);
+  }
+
+  /** Counts one pull in memory: an image manifest that was fetched, as an index on its own is not yet an image. */
+  countPull(repositoryId: number): void {
+    const { count } = this.#pulls.get(repositoryId) ?? { count: 0 };
+    this.#pulls.set(repositoryId, { count: count + 1, at: this.#now() });
+  }
+
+  /** Writes down the pulls counted so far and closes quiet uploads; called every few seconds. */
+  async flush(): Promise<void> {
+    await this.uploads.closeQuiet();
+    const pulls = this.#pulls;
+    if (pulls.size === 0) return;
+    this.#pulls = new Map();
+    try {
+      await this.#database.transaction(async (tx) => {
+        for (const [id, { count, at }] of pulls) {
+          await tx.run('UPDATE repositories SET pull_count = pull_count + ?, last_pulled_at = ? WHERE id = ?', [
+            count,
+            at,
+            id,
+          ]);
+        }
+      });
+    } catch (error) {
+      for (const [id, { count, at }] of pulls) {
+        const since = this.#pulls.get(id);
+        this.#pulls.set(id, { count: count + (since?.count ?? 0), at: since?.at ?? at });
+      }
+      throw error;
+    }
+  }
+
+  /** Lets uploads under way end and writes down what is pending. */
+  async close(): Promise<void> {
+    await this.uploads.close();
+    await this.flush();
   }
 
   /** Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`. */
@@ -66,8 +115,8 @@ export class Images {
         name: row.name,
         sizeBytes: sizes.get(row.id) ?? 0,
         tagCount: row.tag_count,
-        pullCount: row.pull_count,
-        lastPulledAt: row.last_pulled_at,
+        pullCount: row.pull_count + (this.#pulls.get(row.id)?.count ?? 0),
+        lastPulledAt: this.#pulls.get(row.id)?.at ?? row.last_pulled_at,
         tags: await this.#tags(row.id),
       });
     }
@@ -97,7 +146,7 @@ export class Images {
        ) AS stored GROUP BY repository_id`,
       [...ids, ...ids],
     );
-    return new Map(rows.map((row) => [row.repository_id, Number(row.total)]));
+    return new Map(rows.map((row) => [row.repository_id, row.total]));
   }
 
   async #tags(repositoryId: number): Promise<TagSummary[]> {

@@ -1,0 +1,70 @@
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { isDomainError } from '../errors.ts';
+import { anonymousBearer, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
+import { readBody } from './body.ts';
+import { exchangeOf } from './exchange.ts';
+import { sendJson } from './send.ts';
+
+const formLimit = 64 * 1024;
+const formIdle = 30_000;
+const validFor = 300;
+
+/**
+ * `/token`, the token endpoint of container clients (distribution's "Token Authentication Specification", and its OAuth 2
+ * form). An API token is good as a Bearer value everywhere, so who presents one gets that very token; who presents
+ * nothing gets the anonymous one, where anybody may read.
+ */
+export function createTokenEndpoint(authenticator: Authenticator, now: () => number): RequestListener {
+  return (request, response) => void answer(authenticator, now, request, response);
+}
+
+async function answer(
+  authenticator: Authenticator,
+  now: () => number,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  response.setHeader('Cache-Control', 'no-store');
+  if (request.method !== 'GET' && request.method !== 'POST') {
+    response.setHeader('Allow', 'GET, POST');
+    refuse(request, response, 405, 'UNSUPPORTED', 'The token endpoint takes GET and POST.');
+    return;
+  }
+  try {
+    const form = request.method === 'POST' ? await readForm(request, response) : undefined;
+    const authorization = (form && credentialsIn(form)) ?? request.headers.authorization;
+    await authenticator.principalOf({ headers: authorization === undefined ? {} : { authorization } });
+    const token = authorization === undefined ? anonymousBearer : tokenIn(authorization);
+    sendJson(request, response, 200, {
+      token,
+      access_token: token,
+      expires_in: validFor,
+      issued_at: new Date(now()).toISOString(),
+    });
+  } catch (error) {
+    if (!isDomainError(error, 'Unauthorized')) {
+      refuse(request, response, 400, 'UNSUPPORTED', 'The token request cannot be read.');
+      return;
+    }
+    response.setHeader('WWW-Authenticate', 'Basic realm="Entrepot"');
+    refuse(request, response, 401, 'UNAUTHORIZED', error.message);
+  }
+}
+
+/** OAuth 2 (RFC 6749) sends a password, or a token it was given as refresh token. */
+function credentialsIn(form: URLSearchParams): string | undefined {
+  if (form.get('grant_type') === 'refresh_token') return `Bearer ${form.get('refresh_token') ?? ''}`;
+  const password = form.get('password');
+  if (password === null) return undefined;
+  return `Basic ${Buffer.from(`${form.get('username') ?? basicUser}:${password}`).toString('base64')}`;
+}
+
+async function readForm(request: IncomingMessage, response: ServerResponse): Promise<URLSearchParams> {
+  const bytes = await readBody(request, { limit: formLimit, idle: formIdle });
+  exchangeOf(response).received += bytes.length;
+  return new URLSearchParams(bytes.toString('utf8'));
+}
+
+function refuse(request: IncomingMessage, response: ServerResponse, status: number, code: string, message: string) {
+  sendJson(request, response, status, { errors: [{ code, message }] });
+}

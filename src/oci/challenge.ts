@@ -1,0 +1,24 @@
+import type { Call } from './call.ts';
+import type { Target } from './reference.ts';
+
+const realm = 'Entrepot';
+
+/**
+ * The `WWW-Authenticate` of a 401: Basic; and before it Bearer where somebody without credentials may read, because
+ * clients then need a token endpoint to be either (distribution's "Token Authentication Specification").
+ */
+export function challenges(registryUrl: string, scope: string | undefined, allowsAnonymous: boolean): string[] {
+  const basic = `Basic realm="${realm}"`;
+  if (!allowsAnonymous) return [basic];
+  const service = new URL(registryUrl).host;
+  return [`Bearer realm="${registryUrl}/token",service="${service}"${scope ? `,scope="${scope}"` : ''}`, basic];
+}
+
+const actions: Record<string, string> = { GET: 'pull', HEAD: 'pull', DELETE: 'delete' };
+
+/** What a token endpoint is asked for: `repository:<name>:<actions>`. */
+export function scopeOf(target: Target, method: Call['request']['method'] = 'GET'): string | undefined {
+  if (target.kind === 'catalog') return 'registry:catalog:*';
+  if (!/^[a-z0-9._/-]+$/.test(target.name)) return undefined;
+  return `repository:${target.name}:${actions[method] ?? 'pull,push'}`;
+}

@@ -1,0 +1,49 @@
+import { DomainError, type ErrorName } from '../errors.ts';
+
+/** Status and code (distribution-spec, "Error Codes") of each domain error that reaches the registry's edge. */
+const wire: Record<ErrorName, readonly [status: number, code: string]> = {
+  Unauthorized: [401, 'UNAUTHORIZED'],
+  ScopeMissing: [403, 'DENIED'],
+  NotFound: [404, 'UNSUPPORTED'],
+  Invalid: [400, 'UNSUPPORTED'],
+  AlreadyExists: [409, 'DENIED'],
+  PackageInvalid: [400, 'UNSUPPORTED'],
+  Unsupported: [405, 'UNSUPPORTED'],
+  NameInvalid: [400, 'NAME_INVALID'],
+  NameUnknown: [404, 'NAME_UNKNOWN'],
+  TagInvalid: [400, 'TAG_INVALID'],
+  DigestInvalid: [400, 'DIGEST_INVALID'],
+  DigestMismatch: [400, 'DIGEST_INVALID'],
+  BlobUnknown: [404, 'BLOB_UNKNOWN'],
+  ManifestUnknown: [404, 'MANIFEST_UNKNOWN'],
+  ManifestInvalid: [400, 'MANIFEST_INVALID'],
+  ManifestBlobUnknown: [400, 'MANIFEST_BLOB_UNKNOWN'],
+  UploadUnknown: [404, 'BLOB_UPLOAD_UNKNOWN'],
+  UploadInvalid: [400, 'BLOB_UPLOAD_INVALID'],
+  UploadOutOfOrder: [416, 'BLOB_UPLOAD_INVALID'],
+  UploadBusy: [409, 'BLOB_UPLOAD_INVALID'],
+  LengthInvalid: [400, 'SIZE_INVALID'],
+  RangeNotSatisfiable: [416, 'SIZE_INVALID'],
+  TooLarge: [413, 'SIZE_INVALID'],
+  TooManyRequests: [429, 'TOOMANYREQUESTS'],
+  QuotaExceeded: [403, 'DENIED'],
+  UpstreamUnavailable: [502, 'UNAVAILABLE'],
+  UpstreamTimeout: [504, 'UNAVAILABLE'],
+  Aborted: [400, 'BLOB_UPLOAD_INVALID'],
+};
+
+export interface WireError {
+  status: number;
+  body: { errors: { code: string; message: string; detail?: Record<string, unknown> }[] };
+}
+
+/** How the registry tells of `error`; a 500 without details when it is no domain error. */
+export function toWire(error: unknown): WireError {
+  if (!(error instanceof DomainError)) return wireError(500, 'UNKNOWN', 'This is a defect here; the log tells more.');
+  const [status, code] = wire[error.name];
+  return wireError(status, code, error.message, error.detail);
+}
+
+function wireError(status: number, code: string, message: string, detail?: Record<string, unknown>): WireError {
+  return { status, body: { errors: [{ code, message, ...(detail && { detail }) }] } };
+}

@@ -1,0 +1,86 @@
+import type { Database, Transaction } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import type { Content } from '../storage/content.ts';
+import type { StagedFile } from '../storage/staged-file.ts';
+import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
+
+/** The blobs of repositories. A blob is readable through a repository that has a row for it, and through no other. */
+export class ImageBlobs {
+  readonly #database: Database;
+  readonly #blobs: BlobStore;
+  readonly #now: () => number;
+
+  constructor(database: Database, blobs: BlobStore, now: () => number) {
+    this.#database = database;
+    this.#blobs = blobs;
+    this.#now = now;
+  }
+
+  /** The content of a blob, which the caller closes; `BlobUnknown` when the repository does not have it. */
+  async open(accountId: number, name: string, digest: Digest): Promise<Content> {
+    const row = await this.#database.get<{ size: number }>(
+      `SELECT b.size FROM repositories r
+       JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
+       JOIN blobs b ON b.digest = rb.digest
+       WHERE r.account_id = ? AND r.name = ?`,
+      [digest, accountId, name],
+    );
+    if (!row) throw blobUnknown(digest);
+    return this.#blobs.open(digest, row.size);
+  }
+
+  /** Makes `staged`, whose digest has been verified, a blob of the repository, together with `alongside`. It is used up. */
+  async add(
+    accountId: number,
+    name: string,
+    staged: StagedFile,
+    digest: Digest,
+    alongside?: (tx: Transaction) => Promise<void>,
+  ): Promise<void> {
+    const now = this.#now();
+    await this.#blobs.commit([{ staged, digest }], async (tx) => {
+      await alongside?.(tx);
+      const repositoryId = await ensureRepository(tx, accountId, name, now);
+      await tx.insertNew('repository_blobs', [{ repository_id: repositoryId, digest, linked_at: now }]);
+    });
+  }
+
+  /**
+   * Gives the repository a blob of another one of the account: of `from`, or of any (distribution-spec, "Mounting a blob").
+   * Resolves to whether there is one.
+   */
+  async mount(accountId: number, name: string, digest: Digest, from: string | undefined): Promise<boolean> {
+    const now = this.#now();
+    const source = `SELECT r.id FROM repository_blobs rb JOIN repositories r ON r.id = rb.repository_id
+                    WHERE rb.digest = ? AND r.account_id = ?`;
+    return this.#database.transaction(async (tx) => {
+      const found =
+        from === undefined
+          ? await tx.get(`${source} LIMIT 1`, [digest, accountId])
+          : await tx.get(`${source} AND r.name = ?`, [digest, accountId, from]);
+      if (!found) return false;
+      // The row's lock and its new time keep a collector away until the reference is there.
+      if ((await tx.run('UPDATE blobs SET stored_at = ? WHERE digest = ?', [now, digest])) === 0) return false;
+      const repositoryId = await ensureRepository(tx, accountId, name, now);
+      await tx.insertNew('repository_blobs', [{ repository_id: repositoryId, digest, linked_at: now }]);
+      return true;
+    });
+  }
+
+  /** Takes a blob out of one repository; `BlobUnknown` when it does not have it. */
+  async delete(accountId: number, name: string, digest: Digest): Promise<void> {
+    const deleted = await this.#database.transaction(async (tx) => {
+      const repositoryId = await findRepository(tx, accountId, name);
+      if (repositoryId === undefined) return 0;
+      await lockRepository(tx, repositoryId, this.#now());
+      return tx.run('DELETE FROM repository_blobs WHERE repository_id = ? AND digest = ?', [repositoryId, digest]);
+    });
+    if (deleted === 0) throw blobUnknown(digest);
+  }
+}
+
+function blobUnknown(digest: Digest): DomainError {
+  return new DomainError('BlobUnknown', 'This repository has no such blob.', { detail: { digest } });
+}

@@ -1,0 +1,175 @@
+import { algorithmOf, digestOf, isDigest, type Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+
+/** The media types that are taken; none is ever converted into another. */
+export const mediaTypes = {
+  image: 'application/vnd.oci.image.manifest.v1+json',
+  index: 'application/vnd.oci.image.index.v1+json',
+  dockerImage: 'application/vnd.docker.distribution.manifest.v2+json',
+  dockerList: 'application/vnd.docker.distribution.manifest.list.v2+json',
+} as const;
+
+const kinds = new Map<string, 'image' | 'index'>([
+  [mediaTypes.image, 'image'],
+  [mediaTypes.index, 'index'],
+  [mediaTypes.dockerImage, 'image'],
+  [mediaTypes.dockerList, 'index'],
+]);
+
+/** Layers that a registry need not hold: image-spec "Non-distributable layers" and Docker's foreign layers. */
+const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
+
+const longestMediaType = 255;
+
+/** OCI image-spec "Content Descriptors", as far as a registry reads them. */
+export interface Descriptor {
+  mediaType: string;
+  digest: Digest;
+  size: number;
+  urls?: string[];
+  artifactType?: string;
+  annotations?: Record<string, string>;
+}
+
+/** A manifest or index that has been checked, with what a registry needs to know of it. */
+export interface Manifest {
+  kind: 'image' | 'index';
+  mediaType: string;
+  /** Config and layers, or an index's children; each once. */
+  references: Descriptor[];
+  /** Those of `references` that must be there before the manifest is. */
+  required: Digest[];
+  subject: Digest | undefined;
+  /** As the referrers list tells it: an image's falls back to its config's media type. */
+  artifactType: string | undefined;
+  annotations: Record<string, string> | undefined;
+}
+
+/** Whether `mediaType` is that of an index or manifest list. */
+export function isIndex(mediaType: string): boolean {
+  return kinds.get(mediaType) === 'index';
+}
+
+/** Throws `DigestMismatch` unless `bytes` have the digest under which they were sent. */
+export function verifyDigest(bytes: Buffer, digest: Digest): void {
+  const found = digestOf(bytes, algorithmOf(digest));
+  if (found === digest) return;
+  throw new DomainError('DigestMismatch', 'The body does not have the digest it was sent under. Send it again.', {
+    detail: { expected: digest, found },
+  });
+}
+
+/**
+ * Checks a manifest (image-spec "manifest" and "image-index", Docker "Image Manifest V 2, Schema 2"). `contentType` is the
+ * request's header; without one the document's own `mediaType` counts. Throws `ManifestInvalid`.
+ */
+export function parseManifest(bytes: Buffer, contentType: string | undefined): Manifest {
+  const document = parseObject(bytes);
+  const declared = document['mediaType'];
+  if (declared !== undefined && typeof declared !== 'string') throw invalid('"mediaType" has to be a string');
+  const announced = contentType?.split(';', 1)[0]!.trim().toLowerCase();
+  const mediaType = announced || declared || '';
+  const kind = kinds.get(mediaType);
+  if (!kind) {
+    throw invalid(`its media type "${mediaType.slice(0, 100)}" is none of ${[...kinds.keys()].join(', ')}`);
+  }
+  if (declared !== undefined && declared !== mediaType) {
+    throw invalid(`its "mediaType" is "${declared.slice(0, 100)}", its Content-Type "${mediaType}"`);
+  }
+  if (document['schemaVersion'] !== 2) throw invalid('"schemaVersion" has to be 2');
+  const annotations = parseAnnotations(document['annotations'], '"annotations"');
+  const artifactType = parseMediaType(document['artifactType'], '"artifactType"');
+  const subject = document['subject'] === undefined ? undefined : parseDescriptor(document['subject'], '"subject"');
+  const common = { kind, mediaType, subject: subject?.digest, annotations };
+  if (kind === 'index') {
+    if ('layers' in document || 'config' in document) throw invalid('an index has neither "layers" nor "config"');
+    const children = parseDescriptors(document['manifests'], 'manifests');
+    return {
+      ...common,
+      references: distinct(children),
+      required: distinct(children).map(({ digest }) => digest),
+      artifactType,
+    };
+  }
+  if ('manifests' in document) throw invalid('an image manifest has no "manifests"');
+  const config = parseDescriptor(document['config'], '"config"');
+  const layers = parseDescriptors(document['layers'], 'layers');
+  const here = layers.filter((layer) => !foreignLayer.test(layer.mediaType) && !layer.urls?.length);
+  return {
+    ...common,
+    references: distinct([config, ...layers]),
+    required: distinct([config, ...here]).map(({ digest }) => digest),
+    artifactType: artifactType ?? config.mediaType,
+  };
+}
+
+function parseObject(bytes: Buffer): Record<string, unknown> {
+  let document: unknown;
+  try {
+    document = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
+  } catch {
+    throw invalid('it is not JSON in UTF-8');
+  }
+  return asObject(document, 'it');
+}
+
+function parseDescriptors(value: unknown, field: string): Descriptor[] {
+  // Go writes an empty list that was never made as null.
+  if (value === null) return [];
+  if (!Array.isArray(value)) throw invalid(`"${field}" has to be a list`);
+  return value.map((each, index) => parseDescriptor(each, `"${field}[${index}]"`));
+}
+
+function parseDescriptor(value: unknown, what: string): Descriptor {
+  const descriptor = asObject(value, what);
+  const { digest, size, urls } = descriptor;
+  const mediaType = parseMediaType(descriptor['mediaType'], `the "mediaType" of ${what}`);
+  if (mediaType === undefined) throw invalid(`${what} needs a "mediaType"`);
+  if (typeof digest !== 'string' || !isDigest(digest)) {
+    throw invalid(`the "digest" of ${what} has to be sha256:<64 hex> or sha512:<128 hex>`);
+  }
+  if (!Number.isSafeInteger(size) || (size as number) < 0) {
+    throw invalid(`the "size" of ${what} has to be a number of bytes`);
+  }
+  if (urls !== undefined && urls !== null && !(Array.isArray(urls) && urls.every((url) => typeof url === 'string'))) {
+    throw invalid(`the "urls" of ${what} have to be a list of strings`);
+  }
+  const artifactType = parseMediaType(descriptor['artifactType'], `the "artifactType" of ${what}`);
+  const annotations = parseAnnotations(descriptor['annotations'], `the "annotations" of ${what}`);
+  return {
+    mediaType,
+    digest,
+    size: size as number,
+    ...(urls && { urls }),
+    ...(artifactType !== undefined && { artifactType }),
+    ...(annotations && { annotations }),
+  };
+}
+
+function parseMediaType(value: unknown, what: string): string | undefined {
+  if (value === undefined || value === '') return undefined;
+  if (typeof value === 'string' && value.length <= longestMediaType) return value;
+  throw invalid(`${what} has to be a string of at most ${longestMediaType} characters`);
+}
+
+function parseAnnotations(value: unknown, what: string): Record<string, string> | undefined {
+  if (value === undefined || value === null) return undefined;
+  const annotations = asObject(value, what);
+  if (Object.values(annotations).every((each) => typeof each === 'string')) {
+    return annotations as Record<string, string>;
+  }
+  throw invalid(`${what} have to be strings`);
+}
+
+function asObject(value: unknown, what: string): Record<string, unknown> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw invalid(`${what} has to be an object`);
+}
+
+function distinct(descriptors: readonly Descriptor[]): Descriptor[] {
+  return [...new Map(descriptors.map((each) => [each.digest, each])).values()];
+}
+
+function invalid(what: string): DomainError {
+  return new DomainError('ManifestInvalid', `This manifest cannot be stored: ${what}.`);
+}

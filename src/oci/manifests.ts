@@ -1,0 +1,231 @@
+import { LRUCache } from 'lru-cache';
+import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
+import { algorithmOf, type Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import { contentOf, readAll, type Content } from '../storage/content.ts';
+import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
+import type { Reference } from './reference.ts';
+import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
+
+/** A manifest that is to be served. */
+export interface StoredManifest {
+  repositoryId: number;
+  digest: Digest;
+  mediaType: string;
+  /** The exact bytes that were pushed; the caller closes it. */
+  content: Content;
+}
+
+export interface PushedManifest {
+  digest: Digest;
+  subject: Digest | undefined;
+}
+
+interface ManifestRow {
+  repository_id: number;
+  digest: Digest;
+  media_type: string;
+  size_bytes: number;
+}
+
+/** Digests asked for in one statement. */
+const batch = 500;
+
+/** The manifests and tags of repositories. */
+export class Manifests {
+  readonly #database: Database;
+  readonly #blobs: BlobStore;
+  readonly #now: () => number;
+  /** Content only: whether a repository shows it is asked of the database every time. */
+  readonly #recent = new LRUCache<Digest, Buffer>({
+    maxSize: 16 * 1024 * 1024,
+    maxEntrySize: 256 * 1024,
+    sizeCalculation: (bytes) => bytes.length + 1,
+  });
+
+  constructor(database: Database, blobs: BlobStore, now: () => number) {
+    this.#database = database;
+    this.#blobs = blobs;
+    this.#now = now;
+  }
+
+  /** The manifest of that tag or digest; `NameUnknown` or `ManifestUnknown`. */
+  async open(accountId: number, name: string, reference: Reference): Promise<StoredManifest> {
+    const row = await this.#find(accountId, name, reference);
+    if (!row) {
+      if ((await findRepository(this.#database, accountId, name)) === undefined) throw nameUnknown(name);
+      throw manifestUnknown(reference);
+    }
+    return {
+      repositoryId: row.repository_id,
+      digest: row.digest,
+      mediaType: row.media_type,
+      content: await this.#content(row.digest, row.size_bytes),
+    };
+  }
+
+  /**
+   * Stores a manifest under its digest and makes `tags` point at it, all or nothing. `digest` is the one it was sent
+   * under, if it was. Throws `ManifestInvalid`, `DigestMismatch`, or `ManifestBlobUnknown` when something it refers to
+   * was not pushed to the repository before.
+   */
+  async push(
+    accountId: number,
+    name: string,
+    tags: readonly string[],
+    digest: Digest | undefined,
+    bytes: Buffer,
+    contentType: string | undefined,
+  ): Promise<PushedManifest> {
+    if (digest) verifyDigest(bytes, digest);
+    const manifest = parseManifest(bytes, contentType);
+    const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
+    const now = this.#now();
+    await this.#blobs.commit([arrival], async (tx) => {
+      const repositoryId = await ensureRepository(tx, accountId, name, now);
+      await lockRepository(tx, repositoryId, now);
+      const children = await childSizes(tx, repositoryId, manifest);
+      await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
+      await tx.upsert(
+        'tags',
+        ['repository_id', 'name'],
+        tags.map((tag) => ({ repository_id: repositoryId, name: tag, digest: arrival.digest, updated_at: now })),
+        'digest = new.digest, updated_at = new.updated_at',
+      );
+      await tx.run('UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL', [now, repositoryId]);
+    });
+    return { digest: arrival.digest, subject: manifest.subject };
+  }
+
+  /** Deletes a tag and leaves its manifest, or deletes a manifest with its tags; `NameUnknown` or `ManifestUnknown`. */
+  async delete(accountId: number, name: string, reference: Reference): Promise<void> {
+    await this.#database.transaction(async (tx) => {
+      const repositoryId = await findRepository(tx, accountId, name);
+      if (repositoryId === undefined) throw nameUnknown(name);
+      await lockRepository(tx, repositoryId, this.#now());
+      const deleted =
+        reference.tag === undefined
+          ? await deleteManifest(tx, repositoryId, reference.digest)
+          : await tx.run('DELETE FROM tags WHERE repository_id = ? AND name = ?', [repositoryId, reference.tag]);
+      if (deleted === 0) throw manifestUnknown(reference);
+    });
+  }
+
+  async #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
+    const columns = 'm.repository_id, m.digest, m.media_type, m.size_bytes';
+    return reference.tag === undefined
+      ? this.#database.get<ManifestRow>(
+          `SELECT ${columns} FROM repositories r JOIN manifests m ON m.repository_id = r.id AND m.digest = ?
+           WHERE r.account_id = ? AND r.name = ?`,
+          [reference.digest, accountId, name],
+        )
+      : this.#database.get<ManifestRow>(
+          `SELECT ${columns} FROM repositories r JOIN tags t ON t.repository_id = r.id AND t.name = ?
+           JOIN manifests m ON m.repository_id = r.id AND m.digest = t.digest
+           WHERE r.account_id = ? AND r.name = ?`,
+          [reference.tag, accountId, name],
+        );
+  }
+
+  async #content(digest: Digest, size: number): Promise<Content> {
+    let bytes = this.#recent.get(digest);
+    if (!bytes) {
+      bytes = await readAll(await this.#blobs.open(digest, size), size);
+      this.#recent.set(digest, bytes);
+    }
+    return contentOf(bytes);
+  }
+
+  async #write(
+    tx: Transaction,
+    repositoryId: number,
+    manifest: Manifest,
+    digest: Digest,
+    size: number,
+    childBytes: number,
+  ): Promise<void> {
+    const row = {
+      repository_id: repositoryId,
+      digest,
+      media_type: manifest.mediaType,
+      artifact_type: manifest.artifactType ?? null,
+      subject: manifest.subject ?? null,
+      annotations: manifest.subject && manifest.annotations ? JSON.stringify(manifest.annotations) : null,
+      size_bytes: size,
+      image_bytes: size + childBytes,
+      pushed_at: this.#now(),
+    };
+    const update = 'media_type = new.media_type, artifact_type = new.artifact_type, image_bytes = new.image_bytes';
+    await tx.upsert('manifests', ['repository_id', 'digest'], [row], update);
+    const stored = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', [
+      repositoryId,
+      digest,
+    ]);
+    for (const part of batches(manifest.references)) {
+      await tx.insertNew(
+        'manifest_references',
+        part.map((each) => ({ manifest_id: stored!.id, digest: each.digest })),
+      );
+    }
+  }
+}
+
+/** What `manifest` refers to, in bytes; throws `ManifestBlobUnknown` unless the repository has all it requires. */
+async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest): Promise<number> {
+  const sizes = new Map<Digest, number>();
+  const note = (rows: readonly { digest: Digest; size: number }[]) => {
+    for (const { digest, size } of rows) sizes.set(digest, size);
+  };
+  for (const digests of batches(manifest.required)) {
+    const marks = placeholders(digests);
+    note(
+      await tx.select(
+        `SELECT rb.digest, b.size FROM repository_blobs rb JOIN blobs b ON b.digest = rb.digest
+         WHERE rb.repository_id = ? AND rb.digest IN (${marks})`,
+        [repositoryId, ...digests],
+      ),
+    );
+    // An index's children are manifests, and blobs where a build cache is kept in one.
+    if (manifest.kind === 'index') {
+      note(
+        await tx.select(
+          `SELECT digest, image_bytes AS size FROM manifests WHERE repository_id = ? AND digest IN (${marks})`,
+          [repositoryId, ...digests],
+        ),
+      );
+    }
+  }
+  const missing = manifest.required.filter((digest) => !sizes.has(digest));
+  if (missing.length > 0) {
+    throw new DomainError(
+      'ManifestBlobUnknown',
+      `The manifest refers to ${missing[0]}, which was not pushed to this repository. Push what it refers to first.`,
+      { detail: { digest: missing[0], missing: missing.length } },
+    );
+  }
+  return [...sizes.values()].reduce((sum, size) => sum + size, 0);
+}
+
+async function deleteManifest(tx: Transaction, repositoryId: number, digest: Digest): Promise<number> {
+  const key = [repositoryId, digest];
+  await tx.run(
+    'DELETE FROM manifest_references WHERE manifest_id IN (SELECT id FROM manifests WHERE repository_id = ? AND digest = ?)',
+    key,
+  );
+  await tx.run('DELETE FROM tags WHERE repository_id = ? AND digest = ?', key);
+  return tx.run('DELETE FROM manifests WHERE repository_id = ? AND digest = ?', key);
+}
+
+function manifestUnknown(reference: Reference): DomainError {
+  return new DomainError('ManifestUnknown', 'This repository has no such manifest.', {
+    detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
+  });
+}
+
+/** `items` in parts that fit one statement. */
+export function batches<T>(items: readonly T[]): T[][] {
+  const parts: T[][] = [];
+  for (let start = 0; start < items.length; start += batch) parts.push(items.slice(start, start + batch));
+  return parts;
+}

@@ -1,0 +1,73 @@
+import type { Database, Queryable, Transaction } from '../database/database.ts';
+import { DomainError } from '../errors.ts';
+
+/** Part of a list in byte order, and whether there is more of it. */
+export interface Page {
+  items: string[];
+  more: boolean;
+}
+
+/** The key of an account's repository, if there is a row. */
+export async function findRepository(from: Queryable, accountId: number, name: string): Promise<number | undefined> {
+  const row = await from.get<{ id: number }>('SELECT id FROM repositories WHERE account_id = ? AND name = ?', [
+    accountId,
+    name,
+  ]);
+  return row?.id;
+}
+
+/** The key of an account's repository, which is made when it is not there. */
+export async function ensureRepository(tx: Transaction, accountId: number, name: string, now: number): Promise<number> {
+  const found = await findRepository(tx, accountId, name);
+  if (found !== undefined) return found;
+  await tx.insertNew('repositories', [{ account_id: accountId, name, created_at: now, updated_at: now }]);
+  return (await findRepository(tx, accountId, name))!;
+}
+
+/** The row's lock makes changes to the manifests of one repository take turns. */
+export async function lockRepository(tx: Transaction, repositoryId: number, now: number): Promise<void> {
+  await tx.run('UPDATE repositories SET updated_at = ? WHERE id = ?', [now, repositoryId]);
+}
+
+/** The lists of names: repositories of an account, tags of a repository. */
+export class Repositories {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  /** Up to `limit` names of the account's repositories that hold a manifest, after `last`. */
+  async catalog(accountId: number, limit: number, last: string): Promise<Page> {
+    const rows = await this.#database.select<{ name: string }>(
+      `SELECT r.name FROM repositories r
+       WHERE r.account_id = ? AND r.name > ? AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+       ORDER BY r.name LIMIT ?`,
+      [accountId, last, limit + 1],
+    );
+    return page(rows, limit);
+  }
+
+  /** Up to `limit` tags of a repository, after `last`; `NameUnknown` where no manifest was ever pushed. */
+  async tags(accountId: number, name: string, limit: number, last: string): Promise<Page> {
+    const repository = await this.#database.get<{ id: number }>(
+      'SELECT id FROM repositories WHERE account_id = ? AND name = ? AND claimed_at IS NOT NULL',
+      [accountId, name],
+    );
+    if (!repository) throw nameUnknown(name);
+    const rows = await this.#database.select<{ name: string }>(
+      'SELECT name FROM tags WHERE repository_id = ? AND name > ? ORDER BY name LIMIT ?',
+      [repository.id, last, limit + 1],
+    );
+    return page(rows, limit);
+  }
+}
+
+/** `NameUnknown`, for a repository that the account does not have. */
+export function nameUnknown(name: string): DomainError {
+  return new DomainError('NameUnknown', 'This account has no such repository.', { detail: { name } });
+}
+
+function page(rows: readonly { name: string }[], limit: number): Page {
+  return { items: rows.slice(0, limit).map(({ name }) => name), more: rows.length > limit };
+}

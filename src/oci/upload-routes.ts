@@ -1,0 +1,124 @@
+import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
+import { isDigest, parseDigest, type DigestAlgorithm } from '../digest.ts';
+import { DomainError, isDomainError } from '../errors.ts';
+import { exchangeOf } from '../http/exchange.ts';
+import { sendEmpty, type Call } from './call.ts';
+import { isRepositoryName, isUploadId } from './reference.ts';
+import { uploadUnknown, type UploadKey } from './upload-lease.ts';
+import type { Chunk } from './uploads.ts';
+
+// Push of blobs (distribution-spec); end-… are its endpoints.
+
+/** end-4a, end-4b, end-4c, end-11: a session, a whole blob, or a mount, which falls back to a session. */
+export async function startUpload(call: Call): Promise<void> {
+  const { response, principal, name, query, images } = call;
+  const mount = query.get('mount');
+  if (mount !== null) {
+    const from = query.get('from') ?? undefined;
+    if (
+      isDigest(mount) &&
+      (await mayMount(call, from)) &&
+      (await images.blobs.mount(principal.accountId, name, mount, from))
+    ) {
+      sendBlobCreated(call, mount);
+      return;
+    }
+  } else if (query.has('digest')) {
+    const digest = parseDigest(query.get('digest')!);
+    await images.uploads.whole(principal.accountId, name, digest, chunkOf(call));
+    sendBlobCreated(call, digest);
+    return;
+  }
+  const id = await images.uploads.start(principal.accountId, name, algorithmIn(query));
+  sendEmpty(response, 202, progress({ ...call, item: id }, 0));
+}
+
+/** end-5: one chunk, or the whole body as a stream. */
+export async function patchUpload(call: Call): Promise<void> {
+  const received = await inOrder(call, () => call.images.uploads.append(keyOf(call), chunkOf(call)));
+  sendEmpty(call.response, 202, progress(call, received));
+}
+
+/** end-6: with or without a last chunk. */
+export async function finishUpload(call: Call): Promise<void> {
+  const text = call.query.get('digest');
+  if (text === null) throw new DomainError('DigestInvalid', 'Close an upload with ?digest=<digest of the whole blob>.');
+  const digest = parseDigest(text);
+  await inOrder(call, () => call.images.uploads.finish(keyOf(call), digest, chunkOf(call)));
+  sendBlobCreated(call, digest);
+}
+
+/** end-13 */
+export async function getUpload(call: Call): Promise<void> {
+  sendEmpty(call.response, 204, progress(call, await call.images.uploads.received(keyOf(call))));
+}
+
+/** end-14 */
+export async function cancelUpload(call: Call): Promise<void> {
+  await call.images.uploads.cancel(keyOf(call));
+  sendEmpty(call.response, 204, {});
+}
+
+/** The principal must be allowed to read the source, which is in its own account or is not found. */
+async function mayMount({ principal }: Call, from: string | undefined): Promise<boolean> {
+  return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
+}
+
+function algorithmIn(query: URLSearchParams): DigestAlgorithm {
+  const algorithm = query.get('digest-algorithm') ?? 'sha256';
+  if (algorithm === 'sha256' || algorithm === 'sha512') return algorithm;
+  throw new DomainError('DigestInvalid', 'The digest algorithms are sha256 and sha512.');
+}
+
+function keyOf({ principal, name, item }: Call): UploadKey {
+  if (!isUploadId(item)) throw uploadUnknown(item);
+  return { accountId: principal.accountId, repository: name, id: item };
+}
+
+function chunkOf({ request, response }: Call): Chunk {
+  const exchange = exchangeOf(response);
+  return { ...announced(request), source: request, heard: (bytes) => (exchange.received += bytes) };
+}
+
+/** `Content-Range: 0-99`, as the specification has it, or `bytes 0-99/*`, as HTTP has it. */
+function announced(request: IncomingMessage): { start?: number; length?: number } {
+  const header = request.headers['content-range'];
+  if (header === undefined) return {};
+  const match = /^(?:bytes[ =])?\s*(\d{1,15})-(\d{1,15})(?:\/(?:\d+|\*))?$/.exec(header.trim());
+  if (!match)
+    throw new DomainError('UploadInvalid', 'Content-Range has to be <first byte>-<last byte>, both inclusive.');
+  const start = Number(match[1]);
+  const length = Number(match[2]) + 1 - start;
+  if (length < 0) throw new DomainError('UploadInvalid', 'Content-Range ends before it starts.');
+  const bytes = request.headers['content-length'];
+  if (bytes !== undefined && Number(bytes) > 0 && Number(bytes) !== length) {
+    throw new DomainError('LengthInvalid', `Content-Length is ${bytes}, but Content-Range has ${length} bytes.`);
+  }
+  return { start, length };
+}
+
+/** Where a chunk out of order was sent, the answer tells where to go on (end-5, end-6). */
+async function inOrder<T>(call: Call, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (isDomainError(error, 'UploadOutOfOrder')) {
+      const headers = progress(call, error.detail!['received'] as number);
+      for (const [name, value] of Object.entries(headers)) call.response.setHeader(name, value!);
+    }
+    throw error;
+  }
+}
+
+/** Inclusive, and `0-0` where there is nothing yet: clients read it as two numbers. */
+function progress({ name, item }: Call, received: number): OutgoingHttpHeaders {
+  return {
+    Location: `/v2/${name}/blobs/uploads/${item}`,
+    Range: `0-${Math.max(0, received - 1)}`,
+    'Docker-Upload-UUID': item,
+  };
+}
+
+function sendBlobCreated({ response, name }: Call, digest: string): void {
+  sendEmpty(response, 201, { Location: `/v2/${name}/blobs/${digest}`, 'Docker-Content-Digest': digest });
+}
