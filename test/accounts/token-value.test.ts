@@ -1,0 +1,41 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { hashToken, isMistyped, newTokenValue, prefixOf } from '../../src/accounts/token-value.ts';
+
+const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'.split('');
+
+test('a value is ent_ and 36 characters of 62, and no two are alike', (t) => {
+  const values = Array.from({ length: 2000 }, newTokenValue);
+  t.is(new Set(values).size, 2000);
+  for (const value of values) t.regex(value, /^ent_[0-9A-Za-z]{36}$/);
+  // 60,000 random characters: each of the 62 is expected 968 times, give or take 31.
+  const counts = new Map<string, number>();
+  for (const value of values) for (const each of value.slice(4, 34)) counts.set(each, (counts.get(each) ?? 0) + 1);
+  for (const each of alphabet) {
+    const count = counts.get(each) ?? 0;
+    t.true(count > 750 && count < 1200, `${each} came ${count} times`);
+  }
+});
+
+test('one wrong character, two swapped or a cut-off end are noticed', (t) => {
+  fc.assert(
+    fc.property(fc.nat(35), fc.constantFrom(...alphabet), (at, other) => {
+      const value = newTokenValue();
+      t.false(isMistyped(value));
+      const changed = value.slice(0, 4 + at) + other + value.slice(5 + at);
+      t.is(isMistyped(changed), changed !== value);
+      const [one, two] = [value[10]!, value[11]!];
+      const swapped = value.slice(0, 10) + two + one + value.slice(12);
+      t.is(isMistyped(swapped), one !== two);
+    }),
+  );
+  for (const other of ['', 'ent_', 'a-password', newTokenValue().slice(0, -1), `${newTokenValue()}0`, ' '.repeat(40)]) {
+    t.false(isMistyped(other), 'only what has a token’s shape is a mistyped token');
+  }
+});
+
+test('what is kept and shown of a value does not give it away', (t) => {
+  const value = newTokenValue();
+  t.regex(hashToken(value), /^[0-9a-f]{64}$/);
+  t.is(prefixOf(value).length, 8);
+});
