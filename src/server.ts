@@ -80,6 +80,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const accounts = new Accounts(database, now);
     const tokens = new Tokens(database, now);
     const { account: defaultAccount } = await accounts.ensureDefault();
+    const feed = new Feed(database, blobs, config.limits, now);
     const cache = await Cache.open(config.redis.url, now, (error) => log.warn({ err: error }, 'Redis is out of reach'));
     const entries = new Entries(database, cache, now);
     const mirror = new Mirror({ blobs, entries, log, now });
@@ -93,7 +94,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       blobs,
       accounts,
       tokens,
-      feed: new Feed(database, blobs, config.limits, now),
+      feed,
       images,
       upstreams,
       mirror,
@@ -102,6 +103,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       defaultAccount,
       close: async () => {
         await tokens.flush();
+        await feed.flush();
         await cache.close();
         await database.close();
       },
@@ -152,6 +154,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     const chores = setInterval(() => {
       attempt(house.tokens.flush(), 'the last uses of tokens were not written');
       attempt(house.images.flush(), 'the counts of pulls were not written');
+      attempt(house.feed.flush(), 'the counts of downloads were not written');
     }, 5000);
     const expiry = setInterval(() => {
       attempt(house.images.uploads.expire(surroundings.now()), 'abandoned uploads were not removed');

@@ -2,11 +2,21 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import { Downloads } from './downloads.ts';
+import { openFile, type FileKind, type PackageFile } from './files.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
 import { getPackage, listPackages, type PackageDetails, type PackageSummary } from './summary.ts';
+import {
+  listListed,
+  listPage,
+  listPages,
+  listVersionKeys,
+  type RegisteredPage,
+  type RegisteredVersion,
+} from './versions.ts';
 
 /** What the feed's modules work with. */
-export interface FeedParts {
+export interface Shelf {
   readonly database: Database;
   readonly blobs: BlobStore;
   readonly limits: Config['limits'];
@@ -19,34 +29,76 @@ export interface FeedParts {
  * there. Its answers are values, so that packages from elsewhere can be answered with in the same shapes.
  */
 export class Feed {
-  readonly #parts: FeedParts;
+  readonly #shelf: Shelf;
+  readonly #downloads: Downloads;
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
-    this.#parts = { database, blobs, limits, now };
+    this.#shelf = { database, blobs, limits, now };
+    this.#downloads = new Downloads(database, now);
   }
 
   /** See `publish`. */
   publish(accountId: number, staged: StagedFile): Promise<Published> {
-    return publish(this.#parts, accountId, staged);
+    return publish(this.#shelf, accountId, staged);
   }
 
   /** See `setListed`. */
   setListed(accountId: number, id: string, version: string, listed: boolean): Promise<void> {
-    return setListed(this.#parts, accountId, id, version, listed);
+    return setListed(this.#shelf, accountId, id, version, listed);
   }
 
   /** See `deleteVersion`. */
   deleteVersion(accountId: number, id: string, version: string): Promise<void> {
-    return deleteVersion(this.#parts, accountId, id, version);
+    return deleteVersion(this.#shelf, accountId, id, version);
   }
 
   /** See `listPackages`. */
   listPackages(accountId: number, limit: number, after?: string): Promise<PackageSummary[]> {
-    return listPackages(this.#parts.database, accountId, limit, after);
+    return listPackages(this.#shelf.database, accountId, limit, after);
   }
 
   /** See `getPackage`. */
   getPackage(accountId: number, id: string): Promise<PackageDetails> {
-    return getPackage(this.#parts.database, accountId, id);
+    return getPackage(this.#shelf.database, accountId, id);
+  }
+
+  /** See `listVersionKeys`. */
+  listVersionKeys(accountId: number, id: string): Promise<string[]> {
+    return listVersionKeys(this.#shelf.database, accountId, id);
+  }
+
+  /** See `listListed`. */
+  listListed(accountId: number, id: string, prerelease: boolean, semVer2: boolean): Promise<string[]> {
+    return listListed(this.#shelf.database, accountId, id, prerelease, semVer2);
+  }
+
+  /** See `listPages`. */
+  listPages(accountId: number, id: string, semVer2: boolean): Promise<RegisteredPage[] | undefined> {
+    return listPages(this.#shelf.database, accountId, id, semVer2);
+  }
+
+  /** See `listPage`. */
+  listPage(
+    accountId: number,
+    id: string,
+    semVer2: boolean,
+    lower: string,
+    upper: string,
+  ): Promise<RegisteredVersion[]> {
+    return listPage(this.#shelf.database, accountId, id, semVer2, lower, upper);
+  }
+
+  /** One file of a version; undefined when the account has none such. */
+  async openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<PackageFile | undefined> {
+    const opened = await openFile(this.#shelf.database, this.#shelf.blobs, accountId, id, version, kind);
+    if (!opened) return undefined;
+    const { row, content, type } = opened;
+    const downloaded = () => this.#downloads.count(row.package_row, row.version_row);
+    return { content, digest: row.digest, type, downloaded };
+  }
+
+  /** Writes down the downloads counted in memory; called every few seconds and at the end. */
+  flush(): Promise<void> {
+    return this.#downloads.flush();
   }
 }

@@ -3,10 +3,10 @@ import { DomainError } from '../errors.ts';
 import { hexOf, type Digest } from '../digest.ts';
 import type { Arrival } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import type { FeedParts } from './feed.ts';
+import type { Shelf } from './feed.ts';
 import { metadataOf } from './metadata.ts';
 import { readNupkg, type Nupkg } from './nupkg.ts';
-import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './shelf.ts';
+import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
 import { lowestStanding } from './terms.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from './version.ts';
 
@@ -23,7 +23,7 @@ export interface Published {
  * Publishes the package in `staged`, which was hashed with sha256 and sha512 as it filled and is used up whatever the
  * outcome. Throws `PackageInvalid`, or `AlreadyExists` for all but one of those that push a version at once.
  */
-export async function publish(parts: FeedParts, accountId: number, staged: StagedFile): Promise<Published> {
+export async function publish(parts: Shelf, accountId: number, staged: StagedFile): Promise<Published> {
   const arrivals: Arrival[] = [];
   let nupkg: Nupkg;
   let digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
@@ -92,7 +92,7 @@ export async function publish(parts: FeedParts, accountId: number, staged: Stage
 
 /** Hides a version from search and newer clients (`false`), or shows it again. Throws `NotFound`. */
 export async function setListed(
-  { database, now }: FeedParts,
+  { database, now }: Shelf,
   accountId: number,
   id: string,
   version: string,
@@ -107,7 +107,7 @@ export async function setListed(
 
 /** Removes a version for good; the account keeps its claim on the id. Throws `NotFound`. */
 export async function deleteVersion(
-  { database, now }: FeedParts,
+  { database, now }: Shelf,
   accountId: number,
   id: string,
   version: string,
@@ -149,7 +149,7 @@ async function claim(
 }
 
 /** Most repeated pushes end here, before anything is staged. */
-async function refuseExisting({ database }: FeedParts, accountId: number, nupkg: Nupkg): Promise<void> {
+async function refuseExisting({ database }: Shelf, accountId: number, nupkg: Nupkg): Promise<void> {
   const found = await database.get(
     `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,

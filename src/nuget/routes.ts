@@ -1,10 +1,18 @@
-import { Router } from 'express';
+import { Router, type Request, type RequestHandler, type Response } from 'express';
 import type { Logger } from 'pino';
+import { requireScope, type Scope } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
+import { DomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
+import { exchangeOf } from '../http/exchange.ts';
+import { problem } from '../http/problem.ts';
 import type { Urls } from '../http/urls.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+import { Addresses } from './addresses.ts';
+import { refuseErrors } from './errors.ts';
 import type { Feed } from './feed.ts';
+import { addPublishing } from './publish-routes.ts';
+import { addReading } from './read-routes.ts';
 
 export interface FeedParts {
   feed: Feed;
@@ -15,7 +23,47 @@ export interface FeedParts {
   log: Logger;
 }
 
-/** The package feed, mounted at `/v3`. */
-export function createFeed(_parts: FeedParts): Router {
-  return Router();
+/** Who asks, from where, and for what. */
+export interface Asked {
+  request: Request;
+  response: Response;
+  accountId: number;
+  addresses: Addresses;
+  /** Parameters of the path, decoded. */
+  path: Record<string, string>;
+}
+
+/** A handler for whoever has the scope. */
+export type Answering = (scope: Scope, answer: (asked: Asked) => void | Promise<void>) => RequestHandler;
+
+/** The package feed, mounted at `/v3`. https://learn.microsoft.com/nuget/api/overview */
+export function createFeed(parts: FeedParts): Router {
+  const { authenticator, urls } = parts;
+  const answering: Answering = (scope, answer) => async (request, response) => {
+    const principal = await authenticator.principalOf(request, { apiKey: true });
+    const exchange = exchangeOf(response);
+    exchange.principal = principal;
+    exchange.route = `/v3${String(request.route.path)}`;
+    // Who is anonymous may have a token that would do; a challenge asks for it.
+    if (principal.tokenId === undefined && !principal.scopes.has(scope)) {
+      throw new DomainError('Unauthorized', `This needs an API token with the scope "${scope}".`);
+    }
+    requireScope(principal, scope);
+    const addresses = new Addresses(urls.of(request).feed);
+    const path = request.params as Record<string, string>;
+    await answer({ request, response, accountId: principal.accountId, addresses, path });
+  };
+  const router = Router();
+  addReading(router, answering, parts);
+  addPublishing(router, answering, parts);
+  router.use(refuseErrors);
+  return router;
+}
+
+/** Answers every method that a path does not take. */
+export function refuseMethods(router: Router, path: string, allow: string): void {
+  router.all(path, (request, response) => {
+    response.setHeader('Allow', allow);
+    problem(request, response, 405, 'MethodNotAllowed', `This address takes ${allow}.`);
+  });
 }

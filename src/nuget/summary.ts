@@ -1,6 +1,6 @@
 import type { Database, Row } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
-import { packageKey } from './shelf.ts';
+import { packageKey } from './packages.ts';
 
 /** A package as the management API shows it. Times are milliseconds since 1970 UTC. */
 export interface PackageSummary {

@@ -1,0 +1,55 @@
+import type { Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import type { Content } from '../storage/content.ts';
+import { keyOfVersion, packageKey } from './packages.ts';
+
+/** The files of a version that the flat container serves. */
+export const fileKinds = ['nupkg', 'nuspec', 'readme', 'icon'] as const;
+export type FileKind = (typeof fileKinds)[number];
+
+/** An opened file of a version; whoever holds it closes its content. */
+export interface PackageFile {
+  content: Content;
+  digest: Digest;
+  type: string;
+  /** Notes that it was downloaded. */
+  downloaded: () => void;
+}
+
+const types: Record<Exclude<FileKind, 'icon'>, string> = {
+  nupkg: 'application/octet-stream',
+  nuspec: 'application/xml',
+  readme: 'text/markdown; charset=utf-8',
+};
+
+interface FileRow {
+  package_row: number;
+  version_row: number;
+  digest: Digest;
+  size: number;
+  icon_type: string | null;
+}
+
+/** One file of a version, in any spelling; undefined when the account has none such. */
+export async function openFile(
+  database: Database,
+  blobs: BlobStore,
+  accountId: number,
+  id: string,
+  version: string,
+  kind: FileKind,
+): Promise<{ row: FileRow; content: Content; type: string } | undefined> {
+  const key = keyOfVersion(version);
+  if (key === undefined) return undefined;
+  const column = `${kind}_digest`;
+  const row = await database.get<FileRow>(
+    `SELECT p.id AS package_row, v.id AS version_row, v.${column} AS digest, b.size, v.icon_type
+     FROM packages p JOIN package_versions v ON v.package_row = p.id JOIN blobs b ON b.digest = v.${column}
+     WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
+    [accountId, packageKey(id), key],
+  );
+  if (!row) return undefined;
+  const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : types[kind];
+  return { row, content: await blobs.open(row.digest, row.size), type };
+}

@@ -1,0 +1,145 @@
+import { promisify } from 'node:util';
+import { gzip } from 'node:zlib';
+import type { Router } from 'express';
+import { DomainError } from '../errors.ts';
+import { sendBytes, sendContent, sendJson } from '../http/send.ts';
+import { hives, type Hive } from './addresses.ts';
+import type { FileKind } from './files.ts';
+import { isPackageId } from './nuspec.ts';
+import { registrationIndex, registrationLeaf, registrationPage } from './registration.ts';
+import type { Answering, Asked, FeedParts } from './routes.ts';
+import { serviceIndex } from './service-index.ts';
+import { keyOfVersion, packageKey } from './packages.ts';
+import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
+
+const compress = promisify(gzip);
+const hosted = { 'Cache-Status': 'entrepot; hit; detail=hosted' };
+/** What changes with a push must be asked for each time; a version's files never change. */
+const changing = { ...hosted, 'Cache-Control': 'private, no-cache' };
+const immutable = { ...hosted, 'Cache-Control': 'private, max-age=31536000, immutable' };
+
+/** The service index, the flat container, registrations and advisories. */
+export function addReading(router: Router, answering: Answering, { feed, limits }: FeedParts): void {
+  router.get(
+    '/index.json',
+    answering('read', ({ request, response, addresses }) =>
+      sendJson(request, response, 200, serviceIndex(addresses), { 'Cache-Control': 'private, no-cache' }),
+    ),
+  );
+
+  // https://learn.microsoft.com/nuget/api/package-base-address-resource
+  router.get(
+    '/package/:id/index.json',
+    answering('read', async ({ request, response, accountId, path }) => {
+      const versions = await feed.listVersionKeys(accountId, idOf(path));
+      if (versions.length === 0) throw noPackage(path);
+      sendJson(request, response, 200, { versions }, changing);
+    }),
+  );
+  router.get(
+    '/package/:id/:version/:file',
+    answering('read', async (asked) => {
+      const { request, response, accountId, path } = asked;
+      const kind = kindOf(path);
+      const file = kind && (await feed.openFile(accountId, idOf(path), path['version']!, kind));
+      if (!file) throw noFile(path);
+      if (kind === 'nupkg' && request.method === 'GET') {
+        response.once('finish', () => response.statusCode === 200 && file.downloaded());
+      }
+      await sendContent(request, response, file.content, {
+        headers: { 'Content-Type': file.type, ...immutable },
+        etag: `"${file.digest}"`,
+        ranges: true,
+        idle: limits.uploadIdle,
+      });
+    }),
+  );
+
+  for (const hive of Object.keys(hives) as Hive[]) {
+    const { semVer2 } = hives[hive];
+    router.get(
+      `/${hive}/:id/index.json`,
+      answering('read', async (asked) => {
+        const id = idOf(asked.path);
+        const pages = await feed.listPages(asked.accountId, id, semVer2);
+        if (!pages) throw noPackage(asked.path);
+        await sendDocument(asked, hive, registrationIndex(asked.addresses, hive, id, pages));
+      }),
+    );
+    router.get(
+      `/${hive}/:id/page/:lower/:upper.json`,
+      answering('read', async (asked) => {
+        const id = idOf(asked.path);
+        const lower = keyOfVersion(asked.path['lower']!);
+        const upper = keyOfVersion(asked.path['upper']!);
+        const bounds = lower !== undefined && upper !== undefined ? { lower, upper } : undefined;
+        const versions = bounds && (await feed.listPage(asked.accountId, id, semVer2, bounds.lower, bounds.upper));
+        if (!bounds || !versions?.length) throw noPackage(asked.path);
+        await sendDocument(asked, hive, registrationPage(asked.addresses, hive, id, bounds, versions));
+      }),
+    );
+    router.get(
+      `/${hive}/:id/:version.json`,
+      answering('read', async (asked) => {
+        const id = idOf(asked.path);
+        const key = keyOfVersion(asked.path['version']!);
+        const versions = key === undefined ? [] : await feed.listPage(asked.accountId, id, semVer2, key, key);
+        if (!versions[0]) throw noFile(asked.path);
+        await sendDocument(asked, hive, registrationLeaf(asked.addresses, hive, id, versions[0]));
+      }),
+    );
+  }
+
+  // https://learn.microsoft.com/nuget/api/vulnerability-info
+  router.get(
+    '/vulnerabilities/index.json',
+    answering('read', ({ request, response, addresses }) => {
+      sendJson(request, response, 200, vulnerabilityIndex(addresses), changing);
+    }),
+  );
+  router.get(
+    '/vulnerabilities/base.json',
+    answering('read', ({ request, response }) => {
+      sendJson(request, response, 200, vulnerabilityPage(), changing);
+    }),
+  );
+}
+
+/** The clients of a compressed hive expect gzip whether they asked for it or not. */
+async function sendDocument({ request, response }: Asked, hive: Hive, document: object): Promise<void> {
+  if (!hives[hive].gzip) {
+    sendJson(request, response, 200, document, changing);
+    return;
+  }
+  const bytes = await compress(JSON.stringify(document), { level: 4 });
+  sendBytes(request, response, 200, bytes, {
+    'Content-Type': 'application/json',
+    'Content-Encoding': 'gzip',
+    ...changing,
+  });
+}
+
+/** The id in a path, in lower case; `NotFound` when it can be no id. */
+function idOf(path: Record<string, string>): string {
+  const id = path['id']!;
+  if (isPackageId(id)) return packageKey(id);
+  throw noPackage(path);
+}
+
+/** `{id}.{version}.nupkg`, `{id}.nuspec`, `readme` or `icon`; the names repeat the folders, in any spelling. */
+function kindOf({ id = '', version = '', file = '' }: Record<string, string>): FileKind | undefined {
+  const name = file.toLowerCase();
+  const key = packageKey(id);
+  if (name === 'readme' || name === 'icon') return name;
+  if (name === `${key}.nuspec`) return 'nuspec';
+  const number = name.startsWith(`${key}.`) && name.endsWith('.nupkg') ? name.slice(key.length + 1, -6) : undefined;
+  return number !== undefined && keyOfVersion(number) === keyOfVersion(version) ? 'nupkg' : undefined;
+}
+
+function noPackage({ id = '' }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `There is no package ${id.slice(0, 100)} here.`);
+}
+
+function noFile({ id = '', version = '' }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `There is nothing such of ${id.slice(0, 100)} ${version.slice(0, 100)} here.`);
+}
