@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parse as parseYaml, YAMLParseError } from 'yaml';
 import type { z } from 'zod';
-import { schema, settings, type Config } from './schema.ts';
+import { schema, settings, type Config, type Setting } from './schema.ts';
 
 /** A setting that stops the start; the message is one line and names the key. */
 export class ConfigError extends Error {
@@ -12,7 +12,6 @@ export class ConfigError extends Error {
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 const defaultFile = join(import.meta.dirname, '../../config/default.yaml');
-/** What a container platform adds by itself for a service named `entrepot`. */
 const serviceLink = /^ENTREPOT_(?:.*_)?(?:SERVICE_(?:HOST|PORT)(?:_.*)?|PORT_\d+_.*)$/;
 
 /**
@@ -26,6 +25,7 @@ export function loadConfig(environment: Environment): Config {
   for (const setting of settings) {
     known.set(setting.environment, setting.path);
     let value: unknown = environment[setting.environment];
+    if (isServiceLink(setting.environment, environment)) continue;
     if (setting.secret) {
       const fileKey = `${setting.environment}_FILE`;
       known.set(fileKey, setting.path);
@@ -37,12 +37,17 @@ export function loadConfig(environment: Environment): Config {
   }
   for (const name of Object.keys(environment)) {
     if (!name.startsWith('ENTREPOT_') || known.has(name) || name === 'ENTREPOT_CONFIG') continue;
-    if (name.startsWith('ENTREPOT_TEST_') || serviceLink.test(name)) continue;
+    if (name.startsWith('ENTREPOT_TEST_') || isServiceLink(name, environment)) continue;
     throw new ConfigError(`${name}: there is no such setting`);
   }
-  const result = schema.safeParse(values);
+  const result = schema.safeParse(values, { error: message });
   if (!result.success) throw new ConfigError(describe(result.error.issues[0]!, environment, file));
   return freeze({ ...result.data, data: resolve(result.data.data) });
+}
+
+/** Whether a container platform added this by itself, for a service named `entrepot`. */
+function isServiceLink(name: string, environment: Environment): boolean {
+  return serviceLink.test(name) || (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):/.test(environment[name] ?? ''));
 }
 
 function readYaml(file: string): Record<string, unknown> {
@@ -54,12 +59,23 @@ function readYaml(file: string): Record<string, unknown> {
   }
   try {
     const values: unknown = parseYaml(text) ?? {};
-    if (typeof values === 'object' && !Array.isArray(values)) return values as Record<string, unknown>;
+    if (typeof values === 'object' && !Array.isArray(values)) return withoutEmpty(values as Record<string, unknown>);
   } catch (error) {
     const at = error instanceof YAMLParseError && error.linePos ? `, line ${error.linePos[0].line}` : '';
     throw new ConfigError(`${file}${at}: ${(error as Error).message.split('\n')[0]}`);
   }
   throw new ConfigError(`${file}: expected settings, one "key: value" a line`);
+}
+
+/** A key without a value, such as a section whose lines are all comments, is as good as left out. */
+function withoutEmpty(values: Record<string, unknown>): Record<string, unknown> {
+  const kept = Object.entries(values).filter(([, value]) => value !== null);
+  return Object.fromEntries(
+    kept.map(([key, value]) => [
+      key,
+      typeof value === 'object' && !Array.isArray(value) ? withoutEmpty(value as Record<string, unknown>) : value,
+    ]),
+  );
 }
 
 function readSecret(environment: Environment, key: string, fileKey: string): string | undefined {
@@ -71,11 +87,14 @@ function readSecret(environment: Environment, key: string, fileKey: string): str
 
 /** The secret in `file`, without the line end editors add; `key` is named when it cannot be read. */
 export function readSecretFile(file: string, key: string): string {
+  let secret: string;
   try {
-    return readFileSync(file, 'utf8').trim();
+    secret = readFileSync(file, 'utf8').trim();
   } catch (error) {
     throw new ConfigError(`${key}: cannot read ${file}: ${(error as Error).message}`);
   }
+  if (secret === '') throw new ConfigError(`${key}: ${file} is empty`);
+  return secret;
 }
 
 function parseJson(key: string, text: string): unknown {
@@ -97,15 +116,46 @@ function assign(values: Record<string, unknown>, path: string, value: unknown): 
   else values[section] = { [key]: value };
 }
 
+/** One line that names the key as whoever set it wrote it. */
 function describe(issue: z.core.$ZodIssue, environment: Environment, file: string): string {
   const path = issue.path.join('.');
-  const setting = settings.find((each) => each.path === path);
-  const where = setting && environment[setting.environment] ? setting.environment : `${path || 'settings'} (${file})`;
-  if (issue.code === 'unrecognized_keys') {
-    const keys = issue.keys.map((key) => (path ? `${path}.${key}` : key));
-    return `${keys.join(', ')} (${file}): there is no such setting`;
+  const setting = settings.find((each) => path === each.path || path.startsWith(`${each.path}.`));
+  const variable = setting && variableOf(setting, environment);
+  if (variable === undefined) {
+    if (issue.code !== 'unrecognized_keys') return `${path || 'settings'} (${file}): ${issue.message}`;
+    return `${issue.keys.map((key) => (path ? `${path}.${key}` : key)).join(', ')} (${file}): ${issue.message}`;
   }
-  return `${where}: ${issue.message}`;
+  const inside = issue.path.slice(setting!.path.split('.').length);
+  const keys = issue.code === 'unrecognized_keys' ? issue.keys : [];
+  const where = [...inside, ...(keys.length > 0 ? [keys.join(', ')] : [])].join('.');
+  return `${variable}: ${where ? `${where}: ` : ''}${issue.message}`;
+}
+
+/** The environment variable that gave a setting its value, if one did. */
+function variableOf({ environment: name, secret }: Setting, environment: Environment): string | undefined {
+  if (environment[name]) return name;
+  return secret && environment[`${name}_FILE`] ? `${name}_FILE` : undefined;
+}
+
+const kinds: Record<string, string> = {
+  string: 'text',
+  number: 'a number',
+  int: 'a whole number',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'keys and values',
+};
+
+/** What is wrong, for what the schema has no words of its own. Never repeats the value, which may be a secret. */
+function message(issue: z.core.$ZodRawIssue): string {
+  if (issue.code === 'unrecognized_keys') return 'there is no such setting';
+  if (issue.code === 'invalid_value') return `expected ${issue.values.map(String).join(' or ')}`;
+  if (issue.code === 'too_small' && issue.origin === 'string') {
+    return issue.minimum === 1 ? 'must not be empty' : `expected ${issue.minimum} characters or more`;
+  }
+  if (issue.input === undefined) return 'is missing';
+  if (issue.code === 'invalid_type') return `expected ${kinds[issue.expected] ?? issue.expected}`;
+  return 'is not valid';
 }
 
 function freeze<T>(value: T): T {

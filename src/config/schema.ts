@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { duration, size } from './units.ts';
+import { duration, size, whole } from './units.ts';
 
 const url = z.url({ protocol: /^https?$/, error: 'expected an http or https URL' });
-const port = z.coerce.number().int().min(0).max(65_535);
+const port = whole(0, 65_535);
 const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
   error: 'expected true or false',
 });
@@ -78,7 +78,7 @@ export const schema = z.strictObject({
       trustProxy: flag
         .default(false)
         .describe('Believe X-Forwarded-Proto, -Host and -For (behind a reverse proxy only)'),
-      workers: z.coerce.number().int().min(1).max(64).default(1).describe('Processes that serve; only 1 for now'),
+      workers: whole(1, 64).default(1).describe('Processes that serve; only 1 for now'),
     })
     .prefault({}),
   data: z.string().min(1).default('./data').describe('Folder of the blobs and of the embedded database'),

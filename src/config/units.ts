@@ -30,15 +30,22 @@ function parse(text: string, pattern: RegExp, units: Record<string, number>): nu
 }
 
 function measure(read: (text: string) => number | undefined, expected: string) {
-  return z.union([z.string(), z.number()]).transform((value, context) => {
+  return z.union([z.string(), z.number()], { error: expected }).transform((value, context) => {
     const amount = read(String(value));
     if (amount !== undefined) return amount;
-    context.addIssue({ code: 'custom', message: `expected ${expected}` });
+    context.addIssue({ code: 'custom', message: expected });
     return z.NEVER;
   });
 }
 
 /** A setting in milliseconds, written with a unit. */
-export const duration = measure(parseDuration, 'a duration such as 30s, 5m or 90d');
+export const duration = measure(parseDuration, 'expected a duration such as 30s, 5m or 90d');
 /** A setting in bytes, written with or without a unit. */
-export const size = measure(parseSize, 'a size such as 512MiB');
+export const size = measure(parseSize, 'expected a size such as 512MiB');
+
+/** A whole number, which the environment writes as text. */
+export function whole(least: number, most: number) {
+  const error = `expected a whole number from ${least} to ${most}`;
+  const digits = z.string().regex(/^\d+$/).transform(Number);
+  return z.union([z.number(), digits], { error }).pipe(z.int(error).min(least, error).max(most, error));
+}

@@ -1,0 +1,274 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { isAbsolute, join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { ConfigError, loadConfig, type Environment } from '../../src/config/load.ts';
+import { environmentName, schema, settings } from '../../src/config/schema.ts';
+
+async function folder(t: ExecutionContext): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+async function loadFile(t: ExecutionContext, yaml: string, environment: Environment = {}) {
+  const file = join(await folder(t), 'settings.yaml');
+  await writeFile(file, yaml);
+  return { file, load: () => loadConfig({ ENTREPOT_CONFIG: file, ...environment }) };
+}
+
+test('without a file and an environment there are defaults', (t) => {
+  const config = loadConfig({ PATH: '/bin', HOME: '/root' });
+  t.like(config, {
+    server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: false },
+    database: { url: undefined },
+    redis: { url: undefined },
+    anonymousRead: false,
+    offline: false,
+    log: { level: 'info' },
+    limits: { nupkg: 512 * 2 ** 20, manifest: 4 * 2 ** 20, blob: undefined, uploadIdle: 60_000, uploadAge: 86_400_000 },
+  });
+  t.true(isAbsolute(config.data));
+  t.throws(() => Object.assign(config.server, { port: 1 }), { instanceOf: TypeError }, 'frozen');
+});
+
+test('the environment wins over the file, and the file over the defaults', async (t) => {
+  const yaml = 'server:\n  port: 1000\n  host: 10.0.0.1\nlog:\n  level: warn\nlimits:\n  nupkg: 1GiB\n';
+  const { load } = await loadFile(t, yaml, { ENTREPOT_PORT: '2000', ENTREPOT_OFFLINE: 'true', ENTREPOT_HOST: '' });
+  t.like(load(), {
+    server: { host: '10.0.0.1', port: 2000 },
+    log: { level: 'warn' },
+    limits: { nupkg: 2 ** 30, manifest: 4 * 2 ** 20 },
+    offline: true,
+  });
+});
+
+test('what a key leaves empty is as if left out', async (t) => {
+  t.is((await loadFile(t, '')).load().server.port, 8080);
+  t.is((await loadFile(t, '# nothing\n')).load().server.port, 8080);
+  const { load } = await loadFile(t, 'server:\n  # port: 1\nlog:\n  level:\nupstreams: []\n');
+  t.like(load(), { server: { port: 8080 }, log: { level: 'info' } });
+});
+
+test('every setting can come from the environment', (t) => {
+  const values: Record<string, string> = {
+    'server.host': '::1',
+    'server.port': '0',
+    'server.baseUrl': 'https://hub.example/path',
+    'server.feedUrl': 'https://feed.example',
+    'server.registryUrl': 'https://registry.example',
+    'server.adminPort': '9090',
+    'server.trustProxy': 'true',
+    'server.workers': '2',
+    data: '/srv/entrepot',
+    'database.url': 'mysql://u:p@db:3306/entrepot',
+    'redis.url': 'rediss://cache:6380',
+    bootstrapToken: 'long-enough',
+    anonymousRead: 'true',
+    offline: 'false',
+    'log.level': 'debug',
+    'limits.nupkg': '10 MB',
+    'limits.manifest': '1000',
+    'limits.blob': '1.5GiB',
+    'limits.uploadIdle': '1.5s',
+    'limits.uploadAge': '2h',
+    upstreams: '[{"name":"ghcr.io","kind":"registry"}]',
+    'reserved.packages': '["Contoso.*"]',
+    'reserved.containers': '["team/*"]',
+    'merge.packages': '["Fabrikam"]',
+  };
+  t.deepEqual(
+    settings.map(({ path }) => path).sort(),
+    Object.keys(values).sort(),
+    'give a value for a new setting here',
+  );
+  const config = loadConfig(
+    Object.fromEntries(Object.entries(values).map(([path, value]) => [environmentName(path), value])),
+  );
+  t.like(config, {
+    server: {
+      host: '::1',
+      port: 0,
+      baseUrl: 'https://hub.example/path',
+      feedUrl: 'https://feed.example',
+      registryUrl: 'https://registry.example',
+      adminPort: 9090,
+      trustProxy: true,
+      workers: 2,
+    },
+    data: '/srv/entrepot',
+    database: { url: 'mysql://u:p@db:3306/entrepot' },
+    redis: { url: 'rediss://cache:6380' },
+    bootstrapToken: 'long-enough',
+    anonymousRead: true,
+    offline: false,
+    log: { level: 'debug' },
+    limits: { nupkg: 10_000_000, manifest: 1000, blob: 1.5 * 2 ** 30, uploadIdle: 1500, uploadAge: 7_200_000 },
+    reserved: { packages: ['Contoso.*'], containers: ['team/*'] },
+    merge: { packages: ['Fabrikam'] },
+  });
+  t.like(config.upstreams[0], { name: 'ghcr.io', kind: 'registry', mode: 'online', freshFor: 300_000, include: ['*'] });
+});
+
+test('names in the environment are those that users were promised', (t) => {
+  const promised = ['HOST', 'PORT', 'BASE_URL', 'FEED_URL', 'REGISTRY_URL', 'DATA', 'DATABASE_URL', 'REDIS_URL'];
+  promised.push('BOOTSTRAP_TOKEN', 'ANONYMOUS_READ', 'OFFLINE', 'WORKERS', 'LOG_LEVEL', 'UPSTREAMS');
+  const names = settings.map(({ environment }) => environment);
+  for (const name of promised) t.true(names.includes(`ENTREPOT_${name}`), name);
+  t.is(new Set(names).size, names.length);
+  t.deepEqual(
+    settings.filter(({ secret }) => secret).map(({ environment }) => environment),
+    ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN'],
+  );
+  for (const { path, doc } of settings) t.true(doc.length > 5, `${path} is documented`);
+});
+
+test('a secret may be in a file', async (t) => {
+  const path = await folder(t);
+  const secret = join(path, 'secret');
+  await writeFile(secret, 'mysql://u:p@db/entrepot\n');
+  t.is(loadConfig({ ENTREPOT_DATABASE_URL_FILE: secret }).database.url, 'mysql://u:p@db/entrepot');
+  await writeFile(join(path, 'empty'), '\n');
+  const wrong: [Environment, RegExp][] = [
+    [{ ENTREPOT_DATABASE_URL_FILE: join(path, 'none') }, /^ENTREPOT_DATABASE_URL_FILE: cannot read .*none/],
+    [{ ENTREPOT_DATABASE_URL_FILE: path }, /^ENTREPOT_DATABASE_URL_FILE: cannot read/],
+    [{ ENTREPOT_DATABASE_URL_FILE: join(path, 'empty') }, /^ENTREPOT_DATABASE_URL_FILE: .*empty is empty/],
+    [{ ENTREPOT_REDIS_URL_FILE: secret }, /^ENTREPOT_REDIS_URL_FILE: expected redis:\/\//],
+    [
+      { ENTREPOT_DATABASE_URL_FILE: secret, ENTREPOT_DATABASE_URL: 'sqlite:x' },
+      /^ENTREPOT_DATABASE_URL_FILE: ENTREPOT_DATABASE_URL is set too/,
+    ],
+    [{ ENTREPOT_PORT_FILE: secret }, /^ENTREPOT_PORT_FILE: there is no such setting/],
+  ];
+  for (const [environment, message] of wrong) {
+    t.throws(() => loadConfig(environment), { instanceOf: ConfigError, message });
+  }
+});
+
+const upstream = (more: object) => JSON.stringify([{ name: 'ghcr.io', kind: 'registry', ...more }]);
+const wrongEnvironments: [Environment, string][] = [
+  [{ ENTREPOT_PROT: '1' }, 'ENTREPOT_PROT: there is no such setting'],
+  [{ ENTREPOT_SERVER_PORT: '1' }, 'ENTREPOT_SERVER_PORT: there is no such setting'],
+  [{ ENTREPOT_PORT: 'http' }, 'ENTREPOT_PORT: expected a whole number from 0 to 65535'],
+  [{ ENTREPOT_PORT: ' ' }, 'ENTREPOT_PORT: expected a whole number from 0 to 65535'],
+  [{ ENTREPOT_PORT: '65536' }, 'ENTREPOT_PORT: expected a whole number from 0 to 65535'],
+  [{ ENTREPOT_PORT: '-1' }, 'ENTREPOT_PORT: expected a whole number from 0 to 65535'],
+  [{ ENTREPOT_PORT: '0x50' }, 'ENTREPOT_PORT: expected a whole number from 0 to 65535'],
+  [{ ENTREPOT_PORT: '80.5' }, 'ENTREPOT_PORT: expected a whole number from 0 to 65535'],
+  [{ ENTREPOT_WORKERS: '0' }, 'ENTREPOT_WORKERS: expected a whole number from 1 to 64'],
+  [{ ENTREPOT_BASE_URL: 'hub.example' }, 'ENTREPOT_BASE_URL: expected an http or https URL'],
+  [{ ENTREPOT_FEED_URL: 'ftp://hub.example' }, 'ENTREPOT_FEED_URL: expected an http or https URL'],
+  [{ ENTREPOT_OFFLINE: 'yes' }, 'ENTREPOT_OFFLINE: expected true or false'],
+  [{ ENTREPOT_ANONYMOUS_READ: '1' }, 'ENTREPOT_ANONYMOUS_READ: expected true or false'],
+  [
+    { ENTREPOT_DATABASE_URL: 'postgres://u:p@db/x' },
+    'ENTREPOT_DATABASE_URL: expected sqlite:PATH or mysql://user:password@host:port/name',
+  ],
+  [{ ENTREPOT_REDIS_URL: 'localhost:6379' }, 'ENTREPOT_REDIS_URL: expected redis://host:port'],
+  [{ ENTREPOT_BOOTSTRAP_TOKEN: 'short' }, 'ENTREPOT_BOOTSTRAP_TOKEN: expected 8 characters or more'],
+  [
+    { ENTREPOT_LOG_LEVEL: 'loud' },
+    'ENTREPOT_LOG_LEVEL: expected fatal or error or warn or info or debug or trace or silent',
+  ],
+  [{ ENTREPOT_LIMITS_NUPKG: 'big' }, 'ENTREPOT_LIMITS_NUPKG: expected a size such as 512MiB'],
+  [{ ENTREPOT_LIMITS_UPLOAD_IDLE: '60' }, 'ENTREPOT_LIMITS_UPLOAD_IDLE: expected a duration such as 30s, 5m or 90d'],
+  [{ ENTREPOT_UPSTREAMS: 'ghcr.io' }, 'ENTREPOT_UPSTREAMS: expected a JSON array'],
+  [{ ENTREPOT_UPSTREAMS: '{}' }, 'ENTREPOT_UPSTREAMS: expected a list'],
+  [{ ENTREPOT_UPSTREAMS: '[1]' }, 'ENTREPOT_UPSTREAMS: 0: expected keys and values'],
+  [{ ENTREPOT_UPSTREAMS: '[{"name":"ghcr.io"}]' }, 'ENTREPOT_UPSTREAMS: 0.kind: expected nuget or registry'],
+  [
+    { ENTREPOT_UPSTREAMS: upstream({ name: 'GHCR' }) },
+    'ENTREPOT_UPSTREAMS: 0.name: expected a name such as nuget.org or docker.io',
+  ],
+  [{ ENTREPOT_UPSTREAMS: upstream({ mirror: true }) }, 'ENTREPOT_UPSTREAMS: 0.mirror: there is no such setting'],
+  [
+    { ENTREPOT_UPSTREAMS: upstream({ freshFor: 5 }) },
+    'ENTREPOT_UPSTREAMS: 0.freshFor: expected a duration such as 30s, 5m or 90d',
+  ],
+  [{ ENTREPOT_UPSTREAMS: upstream({ include: 'a' }) }, 'ENTREPOT_UPSTREAMS: 0.include: expected a list'],
+  [{ ENTREPOT_UPSTREAMS: upstream({ include: [''] }) }, 'ENTREPOT_UPSTREAMS: 0.include.0: must not be empty'],
+  [{ ENTREPOT_UPSTREAMS: upstream({ url: 'ghcr.io' }) }, 'ENTREPOT_UPSTREAMS: 0.url: expected an http or https URL'],
+  [
+    { ENTREPOT_UPSTREAMS: upstream({ auth: { username: 'u' } }) },
+    'ENTREPOT_UPSTREAMS: 0.auth: expected {username, password or passwordFile} or {bearer or bearerFile}',
+  ],
+  [{ ENTREPOT_RESERVED_PACKAGES: 'Contoso.*' }, 'ENTREPOT_RESERVED_PACKAGES: expected a JSON array'],
+];
+
+test('what is wrong in the environment stops the start with one line that names the variable', (t) => {
+  for (const [environment, message] of wrongEnvironments) {
+    t.throws(() => loadConfig(environment), { instanceOf: ConfigError, message }, message);
+  }
+});
+
+const wrongFiles: [string, string][] = [
+  ['prot: 1', 'prot (FILE): there is no such setting'],
+  ['server:\n  prot: 1\n  hots: 2', 'server.prot, server.hots (FILE): there is no such setting'],
+  ['server:\n  port: web', 'server.port (FILE): expected a whole number from 0 to 65535'],
+  ['server:\n  port: [80]', 'server.port (FILE): expected a whole number from 0 to 65535'],
+  ['server:\n  port: true', 'server.port (FILE): expected a whole number from 0 to 65535'],
+  ['server:\n  host: 1', 'server.host (FILE): expected text'],
+  ['server: 8080', 'server (FILE): expected keys and values'],
+  ['data: ""', 'data (FILE): must not be empty'],
+  ['offline: maybe', 'offline (FILE): expected true or false'],
+  ['limits:\n  blob: {}', 'limits.blob (FILE): expected a size such as 512MiB'],
+  ['reserved:\n  packages: x', 'reserved.packages (FILE): expected a list'],
+  ['upstreams:\n  - name: ghcr.io\n    kind: helm', 'upstreams.0.kind (FILE): expected nuget or registry'],
+  ['upstreams:\n  - kind: nuget', 'upstreams.0.name (FILE): is missing'],
+  ['- a\n- b', 'FILE: expected settings, one "key: value" a line'],
+  ['just text', 'FILE: expected settings, one "key: value" a line'],
+];
+
+test('what is wrong in the file stops the start with one line that names the key', async (t) => {
+  for (const [yaml, message] of wrongFiles) {
+    const { file, load } = await loadFile(t, yaml);
+    t.throws(load, { instanceOf: ConfigError, message: message.replace('FILE', file) }, yaml);
+  }
+  const { file, load } = await loadFile(t, 'server:\n  port: 1\n port: 2\n');
+  const error = t.throws(load, { instanceOf: ConfigError });
+  t.true(error.message.startsWith(`${file}, line `));
+  t.false(error.message.includes('\n'));
+  const twice = await loadFile(t, 'data: a\ndata: b\n');
+  t.throws(twice.load, { message: /line 2: .*unique/ });
+  t.throws(() => loadConfig({ ENTREPOT_CONFIG: '/none.yaml' }), {
+    message: /^ENTREPOT_CONFIG: cannot read \/none\.yaml/,
+  });
+});
+
+test('no error repeats a secret', (t) => {
+  const secret = 's3cr3t';
+  for (const name of ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN']) {
+    const error = t.throws(() => loadConfig({ [name]: secret }));
+    t.true(error.message.startsWith(name));
+    t.false(error.message.includes(secret));
+  }
+});
+
+test('what Kubernetes adds for a service named entrepot does not matter', (t) => {
+  const config = loadConfig({
+    ENTREPOT_PORT: 'tcp://10.96.0.12:80',
+    ENTREPOT_SERVICE_HOST: '10.96.0.12',
+    ENTREPOT_SERVICE_PORT: '80',
+    ENTREPOT_SERVICE_PORT_HTTP: '80',
+    ENTREPOT_PORT_80_TCP: 'tcp://10.96.0.12:80',
+    ENTREPOT_PORT_80_TCP_ADDR: '10.96.0.12',
+    ENTREPOT_REDIS_SERVICE_HOST: '10.96.0.13',
+    ENTREPOT_REDIS_PORT: 'tcp://10.96.0.13:6379',
+    ENTREPOT_REDIS_PORT_6379_TCP_PROTO: 'tcp',
+  });
+  t.is(config.server.port, 8080);
+});
+
+test('the example names every setting, with its default, and loads', async (t) => {
+  const file = join(import.meta.dirname, '../../config/example.yaml');
+  const config = loadConfig({ ENTREPOT_CONFIG: file });
+  const defaults = schema.parse({});
+  t.deepEqual({ ...config, data: './data', upstreams: [] }, { ...defaults, upstreams: [] });
+  const [mirrored] = config.upstreams;
+  t.deepEqual(mirrored, defaults.upstreams[0], 'the first upstream is written out with its defaults');
+  const text = await readFile(file, 'utf8');
+  for (const { path } of settings) {
+    const key = path.split('.').at(-1)!;
+    t.regex(text, new RegExp(`^ *(?:# )?${key}:`, 'm'), path);
+  }
+});
