@@ -9,6 +9,7 @@ import type { Principal } from './accounts/principal.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { createApi } from './api/routes.ts';
 import { Cache } from './cache/cache.ts';
+import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
@@ -71,11 +72,11 @@ export interface RunningServer {
 /** Opens database and storage, migrates, and makes the account `default`. */
 export async function openHouse(config: Config, { now, log, proxy }: Surroundings): Promise<House> {
   const paths = new Paths(config.data);
-  const database = await openDatabase(config.database.url ?? `sqlite:${join(config.data, 'entrepot.db')}`);
+  const database = await openNamed(config);
   try {
     await migrate(database);
     const blobs = new BlobStore(database, paths, now);
-    await blobs.prepare();
+    await blobs.prepare().catch(namely('ENTREPOT_DATA', 'the data folder cannot be written'));
     const images = new Images(database, blobs, config.limits, now);
     const accounts = new Accounts(database, now);
     const tokens = new Tokens(database, now);
@@ -104,6 +105,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       close: async () => {
         await tokens.flush();
         await feed.flush();
+        await images.flush();
         await cache.close();
         await database.close();
       },
@@ -112,6 +114,19 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     await database.close();
     throw error;
   }
+}
+
+function openNamed({ data, database: { url } }: Config): Promise<Database> {
+  const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
+  const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`);
+  return opening.catch(namely(key, 'the database cannot be opened'));
+}
+
+/** For `catch`: the same failure as one line that names the setting to look at. */
+function namely(key: string, failure: string): (error: unknown) => never {
+  return (error) => {
+    throw new ConfigError(`${key}: ${failure}: ${(error as Error).message.split('\n', 1)[0]}`, { cause: error });
+  };
 }
 
 /** Starts the service. Rejects, with one clear line, when a setting or a service it needs is not right. */
@@ -144,9 +159,10 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       log,
       operations,
     );
-    servers.push(await listen(app, config.server.host, config.server.port));
-    if (config.server.adminPort !== undefined) {
-      servers.push(await listen(express().use(operations.router), config.server.host, config.server.adminPort));
+    const { host, port: publicPort, adminPort } = config.server;
+    servers.push(await listen(app, host, publicPort, 'ENTREPOT_PORT'));
+    if (adminPort !== undefined) {
+      servers.push(await listen(express().use(operations.router), host, adminPort, 'ENTREPOT_ADMIN_PORT'));
     }
     const attempt = (work: Promise<unknown>, failure: string) => {
       work.catch((error: unknown) => log.warn({ err: error }, failure));
@@ -183,11 +199,15 @@ function anonymous(account: Account): Principal {
 }
 
 /** No limit on a request's whole time, because an upload may take hours; silence is timed where bodies are read. */
-async function listen(listener: RequestListener, host: string, port: number): Promise<Server> {
+async function listen(listener: RequestListener, host: string, port: number, key: string): Promise<Server> {
   const server = createHttpServer({ requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 }, listener);
-  await new Promise<void>((resolve, reject) => {
+  const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, host, resolve);
+  });
+  await listening.catch((error: NodeJS.ErrnoException) => {
+    const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
+    return namely(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
   });
   return server;
 }

@@ -1,10 +1,13 @@
 import { Command, CommanderError } from 'commander';
 import { destination, pino } from 'pino';
-import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
+import { loadConfig, type Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
 import { openHouse, startServer, type House } from '../server.ts';
 import { greeting } from './greeting.ts';
+import packageFile from '../../package.json' with { type: 'json' };
+
+const { version } = packageFile;
 
 /** The process as the command line uses it. */
 export interface Terminal {
@@ -17,6 +20,7 @@ export interface Terminal {
 export async function run(words: readonly string[], environment: Environment, terminal: Terminal): Promise<number> {
   const program = new Command('entrepot')
     .description('A NuGet feed, container registry and pull-through mirror in one server')
+    .version(version)
     .exitOverride()
     .configureOutput({
       writeOut: (text) => void terminal.stdout.write(text),
@@ -48,7 +52,7 @@ function addServe(program: Command, environment: Environment, terminal: Terminal
         terminal.once('SIGINT', resolve);
       });
       if (server.firstToken !== undefined && config.bootstrapToken === undefined) {
-        terminal.stdout.write(greeting(server.url, server.firstToken));
+        terminal.stdout.write(greeting(config.server.baseUrl ?? server.url, server.firstToken));
       }
       log.info({ url: server.url }, 'ready');
       await stop;
@@ -156,13 +160,8 @@ function endOf(expiresAt: number | null, revokedAt: number | null): string {
 
 /** One line for whoever typed the command. */
 function explain(error: unknown): string {
-  if (error instanceof ConfigError || error instanceof DomainError) return error.message;
-  const { name, message, code } = error as { name?: string; message?: string; code?: string };
-  if (name?.startsWith('Sequelize')) return `ENTREPOT_DATABASE_URL: the database cannot be used: ${firstLine(message)}`;
-  if (code === 'EADDRINUSE') return `ENTREPOT_PORT: the port is taken: ${firstLine(message)}`;
-  return firstLine(message);
-}
-
-function firstLine(text: string | undefined): string {
-  return (text ?? 'unknown error').split('\n', 1)[0]!;
+  const { name, message } = error as { name?: string; message?: string };
+  const line = (message || String(error)).split('\n', 1)[0]!;
+  if (name?.startsWith('Sequelize')) return `ENTREPOT_DATABASE_URL: the database failed: ${line}`;
+  return line;
 }
