@@ -1,0 +1,195 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { run } from '../../src/cli/commands.ts';
+import { greeting } from '../../src/cli/greeting.ts';
+import { CommandLine } from '../support/command.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { startTestServer } from '../support/server.ts';
+
+const tokenLine = /^ent_[0-9A-Za-z]{36}\n$/;
+
+interface Heard {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs a command in this process. */
+async function entrepot(environment: Record<string, string>, ...words: string[]): Promise<Heard> {
+  const heard = { stdout: '', stderr: '' };
+  const code = await run(words, environment, {
+    stdout: { write: (text: string) => (heard.stdout += text) },
+    stderr: { write: (text: string) => (heard.stderr += text) },
+    once: () => {},
+  });
+  return { code, ...heard };
+}
+
+async function folder(t: ExecutionContext): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: accounts and tokens by command, on a new database`, async (t) => {
+    const environment = {
+      ENTREPOT_DATA: join(await folder(t), 'data'),
+      ENTREPOT_DATABASE_URL: await temporaryDatabase(t, dialect),
+    };
+    const made = await entrepot(environment, 'token', 'create', '--name=ci', '--scope=write,read', '--expires=90d');
+    t.like(made, { code: 0, stderr: '' });
+    t.regex(made.stdout, tokenLine, 'the token alone');
+    t.deepEqual(await entrepot(environment, 'account', 'create', 'team'), { code: 0, stdout: 'team\n', stderr: '' });
+    const accounts = await entrepot(environment, 'account', 'list');
+    t.regex(accounts.stdout, /^default\t\S+Z\nteam\t\S+Z\n$/);
+    const theirs = await entrepot(environment, 'token', 'create', '--account', 'team', '--name', 'theirs');
+    t.regex(theirs.stdout, tokenLine);
+    const listed = await entrepot(environment, 'token', 'list');
+    const [id, prefix, scopes, end, name] = listed.stdout.trimEnd().split('\t');
+    t.is(prefix, made.stdout.slice(0, 8));
+    t.deepEqual([scopes, name], ['read,write', 'ci']);
+    const days = (Date.parse(end!.replace('expires ', '')) - Date.now()) / 86_400_000;
+    t.true(days > 89.9 && days <= 90, end);
+    const others = await entrepot(environment, 'token', 'list', '--account', 'team');
+    t.regex(others.stdout, /\tread\tnever expires\ttheirs\n$/);
+    t.is((await entrepot(environment, 'token', 'revoke', id!, '--account', 'team')).code, 1, 'another account’s');
+    t.deepEqual(await entrepot(environment, 'token', 'revoke', id!), { code: 0, stdout: '', stderr: '' });
+    t.regex((await entrepot(environment, 'token', 'list')).stdout, /\trevoked \d{4}-/);
+  });
+}
+
+test('what goes wrong is one line on stderr, and the command fails', async (t) => {
+  const environment = { ENTREPOT_DATA: await folder(t) };
+  const cases: [string[], RegExp][] = [
+    [['token', 'create', '--name', 'x', '--scope', 'read,all'], /no scope "all"; there are read, write, delete, admin/],
+    [['token', 'create', '--name', 'x', '--scope', ','], /at least one scope/],
+    [['token', 'create', '--name', ' '], /name of 1 to 200/],
+    [['token', 'create', '--name', 'x', '--expires', 'soon'], /--expires takes a duration/],
+    [['token', 'create', '--name', 'x', '--expires', '0d'], /--expires takes a duration/],
+    [['token', 'create', '--name', 'x', '--account', 'none'], /no account "none"/],
+    [['token', 'list', '--account', 'none'], /no account "none"/],
+    [['token', 'revoke', 'none'], /no such token/],
+    [['account', 'create', 'No Good'], /account name/],
+    [['account', 'create', 'default'], /"default" already/],
+    [['token', 'create'], /--name <name>/],
+    [['token', 'list', 'all'], /too many arguments/],
+    [['publish'], /unknown command/],
+    [['serve', '--port', '1'], /unknown option/],
+    [['account', 'create'], /missing required argument/],
+  ];
+  for (const [words, message] of cases) {
+    const { code, stdout, stderr } = await entrepot(environment, ...words);
+    t.is(code, 1, words.join(' '));
+    t.is(stdout, '', words.join(' '));
+    t.regex(stderr, message);
+    t.is(stderr.trimEnd().split('\n').length, 1, stderr);
+  }
+});
+
+test('every command explains itself', async (t) => {
+  const commands = ['', 'serve', 'account', 'account create', 'account list'];
+  commands.push('token', 'token create', 'token list', 'token revoke');
+  for (const command of commands) {
+    const words = command.split(' ').filter(Boolean);
+    const { code, stdout, stderr } = await entrepot({}, ...words, '--help');
+    t.deepEqual([code, stderr], [0, ''], command);
+    t.true(stdout.startsWith(`Usage: ${['entrepot', ...words].join(' ')} `), stdout);
+  }
+});
+
+test('a start that cannot succeed says which setting to look at', async (t) => {
+  const { port } = new URL((await startTestServer(t)).url);
+  const data = await folder(t);
+  const cases: [Record<string, string>, RegExp][] = [
+    [{ ENTREPOT_DATABASE_URL: 'mysql://u:s3cr3t@127.0.0.1:1/x' }, /^entrepot: ENTREPOT_DATABASE_URL: .*ECONNREFUSED/],
+    [{ ENTREPOT_DATABASE_URL: `sqlite:${import.meta.filename}` }, /^entrepot: ENTREPOT_DATABASE_URL: .*not a database/],
+    [{ ENTREPOT_DATA: import.meta.filename }, /^entrepot: ENTREPOT_DATA: /],
+    [{ ENTREPOT_PORT: port }, /^entrepot: ENTREPOT_PORT: .*EADDRINUSE/],
+    [{ ENTREPOT_ADMIN_PORT: port }, /^entrepot: ENTREPOT_ADMIN_PORT: .*EADDRINUSE/],
+    [{ ENTREPOT_HOST: '192.0.2.1' }, /^entrepot: ENTREPOT_HOST: /],
+    [{ ENTREPOT_PORT: 'x' }, /^entrepot: ENTREPOT_PORT: expected a whole number/],
+    [{ ENTREPOT_CONFIG: '/none.yaml' }, /^entrepot: ENTREPOT_CONFIG: cannot read/],
+  ];
+  for (const [settings, message] of cases) {
+    const { code, stdout, stderr } = await entrepot({ ENTREPOT_DATA: data, ENTREPOT_PORT: '0', ...settings }, 'serve');
+    t.is(code, 1);
+    t.is(stdout, '');
+    t.regex(stderr, message);
+    t.is(stderr.trimEnd().split('\n').length, 1, stderr);
+    t.false(stderr.includes('s3cr3t'));
+  }
+});
+
+// From here on in processes of their own, one test at a time: each is timed, or starts more than one.
+
+test.serial('commands work beside a running server, which sees at once what they did', async (t) => {
+  const commands = await CommandLine.create(t);
+  const server = await commands.serve();
+  const account = (token: string) =>
+    fetch(`${server.url}/v1/account`, { headers: { authorization: `Bearer ${token}` } });
+  const token = (await commands.run('token', 'create', '--name', 'beside')).stdout.trim();
+  t.is((await account(token)).status, 200);
+  const line = (await commands.run('token', 'list')).stdout.split('\n').find((each) => each.endsWith('\tbeside'))!;
+  t.is((await commands.run('token', 'revoke', line.split('\t')[0]!)).code, 0);
+  const revokedAt = performance.now();
+  let { status } = await account(token);
+  while (status !== 401 && performance.now() - revokedAt < 1000) ({ status } = await account(token));
+  t.is(status, 401);
+});
+
+test.serial('the first start prints its token once, with lines to paste, and two at once print one', async (t) => {
+  const commands = await CommandLine.create(t);
+  const servers = await Promise.all([commands.serve(), commands.serve()]);
+  const printed = servers.filter((each) => each.said().includes('first token'));
+  t.is(printed.length, 1);
+  const [server] = printed;
+  const token = /ent_[0-9A-Za-z]{36}/.exec(server!.said())![0];
+  const { host } = new URL(server!.url);
+  t.true(server!.said().includes(`docker login ${host} --username api --password-stdin`));
+  t.true(server!.said().includes(`dotnet nuget add source ${server!.url}/v3/index.json`));
+  t.true(server!.said().includes(`curl -H "Authorization: Bearer ${token}" ${server!.url}/v1/packages`));
+  for (const each of servers) {
+    const answer = await fetch(`${each.url}/v1/tokens`, { headers: { authorization: `Bearer ${token}` } });
+    t.is(((await answer.json()) as { items: unknown[] }).items.length, 1);
+    t.is((await each.stop()).code, 0);
+  }
+  const again = await commands.serve();
+  t.false(again.said().includes('first token'));
+  t.false(again.said().includes('ent_'));
+});
+
+test.serial('a token that was chosen is not printed', async (t) => {
+  const commands = await CommandLine.create(t);
+  const server = await commands.serve({ ENTREPOT_BOOTSTRAP_TOKEN: 'chosen-by-me' });
+  const answer = await fetch(`${server.url}/v1/tokens`, { headers: { authorization: 'Bearer chosen-by-me' } });
+  t.is(answer.status, 200);
+  t.false(server.said().includes('chosen-by-me'));
+});
+
+test.serial('a start on an existing data folder is ready within a second and a half', async (t) => {
+  const commands = await CommandLine.create(t);
+  await (await commands.serve()).stop();
+  const times: number[] = [];
+  // The best of three: the machine may be busy with other tests, the code is the same each time.
+  for (let index = 0; index < 3; index += 1) {
+    const server = await commands.serve();
+    t.is((await fetch(`${server.url}/readyz`)).status, 200);
+    times.push(server.startedIn);
+    await server.stop('SIGINT');
+  }
+  t.true(Math.min(...times) < 1500, times.map(Math.round).join(', '));
+});
+
+test('the lines to paste go where clients can reach the server', (t) => {
+  const lines = greeting('http://0.0.0.0:8080', 'ent_x');
+  t.true(lines.includes('docker login 127.0.0.1:8080 '));
+  t.true(greeting('http://[::]:8080', 'ent_x').includes('docker login 127.0.0.1:8080 '));
+  t.true(lines.includes('--allow-insecure-connections'));
+  const proxied = greeting('https://hub.example/', 'ent_x');
+  t.true(proxied.includes('docker login hub.example '));
+  t.true(proxied.includes('source https://hub.example/v3/index.json '));
+  t.false(proxied.includes('--allow-insecure-connections'));
+});
