@@ -105,7 +105,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       close: async () => {
         await tokens.flush();
         await feed.flush();
-        await images.flush();
+        await images.close();
         await cache.close();
         await database.close();
       },
