@@ -19,6 +19,7 @@ import { containerOperations } from './containers.ts';
 import { refuse } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, type Operation } from './operation.ts';
+import { packageOperations } from './packages.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface ApiParts {
@@ -40,6 +41,7 @@ const bodyLimit = 64 * 1024;
 /** The REST management API, mounted at `/v1`. */
 export function createApi(parts: ApiParts): Router {
   const operations = [
+    ...packageOperations(parts.feed),
     ...containerOperations(parts.images),
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),

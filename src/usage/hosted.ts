@@ -1,12 +1,10 @@
 import type { Database } from '../database/database.ts';
 
-const page = 2000;
-
 /**
  * Bytes that an account's packages and images take up, each blob counted once however many of them share it. Walks the
- * blobs in short reads, so that nothing else waits for it.
+ * blobs in reads of `step`, short enough for nothing else to wait.
  */
-export async function hostedBytes(database: Database, accountId: number): Promise<number> {
+export async function hostedBytes(database: Database, accountId: number, step = 2000): Promise<number> {
   let total = 0;
   let after = '';
   for (;;) {
@@ -20,11 +18,11 @@ export async function hostedBytes(database: Database, accountId: number): Promis
          OR EXISTS (SELECT 1 FROM manifests JOIN repositories ON repositories.id = manifests.repository_id
                     WHERE manifests.digest = page.digest AND repositories.account_id = ?)
          THEN size ELSE 0 END) AS bytes
-       FROM (SELECT digest, size FROM blobs WHERE digest > ? ORDER BY digest LIMIT ${page}) AS page`,
-      [accountId, accountId, accountId, after],
+       FROM (SELECT digest, size FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?) AS page`,
+      [accountId, accountId, accountId, after, step],
     );
     total += found?.bytes ?? 0;
-    if (!found?.last || found.blobs < page) return total;
+    if (!found?.last || found.blobs < step) return total;
     after = found.last;
   }
 }
