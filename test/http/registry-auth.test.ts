@@ -4,6 +4,10 @@ import { startTestServer } from '../support/server.ts';
 
 const basic = (password: string, user = 'api') => `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 
+const bearer = (scope: string) =>
+  `Bearer realm="https://images.example:8443/token",service="images.example:8443"${scope && `,scope="${scope}"`}`;
+const form = (fields: Record<string, string>) => ({ method: 'POST', body: new URLSearchParams(fields) });
+
 test('everything needs credentials, Basic as user "api" or Bearer, and asks for Basic', async (t) => {
   const server = await startTestServer(t);
   for (const path of ['/v2/', '/v2/_catalog', '/v2/app/manifests/latest', '/v2/nonsense', '/v2/A/tags/list']) {
@@ -138,8 +142,6 @@ test('where anybody may read, clients are shown where to get a token, and pushes
     server: { registryUrl: 'https://images.example:8443' },
   });
   await new TestRepository(server, 'team/app').image('v1');
-  const bearer = (scope: string) =>
-    `Bearer realm="https://images.example:8443/token",service="images.example:8443"${scope && `,scope="${scope}"`}`;
   const ask = (path: string, method = 'GET', headers: Record<string, string> = {}) =>
     server.fetch(path, { token: null, method, headers });
   const challenge = async (response: Response, scope: string) => {
@@ -170,7 +172,6 @@ test('the token endpoint gives whoever has an API token that token, and anybody 
     const response = await server.fetch(path, { token: null, ...init });
     return [response.status, (await response.json()) as Record<string, unknown>] as const;
   };
-  const form = (fields: Record<string, string>) => ({ method: 'POST', body: new URLSearchParams(fields) });
   for (const [init, expected] of [
     [{ headers: { authorization: basic(server.token) } }, server.token],
     [form({ grant_type: 'password', username: 'api', password: server.token, service: 'x' }), server.token],

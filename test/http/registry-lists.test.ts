@@ -16,6 +16,11 @@ async function pages<T>(repository: TestRepository, first: string, itemsOf: (bod
   return found;
 }
 
+const tagsOf = ({ tags }: { tags: string[] }) => tags;
+const namesOf = ({ repositories }: { repositories: string[] }) => repositories;
+const digestsOf = ({ manifests }: { manifests: Descriptor[] }) => manifests.map(({ digest }) => digest);
+const entry = ({ mediaType, digest, size }: Descriptor) => ({ mediaType, digest, size });
+
 for (const dialect of dialects) {
   test(`${dialect}: tags and repositories are listed in byte order, page by page`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
@@ -24,7 +29,6 @@ for (const dialect of dialects) {
     const tags = ['1.10', '1.9', 'B', 'V1', '_x', 'a', 'a-1', 'a.1', 'a_1', 'v1'];
     for (const tag of tags.toReversed()) t.is((await repository.put(tag, manifest)).status, 201);
     const sorted = [...tags].sort();
-    const tagsOf = ({ tags }: { tags: string[] }) => tags;
     t.deepEqual(await pages(repository, 'tags/list', tagsOf), [sorted]);
     t.deepEqual(await pages(repository, 'tags/list?n=10', tagsOf), [sorted]);
     t.deepEqual(await pages(repository, 'tags/list?n=4', tagsOf), [
@@ -45,7 +49,6 @@ for (const dialect of dialects) {
     for (const name of ['team/app2', 'a', 'team-b/c']) await new TestRepository(server, name).image('v1');
     await new TestRepository(server, 'blob-only').blob('x');
     await new TestRepository(server, 'session-only').start();
-    const namesOf = ({ repositories }: { repositories: string[] }) => repositories;
     const names = ['a', 'team-b/c', 'team/app', 'team/app2'];
     t.deepEqual(await pages(repository, '/v2/_catalog', namesOf), [names]);
     t.deepEqual(await pages(repository, '/v2/_catalog?n=3', namesOf), [names.slice(0, 3), names.slice(3)]);
@@ -62,7 +65,7 @@ for (const dialect of dialects) {
       t.is(response.status, 200);
       t.is(response.headers.get('content-type'), ociIndex);
       const { manifests, ...rest } = (await response.json()) as { manifests: Descriptor[] };
-      t.deepEqual(rest as object, { schemaVersion: 2, mediaType: ociIndex });
+      t.deepEqual(rest, { schemaVersion: 2, mediaType: ociIndex });
       return { manifests, filters: response.headers.get('oci-filters-applied') };
     };
     const image = await repository.image('v1');
@@ -73,19 +76,18 @@ for (const dialect of dialects) {
     const plain = await repository.image('p', { subject });
     const index = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests: [], subject, annotations });
     t.is((await repository.put(digestOf(index), index, ociIndex)).status, 201);
-    const size = ({ bytes }: { bytes: string }) => Buffer.byteLength(bytes);
     const expected = [
       {
         mediaType: ociManifest,
         digest: signature.digest,
-        size: size(signature),
+        size: signature.size,
         artifactType: 'application/signature',
         annotations,
       },
       {
         mediaType: ociManifest,
         digest: plain.digest,
-        size: size(plain),
+        size: plain.size,
         artifactType: 'application/vnd.oci.empty.v1+json',
       },
       { mediaType: ociIndex, digest: digestOf(index), size: Buffer.byteLength(index), annotations },
@@ -99,7 +101,6 @@ for (const dialect of dialects) {
     );
     t.is(filtered.filters, 'artifactType');
     t.deepEqual((await list('?artifactType=application/none')).manifests, []);
-    const digestsOf = ({ manifests }: { manifests: Descriptor[] }) => manifests.map(({ digest }) => digest);
     const paged = await pages(repository, `referrers/${subject.digest}?n=1`, digestsOf);
     t.deepEqual(
       paged,
@@ -122,7 +123,6 @@ test('referrers that a client listed under the fallback tag are listed too, whil
   const by = await repository.image('by-api', { subject: { mediaType: ociManifest, digest, size: 1 } });
   const old = await repository.image('old');
   const gone = await repository.image('gone');
-  const entry = ({ mediaType, digest, size }: Descriptor) => ({ mediaType, digest, size });
   const listed = [
     { ...entry(old), artifactType: 'application/old', annotations: { from: 'tag' } },
     { ...entry(by), artifactType: 'application/wrong' },
@@ -232,7 +232,7 @@ for (const dialect of dialects) {
     const one = await repository.image('v1');
     await repository.put('v2', one.bytes);
     const two = await repository.image('v3');
-    const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [one, two].map(({ bytes: _, ...each }) => each) };
+    const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [one, two].map(entry) };
     await repository.put('all', index);
     const indexSize = JSON.stringify(index).length;
     const account = server.house.defaultAccount.id;

@@ -90,7 +90,7 @@ for (const dialect of dialects) {
     );
     const response = await repository.fetch('manifests/latest');
     const text = await response.text();
-    t.is(digestOf(text), response.headers.get('docker-content-digest'));
+    t.is(response.headers.get('docker-content-digest'), digestOf(text));
     t.true(manifests.some((manifest) => JSON.stringify(manifest) === text));
   });
 

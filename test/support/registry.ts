@@ -74,7 +74,7 @@ export class TestRepository {
     const bytes = JSON.stringify(manifest);
     const response = await this.put(reference, bytes, manifest.mediaType);
     if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
-    return { mediaType: manifest.mediaType!, digest: digestOf(bytes), size: bytes.length, bytes };
+    return { mediaType: manifest.mediaType!, digest: digestOf(bytes), size: Buffer.byteLength(bytes), bytes };
   }
 
   /** The manifest of a small image, of which everything but itself has been pushed. */
