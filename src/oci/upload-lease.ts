@@ -43,22 +43,23 @@ export class UploadLease {
   readonly row: UploadRow;
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #lost: () => void;
   readonly #renewal: NodeJS.Timeout;
+  #over = false;
 
   private constructor(database: Database, now: () => number, row: UploadRow, lost: () => void) {
     this.#database = database;
     this.#now = now;
     this.row = row;
-    this.#renewal = setInterval(() => {
-      this.#renew().then((held) => held || lost(), lost);
-    }, leaseTime / 3).unref();
+    this.#lost = lost;
+    this.#renewal = setInterval(() => void this.#renew(), leaseTime / 3).unref();
   }
 
   /** Waits for a writer elsewhere that says nothing more; `UploadBusy` when one does, `UploadUnknown` without a session. */
   static async take(database: Database, now: () => number, key: UploadKey, lost: () => void): Promise<UploadLease> {
     const writer = randomUUID();
     let seen: number | null | undefined;
-    for (;;) {
+    for (let waited = 0; ; waited += glance) {
       const row = await database.transaction(async (tx) => {
         // `torn` first: MySQL assigns from left to right, and it is about the writer before.
         await tx.run(
@@ -70,7 +71,7 @@ export class UploadLease {
       });
       if (!row) throw uploadUnknown(key.id);
       if (row.writer === writer) return new UploadLease(database, now, row, lost);
-      if (seen !== undefined && row.writer_until !== seen) throw uploadBusy();
+      if ((seen !== undefined && row.writer_until !== seen) || waited > leaseTime) throw uploadBusy();
       seen = row.writer_until;
       await sleep(glance);
     }
@@ -78,6 +79,7 @@ export class UploadLease {
 
   /** Records what the file holds now and lets go; `UploadUnknown` when the session was cancelled meanwhile. */
   async release(received: number, digest: Digest | null): Promise<void> {
+    this.stop();
     const changed = await this.#database.transaction((tx) =>
       tx.run(
         `UPDATE uploads SET received = ?, digest = ?, torn = 0, writer = NULL, writer_until = NULL, updated_at = ?
@@ -90,18 +92,21 @@ export class UploadLease {
 
   /** Ends the session as part of `tx`; `UploadUnknown` when it was cancelled meanwhile. */
   async end(tx: Transaction): Promise<void> {
+    this.#over = true;
     const deleted = await tx.run('DELETE FROM uploads WHERE id = ? AND writer = ?', [this.row.id, this.row.writer]);
     if (deleted === 0) throw uploadUnknown(this.row.id);
   }
 
   /** No more renewals; without a release or an end the lease runs out. */
   stop(): void {
+    this.#over = true;
     clearInterval(this.#renewal);
   }
 
-  async #renew(): Promise<boolean> {
+  /** What a database that is away for a moment leaves undone, the next renewal does: there are two more in time. */
+  async #renew(): Promise<void> {
     const now = this.#now();
-    const changed = await this.#database.transaction((tx) =>
+    const renewed = this.#database.transaction((tx) =>
       tx.run('UPDATE uploads SET writer_until = ?, updated_at = ? WHERE id = ? AND writer = ?', [
         now + leaseTime,
         now,
@@ -109,7 +114,8 @@ export class UploadLease {
         this.row.writer,
       ]),
     );
-    return changed > 0;
+    const changed = await renewed.catch(() => undefined);
+    if (changed === 0 && !this.#over) this.#lost();
   }
 }
 
