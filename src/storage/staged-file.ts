@@ -88,7 +88,11 @@ export class StagedFile {
     const start = this.#size;
     const atLeast = options.progress ? 1 : gather;
     return new Promise((resolve, reject) => {
-      if (source.destroyed && !source.readableEnded) {
+      if (source.readableEnded) {
+        resolve(0);
+        return;
+      }
+      if (source.destroyed) {
         reject(new DomainError('Aborted', 'The connection closed before the body was complete.'));
         return;
       }

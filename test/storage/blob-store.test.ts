@@ -1,0 +1,181 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import test, { type ExecutionContext } from 'ava';
+import type { Database, Dialect } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { DomainError } from '../../src/errors.ts';
+import { BlobStore } from '../../src/storage/blob-store.ts';
+import { readAll } from '../../src/storage/content.ts';
+import { Paths } from '../../src/storage/paths.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+interface Store {
+  url: string;
+  data: string;
+  paths: Paths;
+  database: Database;
+  blobs: BlobStore;
+}
+
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
+  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const url = await temporaryDatabase(t, dialect);
+  const database = await openUntilEnd(t, url);
+  await migrate(database);
+  await database.transaction((tx) =>
+    tx.run('CREATE TABLE refs (name VARCHAR(50) NOT NULL, digest VARCHAR(135) NOT NULL, parts BIGINT NOT NULL)'),
+  );
+  const paths = new Paths(data);
+  const blobs = new BlobStore(database, paths, Date.now);
+  await blobs.prepare();
+  return { url, data, paths, database, blobs };
+}
+
+/** Stores `text` under its digest, referred to by `name`. */
+async function store({ blobs }: Store, name: string, text: string): Promise<Digest> {
+  const staged = await blobs.stage();
+  await staged.append(Readable.from([Buffer.from(text)]));
+  const digest = await staged.digest();
+  await blobs.commit([{ staged, digest }], (tx) => tx.insert('refs', { name, digest, parts: 1 }));
+  return digest;
+}
+
+/** Every file under the blobs folder. */
+async function files({ paths }: Store): Promise<string[]> {
+  const entries = await readdir(paths.blobs, { recursive: true, withFileTypes: true });
+  return entries.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name));
+}
+
+function digestsOf(list: readonly { digest: Digest }[]): Digest[] {
+  return list.map(({ digest }) => digest).sort();
+}
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, store: Store) => Promise<void>) =>
+    test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
+
+  suite('what is committed can be read whole and in part', async (t, each) => {
+    const digest = await store(each, 'a', 'hello world');
+    t.is(await each.blobs.stat(digest), 11);
+    t.is((await readAll(await each.blobs.open(digest, 11), 100)).toString(), 'hello world');
+    const content = await each.blobs.open(digest, 11);
+    const target = Buffer.alloc(5);
+    t.is(await content.read(target, 6), 5);
+    t.is(target.toString(), 'world');
+    t.is(await content.read(target, 9), 2, 'to the end');
+    t.is(await content.read(target, 11), 0, 'at the end');
+    const reading = content.read(target, 0);
+    content.close();
+    content.close();
+    t.is(await reading, 5, 'a read under way when it is closed still ends well');
+    t.deepEqual(await readdir(each.paths.staging), [], 'nothing is left behind');
+    t.is((await stat(each.blobs.pathOf(digest))).mode & 0o077, 0, 'for the service alone');
+  });
+
+  suite('a commit that fails leaves nothing', async (t, each) => {
+    const kept = await store(each, 'kept', 'kept');
+    const arrivals = [
+      await each.blobs.stageBytes(Buffer.from('new')),
+      await each.blobs.stageBytes(Buffer.from('kept')),
+    ];
+    const failed = each.blobs.commit(arrivals, async (tx) => {
+      await tx.insert('refs', { name: 'new', digest: arrivals[0]!.digest, parts: 2 });
+      throw new Error('on purpose');
+    });
+    await t.throwsAsync(failed, { message: 'on purpose' });
+    t.is(await each.blobs.stat(arrivals[0]!.digest), undefined);
+    t.deepEqual(await each.database.select('SELECT name FROM refs'), [{ name: 'kept' }]);
+    t.deepEqual(await readdir(each.paths.staging), []);
+    t.deepEqual(await files(each), [each.blobs.pathOf(kept)]);
+    t.is((await readAll(await each.blobs.open(kept, 4), 4)).toString(), 'kept');
+  });
+
+  suite('the same content, at once and again, is stored once', async (t, each) => {
+    const names = ['a', 'b', 'c', 'd', 'e', 'f'];
+    const digests = await Promise.all(names.map((name) => store(each, name, 'shared')));
+    t.is(new Set(digests).size, 1);
+    t.is(await store(each, 'later', 'shared'), digests[0]!);
+    t.is((await files(each)).length, 1);
+    t.is((await each.database.select('SELECT 1 FROM blobs')).length, 1);
+    t.is((await each.database.select('SELECT 1 FROM refs')).length, 7);
+    const twice = [await each.blobs.stageBytes(Buffer.from('x')), await each.blobs.stageBytes(Buffer.from('x'))];
+    await each.blobs.commit(twice, () => Promise.resolve());
+    t.is((await files(each)).length, 2);
+  });
+
+  suite('content that is missing, and a digest with another size, are noticed', async (t, each) => {
+    const digest = digestOf('never stored');
+    t.is(await each.blobs.stat(digest), undefined);
+    await t.throwsAsync(each.blobs.open(digest, 1), { instanceOf: DomainError, name: 'BlobUnknown' });
+    const stored = await store(each, 'a', 'four');
+    const staged = await each.blobs.stage();
+    await staged.write(Buffer.from('fifth'));
+    await t.throwsAsync(
+      each.blobs.commit([{ staged, digest: stored }], () => Promise.resolve()),
+      { message: /4 bytes/ },
+    );
+    t.is((await readAll(await each.blobs.open(stored, 4), 4)).toString(), 'four');
+  });
+
+  suite('abandoned bytes expire, claimed and recent ones do not', async (t, each) => {
+    const make = async (age: number) => {
+      const staged = await each.blobs.stage();
+      await staged.write(Buffer.from('x'));
+      await staged.close();
+      const at = (Date.now() - age) / 1000;
+      await utimes(staged.path, at, at);
+      return staged.id;
+    };
+    const [old, claimed, recent] = [await make(10_000), await make(10_000), await make(0)];
+    const removed = await each.blobs.expireStaged(Date.now() - 5000, (id) => Promise.resolve(id === claimed));
+    t.is(removed, 1);
+    t.deepEqual((await readdir(each.paths.staging)).sort(), [claimed, recent].sort());
+    t.false((await readdir(each.paths.staging)).includes(old));
+  });
+
+  suite('a process that is killed while it commits leaves nothing half visible', async (t, each) => {
+    const acknowledged: string[] = [];
+    for (const target of [1, 6, 25]) {
+      const script = join(import.meta.dirname, '../support/commit-forever.ts');
+      const child = spawn(process.execPath, [script, each.url, each.data], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const closed = once(child, 'close');
+      let said = '';
+      child.stdout.on('data', (chunk: Buffer) => {
+        said += chunk.toString();
+        if (said.split('\n').length > target) child.kill('SIGKILL');
+      });
+      await closed;
+      acknowledged.push(...said.split('\n').slice(0, -1));
+    }
+    const refs = await each.database.select<{ name: string; digest: Digest; parts: number }>('SELECT * FROM refs');
+    const names = new Set(refs.map(({ name }) => name));
+    t.deepEqual(
+      acknowledged.filter((name) => !names.has(name)),
+      [],
+      'what was acknowledged is there',
+    );
+    t.true(acknowledged.length >= 32);
+    for (const name of names) {
+      const parts = refs.filter((ref) => ref.name === name);
+      t.is(parts.length, parts[0]!.parts, 'all of a commit or nothing');
+    }
+    const rows = await each.database.select<{ digest: Digest; size: number }>('SELECT digest, size FROM blobs');
+    t.deepEqual(digestsOf(rows), digestsOf(refs), 'no blob without a reference, no reference without a blob');
+    for (const { digest, size } of rows) {
+      const bytes = await readFile(each.blobs.pathOf(digest));
+      t.is(bytes.length, size);
+      t.is(digestOf(bytes), digest);
+    }
+    t.true((await files(each)).length - rows.length <= 3 * 12, 'files that no row knows are only those under way');
+    await each.blobs.expireStaged(Date.now() + 1000, () => Promise.resolve(false));
+    t.deepEqual(await readdir(each.paths.staging), []);
+    const again = await store(each, 'again', 'after the crash');
+    t.is(await each.blobs.stat(again), 15);
+  });
+}

@@ -1,0 +1,198 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough, Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import test, { type ExecutionContext } from 'ava';
+import * as fc from 'fast-check';
+import { digestOf } from '../../src/digest.ts';
+import { DomainError } from '../../src/errors.ts';
+import { Paths } from '../../src/storage/paths.ts';
+import { StagedFile } from '../../src/storage/staged-file.ts';
+
+async function folder(t: ExecutionContext): Promise<Paths> {
+  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const paths = new Paths(data);
+  await mkdir(paths.staging, { recursive: true });
+  return paths;
+}
+
+function named(name: string) {
+  return { instanceOf: DomainError, name };
+}
+
+test('pieces of any size, in any number of requests, make one file with its digests', async (t) => {
+  const paths = await folder(t);
+  const sizes = fc.array(fc.array(fc.nat(3000), { maxLength: 8 }), { minLength: 1, maxLength: 4 });
+  await fc.assert(
+    fc.asyncProperty(sizes, async (requests) => {
+      const staged = await StagedFile.create(paths, ['sha256']);
+      const all: Buffer[] = [];
+      for (const request of requests) {
+        const pieces = request.map((size) => randomBytes(size));
+        all.push(...pieces);
+        const appended = await staged.append(Readable.from(pieces, { objectMode: false }));
+        t.is(appended, Buffer.concat(pieces).length);
+      }
+      const whole = Buffer.concat(all);
+      t.is(staged.size, whole.length);
+      t.is(staged.runningDigest('sha256'), digestOf(whole));
+      t.is(staged.runningDigest('sha512'), undefined);
+      t.is(await staged.digest('sha512'), digestOf(whole, 'sha512'));
+      t.deepEqual(await staged.bytes(), whole);
+      await staged.discard();
+    }),
+    { numRuns: 40 },
+  );
+});
+
+test('megabytes arrive whole, and a source is held back while they are written', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const hash = createHash('sha256');
+  let made = 0;
+  let furthest = 0;
+  const piece = randomBytes(256 * 1024);
+  const source = new Readable({
+    highWaterMark: 256 * 1024,
+    read() {
+      if (made === 32 * 1024 * 1024) {
+        this.push(null);
+        return;
+      }
+      made += piece.length;
+      furthest = Math.max(furthest, made - staged.size);
+      hash.update(piece);
+      this.push(piece);
+    },
+  });
+  t.is(await staged.append(source), made);
+  t.is(await staged.digest(), `sha256:${hash.digest('hex')}`);
+  t.is((await stat(staged.path)).size, made);
+  t.true(furthest <= 5 * 1024 * 1024, `${furthest} bytes were in memory`);
+  await staged.discard();
+});
+
+test('a body over the limit is refused, and one of just the limit is not', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  await staged.append(Readable.from([Buffer.alloc(60), Buffer.alloc(40)]), { limit: 100 });
+  t.is(staged.size, 100);
+  const endless = new Readable({
+    read() {
+      setImmediate(() => this.push(Buffer.alloc(10)));
+    },
+  });
+  await t.throwsAsync(staged.append(endless, { limit: 105 }), named('TooLarge'));
+  endless.destroy();
+  t.is(staged.size, 100, 'what came before stays');
+  t.is(await staged.digest(), digestOf(Buffer.alloc(100)));
+  await staged.discard();
+});
+
+test('what arrived before a cut stays, in the file and in the digest, and more can follow', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const cuts: ((source: PassThrough) => void)[] = [
+    (source) => source.destroy(),
+    (source) => source.destroy(new Error('reset')),
+  ];
+  let whole = '';
+  for (const [index, cut] of cuts.entries()) {
+    const source = new PassThrough();
+    const appending = staged.append(source);
+    source.write(`part ${index};`);
+    whole += `part ${index};`;
+    await new Promise(setImmediate);
+    cut(source);
+    const error = await t.throwsAsync(appending, named('Aborted'));
+    t.regex(error.message, /before the body was complete/);
+    t.is(staged.size, whole.length);
+    t.is(await staged.digest(), digestOf(whole));
+  }
+  const gone = new PassThrough();
+  gone.destroy();
+  await t.throwsAsync(staged.append(gone), named('Aborted'), 'cut before anybody looked');
+  await staged.append(Readable.from([Buffer.from('end')]));
+  t.is((await readFile(staged.path)).toString(), `${whole}end`);
+  await staged.discard();
+});
+
+test('a sender that falls silent is given up, one that is slow is not', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const silent = new PassThrough();
+  const appending = staged.append(silent, { idle: 50 });
+  silent.write('hello');
+  await t.throwsAsync(appending, { ...named('Aborted'), message: /silent/ });
+  t.true(silent.destroyed);
+  t.is(staged.size, 5);
+  const slow = new PassThrough();
+  const writing = setInterval(() => slow.write('.'), 20);
+  setTimeout(() => {
+    clearInterval(writing);
+    slow.end();
+  }, 400);
+  t.true((await staged.append(slow, { idle: 200 })) > 2);
+  await staged.discard();
+});
+
+test('a source that is over before it is appended appends nothing', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  t.is(await staged.append(Readable.from([])), 0);
+  const read = Readable.from([Buffer.from('x')]);
+  await buffer(read);
+  t.is(await staged.append(read), 0);
+  t.is(staged.size, 0);
+  await staged.discard();
+});
+
+test('a session is taken up where it was recorded, by another process too', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.append(Readable.from([Buffer.from('recorded, and more')]));
+  await first.close();
+  const again = await StagedFile.reopen(paths, first.id, 'recorded'.length);
+  t.is(again.size, 8);
+  t.is(again.runningDigest('sha256'), undefined, 'not known without reading');
+  await again.append(Readable.from([Buffer.from(' and resumed')]));
+  t.is(await again.digest(), digestOf('recorded and resumed'));
+  t.is(await again.digest('sha512'), digestOf('recorded and resumed', 'sha512'));
+  await again.append(Readable.from([Buffer.from('!')]));
+  t.is(await again.digest(), digestOf('recorded and resumed!'), 'the digest goes on from where it was read');
+  await again.close();
+
+  const detached = await StagedFile.reopen(paths, first.id, 8, true);
+  await detached.append(Readable.from([Buffer.from('.')]));
+  t.is((await readFile(detached.path)).toString(), 'recorded.');
+  await detached.close();
+
+  await t.throwsAsync(StagedFile.reopen(paths, first.id, 10), named('UploadUnknown'), 'shorter than recorded');
+  await t.throwsAsync(StagedFile.reopen(paths, 'none', 0), named('UploadUnknown'));
+  const empty = await StagedFile.create(paths);
+  await empty.close();
+  const reopened = await StagedFile.reopen(paths, empty.id, 0);
+  t.is(reopened.runningDigest('sha256'), digestOf(''));
+  await reopened.discard();
+});
+
+test('detaching leaves a writer that still holds the file alone with the old one', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('shared'));
+  const second = await StagedFile.reopen(paths, first.id, 6, true);
+  await first.write(Buffer.from(' late'));
+  await second.write(Buffer.from(' new'));
+  t.is((await readFile(second.path)).toString(), 'shared new');
+  await first.close();
+  await second.discard();
+});
+
+test('a file that is discarded is gone, twice is once', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  await staged.write(Buffer.from('x'));
+  await staged.discard();
+  await t.throwsAsync(stat(staged.path), { code: 'ENOENT' });
+  await t.notThrowsAsync(staged.discard());
+  await writeFile(staged.path, '');
+  await staged.close();
+  t.is((await stat(staged.path)).size, 0, 'closing removes nothing');
+});
