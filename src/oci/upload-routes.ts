@@ -15,11 +15,7 @@ export async function startUpload(call: Call): Promise<void> {
   const mount = query.get('mount');
   if (mount !== null) {
     const from = query.get('from') ?? undefined;
-    if (
-      isDigest(mount) &&
-      (await mayMount(call, from)) &&
-      (await images.blobs.mount(principal.accountId, name, mount, from))
-    ) {
+    if (isDigest(mount) && mayMount(call, from) && (await images.blobs.mount(principal.accountId, name, mount, from))) {
       sendBlobCreated(call, mount);
       return;
     }
@@ -60,7 +56,7 @@ export async function cancelUpload(call: Call): Promise<void> {
 }
 
 /** The principal must be allowed to read the source, which is in its own account or is not found. */
-async function mayMount({ principal }: Call, from: string | undefined): Promise<boolean> {
+function mayMount({ principal }: Call, from: string | undefined): boolean {
   return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
 }
 
