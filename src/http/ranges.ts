@@ -11,7 +11,7 @@ export interface ByteRange {
  * another unit, malformed, or several ranges. Throws `RangeNotSatisfiable` when it lies outside or runs backwards.
  */
 export function parseRange(header: string | undefined, size: number): ByteRange | undefined {
-  const match = header === undefined ? null : /^bytes=\s*(\d*)-(\d*)\s*$/.exec(header);
+  const match = header === undefined ? null : /^bytes=\s*(\d*)-(\d*)\s*$/i.exec(header);
   if (!match || (match[1] === '' && match[2] === '')) return undefined;
   const [, first = '', last = ''] = match;
   let start = Number(first);

@@ -43,8 +43,8 @@ export async function sendContent(
     if (options.ranges && size !== undefined) {
       headers['Accept-Ranges'] = 'bytes';
       const ifRange = request.headers['if-range'];
-      const wanted = ifRange === undefined || ifRange === options.etag ? request.headers.range : undefined;
-      const range = parseRange(wanted, size);
+      const applies = request.method === 'GET' && (ifRange === undefined || ifRange === options.etag);
+      const range = parseRange(applies ? request.headers.range : undefined, size);
       if (range) {
         status = 206;
         headers['Content-Range'] = `bytes ${range.start}-${range.end}/${size}`;

@@ -1,0 +1,212 @@
+import { randomBytes } from 'node:crypto';
+import { createServer, get, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { isDomainError } from '../../src/errors.ts';
+import { openExchange, type Exchange } from '../../src/http/exchange.ts';
+import { sendContent, type SendOptions } from '../../src/http/send.ts';
+import { contentOf, type Content } from '../../src/storage/content.ts';
+
+interface Answer {
+  status: number;
+  headers: IncomingHttpHeaders;
+  body: Buffer;
+}
+
+interface Sending {
+  ask: (headers?: Record<string, string>, method?: string) => Promise<Answer>;
+  url: string;
+  exchanges: Exchange[];
+  /** How many contents are open. */
+  open: () => number;
+}
+
+/** A server that answers everything with the content that `make` makes. */
+async function sending(t: ExecutionContext, make: () => Content, options: Partial<SendOptions> = {}): Promise<Sending> {
+  const exchanges: Exchange[] = [];
+  let open = 0;
+  const server = createServer((request, response) => {
+    const exchange = { id: '', startedAt: 0, received: 0, sent: 0 };
+    exchanges.push(exchange);
+    openExchange(response, exchange);
+    open += 1;
+    const content = make();
+    const counted: Content = {
+      size: content.size,
+      read: (target, position) => content.read(target, position),
+      close: () => {
+        open -= 1;
+        content.close();
+      },
+    };
+    sendContent(request, response, counted, { headers: { 'Content-Type': 'x/y' }, ...options }).catch(
+      (error: unknown) => {
+        if (isDomainError(error, 'RangeNotSatisfiable')) response.writeHead(416).end();
+        else response.destroy();
+      },
+    );
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => server.close());
+  t.teardown(() => server.closeAllConnections());
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  return {
+    url,
+    exchanges,
+    open: () => open,
+    ask: (headers = {}, method = 'GET') =>
+      new Promise((resolve, reject) => {
+        const request = get(url, { headers, method, agent: false }, (response) => {
+          const pieces: Buffer[] = [];
+          response.on('data', (piece: Buffer) => pieces.push(piece));
+          response.once('error', reject);
+          response.once('end', () => {
+            resolve({ status: response.statusCode!, headers: response.headers, body: Buffer.concat(pieces) });
+          });
+        });
+        request.once('error', reject);
+      }),
+  };
+}
+
+/** Content that takes its time and gives at most `most` bytes a read. */
+function slow(bytes: Buffer, most = Number.POSITIVE_INFINITY): Content {
+  return {
+    ...contentOf(bytes),
+    read: async (target, position) => {
+      await new Promise(setImmediate);
+      return bytes.copy(target, 0, position, Math.min(position + most, bytes.length));
+    },
+  };
+}
+
+const large = randomBytes(3 * 1024 * 1024 + 17);
+
+test('content of any size arrives as it is', async (t) => {
+  for (const size of [0, 1, 65_535, 65_536, 65_537, 512 * 1024, 1024 * 1024, large.length]) {
+    const bytes = large.subarray(0, size);
+    const { ask, exchanges, open } = await sending(t, () => slow(bytes, 300_000));
+    const { status, headers, body } = await ask();
+    t.is(status, 200);
+    t.is(headers['content-length'], String(size));
+    t.is(headers['content-type'], 'x/y');
+    t.true(body.equals(bytes), `${size} bytes`);
+    t.is(exchanges[0]!.sent, size);
+    t.is(open(), 0);
+  }
+});
+
+test('downloads at the same time do not mix', async (t) => {
+  const bodies = Array.from({ length: 12 }, () => randomBytes(2 * 1024 * 1024));
+  let turn = 0;
+  const { ask } = await sending(t, () => slow(bodies[turn++ % bodies.length]!, 100_000));
+  for (let round = 0; round < 2; round += 1) {
+    const answers = await Promise.all(bodies.map(() => ask()));
+    const left = new Set(answers.map(({ body }) => bodies.findIndex((each) => each.equals(body))));
+    t.deepEqual(
+      [...left].sort((a, b) => a - b),
+      bodies.map((_, index) => index),
+    );
+  }
+});
+
+test('HEAD, and what the client has already, go without a body', async (t) => {
+  const { ask, open } = await sending(t, () => contentOf(large), { etag: '"abc"', ranges: true });
+  const head = await ask({}, 'HEAD');
+  t.like(head, { status: 200, body: Buffer.alloc(0) });
+  t.is(head.headers['content-length'], String(large.length));
+  t.is(head.headers['accept-ranges'], 'bytes');
+  t.is((await ask({ range: 'bytes=0-9' }, 'HEAD')).status, 200, 'a range is for GET');
+  for (const match of ['"abc"', 'W/"abc"', '"x", "abc"', '*']) {
+    const answer = await ask({ 'if-none-match': match });
+    t.is(answer.status, 304, match);
+    t.is(answer.headers.etag, '"abc"');
+    t.is(answer.body.length, 0);
+  }
+  t.is((await ask({ 'if-none-match': '"other"' })).status, 200);
+  t.is(open(), 0);
+});
+
+test('a range is answered as one, unless the content has changed meanwhile', async (t) => {
+  const { ask, open } = await sending(t, () => contentOf(large), { etag: '"abc"', ranges: true });
+  const part = await ask({ range: 'bytes=1000-1100000' });
+  t.is(part.status, 206);
+  t.is(part.headers['content-range'], `bytes 1000-1100000/${large.length}`);
+  t.is(part.headers['content-length'], '1099001');
+  t.true(part.body.equals(large.subarray(1000, 1_100_001)));
+  const tail = await ask({ range: 'bytes=-17', 'if-range': '"abc"' });
+  t.true(tail.body.equals(large.subarray(-17)));
+  t.is((await ask({ range: 'bytes=0-1', 'if-range': '"old"' })).status, 200);
+  t.is((await ask({ range: 'bytes=0-1', 'if-range': 'W/"abc"' })).status, 200, 'a weak validator does not do');
+  t.is((await ask({ range: 'bytes=9999999-' })).status, 416);
+  t.is(open(), 0);
+});
+
+/** Content that does as `fail` does from `at` on. */
+function failing(size: number | undefined, at: number, fail: () => number): Content {
+  return {
+    size,
+    read: async (target, position) => (position < at ? target.length && large.copy(target, 0, 0, 40_000) : fail()),
+    close: () => undefined,
+  };
+}
+
+function broken(): never {
+  throw new Error('disk');
+}
+
+test('content that fails or ends early never passes for the whole', async (t) => {
+  const cases: Content[] = [
+    failing(60_000, 40_000, broken),
+    failing(60_000, 40_000, () => 0),
+    failing(900_000, 400_000, broken),
+    failing(900_000, 400_000, () => 0),
+    failing(undefined, 400_000, broken),
+  ];
+  for (const content of cases) {
+    const { ask, open } = await sending(t, () => content);
+    await t.throwsAsync(ask(), { message: /aborted|socket hang up/ }, `of ${content.size} bytes`);
+    t.is(open(), 0);
+  }
+});
+
+test('content whose size nobody knows ends where it ends', async (t) => {
+  const { ask } = await sending(t, () => ({ ...slow(large, 250_000), size: undefined }));
+  const { headers, body } = await ask();
+  t.is(headers['content-length'], undefined);
+  t.true(body.equals(large));
+});
+
+/** Starts a download and takes nothing of it. */
+function stalled(url: string): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    get(url, { agent: false }, (response) => {
+      response.pause();
+      resolve(response);
+    }).once('error', reject);
+  });
+}
+
+const endless: Content = { size: 2 ** 40, read: async (target) => target.length, close: () => undefined };
+
+test('a client that leaves has its content closed', async (t) => {
+  const { url, open } = await sending(t, () => endless);
+  const download = await stalled(url);
+  download.on('error', () => undefined);
+  t.is(open(), 1);
+  download.destroy();
+  const deadline = Date.now() + 5000;
+  while (open() > 0 && Date.now() < deadline) await new Promise(setImmediate);
+  t.is(open(), 0);
+});
+
+test('a client that takes nothing is cut off', async (t) => {
+  const { url, open } = await sending(t, () => endless, { idle: 100 });
+  const download = await stalled(url);
+  const cut = new Promise<Error>((resolve) => download.once('error', resolve));
+  const deadline = Date.now() + 5000;
+  while (open() > 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 10));
+  t.is(open(), 0);
+  download.resume();
+  t.regex((await cut).message, /aborted/);
+});
