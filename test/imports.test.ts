@@ -1,0 +1,163 @@
+import { existsSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
+import { basename, dirname, join, relative } from 'node:path';
+import test from 'ava';
+
+// The house's rules about who may know whom. Rooms are the folders and the single files of src.
+
+const src = join(import.meta.dirname, '../src');
+
+/** Each room and those it may import, which all stand further down: so the arrows run one way. */
+const rooms: Record<string, string> = {
+  'main.ts': 'cli',
+  cli: 'server.ts config upstream errors.ts',
+  'server.ts': 'api nuget oci http mirror accounts usage storage database upstream cache config',
+  api: 'nuget oci http accounts usage database config errors.ts',
+  nuget: 'http mirror accounts storage database upstream cache config digest.ts errors.ts',
+  oci: 'http mirror accounts storage database upstream cache config digest.ts errors.ts',
+  http: 'accounts storage config errors.ts',
+  mirror: 'storage database upstream cache config digest.ts errors.ts',
+  accounts: 'database errors.ts',
+  usage: 'database errors.ts',
+  storage: 'database digest.ts errors.ts',
+  database: 'errors.ts',
+  upstream: 'cache config digest.ts errors.ts',
+  cache: 'errors.ts',
+  config: 'errors.ts',
+  'digest.ts': 'errors.ts',
+  'errors.ts': '',
+};
+
+/** What reaches out of the program is behind one door each. */
+const packages: Record<string, string> = {
+  express: 'http api nuget oci server.ts',
+  sequelize: 'database',
+  umzug: 'database',
+  'node:sqlite': 'database',
+  got: 'upstream',
+  'node:https': 'upstream',
+  keyv: 'cache',
+  '@keyv/redis': 'cache',
+  '@redis/client': 'cache',
+  commander: 'cli',
+  yaml: 'config',
+  '@asteasolutions/zod-to-openapi': 'api',
+  yauzl: 'nuget',
+  'fast-xml-parser': 'nuget',
+  '@fastify/busboy': 'nuget',
+  'prom-client': 'http',
+};
+
+interface Source {
+  /** Relative to src. */
+  path: string;
+  room: string;
+  text: string;
+  /** Without comments. */
+  code: string;
+  imports: string[];
+}
+
+async function readSources(): Promise<Source[]> {
+  const entries = await readdir(src, { recursive: true, withFileTypes: true });
+  const files = entries.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name));
+  return Promise.all(
+    files.sort().map(async (file) => {
+      const path = relative(src, file);
+      const text = await readFile(file, 'utf8');
+      const code = text.replace(/\/\*[^]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '');
+      const pattern =
+        /(?:^|\s)(?:import|export)\s(?:[^'"();]*?\sfrom\s)?['"]([^'"]+)['"]|\bimport\(\s*['"]([^'"]+)['"]/g;
+      const imports = [...code.matchAll(pattern)].map((match) => (match[1] ?? match[2])!);
+      return { path, room: path.split('/')[0]!, text, code, imports };
+    }),
+  );
+}
+
+/** The file that `path` imports as `specifier`, relative to src. */
+function resolve(path: string, specifier: string): string {
+  return relative(src, join(src, dirname(path), specifier));
+}
+
+/** The names that a source imports from other files, and from which. */
+function importedNames({ path, code }: Source): Map<string, string> {
+  const found = [...code.matchAll(/import (?:type )?\{([^}]*)\} from '(\.[^']+)'/g)];
+  return new Map(
+    found.flatMap(([, names = '', specifier = '']) =>
+      (names.match(/\w+/g) ?? []).map((name) => [name, resolve(path, specifier)] as const),
+    ),
+  );
+}
+
+const sources = await readSources();
+
+test('the sources are read', (t) => {
+  t.true(sources.length > 40);
+  const found = sources.flatMap(({ imports }) => imports).length;
+  const from = sources.flatMap(({ code }) => [...code.matchAll(/\sfrom '/g)]).length;
+  t.true(found >= from, 'no import escapes this test');
+});
+
+test('rooms import only what stands below them', (t) => {
+  const order = Object.keys(rooms);
+  for (const [room, allowed] of Object.entries(rooms)) {
+    for (const each of allowed.split(' ').filter(Boolean))
+      t.true(order.indexOf(each) > order.indexOf(room), `${each} stands below ${room}`);
+  }
+  for (const { path, room, imports } of sources) {
+    const allowed = rooms[room]?.split(' ');
+    t.truthy(allowed, `${room}: say in this test what it may import`);
+    for (const each of imports.filter((target) => target.startsWith('.'))) {
+      const target = resolve(path, each);
+      t.true(existsSync(join(src, target)), `${path}: there is no ${each}`);
+      if (target.startsWith('..')) {
+        t.is(basename(target), 'package.json', `${path} imports ${each}, from outside src`);
+        continue;
+      }
+      const other = target.split('/')[0]!;
+      t.true(other === room || allowed?.includes(other), `${path} may not import ${target}`);
+    }
+  }
+});
+
+test('packages that reach outside are used in one room', (t) => {
+  for (const { path, room, imports } of sources) {
+    for (const each of imports) {
+      const allowed = packages[each];
+      if (allowed !== undefined) t.true(allowed.split(' ').includes(room), `${path} may not import ${each}`);
+    }
+  }
+});
+
+test('only main.ts touches the process and its environment', (t) => {
+  for (const { path, code, imports } of sources) {
+    if (path === 'main.ts') continue;
+    t.notRegex(code, /(?<![.\w'"`-])process\.\w/, path);
+    t.false(imports.includes('node:process') || imports.includes('process'), path);
+  }
+});
+
+test('only server.ts puts the parts together', (t) => {
+  const server = sources.find(({ path }) => path === 'server.ts')!;
+  const imported = importedNames(server);
+  const parts = new Set([...server.code.matchAll(/\bnew ([A-Z]\w+)\(/g)].map((match) => match[1]!));
+  const own = [...parts].filter((name) => imported.has(name) && !name.endsWith('Error'));
+  t.true(own.length > 8, own.join());
+  for (const source of sources) {
+    if (source === server) continue;
+    const names = importedNames(source);
+    for (const name of own) {
+      const definedIn = imported.get(name);
+      if (definedIn !== source.path && definedIn !== names.get(name)) continue;
+      t.notRegex(source.code, new RegExp(`\\bnew ${name}\\(`), `${source.path} makes a ${name} of its own`);
+    }
+  }
+});
+
+test('files are named for what they hold and stay short', (t) => {
+  for (const { path, text } of sources) {
+    t.regex(path, /^(?:[a-z0-9]+(?:-[a-z0-9]+)*\/)*[a-z0-9]+(?:-[a-z0-9]+)*\.ts$/);
+    t.notRegex(path, /manager|helper|util|provider|service(?!-index)/);
+    t.true(text.split('\n').length <= 400, `${path} is longer than 400 lines: split it by noun`);
+  }
+});
