@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Cache } from '../cache/cache.ts';
-import type { Database, Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 
 /** What an entry is called: `kind`, `name` and `reference` are the protocol's own words. */
@@ -38,6 +38,8 @@ interface EntryRow {
 
 /** How long the facts of an entry stay in the cache, in milliseconds. They only ever change by being written anew. */
 const keepFor = 3_600_000;
+/** Entries whose use is written down by one statement. */
+const batch = 500;
 
 /** The identity of an entry. */
 export function entryId({ upstream, kind, name, reference }: EntryKey): string {
@@ -51,6 +53,7 @@ export class Entries {
   readonly #database: Database;
   readonly #cache: Cache;
   readonly #now: () => number;
+  readonly #used = new Set<string>();
 
   constructor(database: Database, cache: Cache, now: () => number) {
     this.#database = database;
@@ -63,9 +66,13 @@ export class Entries {
     return this.#cache.peek<Facts>(`entry:${id}`);
   }
 
+  /** The facts if any instance has them at hand. */
+  async recall(id: string): Promise<Facts | undefined> {
+    return this.peek(id) ?? (await this.#cache.get<Facts>(`entry:${id}`));
+  }
+
   async find(id: string): Promise<Facts | undefined> {
-    const cached = await this.#cache.get<Facts>(`entry:${id}`);
-    return cached ?? this.read(id);
+    return (await this.recall(id)) ?? this.read(id);
   }
 
   /** The facts as the database has them, whatever the cache says. */
@@ -105,9 +112,9 @@ export class Entries {
       reference: key.reference,
       digest: facts.digest,
       size_bytes: facts.size,
-      content_type: facts.type.slice(0, 255),
-      etag: short(facts.etag, 255),
-      last_modified: short(facts.lastModified, 64),
+      content_type: facts.type,
+      etag: facts.etag,
+      last_modified: facts.lastModified,
       attributes: JSON.stringify(facts.attributes),
       stored_at: facts.storedAt,
       validated_at: facts.validatedAt,
@@ -132,10 +139,12 @@ export class Entries {
     await this.#cache.set(`entry:${id}`, facts, keepFor);
   }
 
-  /** Drops an entry whose bytes are gone. */
-  async forget(id: string): Promise<void> {
-    await this.#database.transaction((tx) => tx.run('DELETE FROM mirror_entries WHERE id = ?', [id]));
-    await this.#cache.delete(`entry:${id}`);
+  /** Drops an entry whose bytes are gone, unless it has been stored anew meanwhile. */
+  async forget(id: string, { storedAt }: Facts): Promise<void> {
+    await this.#database.transaction((tx) =>
+      tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]),
+    );
+    if ((await this.recall(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
   }
 
   /** The upstream said that there is no such thing; believed for `milliseconds`. */
@@ -146,8 +155,27 @@ export class Entries {
   async isAbsent(id: string): Promise<boolean> {
     return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
   }
-}
 
-function short(text: string | null, length: number): string | null {
-  return text === null || text.length > length ? null : text;
+  /** Notes that an entry was served, in memory only. */
+  used(id: string): void {
+    this.#used.add(id);
+  }
+
+  /** Writes down what was served since the last time: a statement for many entries, never one for each request. */
+  async flushUses(): Promise<void> {
+    const ids = [...this.#used].sort();
+    this.#used.clear();
+    const usedAt = this.#now();
+    for (let start = 0; start < ids.length; start += batch) {
+      const some = ids.slice(start, start + batch);
+      try {
+        await this.#database.transaction((tx) =>
+          tx.run(`UPDATE mirror_entries SET used_at = ? WHERE id IN (${placeholders(some)})`, [usedAt, ...some]),
+        );
+      } catch (error) {
+        for (const id of ids.slice(start)) this.#used.add(id);
+        throw error;
+      }
+    }
+  }
 }

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { isDigest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import { discard, readBody } from '../upstream/body.ts';
+import { messageOf, Refused } from '../upstream/failures.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { Facts } from './entries.ts';
@@ -21,29 +22,21 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
   if (known?.etag) headers['if-none-match'] = known.etag;
   else if (known?.lastModified) headers['if-modified-since'] = known.lastModified;
   const answer = await upstream.send({ ...request, headers });
-  if (answer.status === 304 && known) {
-    answer.body.resume();
-    return { kind: 'not-modified' };
-  }
-  if (answer.status === 404 || answer.status === 410) {
-    answer.body.destroy();
-    return { kind: 'absent' };
-  }
   if (answer.status !== 200) {
-    answer.body.destroy();
+    discard(answer.body);
+    if (answer.status === 304 && known) return { kind: 'not-modified' };
+    if (answer.status === 404 || answer.status === 410) return { kind: 'absent' };
     throw unusable(upstream, `answered ${answer.status}`);
   }
-  const etag = answer.headers.etag ?? null;
-  const told = answer.headers['docker-content-digest'];
   return {
     kind: 'fetched',
     body: answer.body,
     size: lengthOf(answer),
     type: answer.headers['content-type'] ?? 'application/octet-stream',
-    etag,
+    etag: answer.headers.etag ?? null,
     lastModified: answer.headers['last-modified'] ?? null,
-    ...(typeof told === 'string' && isDigest(told) && { digest: told }),
-    ...(!answer.decoded && { resume: (offset: number) => resume(upstream, request, offset, etag) }),
+    ...(answer.digest !== undefined && { digest: answer.digest }),
+    ...(!answer.decoded && { resume: (offset: number) => resume(upstream, request, offset, answer) }),
     failed: (error) => upstream.bodyFailed(error),
   };
 }
@@ -53,16 +46,22 @@ function lengthOf(answer: UpstreamAnswer): number | undefined {
   return answer.decoded || length === undefined || !/^\d+$/.test(length) ? undefined : Number(length);
 }
 
-/** The rest of a body, when the upstream still has the same one and serves exactly the range. */
-async function resume(upstream: Upstream, request: UpstreamRequest, offset: number, etag: string | null) {
+/** The rest of a body, when the upstream still has the same one and serves exactly the range (RFC 9110, 13.1.5). */
+async function resume(upstream: Upstream, request: UpstreamRequest, offset: number, begun: UpstreamAnswer) {
+  const validator = validatorOf(begun);
   const headers: Record<string, string> = { ...request.headers, range: `bytes=${offset}-` };
-  if (etag !== null && !etag.startsWith('W/')) headers['if-range'] = etag;
+  if (validator !== undefined) headers['if-range'] = validator;
   const answer = await upstream.send({ ...request, headers });
   const starts = answer.headers['content-range']?.startsWith(`bytes ${offset}-`) ?? false;
-  if (answer.status === 206 && starts && !answer.decoded) return answer.body;
-  if (answer.status === 200 && offset === 0) return answer.body;
+  if (answer.status === 206 && starts && !answer.decoded && (validatorOf(answer) ?? validator) === validator)
+    return answer.body;
+  if (answer.status === 200 && offset === 0 && !answer.decoded) return answer.body;
   answer.body.destroy();
   return undefined;
+}
+
+function validatorOf({ headers: { etag, 'last-modified': lastModified } }: UpstreamAnswer): string | undefined {
+  return etag === undefined || etag.startsWith('W/') ? lastModified : etag;
 }
 
 /** A JSON document that is not kept as an entry, with the answer's headers; undefined when there is none. */
@@ -73,17 +72,14 @@ export async function fetchJson(
 ): Promise<{ value: object; headers: IncomingHttpHeaders } | undefined> {
   const { status, body, headers } = await upstream.send(request);
   if (status !== 200) {
-    body.destroy();
+    discard(body);
     return undefined;
   }
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of body as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > limit) throw unusable(upstream, `sends more than ${limit} bytes where a document was expected`);
-    chunks.push(chunk);
-  }
-  const value = parseDocument(Buffer.concat(chunks));
+  const bytes = await readBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
+    if (!(error instanceof Refused)) upstream.bodyFailed(error);
+    throw unusable(upstream, messageOf(error), error);
+  });
+  const value = parseDocument(bytes);
   if (!value) throw unusable(upstream, 'sends something else than a JSON document');
   return { value, headers };
 }

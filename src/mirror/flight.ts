@@ -1,23 +1,26 @@
 import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
-import { algorithmOf, type DigestAlgorithm } from '../digest.ts';
+import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import { openFileContent, type BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { entryId, type Entries, type Facts } from './entries.ts';
-import type { Fetched, MirrorResource } from './resource.ts';
+import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 
-/** Resumptions of one body: without progress, and in all. */
+/** Resumptions of one body: in a row without progress, and in all. */
 const fruitless = 3;
 const resumptions = 40;
 
 export type Landing =
   | { kind: 'tail'; type: string; size: number | undefined; content: Content; done: Promise<Facts> }
-  | { kind: 'revalidated'; facts: Facts }
+  | { kind: 'stored'; facts: Facts; renewed: boolean }
   | { kind: 'absent' };
 
 type Body = Extract<Fetched, { kind: 'fetched' }>;
+/** Another instance, or a flight that has just landed, may have been there first. */
+type Head = Fetched | { kind: 'current'; facts: Facts };
 
 export interface FlightParts {
   blobs: BlobStore;
@@ -34,18 +37,26 @@ export interface FlightParts {
 export class Flight {
   readonly #resource: MirrorResource;
   readonly #parts: FlightParts;
-  readonly #head: Promise<Fetched>;
+  readonly #id: string;
+  readonly #head: Promise<Head>;
   readonly #landed: Promise<Facts | undefined>;
+  #known: Facts | undefined;
+  #expected: Digest | undefined;
   #staged: StagedFile | undefined;
+  /** The staged file as all readers see it: open until the last has left, wherever the file is moved meanwhile. */
+  #file: Content | undefined;
+  #readers = 0;
   #committed = false;
-  #failure: unknown;
+  #over = false;
+  #failure: { error: unknown } | undefined;
   #waiting: (() => void)[] = [];
 
-  constructor(resource: MirrorResource, known: Facts | undefined, parts: FlightParts) {
+  constructor(resource: MirrorResource, parts: FlightParts) {
     this.#resource = resource;
     this.#parts = parts;
-    this.#head = this.#takeOff(known);
-    this.#landed = this.#fly(known);
+    this.#id = entryId(resource.key);
+    this.#head = this.#takeOff();
+    this.#landed = this.#fly();
     this.#landed.catch(() => undefined);
   }
 
@@ -54,97 +65,151 @@ export class Flight {
     return this.#landed;
   }
 
+  /** Whether it has failed, so that there is no use in joining it. */
+  get failed(): boolean {
+    return this.#failure !== undefined;
+  }
+
   /** What a reader gets as soon as the upstream has begun to answer. Rejects when it does not. */
   async join(): Promise<Landing> {
-    const head = await this.#head;
-    if (head.kind === 'absent') {
-      await this.#landed;
-      return { kind: 'absent' };
-    }
-    if (head.kind === 'not-modified') return { kind: 'revalidated', facts: (await this.#landed)! };
-    const done = this.#landed as Promise<Facts>;
-    const content = await this.#follow(head.size);
-    return { kind: 'tail', type: head.type, size: head.size, content, done };
-  }
-
-  async #takeOff(known: Facts | undefined): Promise<Fetched> {
-    const head = await this.#resource.fetch(known);
-    if (head.kind !== 'fetched') return head;
-    if (head.size !== undefined && head.size > this.#resource.limit) {
-      head.body.destroy();
-      throw this.#invalid(`announces ${head.size} bytes; at most ${this.#resource.limit} are taken`);
-    }
-    const expected = this.#resource.digest ?? head.digest;
-    const algorithms = new Set<DigestAlgorithm>([
-      expected ? algorithmOf(expected) : 'sha256',
-      ...(this.#resource.algorithms ?? []),
-    ]);
-    // The stream must not lose its error between here and the first reading.
-    head.body.on('error', () => undefined);
-    this.#staged = await this.#parts.blobs.stage([...algorithms]);
-    return head;
-  }
-
-  async #fly(known: Facts | undefined): Promise<Facts | undefined> {
-    const { entries } = this.#parts;
-    const id = entryId(this.#resource.key);
+    // Counted before any waiting, so that the file stays open for a reader that is still on its way here.
+    this.#readers += 1;
+    let following = false;
     try {
       const head = await this.#head;
+      if (head.kind === 'current') return { kind: 'stored', facts: head.facts, renewed: false };
+      // Of an empty body there is no last byte to withhold.
+      if (head.kind === 'fetched' && head.size !== 0) {
+        if (this.#failure) throw this.#failure.error as Error;
+        following = true;
+        const done = this.#landed as Promise<Facts>;
+        return { kind: 'tail', type: head.type, size: head.size, content: this.#follow(head.size), done };
+      }
+      const facts = await this.#landed;
+      return facts ? { kind: 'stored', facts, renewed: head.kind === 'not-modified' } : { kind: 'absent' };
+    } finally {
+      if (!following) this.#leave();
+    }
+  }
+
+  async #takeOff(): Promise<Head> {
+    this.#known = await this.#parts.entries.read(this.#id);
+    if (this.#known && isFresh(this.#resource.lifetime, this.#known, this.#parts.now())) {
+      return { kind: 'current', facts: this.#known };
+    }
+    const head = await this.#resource.fetch(this.#known);
+    if (head.kind !== 'fetched') return head;
+    try {
+      if (head.size !== undefined && head.size > this.#resource.limit) {
+        throw this.#invalid(`announces ${head.size} bytes; at most ${this.#resource.limit} are taken`);
+      }
+      this.#expected = this.#resource.digest ?? head.digest;
+      const naming = this.#expected ? algorithmOf(this.#expected) : 'sha256';
+      const algorithms = new Set<DigestAlgorithm>([naming, ...(this.#resource.algorithms ?? [])]);
+      // The stream must not lose its error between here and the first reading.
+      head.body.on('error', () => undefined);
+      this.#staged = await this.#parts.blobs.stage([...algorithms]);
+      this.#file = await openFileContent(this.#staged.path, Number.MAX_SAFE_INTEGER);
+      return head;
+    } catch (error) {
+      head.body.destroy();
+      throw error;
+    }
+  }
+
+  async #fly(): Promise<Facts | undefined> {
+    const { entries } = this.#parts;
+    try {
+      const head = await this.#head;
+      if (head.kind === 'current') return head.facts;
       if (head.kind === 'absent') {
-        await entries.setAbsent(id, this.#resource.negativeFor);
+        await entries.setAbsent(this.#id, this.#resource.negativeFor);
         return undefined;
       }
-      if (head.kind === 'not-modified') return await entries.validated(id, known!);
+      if (head.kind === 'not-modified') return await entries.validated(this.#id, this.#known!);
       await this.#fill(head);
-      return await this.#land(head, id);
+      return await this.#land(head);
     } catch (error) {
-      this.#failure = error;
+      this.#failure = { error };
+      if (!isDomainError(error)) this.#parts.log.error({ ...this.#resource.key, err: error }, 'a fetch failed here');
       throw error;
     } finally {
-      this.#wake();
       await this.#staged?.discard();
+      this.#over = true;
+      this.#wake();
+      if (this.#readers === 0) this.#file?.close();
     }
   }
 
   async #fill(head: Body): Promise<void> {
     const staged = this.#staged!;
-    const limit = head.size ?? this.#resource.limit;
-    let body: Readable = head.body;
+    let body = head.body;
     let failures = 0;
     for (let total = 0; ; total += 1) {
       const before = staged.size;
-      try {
-        await staged.append(body, { limit, idle: this.#resource.idle, progress: () => this.#wake() });
-        if (head.size === undefined || staged.size === head.size) return;
-        throw new DomainError('Aborted', `The body ended after ${staged.size} of ${head.size} bytes.`);
-      } catch (error) {
-        body.destroy();
-        if (isDomainError(error, 'TooLarge')) throw this.#invalid('sends more bytes than it may', error);
-        if (!isDomainError(error, 'Aborted')) throw error;
-        failures = staged.size > before ? 0 : failures + 1;
-        const rest = failures < fruitless && total < resumptions ? await head.resume?.(staged.size) : undefined;
-        if (!rest) {
-          head.failed?.(error);
-          throw new DomainError(
-            'UpstreamUnavailable',
-            `The upstream ${this.#resource.key.upstream} broke off in the middle.`,
-            {
-              detail: { upstream: this.#resource.key.upstream },
-              cause: error,
-            },
-          );
-        }
-        body = rest;
+      const cut = await this.#append(body, head.size);
+      if (!cut) return;
+      failures = staged.size > before ? 0 : failures + 1;
+      const rest = total < resumptions ? await this.#resume(head, failures) : undefined;
+      if (!rest) {
+        // A body whose end was only guessed is complete after all, or wrong; its digest decides.
+        if (!isDomainError(cut, 'Aborted')) return;
+        head.failed?.(cut);
+        throw this.#broken(cut);
       }
+      body = rest;
     }
   }
 
-  async #land(head: Body, id: string): Promise<Facts> {
+  /** The rest of the body. An upstream that is gone is given a moment, so that a breaker's first pause can pass. */
+  async #resume(head: Body, failures: number): Promise<Readable | undefined> {
+    if (!this.#canResume(head)) return undefined;
+    for (let attempt = failures; attempt < fruitless; attempt += 1) {
+      if (attempt > failures) await sleep(600 * (attempt - failures));
+      try {
+        return await head.resume!(this.#staged!.size);
+      } catch (error) {
+        if (!isDomainError(error) || head.size === undefined) return undefined;
+      }
+    }
+    return undefined;
+  }
+
+  /** Takes in one body; resolves to what is wrong when there must be more, and to undefined when there may be none. */
+  async #append(body: Readable, size: number | undefined): Promise<Error | undefined> {
+    const staged = this.#staged!;
+    const { limit, idle } = this.#resource;
+    try {
+      await staged.append(body, { limit: size ?? limit, idle, progress: () => this.#wake() });
+    } catch (error) {
+      body.destroy();
+      if (isDomainError(error, 'TooLarge')) throw this.#invalid('sends more bytes than it may', error);
+      if (isDomainError(error, 'Aborted')) return error;
+      throw error;
+    }
+    if (size !== undefined) {
+      return staged.size === size
+        ? undefined
+        : new DomainError('Aborted', `The body ended after ${staged.size} of ${size} bytes.`);
+    }
+    // Without a length the end of the connection passes for the end of the body: only the digest can tell.
+    const digest = this.#expected && staged.runningDigest(algorithmOf(this.#expected));
+    return digest === this.#expected ? undefined : new Error('the body is cut or wrong');
+  }
+
+  /** Pieces of two versions must not be put together: a digest shows it, or a validator keeps the upstream from it. */
+  #canResume({ resume, etag, lastModified }: Body): boolean {
+    const isStrong = (etag !== null && !etag.startsWith('W/')) || lastModified !== null;
+    return resume !== undefined && (this.#expected !== undefined || isStrong || this.#staged!.size === 0);
+  }
+
+  async #land(head: Body): Promise<Facts> {
     const staged = this.#staged!;
     const resource = this.#resource;
-    const expected = resource.digest ?? head.digest;
-    const digest = await staged.digest(expected ? algorithmOf(expected) : 'sha256');
-    if (expected && digest !== expected) throw this.#invalid(`sent ${digest} where ${expected} was asked for`);
+    const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
+    if (this.#expected && digest !== this.#expected) {
+      throw this.#invalid(`sent ${digest} where ${this.#expected} was asked for`);
+    }
     const attributes =
       (await resource.verify?.(staged).catch((error: Error) => {
         throw this.#invalid(`sent something else than was asked for: ${error.message}`, error);
@@ -153,9 +218,9 @@ export class Flight {
     const facts: Facts = {
       digest,
       size: staged.size,
-      type: head.type,
-      etag: head.etag,
-      lastModified: head.lastModified,
+      type: head.type.slice(0, 255),
+      etag: short(head.etag, 255),
+      lastModified: short(head.lastModified, 64),
       attributes,
       storedAt: now,
       validatedAt: now,
@@ -163,28 +228,40 @@ export class Flight {
     const keys = [resource.key, ...(resource.aliases?.(facts) ?? [])];
     await this.#parts.blobs.commit([{ staged, digest }], (tx) => this.#parts.entries.write(tx, keys, facts));
     this.#committed = true;
-    await this.#parts.entries.remember(id, facts);
+    this.#wake();
+    await this.#parts.entries.remember(this.#id, facts);
     return facts;
   }
 
-  /** A reader's own view of the staged file: it stays valid when the file is moved into place. */
-  async #follow(size: number | undefined): Promise<Content> {
+  /** One reader's view of what is there. */
+  #follow(size: number | undefined): Content {
     const staged = this.#staged!;
-    const file = await openFileContent(staged.path, Number.MAX_SAFE_INTEGER);
+    const file = this.#file!;
+    let left = false;
     return {
       size,
       read: async (target, position) => {
         for (;;) {
           const available = this.#committed ? staged.size : staged.size - 1;
-          if (position < available)
+          if (position < available) {
             return file.read(target.subarray(0, Math.min(target.length, available - position)), position);
+          }
           if (this.#committed) return 0;
-          if (this.#failure !== undefined) throw this.#failure as Error;
+          if (this.#failure) throw this.#failure.error as Error;
           await new Promise<void>((resolve) => this.#waiting.push(resolve));
         }
       },
-      close: () => file.close(),
+      close: () => {
+        if (left) return;
+        left = true;
+        this.#leave();
+      },
     };
+  }
+
+  #leave(): void {
+    this.#readers -= 1;
+    if (this.#readers === 0 && this.#over) this.#file?.close();
   }
 
   #wake(): void {
@@ -193,9 +270,19 @@ export class Flight {
     for (const each of waiting) each();
   }
 
+  #broken(cause: unknown): DomainError {
+    const { upstream } = this.#resource.key;
+    const message = `The upstream ${upstream} broke off in the middle.`;
+    return new DomainError('UpstreamUnavailable', message, { detail: { upstream }, cause });
+  }
+
   #invalid(what: string, cause?: unknown): DomainError {
     const { upstream } = this.#resource.key;
     this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent what must not be stored');
     return new DomainError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { detail: { upstream }, cause });
   }
+}
+
+function short(text: string | null, length: number): string | null {
+  return text === null || text.length > length ? null : text;
 }

@@ -1,9 +1,8 @@
-import type { Digest } from '../digest.ts';
-import { DomainError, isDomainError } from '../errors.ts';
+import { isDomainError } from '../errors.ts';
 import type { Content } from '../storage/content.ts';
 import { entryId, type EntryKey, type Facts } from './entries.ts';
-import { Flight, type FlightParts } from './flight.ts';
-import type { MirrorResource } from './resource.ts';
+import { Flight, type FlightParts, type Landing } from './flight.ts';
+import { isFresh, mayStandIn, type MirrorResource } from './resource.ts';
 
 /** How an entry came to be served (RFC 9211). */
 export type Outcome = 'hit' | 'stale' | 'miss' | 'revalidated';
@@ -36,22 +35,17 @@ export class Mirror {
    */
   async open(resource: MirrorResource): Promise<Entry | undefined> {
     const id = entryId(resource.key);
-    const { entries } = this.#parts;
-    let known = entries.peek(id) ?? (await entries.find(id));
-    if (known && this.#isFresh(resource, known)) {
-      const entry = await this.#stored(known, 'hit');
-      if (entry) return entry;
-      await entries.forget(id);
-      known = undefined;
-    }
-    if (await entries.isAbsent(id)) return undefined;
-    try {
-      return await this.#join(id, resource, known);
-    } catch (error) {
-      if (!known || !isUpstreamFailure(error) || !this.#mayStandIn(resource, known)) throw error;
-      const entry = await this.#stored(known, 'stale');
-      if (!entry) throw error;
-      return entry;
+    const { entries, now } = this.#parts;
+    for (;;) {
+      try {
+        const known = await entries.recall(id);
+        if (known && isFresh(resource.lifetime, known, now())) return await this.#stored(id, known, 'hit');
+        if (await entries.isAbsent(id)) return undefined;
+        return await this.#join(id, resource);
+      } catch (error) {
+        if (!(error instanceof BytesGone)) throw error;
+        await entries.forget(id, error.facts);
+      }
     }
   }
 
@@ -65,47 +59,69 @@ export class Mirror {
     return this.#parts.entries.references(key);
   }
 
-  async #join(id: string, resource: MirrorResource, known: Facts | undefined): Promise<Entry | undefined> {
-    let flight = this.#flights.get(id);
-    if (!flight) {
-      const started = new Flight(resource, known, this.#parts);
-      flight = started;
-      this.#flights.set(id, started);
-      const end = () => void this.#flights.delete(id);
-      started.landed.then(end, end);
+  /** Ends when no flight is under way any more; what the flights wait for has to be cut by their upstreams. */
+  async close(): Promise<void> {
+    await Promise.allSettled([...this.#flights.values()].map((flight) => flight.landed));
+  }
+
+  async #join(id: string, resource: MirrorResource): Promise<Entry | undefined> {
+    let landing: Landing;
+    try {
+      landing = await this.#flightFor(id, resource).join();
+    } catch (error) {
+      const { entries, now } = this.#parts;
+      const known = isUpstreamFailure(error) ? await entries.find(id) : undefined;
+      if (!known || !(isOffline(error) || mayStandIn(resource.lifetime, known, now()))) throw error;
+      return await this.#stored(id, known, 'stale').catch((gone) => {
+        throw gone instanceof BytesGone ? error : gone;
+      });
     }
-    const landing = await flight.join();
     if (landing.kind === 'absent') return undefined;
-    if (landing.kind === 'revalidated') {
-      const entry = await this.#stored(landing.facts, 'revalidated');
-      if (entry) return entry;
-      await this.#parts.entries.forget(id);
-      throw new DomainError('UpstreamUnavailable', 'The stored copy has just been removed. Try again.');
-    }
+    if (landing.kind === 'stored') return this.#stored(id, landing.facts, landing.renewed ? 'revalidated' : 'hit');
     const { type, size, content, done } = landing;
     return { outcome: 'miss', type, size, content, facts: undefined, complete: done };
   }
 
-  async #stored(facts: Facts, outcome: Outcome): Promise<Entry | undefined> {
+  #flightFor(id: string, resource: MirrorResource): Flight {
+    const underWay = this.#flights.get(id);
+    if (underWay && !underWay.failed) return underWay;
+    const flight = new Flight(resource, this.#parts);
+    this.#flights.set(id, flight);
+    const end = () => {
+      if (this.#flights.get(id) === flight) this.#flights.delete(id);
+    };
+    flight.landed.then(end, end);
+    return flight;
+  }
+
+  async #stored(id: string, facts: Facts, outcome: Outcome): Promise<Entry> {
+    const { blobs, entries } = this.#parts;
     try {
-      const content = await this.#parts.blobs.open(facts.digest as Digest, facts.size);
+      const content = await blobs.open(facts.digest, facts.size);
+      entries.used(id);
       return { outcome, type: facts.type, size: facts.size, content, facts, complete: Promise.resolve(facts) };
     } catch (error) {
-      if (isDomainError(error, 'BlobUnknown')) return undefined;
-      throw error;
+      throw isDomainError(error, 'BlobUnknown') ? new BytesGone(facts) : error;
     }
   }
+}
 
-  #isFresh({ lifetime }: MirrorResource, { validatedAt }: Facts): boolean {
-    return lifetime === 'immutable' || this.#parts.now() < validatedAt + lifetime.freshFor;
-  }
+/** An entry whose blob is not there: the entry is forgotten and fetched anew. */
+class BytesGone extends Error {
+  readonly facts: Facts;
 
-  #mayStandIn({ lifetime }: MirrorResource, { validatedAt }: Facts): boolean {
-    return lifetime === 'immutable' || this.#parts.now() < validatedAt + lifetime.freshFor + lifetime.staleFor;
+  constructor(facts: Facts) {
+    super('the bytes of an entry are gone');
+    this.facts = facts;
   }
 }
 
 /** Whether an error means that an upstream could not be asked or gave nothing usable. */
 export function isUpstreamFailure(error: unknown): boolean {
   return isDomainError(error, 'UpstreamUnavailable') || isDomainError(error, 'UpstreamTimeout');
+}
+
+/** Who is set to offline means to be served from what is stored, however old. */
+function isOffline(error: unknown): boolean {
+  return isDomainError(error) && error.detail?.['offline'] === true;
 }

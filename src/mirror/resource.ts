@@ -7,6 +7,16 @@ import type { EntryKey, Facts } from './entries.ts';
 /** Milliseconds; `immutable` content is never asked for again. */
 export type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
 
+/** Whether what was validated then may be served now without asking. */
+export function isFresh(lifetime: Lifetime, { validatedAt }: Facts, now: number): boolean {
+  return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor;
+}
+
+/** Whether it may still stand in for an upstream that fails. */
+export function mayStandIn(lifetime: Lifetime, { validatedAt }: Facts, now: number): boolean {
+  return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor + lifetime.staleFor;
+}
+
 /** What a protocol tells the mirror about something an upstream may have. */
 export interface MirrorResource {
   key: EntryKey;

@@ -88,6 +88,8 @@ export class BlobStore {
     try {
       return await openFileContent(this.#paths.blob(digest), size);
     } catch (error) {
+      // Anything else, such as too many open files, does not mean that it is gone.
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
       throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
         detail: { digest },
         cause: error,

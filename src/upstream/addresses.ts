@@ -28,36 +28,50 @@ const privateNetworks = blockList([
 /** What no upstream is ever at: unspecified, link-local (cloud metadata), protocol, multicast and reserved. */
 const neverNetworks = blockList([
   '0.0.0.0/8', '169.254.0.0/16', '192.0.0.0/24', '224.0.0.0/4', '240.0.0.0/4',
-  '::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', '64:ff9b::/96', '64:ff9b:1::/48', '2002::/16',
+  '::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', '64:ff9b:1::/48', '2001::/32', '2002::/16',
 ]); // prettier-ignore
 
+/** An IPv4 network counts in each way of writing it as IPv6: mapped (`BlockList` sees to that) and NAT64 (RFC 6052). */
 function blockList(networks: readonly string[]): BlockList {
   const list = new BlockList();
   for (const network of networks) {
     const [address, prefix] = network.split('/') as [string, string];
-    list.addSubnet(address, Number(prefix), isIP(address) === 6 ? 'ipv6' : 'ipv4');
+    if (isIP(address) === 6) {
+      list.addSubnet(address, Number(prefix), 'ipv6');
+    } else {
+      list.addSubnet(address, Number(prefix), 'ipv4');
+      list.addSubnet(`64:ff9b::${address}`, 96 + Number(prefix), 'ipv6');
+    }
   }
   return list;
 }
 
 /** Throws `AddressRefused` unless an upstream may be at `address`. IPv4 in IPv6 counts as IPv4. */
 export function checkAddress(address: string, allowPrivate: boolean): void {
-  const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
-  if (neverNetworks.check(address, family)) throw new AddressRefused(`${address} is never dialled`);
-  if (!allowPrivate && privateNetworks.check(address, family)) {
+  const bare = address.replace(/%.*$/, '');
+  const family = isIP(bare) === 6 ? 'ipv6' : 'ipv4';
+  if (isIP(bare) === 0 || neverNetworks.check(bare, family)) throw new AddressRefused(`${address} is never dialled`);
+  if (!allowPrivate && privateNetworks.check(bare, family)) {
     throw new AddressRefused(
       `${address} is a private address; set allowPrivateNetwork for this upstream if that is meant`,
     );
   }
 }
 
+export interface AgentOptions {
+  /** Whether loopback and private networks may be dialled. */
+  allowPrivate: boolean;
+  /** A proxy may be at any address, and resolves names itself; literal addresses are checked before it is asked. */
+  proxy: ProxyEnvironment;
+  /** Milliseconds a proxy may take to open a tunnel, and an idle connection is kept. */
+  timeout: number;
+  resolve?: Resolve | undefined;
+}
+
 /** Agents that dial only addresses an upstream may have, whether they were written as such or came from a name. */
-export function checkedAgents(
-  allowPrivate: boolean,
-  proxy: ProxyEnvironment,
-  resolve: Resolve = dnsLookup,
-): { http: HttpAgent; https: HttpsAgent } {
-  const options = { keepAlive: true, maxSockets: 64, proxyEnv: proxy, scheduling: 'lifo' as const };
+export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
+  const { allowPrivate, proxy, timeout, resolve = dnsLookup } = options;
+  const common = { keepAlive: true, maxSockets: 256, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
   const lookup = checkedLookup(allowPrivate, resolve);
   type Dial = (
     options: { host?: string; lookup?: LookupFunction },
@@ -70,10 +84,10 @@ export function checkedAgents(
       if (isIP(host)) checkAddress(host, allowPrivate);
       return dial({ ...target, lookup }, done);
     };
-    agent.createConnection = guarded as unknown as T['createConnection'];
+    agent.createConnection = guarded;
     return agent;
   };
-  return { http: guard(new HttpAgent(options)), https: guard(new HttpsAgent(options)) };
+  return { http: guard(new HttpAgent(common)), https: guard(new HttpsAgent(common)) };
 }
 
 /** A lookup that fails when any address of the name is refused: a name that resolves to both kinds is an attack. */

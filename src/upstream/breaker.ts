@@ -10,14 +10,12 @@ export class Breaker {
     this.#now = now;
   }
 
-  /** Milliseconds until the upstream is asked again; 0 when it may be asked. Past the time, one request is the probe. */
-  wait(): number {
+  /** Milliseconds until the upstream is asked again; 0 when it may be asked now. */
+  get wait(): number {
     if (this.#failures === 0) return 0;
     const rest = this.#openUntil - this.#now();
     if (rest > 0) return rest;
-    if (this.#probing) return 1;
-    this.#probing = true;
-    return 0;
+    return this.#probing ? 1000 : 0;
   }
 
   /** Why the upstream is left alone. */
@@ -25,7 +23,14 @@ export class Breaker {
     return this.#reason;
   }
 
+  /** Somebody is about to ask. After a pause that one is the probe, and the others wait for what it finds. */
+  began(): void {
+    this.#probing = this.#failures > 0;
+  }
+
+  /** An answer to a request that was under way before the pause began does not end it. */
   succeeded(): void {
+    if (this.#failures > 0 && !this.#probing) return;
     this.#failures = 0;
     this.#probing = false;
   }
@@ -35,12 +40,17 @@ export class Breaker {
     this.#probing = false;
   }
 
-  /** Opens for 1 s, doubling to a minute, or for as long as the upstream itself asked (`retryAfter`, milliseconds). */
+  /**
+   * Opens for 1 s, doubling to a minute, or for as long as the upstream itself asked (`retryAfter`, milliseconds).
+   * Requests that were under way together and fail together count once.
+   */
   failed(reason: string, retryAfter = 0): void {
-    const pause = Math.min(60_000, 1000 * 2 ** Math.min(this.#failures, 6));
-    this.#failures += 1;
+    const now = this.#now();
+    const together = this.#failures > 0 && now < this.#openUntil;
+    const pause = together ? 0 : Math.min(60_000, 1000 * 2 ** Math.min(this.#failures, 6));
+    if (!together) this.#failures += 1;
     this.#probing = false;
     this.#reason = reason;
-    this.#openUntil = Math.max(this.#openUntil, this.#now() + Math.max(pause, retryAfter));
+    this.#openUntil = Math.max(this.#openUntil, now + Math.max(pause, retryAfter));
   }
 }

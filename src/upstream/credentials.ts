@@ -1,6 +1,3 @@
-import { createHash } from 'node:crypto';
-import type { Cache } from '../cache/cache.ts';
-
 export type UpstreamAuth = { username: string; password: string } | { bearer: string };
 
 /** A `WWW-Authenticate` challenge (RFC 9110, 11.6.1): its scheme in lower case and its parameters. */
@@ -9,10 +6,13 @@ export interface Challenge {
   parameters: Record<string, string>;
 }
 
+/** Longer ones are no challenges, and would be slow to read. */
+const challengeLimit = 4096;
+
 /** The challenges in a `WWW-Authenticate` header; unreadable parts are passed over. */
 export function parseChallenges(header: string | undefined): Challenge[] {
   const challenges: Challenge[] = [];
-  if (header === undefined) return challenges;
+  if (header === undefined || header.length > challengeLimit) return challenges;
   const tokens = header.matchAll(
     /([A-Za-z0-9._~+/-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*)(?=\s|,|$)/g,
   );
@@ -31,45 +31,14 @@ export function authorizationOf(auth: UpstreamAuth): string {
 }
 
 /**
- * Whether credentials of the upstream `name` at `base` may be sent to `realm`: the same host, or a host of the domain
- * that the upstream is named after; never in clear text where the upstream itself is not.
+ * Whether credentials of the upstream `name` at `base` may be sent to `realm`: the same host, a host above it
+ * (`gitlab.com` for `registry.gitlab.com`: whoever has that domain has the host), or a host of the domain that the
+ * upstream is named after; never in clear text where the upstream itself is not.
  */
 export function belongsTo(realm: URL, base: URL, name: string): boolean {
   if (realm.protocol !== 'https:' && realm.protocol !== base.protocol) return false;
+  if (realm.host === base.host) return true;
   const domain = name.replace(/:\d+$/, '');
-  return realm.host === base.host || realm.hostname === domain || realm.hostname.endsWith(`.${domain}`);
-}
-
-/** Upstream tokens, kept for as long as they live, by realm, service, scope and whose they are. */
-export class TokenCache {
-  readonly #cache: Cache;
-
-  constructor(cache: Cache) {
-    this.#cache = cache;
-  }
-
-  get(realm: string, service: string, scope: string, user: string): Promise<string | undefined> {
-    return this.#cache.get<string>(keyOf(realm, service, scope, user));
-  }
-
-  /** Keeps a token a little shorter than `seconds`, so that it does not end on its way. */
-  async set(
-    realm: string,
-    service: string,
-    scope: string,
-    user: string,
-    token: string,
-    seconds: number,
-  ): Promise<void> {
-    const milliseconds = Math.max(0, Math.min(seconds, 3600) - 10) * 900;
-    if (milliseconds > 0) await this.#cache.set(keyOf(realm, service, scope, user), token, milliseconds);
-  }
-
-  async drop(realm: string, service: string, scope: string, user: string): Promise<void> {
-    await this.#cache.delete(keyOf(realm, service, scope, user));
-  }
-}
-
-function keyOf(...parts: string[]): string {
-  return `upstream-token:${createHash('sha256').update(JSON.stringify(parts)).digest('hex')}`;
+  const isAbove = realm.hostname.includes('.') && base.hostname.endsWith(`.${realm.hostname}`);
+  return isAbove || realm.hostname === domain || realm.hostname.endsWith(`.${domain}`);
 }

@@ -1,0 +1,24 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
+import type { Digest } from '../digest.ts';
+
+export interface UpstreamRequest {
+  method?: 'GET' | 'HEAD';
+  url: URL;
+  headers?: Record<string, string>;
+  /** For the registry token exchange: `repository:<name>:pull`. */
+  scope?: string;
+  signal?: AbortSignal;
+}
+
+export interface UpstreamAnswer {
+  /** 2xx, 304, 404 or 410: everything else is an error. */
+  status: number;
+  headers: IncomingHttpHeaders;
+  /** The body without content coding; its reader destroys it when it leaves early. Ends with an error when it is cut. */
+  body: Readable;
+  /** Whether the body was decoded, so that offsets in it are not the upstream's. */
+  decoded: boolean;
+  /** What the upstream says that the whole of the content hashes to. */
+  digest?: Digest;
+}

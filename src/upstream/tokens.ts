@@ -1,0 +1,98 @@
+import { createHash } from 'node:crypto';
+import type { Cache } from '../cache/cache.ts';
+import type { UpstreamAnswer } from './answer.ts';
+import { readBody } from './body.ts';
+import { authorizationOf, belongsTo, type UpstreamAuth } from './credentials.ts';
+import { Refused, retryAfterOf } from './failures.ts';
+
+const tokenLimit = 1024 * 1024;
+
+/** What a registry's challenge asks for (distribution-spec token authentication). */
+export interface TokenRequest {
+  realm: URL;
+  service: string;
+  scope: string;
+  /** What the token is kept under: the scope as the next request will know it, before any challenge. */
+  keptAs: string;
+}
+
+export interface TokenParts {
+  cache: Cache;
+  /** The upstream, and the name it is configured under. */
+  base: URL;
+  name: string;
+  auth: UpstreamAuth | undefined;
+  /** Milliseconds the token's body may take. */
+  timeout: number;
+  ask: (url: URL, headers: Record<string, string>) => Promise<UpstreamAnswer>;
+}
+
+/** The registry token exchange. A token is kept for as long as it lives and fetched once, however many wait for it. */
+export class Tokens {
+  readonly #parts: TokenParts;
+  readonly #underWay = new Map<string, Promise<string>>();
+
+  constructor(parts: TokenParts) {
+    this.#parts = parts;
+  }
+
+  /** The `Authorization` for what is requested; a new one where the upstream has `refused` the one at hand. */
+  async authorization(request: TokenRequest, refused?: string): Promise<string> {
+    const credentials = this.#credentialsFor(request.realm);
+    const key = keyOf(request.realm.href, request.service, request.keptAs, credentials ?? '');
+    const cached = await this.#parts.cache.get<string>(key);
+    if (cached !== undefined && `Bearer ${cached}` !== refused) return `Bearer ${cached}`;
+    let exchange = this.#underWay.get(key);
+    if (!exchange) {
+      exchange = this.#exchange(request, credentials, key).finally(() => this.#underWay.delete(key));
+      this.#underWay.set(key, exchange);
+    }
+    return `Bearer ${await exchange}`;
+  }
+
+  async #exchange(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
+    const { cache, timeout, ask } = this.#parts;
+    const url = new URL(request.realm);
+    if (request.service) url.searchParams.set('service', request.service);
+    if (request.scope) url.searchParams.set('scope', request.scope);
+    const { status, headers, body } = await ask(url, credentials === undefined ? {} : { authorization: credentials });
+    if (status !== 200) {
+      body.destroy();
+      const pause = retryAfterOf(headers['retry-after'], headers.date);
+      throw new Refused(`gave no token (${status})`, status === 429 || status >= 500, pause);
+    }
+    const { token, seconds } = readToken(await readBody(body, tokenLimit, timeout));
+    // A little shorter than it lives, so that it does not end on its way.
+    const lifetime = (Math.min(seconds, 3600) - 10) * 900;
+    await cache.set(key, token, lifetime);
+    return token;
+  }
+
+  /** Credentials go to the realm only where it belongs to the upstream; elsewhere the token is an anonymous one. */
+  #credentialsFor(realm: URL): string | undefined {
+    const { auth, base, name } = this.#parts;
+    return auth && belongsTo(realm, base, name) ? authorizationOf(auth) : undefined;
+  }
+}
+
+function keyOf(...parts: string[]): string {
+  return `upstream-token:${createHash('sha256').update(JSON.stringify(parts)).digest('hex')}`;
+}
+
+/** `expires_in` is 60 seconds where it is not said, and never less. */
+function readToken(bytes: Buffer): { token: string; seconds: number } {
+  try {
+    const body = JSON.parse(bytes.toString('utf8')) as {
+      token?: unknown;
+      access_token?: unknown;
+      expires_in?: unknown;
+    };
+    const token = body.token ?? body.access_token;
+    if (typeof token === 'string' && /^[\x21-\x7e]+$/.test(token)) {
+      return { token, seconds: typeof body.expires_in === 'number' ? Math.max(body.expires_in, 60) : 60 };
+    }
+  } catch {
+    // Said below, as for every other answer without a token.
+  }
+  throw new Refused('gave an answer without a token');
+}

@@ -1,0 +1,376 @@
+import test, { type ExecutionContext } from 'ava';
+import { randomBytes } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/faulty-upstream.ts';
+import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../support/mirror.ts';
+
+const bytes = randomBytes(1_500_000);
+const digest = digestOf(bytes);
+const strong = { headers: { etag: '"one"' } };
+/** A reset may take bytes with it that had arrived; this way they stay. */
+const early = { until: 400_000, how: 'end' as const };
+
+async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
+  const server = await startFaultyUpstream(t);
+  const made = await openMirror(t, server.url, setup);
+  return { server, ...made };
+}
+
+/** Nothing is stored, nothing lies about, and the next request starts from the beginning. */
+async function assertNothingStored(t: ExecutionContext, made: TestMirror): Promise<void> {
+  await made.mirror.close();
+  t.is(await made.blobCount(), 0);
+  t.deepEqual(await made.staged(), []);
+}
+
+test.serial('a body comes whole, is stored, and is not asked for again', async (t) => {
+  const { server, mirror, resource, staged } = await setUp(t);
+  server.on('/thing', serve(bytes, { headers: { 'content-type': 'application/x-thing' } }));
+  const first = await mirror.open(resource('/thing', { digest }));
+  t.like(first, { outcome: 'miss', type: 'application/x-thing', size: bytes.length });
+  t.true((await readEntry(first)).equals(bytes));
+  const facts = await first!.complete;
+  t.like(facts, { digest, size: bytes.length, type: 'application/x-thing' });
+  const second = await mirror.open(resource('/thing', { digest }));
+  t.like(second, { outcome: 'hit', type: 'application/x-thing', size: bytes.length });
+  t.true((await readEntry(second)).equals(bytes));
+  t.is(server.asked.length, 1);
+  t.deepEqual(await staged(), []);
+});
+
+for (const how of ['reset', 'end'] as const) {
+  for (const length of [true, false]) {
+    // A chunked body shows its end; only one that ends with the connection does not.
+    test.serial(
+      `a body with ${length ? 'Content-Length' : 'chunks'} that ends early by ${how} goes on by Range`,
+      async (t) => {
+        const { server, mirror, resource } = await setUp(t);
+        server.on('/thing', serve(bytes, { length, until: 400_000, how }), serve(bytes));
+        const entry = await mirror.open(resource('/thing', { digest }));
+        t.true((await readEntry(entry)).equals(bytes));
+        t.is((await entry!.complete).digest, digest);
+        t.regex(server.asked[1]!.range!, /^bytes=\d+-$/);
+        t.is(server.asked.length, 2);
+      },
+    );
+
+    test.serial(
+      `a body with ${length ? 'Content-Length' : 'chunks'} that ends early by ${how}, and no Range: never completes`,
+      async (t) => {
+        const made = await setUp(t);
+        const { server, mirror, resource } = made;
+        server.on('/thing', serve(bytes, { length, until: 400_000, how, ranges: false }));
+        const entry = await mirror.open(resource('/thing', { digest }));
+        await t.throwsAsync(readEntry(entry), { name: 'UpstreamUnavailable', message: /up\.test broke off/ });
+        await t.throwsAsync(entry!.complete);
+        await assertNothingStored(t, made);
+      },
+    );
+  }
+}
+
+/** A body that ends with its connection, of which only `sent` arrives; ranges are served whole. */
+function closing(t: ExecutionContext, sent: Buffer, ranges: boolean): Promise<URL> {
+  return startRawUpstream(t, (socket, request) => {
+    const start = Number(/range: bytes=(\d+)-/i.exec(request)?.[1] ?? 0);
+    if (start === 0 || !ranges) {
+      socket.end(Buffer.concat([Buffer.from('HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n'), sent]));
+      return;
+    }
+    const range = `content-range: bytes ${start}-${bytes.length - 1}/${bytes.length}`;
+    socket.write(`HTTP/1.1 206 Partial Content\r\nconnection: close\r\n${range}\r\n\r\n`);
+    socket.end(bytes.subarray(start));
+  });
+}
+
+test.serial('a body that ends with its connection is complete when its digest says so', async (t) => {
+  const base = await closing(t, bytes, false);
+  const { mirror, resource } = await openMirror(t, base);
+  const entry = await mirror.open(resource('/thing', { digest }));
+  t.is(entry!.size, undefined);
+  t.true((await readEntry(entry)).equals(bytes));
+});
+
+test.serial('a body that ends with its connection too early goes on by Range where its digest is known', async (t) => {
+  const base = await closing(t, bytes.subarray(0, 700_000), true);
+  const { mirror, resource } = await openMirror(t, base);
+  const entry = await mirror.open(resource('/thing', { digest }));
+  t.true((await readEntry(entry)).equals(bytes));
+});
+
+test.serial('a body that ends with its connection too early, and no Range: never completes', async (t) => {
+  const base = await closing(t, bytes.subarray(0, 700_000), false);
+  const made = await openMirror(t, base);
+  const entry = await made.mirror.open(made.resource('/thing', { digest }));
+  await t.throwsAsync(readEntry(entry), { message: /sent sha256:\w+ where sha256:\w+ was asked for/ });
+  await assertNothingStored(t, made);
+});
+
+test.serial('reset at a random byte, ten times in a row: the right bytes', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const cuts = Array.from({ length: 10 }, () => serve(bytes, { until: Math.floor(Math.random() * 140_000) }));
+  server.on('/thing', ...cuts, serve(bytes));
+  const entry = await mirror.open(resource('/thing', { digest }));
+  t.true((await readEntry(entry)).equals(bytes));
+  t.is(server.asked.length, 11);
+});
+
+test.serial('an upstream that is gone for a moment in the middle of a body does not end it', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const cut = serve(bytes, early);
+  // The resumption fails, the breaker opens, and the next that is allowed to ask gets the rest.
+  server.on('/thing', cut, answer(500), answer(500), answer(500), serve(bytes));
+  const entry = await mirror.open(resource('/thing', { digest }));
+  t.true((await readEntry(entry)).equals(bytes));
+});
+
+test.serial('a stall after the headers is cut by the idle timer and goes on by Range', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/thing', serve(bytes, { until: 0, how: 'stall' }), serve(bytes));
+  const entry = await mirror.open(resource('/thing', { digest, idle: 100 }));
+  t.true((await readEntry(entry)).equals(bytes));
+  t.is(server.asked.length, 2);
+});
+
+test.serial('a stall in the middle is cut by the idle timer and goes on by Range', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/thing', serve(bytes, { until: 500_000, how: 'stall' }), serve(bytes));
+  const entry = await mirror.open(resource('/thing', { digest, idle: 100 }));
+  t.true((await readEntry(entry)).equals(bytes));
+});
+
+test.serial('stalls again and again end in failure, in time, and open the breaker', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource, upstream } = made;
+  server.on('/thing', serve(bytes, { until: 500_000, how: 'stall' }), serve(bytes, { until: 0, how: 'stall' }));
+  const started = performance.now();
+  const entry = await mirror.open(resource('/thing', { digest, idle: 100 }));
+  await t.throwsAsync(readEntry(entry), { name: 'UpstreamUnavailable', message: /broke off/ });
+  t.true(performance.now() - started < 2000);
+  t.is(upstream.unavailable()?.name, 'UpstreamUnavailable');
+  await assertNothingStored(t, made);
+});
+
+test.serial('a slow reader is not an idle upstream', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/thing', serve(bytes));
+  const entry = await mirror.open(resource('/thing', { digest, idle: 50 }));
+  const first = Buffer.alloc(10);
+  await entry!.content.read(first, 0);
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  t.true((await readEntry(entry)).equals(bytes));
+});
+
+for (const length of [true, false]) {
+  test.serial(
+    `a wrong digest ${length ? 'with' : 'without'} Content-Length: refused, logged, never stored, last byte withheld`,
+    async (t) => {
+      const made = await setUp(t);
+      const { server, mirror, resource, lines, upstream } = made;
+      const wrong = Buffer.from(bytes);
+      wrong[wrong.length - 1]! ^= 1;
+      server.on('/thing', serve(wrong, { length }));
+      const entry = await mirror.open(resource('/thing', { digest }));
+      let seen = 0;
+      const failure = await t.throwsAsync(async () => {
+        const piece = Buffer.alloc(65_536);
+        for (;;) {
+          const read = await entry!.content.read(piece, seen);
+          if (read === 0) return;
+          seen += read;
+        }
+      });
+      entry!.content.close();
+      t.regex(failure.message, /up\.test sent sha256:\w+ where sha256:\w+ was asked for/);
+      t.is(failure.name, 'UpstreamUnavailable');
+      t.true(seen < bytes.length);
+      t.true(lines.some((line) => line.includes('must not be stored') && line.includes('/thing')));
+      await assertNothingStored(t, made);
+      t.is(upstream.unavailable(), undefined, 'everything else of the upstream’s may still be had');
+      server.on('/thing', serve(bytes));
+      t.true((await readEntry(await mirror.open(resource('/thing', { digest })))).equals(bytes));
+    },
+  );
+}
+
+test.serial('a digest that the upstream itself gives is held against the bytes', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource } = made;
+  server.on('/thing', serve(bytes, { headers: { 'docker-content-digest': digestOf('something else') } }));
+  await t.throwsAsync(readEntry(await mirror.open(resource('/thing'))), { message: /was asked for/ });
+  await assertNothingStored(t, made);
+});
+
+for (const size of [0, 1]) {
+  test.serial(`of ${size} bytes with a wrong digest nothing completes`, async (t) => {
+    const made = await setUp(t);
+    made.server.on('/thing', serve(Buffer.alloc(size)));
+    await t.throwsAsync(async () => readEntry(await made.mirror.open(made.resource('/thing', { digest }))), {
+      name: 'UpstreamUnavailable',
+    });
+    await assertNothingStored(t, made);
+  });
+
+  test.serial(`of ${size} bytes the right ones come and stay`, async (t) => {
+    const { server, mirror, resource } = await setUp(t);
+    const body = Buffer.alloc(size);
+    server.on('/thing', serve(body));
+    for (let round = 0; round < 2; round += 1) {
+      const entry = await mirror.open(resource('/thing', { digest: digestOf(body) }));
+      t.is(entry!.size, size);
+      t.true((await readEntry(entry)).equals(body));
+      await entry!.complete;
+    }
+    t.is(server.asked.length, 1);
+  });
+}
+
+test.serial('what the protocol does not recognise is refused before its last byte, and never stored', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource } = made;
+  server.on(
+    '/thing',
+    serve(Buffer.from('<html>Welcome to the hotel</html>'), { headers: { 'content-type': 'text/html' } }),
+  );
+  await t.throwsAsync(
+    readEntry(await mirror.open(resource('/thing', { verify: async () => JSON.parse('no JSON') as never }))),
+    {
+      name: 'UpstreamUnavailable',
+      message: /sent something else than was asked for: Unexpected token/,
+    },
+  );
+  await assertNothingStored(t, made);
+});
+
+test.serial('more than was announced is not taken', async (t) => {
+  const base = await startRawUpstream(t, (socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n`);
+    socket.write(bytes);
+  });
+  const { mirror, resource } = await openMirror(t, base);
+  const announced = bytes.subarray(0, 1000);
+  const read = async (digest: Digest) => readEntry(await mirror.open(resource('/thing', { digest })));
+  // What follows the body is no HTTP: that may cut the body as well, but never change it.
+  await read(digestOf(announced)).then(
+    (body) => t.true(body.equals(announced)),
+    (error: Error) => t.is(error.name, 'UpstreamUnavailable'),
+  );
+  await t.throwsAsync(read(digest));
+});
+
+test.serial('an announced size over the limit is refused before a byte of it is taken', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource } = made;
+  server.on('/thing', serve(bytes));
+  await t.throwsAsync(mirror.open(resource('/thing', { limit: bytes.length - 1 })), {
+    message: /announces 1500000 bytes/,
+  });
+  await assertNothingStored(t, made);
+});
+
+for (const [what, make] of [
+  ['an endless body', (sent: { bytes: number }) => endless(sent)],
+  ['a bomb', () => serve(gzipSync(Buffer.alloc(64 * 2 ** 20)), { headers: { 'content-encoding': 'gzip' } })],
+] as const) {
+  test.serial(`${what} ends at the limit`, async (t) => {
+    const made = await setUp(t);
+    const { server, mirror, resource } = made;
+    const sent = { bytes: 0 };
+    const limit = 8 * 2 ** 20;
+    server.on('/thing', make(sent));
+    const entry = await mirror.open(resource('/thing', { limit }));
+    await t.throwsAsync(readEntry(entry), { name: 'UpstreamUnavailable', message: /sends more bytes than it may/ });
+    await assertNothingStored(t, made);
+    t.true(sent.bytes < limit + 16 * 2 ** 20, 'the upstream was cut off');
+  });
+}
+
+test.serial('an endless body stays small in memory', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const sent = { bytes: 0 };
+  server.on('/thing', endless(sent));
+  const before = process.memoryUsage().rss;
+  let most = 0;
+  const timer = setInterval(() => (most = Math.max(most, process.memoryUsage().rss)), 10);
+  // Nobody reads: the flight goes on for itself.
+  const entry = await mirror.open(resource('/thing', { limit: 256 * 2 ** 20 }));
+  entry!.content.close();
+  await t.throwsAsync(entry!.complete);
+  clearInterval(timer);
+  t.true(sent.bytes > 200 * 2 ** 20);
+  t.true(most - before < 160 * 2 ** 20, `grew by ${Math.round((most - before) / 2 ** 20)} MiB`);
+});
+
+test.serial('a body that came coded is undone, and asked for anew when it is cut', async (t) => {
+  const { server, mirror, resource, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  const coded = gzipSync(bytes);
+  const headers = { 'content-encoding': 'gzip' };
+  server.on('/thing', serve(coded, { headers, ...early, ranges: false }), serve(coded, { headers }));
+  await t.throwsAsync(readEntry(await mirror.open(resource('/thing', { digest }))));
+  clock.at += 2000;
+  const entry = await mirror.open(resource('/thing', { digest }));
+  t.is(entry!.size, undefined);
+  t.true((await readEntry(entry)).equals(bytes));
+  t.is(server.asked[1]!.range, undefined, 'offsets in what is coded are not ours');
+});
+
+test.serial('pieces of two versions are never put together', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource, clock } = made;
+  clock.at = 1_000_000;
+  const other = randomBytes(bytes.length);
+  const cut = serve(bytes, { ...strong, ...early });
+  // No digest is known here, as for a tag or an index.
+  const assertBroken = async (path: string, asked: number) => {
+    await t.throwsAsync(async () => readEntry(await mirror.open(resource(path))), { message: /broke off/ });
+    t.is(server.count(path), asked);
+    clock.at! += 2000;
+  };
+  server.on('/ignores-if-range', cut, serve(other, { headers: { etag: '"two"' } }));
+  await assertBroken('/ignores-if-range', 2);
+  server.on('/whole-again', cut, serve(other, { headers: { etag: '"two"' }, ranges: false }));
+  await assertBroken('/whole-again', 2);
+  server.on('/no-validator', serve(bytes, { ...early }), serve(other));
+  await assertBroken('/no-validator', 1);
+  server.on('/weak', serve(bytes, { headers: { etag: 'W/"one"' }, ...early }), serve(other));
+  await assertBroken('/weak', 1);
+  await assertNothingStored(t, made);
+});
+
+test.serial('a body without a known digest goes on where a validator vouches for it', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/thing', serve(bytes, { ...strong, ...early }), serve(bytes, strong));
+  t.true((await readEntry(await mirror.open(resource('/thing')))).equals(bytes));
+  t.is(server.asked[1]!.headers['if-range'], '"one"');
+  const lastModified = 'Sun, 06 Nov 1994 08:49:37 GMT';
+  const dated = { headers: { 'last-modified': lastModified } };
+  server.on('/dated', serve(bytes, { ...dated, ...early }), serve(bytes, dated));
+  t.true((await readEntry(await mirror.open(resource('/dated')))).equals(bytes));
+  t.is(server.asked.at(-1)!.headers['if-range'], lastModified);
+});
+
+test.serial('an answer to a Range that is another range is not taken', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource } = made;
+  const shifted = answer(206, { 'content-range': `bytes 0-9/${bytes.length}` }, bytes.subarray(0, 10));
+  server.on('/thing', serve(bytes, { ...early }), shifted);
+  await t.throwsAsync(async () => readEntry(await mirror.open(resource('/thing', { digest }))));
+  await assertNothingStored(t, made);
+});
+
+for (const status of [204, 206]) {
+  test.serial(`${status} where the whole was asked for is not the whole`, async (t) => {
+    const made = await setUp(t);
+    made.server.on('/thing', answer(status));
+    await t.throwsAsync(made.mirror.open(made.resource('/thing')), { message: new RegExp(`answered ${status}`) });
+    await assertNothingStored(t, made);
+  });
+}
+
+test.serial('304 without a condition is no answer', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/thing', answer(304));
+  await t.throwsAsync(mirror.open(resource('/thing')), { name: 'UpstreamUnavailable' });
+});

@@ -1,0 +1,175 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import type { ExecutionContext } from 'ava';
+import { pino, type Logger } from 'pino';
+import { Cache } from '../../src/cache/cache.ts';
+import { schema, type UpstreamConfig } from '../../src/config/schema.ts';
+import { openDatabase, type Database } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { Entries } from '../../src/mirror/entries.ts';
+import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch.ts';
+import { Mirror, type Entry } from '../../src/mirror/mirror.ts';
+import type { MirrorResource } from '../../src/mirror/resource.ts';
+import { BlobStore } from '../../src/storage/blob-store.ts';
+import { Paths } from '../../src/storage/paths.ts';
+import type { UpstreamAuth } from '../../src/upstream/credentials.ts';
+import { Upstream, type UpstreamParts } from '../../src/upstream/upstream.ts';
+
+type Test = Pick<ExecutionContext, 'teardown'>;
+
+export interface Clock {
+  /** Fixed, or undefined for the real time. */
+  at: number | undefined;
+  now: () => number;
+}
+
+export function testClock(): Clock {
+  const clock: Clock = { at: undefined, now: () => clock.at ?? Date.now() };
+  return clock;
+}
+
+export interface TestLog {
+  log: Logger;
+  lines: string[];
+}
+
+export function testLog(): TestLog {
+  const lines: string[] = [];
+  const write = (chunk: unknown, _encoding: unknown, done: () => void) => {
+    lines.push(String(chunk));
+    done();
+  };
+  return { log: pino({ level: 'debug' }, new Writable({ write })), lines };
+}
+
+/** Settings of an upstream on loopback, which answers fast or not at all. */
+export function upstreamConfig(settings: Record<string, unknown> = {}): UpstreamConfig {
+  const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '400ms', ...settings };
+  return schema.parse({ upstreams: [upstream] }).upstreams[0]!;
+}
+
+export interface UpstreamSetup extends Partial<UpstreamParts> {
+  settings?: Record<string, unknown>;
+  auth?: UpstreamAuth;
+}
+
+/** An upstream as the server makes it, on its own. */
+export async function openUpstream(
+  t: Test,
+  base: URL,
+  { settings, auth, ...parts }: UpstreamSetup = {},
+): Promise<{ upstream: Upstream; lines: string[]; clock: Clock }> {
+  const clock = testClock();
+  const { log, lines } = testLog();
+  const cache = await Cache.open(undefined, parts.now ?? clock.now, () => undefined);
+  const upstream = new Upstream(upstreamConfig(settings), base, auth, {
+    cache,
+    log,
+    now: clock.now,
+    proxy: {},
+    offline: false,
+    ...parts,
+  });
+  t.teardown(() => upstream.close());
+  return { upstream, lines, clock };
+}
+
+export interface TestMirror {
+  mirror: Mirror;
+  entries: Entries;
+  blobs: BlobStore;
+  cache: Cache;
+  database: Database;
+  upstream: Upstream;
+  clock: Clock;
+  lines: string[];
+  data: string;
+  /** A resource at `path` of the upstream, named by it; immutable unless told otherwise. */
+  resource: (path: string, changes?: Partial<MirrorResource>, options?: Partial<FetchOptions>) => MirrorResource;
+  /** Names of what lies in the staging folder. */
+  staged: () => Promise<string[]>;
+  /** Number of stored blobs. */
+  blobCount: () => Promise<number>;
+}
+
+export interface MirrorSetup extends UpstreamSetup {
+  databaseUrl?: string;
+  redisUrl?: string;
+  namespace?: string;
+  /** Shares storage and, unless named, the database with another mirror. */
+  data?: string;
+  /** Stands between the mirror and the database. */
+  wrap?: (database: Database) => Database;
+}
+
+/** The mirror as the server wires it, without HTTP in front, before an upstream at `base`. */
+export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): Promise<TestMirror> {
+  const data = setup.data ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
+  const real = await openDatabase(setup.databaseUrl ?? `sqlite:${join(data, 'entrepot.db')}`);
+  await migrate(real);
+  const database = setup.wrap?.(real) ?? real;
+  const clock = testClock();
+  const { log, lines } = testLog();
+  const { now } = clock;
+  const blobs = new BlobStore(database, new Paths(data), now);
+  await blobs.prepare();
+  const cache = await Cache.open(setup.redisUrl, now, () => undefined, setup.namespace);
+  const entries = new Entries(database, cache, now);
+  const mirror = new Mirror({ blobs, entries, log, now });
+  const { upstream } = await openUpstream(t, base, { log, cache, now, ...setup });
+  t.teardown(async () => {
+    upstream.close();
+    await mirror.close();
+    await cache.close();
+    await real.close();
+    if (setup.data === undefined) await rm(data, { recursive: true, force: true });
+  });
+  return {
+    mirror,
+    entries,
+    blobs,
+    cache,
+    database,
+    upstream,
+    clock,
+    lines,
+    data,
+    resource: (path, changes = {}, options = {}) => ({
+      key: { upstream: 'up.test', kind: 'thing', name: 'a', reference: path },
+      lifetime: 'immutable',
+      negativeFor: 60_000,
+      limit: 2 ** 30,
+      idle: 400,
+      fetch: (known) => fetchFrom(upstream, { url: new URL(path, base), known, ...options }),
+      ...changes,
+    }),
+    staged: () => readdir(join(data, 'staging')),
+    blobCount: async () => (await database.get<{ n: number }>('SELECT COUNT(*) AS n FROM blobs'))!.n,
+  };
+}
+
+/** Reads an entry to its end from `start` on, piece by piece, and closes it. */
+export async function readEntry(entry: Entry | undefined, start = 0, end = Infinity): Promise<Buffer> {
+  if (!entry) throw new Error('there is no entry');
+  const pieces: Buffer[] = [];
+  try {
+    for (let position = start; position < end;) {
+      const piece = Buffer.allocUnsafe(Math.min(65_536, end - position));
+      const read = await entry.content.read(piece, position);
+      if (read === 0) break;
+      pieces.push(piece.subarray(0, read));
+      position += read;
+    }
+  } finally {
+    entry.content.close();
+  }
+  return Buffer.concat(pieces);
+}
+
+/** The digest of a whole entry, without keeping it. */
+export async function digestEntry(entry: Entry | undefined): Promise<Digest> {
+  return digestOf(await readEntry(entry));
+}

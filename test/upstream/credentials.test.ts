@@ -1,0 +1,294 @@
+import test from 'ava';
+import { assert, property, string } from 'fast-check';
+import type { Resolve } from '../../src/upstream/addresses.ts';
+import { belongsTo, parseChallenges } from '../../src/upstream/credentials.ts';
+import { Cache } from '../../src/cache/cache.ts';
+import { answer, startFaultyUpstream, type Behaviour, type FaultyUpstream } from '../support/faulty-upstream.ts';
+import { openUpstream, testClock } from '../support/mirror.ts';
+
+const me = { username: 'me', password: 'secret' };
+const basic = `Basic ${Buffer.from('me:secret').toString('base64')}`;
+const scope = 'repository:library/alpine:pull';
+
+const belongs: [realm: string, base: string, name: string, belongs: boolean][] = [
+  ['https://auth.docker.io/token', 'https://registry-1.docker.io', 'docker.io', true],
+  ['https://ghcr.io/token', 'https://ghcr.io', 'ghcr.io', true],
+  ['https://quay.io/v2/auth', 'https://quay.io', 'quay.io', true],
+  ['https://gitlab.com/jwt/auth', 'https://registry.gitlab.com', 'registry.gitlab.com', true],
+  ['https://auth.corp.example/t', 'https://registry.corp.example', 'corp.example', true],
+  ['http://127.0.0.1:5000/token', 'http://127.0.0.1:5000', 'up.test', true],
+  ['https://evil.example/token', 'https://registry-1.docker.io', 'docker.io', false],
+  ['https://docker.io.evil.example/token', 'https://registry-1.docker.io', 'docker.io', false],
+  ['https://notdocker.io/token', 'https://registry-1.docker.io', 'docker.io', false],
+  ['http://auth.docker.io/token', 'https://registry-1.docker.io', 'docker.io', false],
+  ['http://127.0.0.1:5001/token', 'http://127.0.0.1:5000', 'up.test', false],
+  ['https://other.azurecr.io/token', 'https://mine.azurecr.io', 'mine.azurecr.io', false],
+  ['https://io/token', 'https://ghcr.io', 'ghcr.io', false],
+];
+for (const [realm, base, name, expected] of belongs) {
+  test(`credentials of ${name} at ${base} ${expected ? 'go' : 'do not go'} to ${realm}`, (t) => {
+    t.is(belongsTo(new URL(realm), new URL(base), name), expected);
+  });
+}
+
+test('challenges are read as registries write them', (t) => {
+  t.deepEqual(
+    parseChallenges('Bearer realm="https://a.test/token",service="reg \\"x\\"",scope="repository:a/b:pull,push"'),
+    [
+      {
+        scheme: 'bearer',
+        parameters: { realm: 'https://a.test/token', service: 'reg "x"', scope: 'repository:a/b:pull,push' },
+      },
+    ],
+  );
+  t.deepEqual(parseChallenges('Basic realm=x, BEARER Realm = "y" , Negotiate'), [
+    { scheme: 'basic', parameters: { realm: 'x' } },
+    { scheme: 'bearer', parameters: { realm: 'y' } },
+    { scheme: 'negotiate', parameters: {} },
+  ]);
+  t.deepEqual(parseChallenges(undefined), []);
+});
+
+test('whatever stands in a challenge is read quickly and without a complaint', (t) => {
+  const started = performance.now();
+  for (const header of [
+    'a'.repeat(16_000),
+    `${'a'.repeat(4000)}!`,
+    '"'.repeat(4000),
+    'a='.repeat(2000),
+    `Bearer ${' '.repeat(4000)}!`,
+  ]) {
+    t.notThrows(() => parseChallenges(header));
+  }
+  assert(property(string(), (header) => Array.isArray(parseChallenges(header))));
+  t.true(performance.now() - started < 1500);
+});
+
+/** A registry that wants a token; `realm` is where it sends for one. */
+function registry(server: FaultyUpstream, realm: URL, accepts: () => string): void {
+  const challenge = `Bearer realm="${realm.href}",service="registry.test",scope="${scope}"`;
+  server.on('/v2/thing', (request, response) => {
+    const granted = request.headers.authorization === `Bearer ${accepts()}`;
+    const behaviour = granted ? answer(200, {}, 'content') : answer(401, { 'www-authenticate': challenge }, 'no');
+    behaviour(request, response);
+  });
+}
+
+const grant = (token: string, more: object = {}): Behaviour => answer(200, {}, JSON.stringify({ token, ...more }));
+const tokenPath = `/token?service=registry.test&scope=${encodeURIComponent(scope)}`;
+
+async function setUp(t: Parameters<typeof startFaultyUpstream>[0], setup: Parameters<typeof openUpstream>[2] = {}) {
+  const server = await startFaultyUpstream(t);
+  const clock = testClock();
+  const made = await openUpstream(t, server.url, { now: clock.now, ...setup });
+  const url = new URL('/v2/thing', server.url);
+  const read = async () => (await (await made.upstream.send({ url, scope })).body.toArray()).join('');
+  return { server, ...made, clock, read, realm: new URL('/token', server.url) };
+}
+
+test('a registry is asked, refuses, and gets the token that its realm gives for the credentials', async (t) => {
+  const { server, read, realm } = await setUp(t, { auth: me });
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one', { expires_in: 300 }));
+  t.is(await read(), 'content');
+  t.deepEqual(
+    server.asked.map(({ path, headers }) => [path, headers.authorization]),
+    [
+      ['/v2/thing', undefined],
+      [tokenPath, basic],
+      ['/v2/thing', 'Bearer one'],
+    ],
+  );
+});
+
+test('a token is kept by realm, service and scope, and presented at once', async (t) => {
+  const { server, read, realm, upstream } = await setUp(t);
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  await read();
+  await read();
+  t.is(server.count(tokenPath), 1);
+  t.is(server.count('/v2/thing'), 3);
+  await upstream.send({ url: new URL('/v2/thing', server.url), scope: 'repository:other:pull' });
+  t.is(server.count('/token?service=registry.test&scope=repository%3Aother%3Apull'), 1, 'another scope, another token');
+});
+
+test('many requests that need the same token fetch it once', async (t) => {
+  const { server, read, realm } = await setUp(t);
+  registry(server, realm, () => 'one');
+  server.on('/token', (request, response) => setTimeout(() => grant('one')(request, response), 30));
+  t.deepEqual(new Set(await Promise.all(Array.from({ length: 20 }, read))), new Set(['content']));
+  t.is(server.count(tokenPath), 1);
+});
+
+test('a token that the registry refuses is renewed; one that has run out is not presented', async (t) => {
+  const { server, read, realm, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  let current = 'one';
+  registry(server, realm, () => current);
+  server.on('/token', grant('one', { expires_in: 300 }), grant('two', { expires_in: 300 }), grant('three'));
+  await read();
+  current = 'two';
+  t.is(await read(), 'content');
+  t.is(server.count(tokenPath), 2);
+  current = 'three';
+  clock.at += 300_000;
+  const before = server.count('/v2/thing');
+  t.is(await read(), 'content');
+  t.is(server.count(tokenPath), 3);
+  t.is(server.count('/v2/thing'), before + 1, 'the old token was not even tried');
+});
+
+test('many requests whose token is refused renew it once', async (t) => {
+  const { server, read, realm } = await setUp(t);
+  let current = 'one';
+  registry(server, realm, () => current);
+  server.on('/token', grant('one'), grant('two'));
+  await read();
+  current = 'two';
+  await Promise.all(Array.from({ length: 10 }, read));
+  t.is(server.count(tokenPath), 2);
+});
+
+test('a registry that words its scope otherwise costs one refusal, not one each time', async (t) => {
+  const { server, upstream, realm } = await setUp(t);
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  const send = () => upstream.send({ url: new URL('/v2/thing', server.url), scope: 'repository:alpine:pull' });
+  await send();
+  await send();
+  t.is(server.count('/v2/thing'), 3);
+  t.is(server.asked.filter(({ path }) => path.startsWith('/token')).length, 1);
+});
+
+test('instances that share a cache share tokens, but not those of other credentials', async (t) => {
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const first = await setUp(t, { cache, auth: me });
+  registry(first.server, first.realm, () => 'one');
+  first.server.on('/token', grant('one'));
+  await first.read();
+  const url = new URL('/v2/thing', first.server.url);
+  for (const [auth, exchanges] of [
+    [me, 1],
+    [{ username: 'me', password: 'new' }, 2],
+    [undefined, 3],
+  ] as const) {
+    const { upstream } = await openUpstream(t, first.server.url, { cache, ...(auth && { auth }) });
+    await upstream.send({ url, scope });
+    t.is(first.server.count(tokenPath), exchanges);
+  }
+});
+
+test('a realm on a foreign host gets no credentials; its anonymous token is fine', async (t) => {
+  const { server, read } = await setUp(t, { auth: me });
+  const foreign = await startFaultyUpstream(t);
+  const byName = new URL('/token', `http://localhost:${foreign.url.port}`);
+  for (const realm of [new URL('/token', foreign.url), byName]) {
+    registry(server, realm, () => 'anonymous');
+    foreign.on('/token', grant('anonymous'));
+    t.is(await read(), 'content');
+  }
+  t.true(foreign.asked.length > 0);
+  for (const { headers } of foreign.asked) t.is(headers.authorization, undefined);
+  t.false(server.asked.some(({ headers }) => headers.authorization === basic));
+});
+
+const loopback: Resolve = (_name, _options, done) => done(null, [{ address: '127.0.0.1', family: 4 }]);
+
+test('a realm in the domain that the upstream is named after gets the credentials', async (t) => {
+  const auth = await startFaultyUpstream(t);
+  const { server, read } = await setUp(t, { auth: me, settings: { name: 'hub.test' }, resolve: loopback });
+  registry(server, new URL('/token', `http://auth.hub.test:${auth.url.port}`), () => 'one');
+  auth.on('/token', grant('one'));
+  t.is(await read(), 'content');
+  t.is(auth.asked[0]!.headers.authorization, basic);
+});
+
+test('a 401 without end is a few requests and a refusal that says so', async (t) => {
+  const { server, upstream, realm } = await setUp(t, { auth: me });
+  registry(server, realm, () => 'never given');
+  server.on('/token', grant('one'));
+  const send = () => upstream.send({ url: new URL('/v2/thing', server.url), scope });
+  await t.throwsAsync(send(), { name: 'UpstreamUnavailable', message: /refused access; check its credentials/ });
+  t.is(server.count('/v2/thing'), 2);
+  t.is(server.count(tokenPath), 1);
+  await t.throwsAsync(send(), { message: /refused access/ });
+  t.true(server.asked.length <= 6);
+  t.is(upstream.unavailable(), undefined, 'other repositories may still be asked');
+});
+
+for (const [what, behaviour, message] of [
+  ['refuses', answer(403), /gave no token \(403\)/],
+  ['answers HTML', answer(200, {}, '<html></html>'), /without a token/],
+  ['answers JSON without one', answer(200, {}, '{"token":7}'), /without a token/],
+  ['answers one that is no header value', answer(200, {}, JSON.stringify({ token: 'a\r\nx: y' })), /without a token/],
+  ['redirects', answer(302, { location: '/elsewhere' }), /gave no token \(302\)/],
+  ['does not end', (_: unknown, response: import('node:http').ServerResponse) => void response.write('{'), /in time/],
+  ['answers too much', answer(200, {}, Buffer.alloc(2 ** 20 + 1, ' ')), /more than/],
+] as const) {
+  test(`a realm that ${what} is a refusal`, async (t) => {
+    const { server, read, realm } = await setUp(t, { settings: { timeout: '200ms' } });
+    registry(server, realm, () => 'one');
+    server.on('/token', behaviour);
+    await t.throwsAsync(read(), { message });
+    t.is(server.count('/v2/thing'), 1);
+  });
+}
+
+test('a realm that asks to be left alone closes the upstream for as long', async (t) => {
+  const { server, read, realm } = await setUp(t);
+  registry(server, realm, () => 'one');
+  server.on('/token', answer(429, { 'retry-after': '30' }));
+  await t.throwsAsync(read(), { message: /gave no token \(429\)/ });
+  await t.throwsAsync(read(), { message: /a moment ago/ });
+  t.is(server.count('/v2/thing'), 1);
+});
+
+test('a registry that wants Basic gets it when it asks, and then at once', async (t) => {
+  const { server, read } = await setUp(t, { auth: me });
+  server.on('/v2/thing', (request, response) => {
+    const behaviour =
+      request.headers.authorization === basic
+        ? answer(200, {}, 'content')
+        : answer(401, { 'www-authenticate': 'Basic realm="x"' });
+    behaviour(request, response);
+  });
+  await read();
+  await read();
+  t.deepEqual(
+    server.asked.map(({ headers }) => headers.authorization),
+    [undefined, basic, basic],
+  );
+});
+
+test('a feed gets its credentials at once, and a refusal is not answered with them again', async (t) => {
+  const { server, upstream } = await setUp(t, { auth: me, settings: { kind: 'nuget' } });
+  server.on('/index.json', answer(401, { 'www-authenticate': 'Basic realm="x"' }));
+  await t.throwsAsync(upstream.send({ url: new URL('/index.json', server.url) }), { message: /credentials/ });
+  t.deepEqual(
+    server.asked.map(({ headers }) => headers.authorization),
+    [basic],
+  );
+});
+
+test('a configured bearer token is presented at once, and exchanged where the registry wants that', async (t) => {
+  const { server, read, realm } = await setUp(t, { auth: { bearer: 'pat' } });
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  t.is(await read(), 'content');
+  t.deepEqual(
+    server.asked.map(({ headers }) => headers.authorization),
+    ['Bearer pat', 'Bearer pat', 'Bearer one'],
+  );
+});
+
+test('a host that the upstream redirects to is not asked what it wants', async (t) => {
+  const { server, upstream } = await setUp(t, { auth: me });
+  const other = await startFaultyUpstream(t);
+  server.on('/v2/thing', answer(302, { location: new URL('/blob', other.url).href }));
+  other.on('/blob', answer(401, { 'www-authenticate': 'Basic realm="give me"' }));
+  await t.throwsAsync(upstream.send({ url: new URL('/v2/thing', server.url), scope }), { message: /refused access/ });
+  t.is(server.asked.length, 1);
+  t.is(other.asked.length, 1);
+  t.is(other.asked[0]!.headers.authorization, undefined);
+});

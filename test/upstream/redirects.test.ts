@@ -1,0 +1,115 @@
+import test from 'ava';
+import { answer, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { openUpstream } from '../support/mirror.ts';
+
+const secret = { username: 'me', password: 'secret' };
+const redirect = (status: number, location: string) => answer(status, { location }, 'moved');
+
+test('a redirect to another host is followed without credentials, and back again with them', async (t) => {
+  const upstreamServer = await startFaultyUpstream(t);
+  const other = await startFaultyUpstream(t);
+  const otherHost = await startFaultyUpstream(t, { host: '127.0.0.1' });
+  const byName = new URL('/elsewhere', `http://localhost:${otherHost.url.port}`);
+  upstreamServer.on('/start', redirect(307, new URL('/port', other.url).href));
+  other.on('/port', redirect(302, byName.href));
+  otherHost.on('/elsewhere', redirect(308, new URL('/end', upstreamServer.url).href));
+  upstreamServer.on('/end', answer(200, {}, 'content'));
+  const { upstream } = await openUpstream(t, upstreamServer.url, { settings: { kind: 'nuget' }, auth: secret });
+  const { body } = await upstream.send({ url: new URL('/start', upstreamServer.url) });
+  t.is((await body.toArray()).join(''), 'content');
+  const basic = `Basic ${Buffer.from('me:secret').toString('base64')}`;
+  t.deepEqual(
+    upstreamServer.asked.map(({ path, headers }) => [path, headers.authorization]),
+    [
+      ['/start', basic],
+      ['/end', basic],
+    ],
+  );
+  for (const { headers } of [...other.asked, ...otherHost.asked]) {
+    t.is(headers.authorization, undefined);
+    t.is(headers.cookie, undefined);
+  }
+  t.is(other.asked.length, 1);
+  t.is(otherHost.asked.length, 1);
+});
+
+test('the request’s own headers go along: a Range must reach the host that has the bytes', async (t) => {
+  const server = await startFaultyUpstream(t);
+  server.on('/start', redirect(302, '/end'));
+  server.on('/end', answer(206, {}, 'x'));
+  const { upstream } = await openUpstream(t, server.url);
+  await upstream.send({ url: new URL('/start', server.url), headers: { range: 'bytes=5-' } });
+  t.is(server.asked[1]!.range, 'bytes=5-');
+});
+
+for (const [what, next] of [
+  ['a loop', '/again'],
+  ['a loop by way of another path', '/other'],
+] as const) {
+  test(`${what} is left after a few requests`, async (t) => {
+    const server = await startFaultyUpstream(t);
+    server.on('/again', redirect(302, next));
+    server.on('/other', redirect(302, '/again'));
+    const { upstream } = await openUpstream(t, server.url);
+    await t.throwsAsync(upstream.send({ url: new URL('/again', server.url) }), {
+      name: 'UpstreamUnavailable',
+      message: /redirects more than 5 times/,
+    });
+    t.is(server.asked.length, 6);
+  });
+}
+
+for (const target of ['http://169.254.169.254/latest/meta-data/', 'http://[fe80::1]/', 'http://0.0.0.0/']) {
+  test(`a redirect to ${target} is refused, whatever is allowed`, async (t) => {
+    const server = await startFaultyUpstream(t);
+    server.on('/start', redirect(302, target));
+    const { upstream } = await openUpstream(t, server.url);
+    await t.throwsAsync(upstream.send({ url: new URL('/start', server.url) }), {
+      name: 'UpstreamUnavailable',
+      message: /never dialled/,
+    });
+    t.is(upstream.unavailable(), undefined, 'one bad redirect does not close the upstream');
+  });
+}
+
+test('a redirect to a name that resolves to loopback is refused without allowPrivateNetwork', async (t) => {
+  // Offline no allowed address answers, so a proxy stands in for the Internet: it knows the first name only.
+  const server = await startFaultyUpstream(t);
+  server.on('http://public.test/start', redirect(302, 'http://127.0.0.1:9/inner'));
+  const base = new URL('http://public.test/');
+  const { upstream } = await openUpstream(t, base, {
+    settings: { allowPrivateNetwork: false },
+    proxy: { HTTP_PROXY: server.url.href },
+  });
+  await t.throwsAsync(upstream.send({ url: new URL('/start', base) }), { message: /private address/ });
+  t.is(server.asked.length, 1);
+
+  const bypassed = await openUpstream(t, base, {
+    settings: { allowPrivateNetwork: false },
+    proxy: { HTTP_PROXY: server.url.href, NO_PROXY: 'inner.test' },
+    resolve: (_name, _options, done) => done(null, [{ address: '::ffff:127.0.0.1', family: 6 }]),
+  });
+  server.on('http://public.test/start', redirect(302, `http://inner.test:${server.url.port}/inner`));
+  await t.throwsAsync(bypassed.upstream.send({ url: new URL('/start', base) }), { message: /private address/ });
+  t.is(server.count('/inner'), 0);
+});
+
+for (const target of ['ftp://example.test/', 'file:///etc/passwd', 'javascript:1', 'http://[broken']) {
+  test(`a redirect to ${target} is refused`, async (t) => {
+    const server = await startFaultyUpstream(t);
+    server.on('/start', redirect(302, target));
+    const { upstream } = await openUpstream(t, server.url);
+    await t.throwsAsync(upstream.send({ url: new URL('/start', server.url) }), { name: 'UpstreamUnavailable' });
+    t.is(server.asked.length, 1);
+  });
+}
+
+test('credentials written into a redirect are not used', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const other = await startFaultyUpstream(t);
+  server.on('/start', redirect(302, `http://someone:else@${other.url.host}/end`));
+  other.on('/end', answer(200, {}, 'x'));
+  const { upstream } = await openUpstream(t, server.url);
+  await upstream.send({ url: new URL('/start', server.url) });
+  t.is(other.asked[0]!.headers.authorization, undefined);
+});

@@ -1,0 +1,327 @@
+import test from 'ava';
+import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
+import type { DomainError } from '../../src/errors.ts';
+import { answer, held, serve, startFaultyUpstream, startRawUpstream, until } from '../support/faulty-upstream.ts';
+import { openUpstream } from '../support/mirror.ts';
+
+async function setUp(t: Parameters<typeof startFaultyUpstream>[0], settings?: Record<string, unknown>) {
+  const server = await startFaultyUpstream(t);
+  const made = await openUpstream(t, server.url, { ...(settings && { settings }) });
+  const get = (path: string) => made.upstream.send({ url: new URL(path, server.url) });
+  return { server, ...made, get };
+}
+
+test('"not found" is an answer, and only the upstream’s own', async (t) => {
+  const { server, get, upstream } = await setUp(t);
+  server.on('/gone', answer(410));
+  t.is((await get('/missing')).status, 404);
+  t.is((await get('/gone')).status, 410);
+  t.is(upstream.unavailable(), undefined);
+});
+
+for (const status of [400, 403, 405, 418, 300]) {
+  test(`${status} is a refusal of this request, not trouble with the upstream`, async (t) => {
+    const { server, get, upstream } = await setUp(t);
+    server.on('/thing', answer(status));
+    await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
+    t.is(server.asked.length, 1);
+    t.is(upstream.unavailable(), undefined);
+  });
+}
+
+test('a single 5xx passes unnoticed', async (t) => {
+  const { server, get } = await setUp(t);
+  server.on('/thing', answer(503), answer(200, {}, 'better'));
+  t.is((await (await get('/thing')).body.toArray()).join(''), 'better');
+});
+
+test('5xx again and again opens the breaker: the next request answers at once, without contact', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  server.on('/thing', answer(500));
+  const error = await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
+  t.regex(error.message, /up\.test answered 500/);
+  t.is(server.asked.length, 3);
+  const started = performance.now();
+  const next = await t.throwsAsync<DomainError>(get('/other'), { name: 'UpstreamUnavailable' });
+  t.true(performance.now() - started < 20);
+  t.is(next.detail?.['retryAfter'], 1);
+  t.is(next.detail?.['upstream'], 'up.test');
+  t.is(server.asked.length, 3);
+});
+
+test('after the pause one request is the probe; the others answer at once until it is back', async (t) => {
+  const { server, get, clock, upstream } = await setUp(t);
+  clock.at = 1_000_000;
+  server.on('/thing', answer(500));
+  await t.throwsAsync(get('/thing'));
+  const before = server.asked.length;
+  clock.at += 1000;
+  t.is(upstream.unavailable(), undefined, 'to ask whether it may be asked is not yet to ask');
+  t.is(upstream.unavailable(), undefined);
+  const slow = held(answer(200));
+  server.on('/probe', slow.behaviour);
+  const probe = get('/probe');
+  await t.throwsAsync(get('/other'), { name: 'UpstreamUnavailable' });
+  await until(() => server.count('/probe') > 0);
+  t.is(server.asked.length, before + 1);
+  slow.release();
+  t.is((await probe).status, 200);
+  t.is((await get('/other')).status, 404);
+});
+
+test('the pause grows while the upstream goes on failing, and is over once it answers', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  server.on('/thing', answer(500));
+  const pauses: unknown[] = [];
+  for (let round = 0; round < 8; round += 1) {
+    await t.throwsAsync(get('/thing'));
+    const { detail } = await t.throwsAsync<DomainError>(get('/thing'));
+    pauses.push(detail!['retryAfter']);
+    clock.at += (detail!['retryAfter'] as number) * 1000;
+  }
+  t.deepEqual(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+  server.on('/thing', answer(200));
+  t.is((await get('/thing')).status, 200);
+  server.on('/thing', answer(500));
+  await t.throwsAsync(get('/thing'));
+  t.is((await t.throwsAsync<DomainError>(get('/thing'))).detail!['retryAfter'], 1);
+});
+
+test('requests that fail together count once', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  server.on('/thing', answer(500));
+  await Promise.all(Array.from({ length: 20 }, () => t.throwsAsync(get('/thing'))));
+  t.is((await t.throwsAsync<DomainError>(get('/thing'))).detail!['retryAfter'], 1);
+});
+
+for (const [what, header] of [
+  ['seconds', '120'],
+  ['a date', 'Sun, 06 Nov 1994 08:51:37 GMT'],
+] as const) {
+  test(`429 with Retry-After in ${what} closes the upstream for as long, without a second try`, async (t) => {
+    const { server, get, clock } = await setUp(t);
+    clock.at = 1_000_000;
+    // The upstream's clock is years off: its date counts from its own time.
+    server.on('/thing', answer(429, { 'retry-after': header, date: 'Sun, 06 Nov 1994 08:49:37 GMT' }));
+    const error = await t.throwsAsync<DomainError>(get('/thing'), { message: /429/ });
+    t.is(error.detail?.['retryAfter'], 120);
+    t.is(server.asked.length, 1);
+    clock.at += 60_000;
+    t.is((await t.throwsAsync<DomainError>(get('/thing'))).detail!['retryAfter'], 60);
+    clock.at += 59_999;
+    await t.throwsAsync(get('/thing'));
+    t.is(server.asked.length, 1);
+    clock.at += 1;
+    server.on('/thing', answer(200));
+    t.is((await get('/thing')).status, 200);
+  });
+}
+
+test('a success that was under way does not end the pause that a 429 asked for', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  const slow = held(answer(200));
+  server.on('/slow', slow.behaviour);
+  server.on('/thing', answer(429, { 'retry-after': '60' }));
+  const before = get('/slow');
+  await until(() => server.count('/slow') > 0);
+  await t.throwsAsync(get('/thing'));
+  slow.release();
+  t.is((await before).status, 200);
+  await t.throwsAsync(get('/thing'), { message: /a moment ago/ });
+  t.is(server.count('/thing'), 1);
+});
+
+test('a refused connection: the next request answers at once', async (t) => {
+  const { server, get, clock, lines } = await setUp(t);
+  clock.at = 1_000_000;
+  await server.stop();
+  const error = await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
+  t.regex(error.message, /up\.test cannot be reached \(ECONNREFUSED\)/);
+  await t.throwsAsync(get('/thing'), { message: /a moment ago: it cannot be reached \(ECONNREFUSED\)/ });
+  t.is(lines.filter((line) => line.includes('an upstream failed')).length, 1);
+});
+
+test('no answer in time is a time-out, and opens the breaker', async (t) => {
+  const { server, get } = await setUp(t, { timeout: '100ms' });
+  server.on('/thing', () => undefined);
+  const started = performance.now();
+  await t.throwsAsync(get('/thing'), { name: 'UpstreamTimeout', message: /did not answer in time/ });
+  t.true(performance.now() - started < 1000);
+  await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
+  t.is(server.asked.length, 1);
+});
+
+test('headers that come byte by byte are a time-out too', async (t) => {
+  const timers: NodeJS.Timeout[] = [];
+  const url = await startRawUpstream(t, (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\n');
+    timers.push(setInterval(() => socket.write('x-a: b\r\n'), 20));
+  });
+  t.teardown(() => timers.forEach(clearInterval));
+  const { upstream } = await openUpstream(t, url, { settings: { timeout: '150ms' } });
+  await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamTimeout' });
+});
+
+test('what is no HTTP is a failure', async (t) => {
+  const url = await startRawUpstream(t, (socket) => socket.end('220 mail.test ESMTP\r\n'));
+  const { upstream } = await openUpstream(t, url);
+  await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamUnavailable' });
+});
+
+test('headers without end are a failure, and stay small in memory', async (t) => {
+  const url = await startRawUpstream(t, (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\n');
+    const more = () => {
+      while (!socket.destroyed && socket.write(`x-${'a'.repeat(1000)}: b\r\n`));
+    };
+    socket.on('drain', more);
+    more();
+  });
+  const { upstream } = await openUpstream(t, url);
+  await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamUnavailable' });
+});
+
+test('resets before the answer are tried again, but not for ever', async (t) => {
+  const { server, get } = await setUp(t);
+  server.on('/thing', (request) => void request.socket.resetAndDestroy(), answer(200, {}, 'there'));
+  t.is((await (await get('/thing')).body.toArray()).join(''), 'there');
+  server.on('/never', (request) => void request.socket.resetAndDestroy());
+  await t.throwsAsync(get('/never'), { name: 'UpstreamUnavailable', message: /ECONNRESET/ });
+  t.is(server.count('/never'), 3);
+});
+
+test('connections are used again, and one that has gone stale costs no failure', async (t) => {
+  const { server, get } = await setUp(t);
+  server.on('/thing', answer(200, {}, 'there'));
+  const read = async () => (await (await get('/thing')).body.toArray()).join('');
+  for (let round = 0; round < 3; round += 1) t.is(await read(), 'there');
+  t.is(server.connections(), 1);
+  server.cutIdle();
+  t.is(await read(), 'there');
+
+  // The worst case: the upstream resets at the moment of the request.
+  let first = true;
+  server.on('/thing', (request, response) => {
+    if (first) request.socket.resetAndDestroy();
+    else answer(200, {}, 'there')(request, response);
+    first = false;
+  });
+  t.is(await read(), 'there');
+});
+
+test('refusals, redirects and "not found" leave the connection usable', async (t) => {
+  const { server, get } = await setUp(t);
+  server.on('/moved', answer(302, { location: '/missing' }, 'moved'));
+  server.on('/forbidden', answer(403, {}, 'no'));
+  for (let round = 0; round < 4; round += 1) {
+    const { body } = await get('/moved');
+    await body.toArray();
+    await t.throwsAsync(get('/forbidden'));
+  }
+  // The next request may begin while the end of the last is still being read.
+  t.true(server.connections() <= 2);
+});
+
+test('a refusal with an endless body is let go', async (t) => {
+  const { server, get } = await setUp(t);
+  let closed = false;
+  server.on('/thing', (_request, response) => {
+    response.once('close', () => (closed = true));
+    response.writeHead(403);
+    const more = () => {
+      while (!response.destroyed && response.write(Buffer.alloc(65_536)));
+    };
+    response.on('drain', more);
+    more();
+  });
+  await t.throwsAsync(get('/thing'));
+  await until(() => closed);
+  t.pass();
+});
+
+for (const [coding, encode] of [
+  ['gzip', gzipSync],
+  ['x-gzip', gzipSync],
+  ['deflate', deflateSync],
+  ['br', brotliCompressSync],
+] as const) {
+  test(`${coding} is undone where nobody asked for it`, async (t) => {
+    const { server, get } = await setUp(t);
+    const coded = encode(Buffer.from('the content'));
+    server.on('/thing', answer(200, { 'content-encoding': coding }, coded));
+    const { body, decoded, headers } = await get('/thing');
+    t.true(decoded);
+    t.is(headers['content-length'], undefined);
+    t.is((await body.toArray()).join(''), 'the content');
+    t.is(server.asked[0]!.headers['accept-encoding'], 'identity');
+  });
+}
+
+test('a coding that we cannot undo is a refusal', async (t) => {
+  const { server, get, upstream } = await setUp(t);
+  server.on('/thing', answer(200, { 'content-encoding': 'zstd' }, zstdCompressSync(Buffer.from('x'))));
+  await t.throwsAsync(get('/thing'), { message: /content coding zstd/ });
+  t.is(upstream.unavailable(), undefined);
+});
+
+test('a coded body that is cut or garbage ends with an error, read or not', async (t) => {
+  const { server, get } = await setUp(t);
+  const coded = gzipSync(Buffer.alloc(100_000, 'content'));
+  server.on('/cut', answer(200, { 'content-encoding': 'gzip' }, coded.subarray(0, 60)));
+  server.on('/garbage', answer(200, { 'content-encoding': 'gzip' }, 'garbage'));
+  await get('/garbage');
+  await t.throwsAsync(async () => (await get('/cut')).body.toArray());
+  await t.throwsAsync(async () => (await get('/garbage')).body.toArray());
+});
+
+test('what the upstream says of its rate limit is kept', async (t) => {
+  const { server, get, upstream } = await setUp(t);
+  server.on('/thing', answer(200, { 'ratelimit-limit': '100;w=21600', 'ratelimit-remaining': '76;w=21600' }));
+  await get('/thing');
+  t.deepEqual(upstream.rateLimit, { remaining: '76;w=21600', limit: '100;w=21600' });
+});
+
+for (const [what, setup] of [
+  ['globally', { offline: true }],
+  ['for this upstream', { settings: { mode: 'offline' } }],
+] as const) {
+  test(`offline ${what} contacts nobody`, async (t) => {
+    const server = await startFaultyUpstream(t);
+    const { upstream } = await openUpstream(t, server.url, setup);
+    const error = await t.throwsAsync<DomainError>(upstream.send({ url: server.url }), { message: /offline/ });
+    t.is(error.name, 'UpstreamUnavailable');
+    t.is(server.connections(), 0);
+  });
+}
+
+test('a request that its reader gave up is no failure of the upstream', async (t) => {
+  const { server, upstream } = await setUp(t);
+  server.on('/thing', () => undefined);
+  const leaving = new AbortController();
+  const sent = upstream.send({ url: new URL('/thing', server.url), signal: leaving.signal });
+  await until(() => server.asked.length > 0);
+  leaving.abort();
+  await t.throwsAsync(sent);
+  t.is(upstream.unavailable(), undefined);
+});
+
+test('an answer that is cut before anybody reads it harms nobody', async (t) => {
+  const { server, get } = await setUp(t);
+  server.on('/thing', serve(Buffer.alloc(1000), { until: 10 }));
+  const { body } = await get('/thing');
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  await t.throwsAsync(body.toArray());
+});
+
+test('a reset in the same moment as the headers is tried again or reported, never thrown into the air', async (t) => {
+  const url = await startRawUpstream(t, (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n');
+    socket.resetAndDestroy();
+  });
+  const { upstream } = await openUpstream(t, url);
+  await t.throwsAsync(async () => (await upstream.send({ url })).body.toArray());
+});
