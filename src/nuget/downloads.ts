@@ -1,4 +1,5 @@
 import type { Database, Transaction } from '../database/database.ts';
+import { movePackage, type IndexedPackage } from './term-index.ts';
 import { standingOf } from './terms.ts';
 
 /** Packages whose counts are written in one transaction. */
@@ -62,12 +63,9 @@ async function add(tx: Transaction, packageRow: number, { versions, last }: Coun
   for (const [row, number] of versions) {
     await tx.run('UPDATE package_versions SET download_count = download_count + ? WHERE id = ?', [number, row]);
   }
-  const row = await tx.get<{ download_count: number; standing: number }>(
-    'SELECT download_count, standing FROM packages WHERE id = ?',
+  const row = await tx.get<IndexedPackage & { download_count: number }>(
+    'SELECT id, account_id, standing, visible, terms, download_count FROM packages WHERE id = ?',
     [packageRow],
   );
-  const step = row ? standingOf(row.download_count) - row.standing : 0;
-  if (step === 0) return;
-  await tx.run('UPDATE packages SET standing = standing + ? WHERE id = ?', [step, packageRow]);
-  await tx.run('UPDATE package_terms SET standing = standing + ? WHERE package_row = ?', [step, packageRow]);
+  if (row) await movePackage(tx, row, standingOf(row.download_count));
 }

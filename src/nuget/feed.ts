@@ -5,6 +5,8 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { Downloads } from './downloads.ts';
 import { openFile, type FileKind, type PackageFile } from './files.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
+import type { SearchQuery } from './search-query.ts';
+import { findIds, search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
 import { getPackage, listPackages, type PackageDetails, type PackageSummary } from './summary.ts';
 import {
   listListed,
@@ -86,6 +88,16 @@ export class Feed {
     upper: string,
   ): Promise<RegisteredVersion[]> {
     return listPage(this.#shelf.database, accountId, id, semVer2, lower, upper);
+  }
+
+  /** See `search`. */
+  search(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+    return search(this.#shelf.database, accountId, query, options);
+  }
+
+  /** See `findIds`. */
+  findIds(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<string>> {
+    return findIds(this.#shelf.database, accountId, query, options);
   }
 
   /** One file of a version; undefined when the account has none such. */

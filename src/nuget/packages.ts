@@ -1,7 +1,8 @@
 import type { Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { parseMetadata } from './metadata.ts';
-import { termsOf, tierWidth } from './terms.ts';
+import { indexPackage, type IndexedPackage } from './term-index.ts';
+import { termsOf } from './terms.ts';
 import { parseVersion, versionKey } from './version.ts';
 
 /** How a client sees a feed: bits of `visible`, and the column with the newest version it sees. */
@@ -72,65 +73,35 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
   const newest = Object.values(views).map(
     ({ latest, where }) =>
       `(SELECT v.id FROM package_versions v WHERE v.package_row = p.id AND v.listed = 1 AND ${where}
-        ORDER BY v.sort_key DESC LIMIT 1) AS ${latest}`,
+        ORDER BY v.sort_key DESC LIMIT 1) AS newest_${latest}`,
   );
-  const latest = (await tx.get<Record<(typeof views)[View]['latest'], number | null>>(
-    `SELECT ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
+  const row = (await tx.get<IndexedPackage & Record<string, number | null>>(
+    `SELECT p.id, p.account_id, p.standing, p.visible, p.terms, ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
     [packageRow],
   ))!;
-  let visible = 0;
-  for (const view of Object.values(views)) if (latest[view.latest] !== null) visible |= view.bit;
-  const newestMetadata = await tx.get<{ metadata: string }>('SELECT metadata FROM package_versions WHERE id = ?', [
-    latest.latest_pre2,
-  ]);
-  const metadata = newestMetadata && parseMetadata(newestMetadata.metadata);
-  await tx.run(
-    `UPDATE packages SET latest_stable = ?, latest_pre = ?, latest_stable2 = ?, latest_pre2 = ?, visible = ?,
-       updated_at = ? WHERE id = ?`,
-    [latest.latest_stable, latest.latest_pre, latest.latest_stable2, latest.latest_pre2, visible, now, packageRow],
+  const latest = Object.values(views).map((view) => row[`newest_${view.latest}`] ?? null);
+  const visible = Object.values(views).reduce(
+    (bits, { bit }, index) => (latest[index] === null ? bits : bits | bit),
+    0,
   );
+  const newestRow = await tx.get<{ metadata: string }>('SELECT metadata FROM package_versions WHERE id = ?', [
+    row[`newest_${views.pre2.latest}`] ?? null,
+  ]);
+  const metadata = newestRow && parseMetadata(newestRow.metadata);
+  const assignments = Object.values(views).map((view) => `${view.latest} = ?`);
+  await tx.run(`UPDATE packages SET ${assignments.join(', ')}, visible = ?, updated_at = ? WHERE id = ?`, [
+    ...latest,
+    visible,
+    now,
+    packageRow,
+  ]);
   if (metadata) {
+    const types = metadata.packageTypes.map(({ name }) => name).join(' ');
     await tx.run('UPDATE packages SET package_id = ?, package_types = ? WHERE id = ?', [
       metadata.id,
-      metadata.packageTypes
-        .map(({ name }) => name)
-        .join(' ')
-        .slice(0, 255),
+      types.slice(0, 255),
       packageRow,
     ]);
   }
-  await writeTerms(tx, packageRow, visible, metadata ? termsOf(metadata) : []);
-}
-
-async function writeTerms(
-  tx: Transaction,
-  packageRow: number,
-  visible: number,
-  terms: ReturnType<typeof termsOf>,
-): Promise<void> {
-  const { account_id, standing } = (await tx.get<{ account_id: number; standing: number }>(
-    'SELECT account_id, standing FROM packages WHERE id = ?',
-    [packageRow],
-  ))!;
-  const there = await tx.select<{ term: string; standing: number; fields: number; visible: number }>(
-    'SELECT term, standing, fields, visible FROM package_terms WHERE package_row = ?',
-    [packageRow],
-  );
-  const old = new Map(there.map((row) => [row.term, row]));
-  const rows = [];
-  for (const { term, tier, fields } of terms) {
-    const row = { package_row: packageRow, term, account_id, standing: tier * tierWidth + standing, fields, visible };
-    const known = old.get(term);
-    old.delete(term);
-    if (known?.standing !== row.standing || known.fields !== fields || known.visible !== visible) rows.push(row);
-  }
-  for (const term of old.keys()) {
-    await tx.run('DELETE FROM package_terms WHERE package_row = ? AND term = ?', [packageRow, term]);
-  }
-  await tx.upsert(
-    'package_terms',
-    ['package_row', 'term'],
-    rows,
-    'standing = new.standing, fields = new.fields, visible = new.visible',
-  );
+  await indexPackage(tx, row, visible, metadata ? termsOf(metadata) : []);
 }

@@ -15,7 +15,7 @@ import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
 const compress = promisify(gzip);
 const hosted = { 'Cache-Status': 'entrepot; hit; detail=hosted' };
 /** What changes with a push must be asked for each time; a version's files never change. */
-const changing = { ...hosted, 'Cache-Control': 'private, no-cache' };
+export const changing = { ...hosted, 'Cache-Control': 'private, no-cache' };
 const immutable = { ...hosted, 'Cache-Control': 'private, max-age=31536000, immutable' };
 
 /** The service index, the flat container, registrations and advisories. */

@@ -13,6 +13,7 @@ import { refuseErrors } from './errors.ts';
 import type { Feed } from './feed.ts';
 import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
+import { addSearching } from './search-routes.ts';
 
 export interface FeedParts {
   feed: Feed;
@@ -55,6 +56,7 @@ export function createFeed(parts: FeedParts): Router {
   };
   const router = Router();
   addReading(router, answering, parts);
+  addSearching(router, answering, parts);
   addPublishing(router, answering, parts);
   router.use(refuseErrors);
   return router;

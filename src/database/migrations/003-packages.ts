@@ -7,7 +7,8 @@ import type { Migration } from '../migrate.ts';
  * (`pre`) and understands SemVer 2 (`2`); `visible` has a bit for each that is there. `standing` falls with the number
  * of downloads, by steps, so that an index is in the order of search results.
  *
- * `package_terms` holds the words under which the newest listed version is found, once a package.
+ * `package_terms` holds the words under which the newest listed version is found; `terms` lists them once more, so that
+ * they are found from the package. The words' `standing` is the package's within a tier of their own.
  */
 export const packages: Migration[] = [
   {
@@ -30,6 +31,7 @@ export const packages: Migration[] = [
       created_at BIGINT NOT NULL,
       updated_at BIGINT NOT NULL,
       last_downloaded_at BIGINT,
+      terms {text},
       UNIQUE (account_id, package_key)
     )`,
   },
@@ -38,7 +40,11 @@ export const packages: Migration[] = [
     sql: 'CREATE INDEX packages_standing ON packages (account_id, standing, package_key, visible)',
   },
   {
-    name: '003-3-package-versions',
+    name: '003-3-packages-visible',
+    sql: 'CREATE INDEX packages_visible ON packages (account_id, package_key, visible)',
+  },
+  {
+    name: '003-4-package-versions',
     sql: `CREATE TABLE package_versions (
       id {serial},
       package_row BIGINT NOT NULL,
@@ -64,36 +70,36 @@ export const packages: Migration[] = [
     )`,
   },
   {
-    name: '003-4-package-versions-order',
+    name: '003-5-package-versions-order',
     sql: 'CREATE INDEX package_versions_order ON package_versions (package_row, sort_key, version_key)',
   },
   {
-    name: '003-5-package-blobs',
+    name: '003-6-package-blobs',
     sql: `CREATE TABLE package_blobs (
       version_row BIGINT NOT NULL,
       digest VARCHAR(135) NOT NULL,
       PRIMARY KEY (version_row, digest)
     )`,
   },
-  { name: '003-6-package-blobs-digest', sql: 'CREATE INDEX package_blobs_digest ON package_blobs (digest)' },
+  { name: '003-7-package-blobs-digest', sql: 'CREATE INDEX package_blobs_digest ON package_blobs (digest)' },
   {
-    name: '003-7-package-terms',
+    name: '003-8-package-terms',
     sql: `CREATE TABLE package_terms (
-      package_row BIGINT NOT NULL,
-      term VARCHAR(100) NOT NULL,
       account_id BIGINT NOT NULL,
+      term VARCHAR(100) NOT NULL,
+      package_row BIGINT NOT NULL,
       standing INTEGER NOT NULL,
       fields SMALLINT NOT NULL,
       visible SMALLINT NOT NULL,
-      PRIMARY KEY (package_row, term)
+      PRIMARY KEY (account_id, term, package_row)
     ){clustered}`,
   },
   {
-    name: '003-8-package-terms-standing',
+    name: '003-9-package-terms-standing',
     sql: 'CREATE INDEX package_terms_standing ON package_terms (account_id, term, standing, package_row, fields, visible)',
   },
   {
-    name: '003-9-package-symbols',
+    name: '003-10-package-symbols',
     sql: `CREATE TABLE package_symbols (
       account_id BIGINT NOT NULL,
       file_name VARCHAR(255) NOT NULL,
@@ -104,7 +110,7 @@ export const packages: Migration[] = [
     )`,
   },
   {
-    name: '003-10-package-symbols-version',
+    name: '003-11-package-symbols-version',
     sql: 'CREATE INDEX package_symbols_version ON package_symbols (version_row)',
   },
 ];

@@ -1,0 +1,77 @@
+import type { Router } from 'express';
+import { sendJson } from '../http/send.ts';
+import { isPackageId } from './nuspec.ts';
+import { changing } from './read-routes.ts';
+import type { Answering, FeedParts } from './routes.ts';
+import { parseQuery } from './search-query.ts';
+import type { SearchOptions } from './search.ts';
+import { searchResult } from './search-result.ts';
+
+type Query = Record<string, unknown>;
+
+const defaultTake = 20;
+/** As the public gallery has it. */
+const maxTake = 1000;
+const maxSkip = 3000;
+
+/** Search and autocompletion. Clients differ in how they spell parameters: what makes no sense counts as not given. */
+export function addSearching(router: Router, answering: Answering, { feed }: FeedParts): void {
+  // https://learn.microsoft.com/nuget/api/search-query-service-resource
+  router.get(
+    '/search',
+    answering('read', async ({ request, response, accountId, addresses }) => {
+      const asked = request.query as Query;
+      const options = optionsOf(asked);
+      const query = parseQuery(text(asked, 'q') ?? '', { packageType: packageTypeOf(asked) });
+      const { totalHits, data } = await feed.search(accountId, query, options);
+      const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
+      const results = data.map((hit) => searchResult(addresses, hive, hit));
+      sendJson(request, response, 200, { totalHits, data: results }, changing);
+    }),
+  );
+
+  // https://learn.microsoft.com/nuget/api/search-autocomplete-service-resource
+  router.get(
+    '/autocomplete',
+    answering('read', async ({ request, response, accountId }) => {
+      const asked = request.query as Query;
+      const options = optionsOf(asked);
+      const id = text(asked, 'id');
+      if (id === undefined) {
+        const query = parseQuery(text(asked, 'q') ?? '', { packageType: packageTypeOf(asked), idOnly: true });
+        sendJson(request, response, 200, await feed.findIds(accountId, query, options), changing);
+        return;
+      }
+      const { prerelease, semVer2 } = options;
+      const versions = isPackageId(id) ? await feed.listListed(accountId, id, prerelease, semVer2) : [];
+      sendJson(request, response, 200, { data: versions }, changing);
+    }),
+  );
+}
+
+function optionsOf(asked: Query): SearchOptions {
+  return {
+    prerelease: text(asked, 'prerelease')?.toLowerCase() === 'true',
+    semVer2: (text(asked, 'semVerLevel') ?? '').startsWith('2.'),
+    skip: numberOf(asked, 'skip', 0, maxSkip),
+    take: numberOf(asked, 'take', defaultTake, maxTake),
+  };
+}
+
+/** NuGet's own client calls it `packageTypeFilter`. */
+function packageTypeOf(asked: Query): string | undefined {
+  return text(asked, 'packageType') || text(asked, 'packageTypeFilter') || undefined;
+}
+
+function numberOf(asked: Query, name: string, fallback: number, most: number): number {
+  const value = text(asked, name);
+  return value !== undefined && /^\d+$/.test(value) ? Math.min(Number(value), most) : fallback;
+}
+
+/** A parameter, whatever the case of its name; the first if there are several. */
+function text(asked: Query, name: string): string | undefined {
+  const key = name in asked ? name : Object.keys(asked).find((each) => each.toLowerCase() === name.toLowerCase());
+  const value: unknown = key === undefined ? undefined : asked[key];
+  const first: unknown = Array.isArray(value) ? value[0] : value;
+  return typeof first === 'string' ? first : undefined;
+}
