@@ -1,0 +1,74 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { parse } from 'yaml';
+import { settings, type Setting } from '../src/config/schema.ts';
+
+// What is written for people, held against what is true.
+
+const root = join(import.meta.dirname, '..');
+const read = (path: string) => readFile(join(root, path), 'utf8');
+const names = new Set(
+  settings.flatMap(({ environment, secret }) => [environment, ...(secret ? [`${environment}_FILE`] : [])]),
+);
+
+/** A line of the README's table. */
+function row({ environment, path, default: fallback, doc, secret }: Setting): string {
+  const simple = Array.isArray(fallback) ? fallback.length === 0 : fallback !== undefined;
+  const shown = simple ? `\`${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)}\`` : '';
+  return `| \`${environment}\`${secret ? ', `…_FILE`' : ''} | \`${path}\` | ${shown} | ${doc} |`;
+}
+
+test('the README’s table has every setting, its default and its line', async (t) => {
+  const lines = (await read('README.md')).split('\n');
+  t.deepEqual(
+    lines.filter((line) => line.startsWith('| `ENTREPOT_')),
+    settings.map(row),
+  );
+});
+
+test('no document names a setting that is not there', async (t) => {
+  const known = new Set([...names, 'ENTREPOT_CONFIG', 'ENTREPOT_TEST_DATABASE_URL', 'ENTREPOT_TEST_REDIS_URL']);
+  const documents = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docker/Dockerfile', 'docker/compose.yaml'];
+  for (const path of [...documents, 'config/example.yaml', 'config/default.yaml']) {
+    for (const [name] of (await read(path)).matchAll(/ENTREPOT_[A-Z_]*[A-Z]/g)) {
+      t.true(known.has(name), `${path}: ${name}`);
+    }
+  }
+});
+
+test('links between documents lead somewhere', async (t) => {
+  for (const path of ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md']) {
+    const text = await read(path);
+    const titles = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) => title!.toLowerCase());
+    const anchors = new Set(titles.map((title) => title.replace(/[^\w -]/g, '').replaceAll(' ', '-')));
+    for (const [, target] of text.matchAll(/\]\(([^)]+)\)/g)) {
+      if (/^https?:/.test(target!)) continue;
+      if (target!.startsWith('#')) t.true(anchors.has(target!.slice(1)), `${path}: ${target}`);
+      else t.true(existsSync(join(root, target!)), `${path}: ${target}`);
+    }
+  }
+});
+
+interface Compose {
+  services: Record<
+    string,
+    { environment?: Record<string, string>; depends_on?: Record<string, { condition: string }>; healthcheck?: object }
+  >;
+  secrets: Record<string, unknown>;
+}
+
+test('the compose file gives what the service takes, and waits until the others are healthy', async (t) => {
+  const { services, secrets } = parse(await read('docker/compose.yaml')) as Compose;
+  const { environment = {}, depends_on: needs = {} } = services['entrepot']!;
+  for (const [name, value] of Object.entries(environment)) {
+    t.true(names.has(name), name);
+    if (name.endsWith('_FILE')) t.true(value.replace('/run/secrets/', '') in secrets, value);
+  }
+  for (const [name, { condition }] of Object.entries(needs)) {
+    t.is(condition, 'service_healthy');
+    t.truthy(services[name]!.healthcheck, name);
+  }
+  t.deepEqual(Object.keys(needs).sort(), ['mysql', 'redis']);
+});
