@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,7 +16,9 @@ const args = process.argv.slice(2);
 const withClients = args[0] === 'clients';
 if (withClients) args.shift();
 
-const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+// Short and in lower case: sockets are bound in it, and podman makes an image's name of a path.
+const folder = join(tmpdir(), `entrepot-${randomBytes(4).toString('hex')}`);
+await mkdir(folder, { mode: 0o700 });
 let running: ChildProcess | undefined;
 let interrupted: NodeJS.Signals | undefined;
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
@@ -87,7 +90,12 @@ async function reportClients(usedFile: string): Promise<void> {
 function ava(avaArgs: string[], env: NodeJS.ProcessEnv): Promise<number> {
   if (interrupted !== undefined) return Promise.resolve(130);
   const entry = join(root, 'node_modules', '.bin', 'ava');
-  const child = spawn(process.execPath, [entry, ...avaArgs], { cwd: root, env, stdio: 'inherit' });
+  // What the tests leave behind in the temporary folder goes with the run's own.
+  const child = spawn(process.execPath, [entry, ...avaArgs], {
+    cwd: root,
+    env: { ...env, TMPDIR: folder },
+    stdio: 'inherit',
+  });
   running = child;
   return new Promise((resolve, reject) => {
     child.once('error', reject);

@@ -93,9 +93,9 @@ export async function clientVersions(): Promise<Map<string, string | undefined>>
   return versions;
 }
 
-/** In lower case: podman makes an image's name of the path it comes from. */
+/** In lower case, for podman makes an image's name of a path; short, for its run folder may have 50 characters. */
 export async function temporaryFolder(): Promise<{ path: string; remove(): Promise<void> }> {
-  const path = join(tmpdir(), `entrepot-client-${randomBytes(6).toString('hex')}`);
+  const path = join(tmpdir(), `client-${randomBytes(2).toString('hex')}`);
   await mkdir(path, { mode: 0o700 });
   return { path, remove: () => rm(path, { recursive: true, force: true }) };
 }
