@@ -85,7 +85,7 @@ export class UpstreamSearch {
     types: string[],
     parameters: URLSearchParams,
   ): Promise<UpstreamResults<unknown> | undefined> {
-    const key = `search:${upstream.name}:${types[0]}:${parameters}`;
+    const key = `search:${upstream.name}:${types[0]}:${parameters.toString()}`;
     const cached = await this.#cache.get<UpstreamResults<unknown>>(key);
     if (cached) return cached;
     const url = new URL(await this.#packages.resource(upstream, types));

@@ -1,0 +1,15 @@
+/** Where an answer came from: this account's own content, or the mirror in one of its ways. */
+export type Served = 'hosted' | 'hit' | 'stale' | 'miss' | 'revalidated';
+
+const values: Record<Served, string> = {
+  hosted: 'entrepot; hit; detail=hosted',
+  hit: 'entrepot; hit',
+  stale: 'entrepot; hit; detail=stale',
+  miss: 'entrepot; fwd=miss; stored',
+  revalidated: 'entrepot; fwd=stale',
+};
+
+/** The `Cache-Status` of an answer (RFC 9211). */
+export function cacheStatus(served: Served): { 'Cache-Status': string } {
+  return { 'Cache-Status': values[served] };
+}
