@@ -9,7 +9,11 @@ interface Held {
 
 /** A Redis that failed is left alone for so long, so that a slow one does not slow every request; milliseconds. */
 const rest = 1000;
+/** What a command of Redis' may take; its client times only those that it has not sent yet. Milliseconds. */
+const patience = 300;
 const nearSize = 64 * 2 ** 20;
+/** A larger value is for this process alone: on its way to Redis it would hold up all others. Characters. */
+const farLimit = 2 * 2 ** 20;
 
 /**
  * What is only fast: JSON values with a time to live, in this process and, where one is configured, in Redis for all
@@ -59,8 +63,10 @@ export class Cache {
   /** Keeps a JSON value for `ttl` milliseconds; this process has it at once. */
   async set(key: string, value: unknown, ttl: number): Promise<void> {
     const held = { value, until: this.#now() + ttl };
-    this.#near.set(key, held);
-    await this.#far?.set(key, held, Math.max(1, Math.ceil(ttl)));
+    const size = weigh(value);
+    this.#near.set(key, held, { size });
+    if (size <= farLimit) await this.#far?.set(key, held, Math.max(1, Math.ceil(ttl)));
+    else await this.#far?.delete(key);
   }
 
   async delete(key: string): Promise<void> {
@@ -92,11 +98,18 @@ class Far {
     const client = createClient({
       url,
       disableOfflineQueue: true,
-      commandOptions: { timeout: 300 },
-      socket: { connectTimeout: 500, reconnectStrategy: (retries) => Math.min(100 * 2 ** retries, 1000) },
+      // A connection on which nothing comes back any more is given up.
+      pingInterval: 2000,
+      socket: {
+        connectTimeout: 500,
+        socketTimeout: 5000,
+        reconnectStrategy: (retries) => Math.min(100 * 2 ** retries, 1000),
+      },
     });
+    // Keyv gives its own namespace to the store, whatever the store was made with.
     const store = new Keyv<Held>({
-      store: new KeyvRedis(client, { namespace, throwOnErrors: true }),
+      store: new KeyvRedis(client, { throwOnErrors: true }),
+      namespace,
       useKeyPrefix: false,
       throwOnErrors: true,
     });
@@ -135,7 +148,7 @@ class Far {
   async #attempt<T>(command: () => Promise<T>): Promise<T | undefined> {
     if (this.#closed || performance.now() < this.#restUntil) return undefined;
     try {
-      const result = await command();
+      const result = await inTime(command());
       this.#troubled = false;
       return result;
     } catch (error) {
@@ -151,6 +164,13 @@ class Far {
     if (!this.#troubled) this.#onError(error);
     this.#troubled = true;
   }
+}
+
+function inTime<T>(work: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`Redis has not answered in ${patience} ms`)), patience);
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }
 
 function weigh(value: unknown): number {

@@ -1,0 +1,218 @@
+import test, { type ExecutionContext } from 'ava';
+import { randomBytes } from 'node:crypto';
+import { createClient } from '@redis/client';
+import { Cache } from '../../src/cache/cache.ts';
+import { answer, serve, startFaultyUpstream, startRawUpstream, until } from '../support/faulty-upstream.ts';
+import { openMirror, readEntry } from '../support/mirror.ts';
+import { ownRedis } from '../support/redis.ts';
+import { redisUrl } from '../support/services.ts';
+
+async function openCache(
+  t: ExecutionContext,
+  url: string | undefined,
+  now = Date.now,
+  namespace = randomBytes(8).toString('hex'),
+) {
+  const errors: unknown[] = [];
+  const cache = await Cache.open(url, now, (error) => errors.push(error), namespace);
+  t.teardown(() => cache.close());
+  return { cache, errors, namespace };
+}
+
+for (const [kind, url] of [
+  ['memory alone', () => undefined],
+  ['Redis', redisUrl],
+] as const) {
+  test.serial(`${kind}: what is set is there, as JSON has it, until it is deleted`, async (t) => {
+    const { cache, errors } = await openCache(t, url());
+    t.is(await cache.get('a'), undefined);
+    for (const value of ['text', '', 0, 7.5, true, false, [1, 'b'], { c: { d: null } }, 'ünïcode \u0000']) {
+      await cache.set('a', value, 10_000);
+      t.deepEqual(await cache.get('a'), value);
+      t.deepEqual(cache.peek('a'), value);
+    }
+    await cache.set('b', 'other', 10_000);
+    await cache.delete('a');
+    t.is(await cache.get('a'), undefined);
+    t.is(cache.peek('a'), undefined);
+    t.is(await cache.get('b'), 'other');
+    t.deepEqual(errors, []);
+  });
+
+  test.serial(`${kind}: a value is there until its time is over, and not for longer`, async (t) => {
+    let now = Date.now();
+    const { cache } = await openCache(t, url(), () => now);
+    await cache.set('a', 1, 5000);
+    await cache.set('b', 2, 10_000);
+    now += 4999;
+    t.is(await cache.get('a'), 1);
+    now += 1;
+    t.is(await cache.get('a'), undefined);
+    t.is(cache.peek('a'), undefined);
+    t.is(await cache.get('b'), 2);
+    await cache.set('a', 3, 1000);
+    t.is(await cache.get('a'), 3);
+  });
+
+  test.serial(`${kind}: memory is bounded`, async (t) => {
+    const { cache } = await openCache(t, url());
+    const big = 'x'.repeat(4 * 2 ** 20);
+    for (let index = 0; index < 20; index += 1) await cache.set(`big-${index}`, big, 10_000);
+    const kept = Array.from({ length: 20 }, (_, index) => cache.peek(`big-${index}`)).filter(Boolean).length;
+    t.true(kept < 17, `${kept * 4} MiB kept`);
+    t.truthy(cache.peek('big-19'));
+    await t.notThrowsAsync(cache.set('too big for this process', 'x'.repeat(70 * 2 ** 20), 10_000));
+  });
+
+  test.serial(`${kind}: closing twice, and asking afterwards, are no errors`, async (t) => {
+    const { cache } = await openCache(t, url());
+    await cache.set('a', 1, 10_000);
+    await cache.close();
+    await cache.close();
+    t.is(await cache.get('unknown'), undefined);
+    await t.notThrowsAsync(cache.set('b', 1, 1000));
+    await t.notThrowsAsync(cache.delete('b'));
+  });
+}
+
+test.serial('instances share what Redis holds; another namespace does not', async (t) => {
+  const { cache: a, namespace } = await openCache(t, redisUrl());
+  const { cache: b } = await openCache(t, redisUrl(), Date.now, namespace);
+  const { cache: other } = await openCache(t, redisUrl());
+  await a.set('key', { n: 1 }, 10_000);
+  t.is(b.peek('key'), undefined);
+  t.deepEqual(await b.get('key'), { n: 1 });
+  t.deepEqual(b.peek('key'), { n: 1 });
+  t.is(await other.get('key'), undefined);
+});
+
+test.serial('a value that another instance set ends when it said, also in the memory of this one', async (t) => {
+  let now = Date.now();
+  const { cache: a, namespace } = await openCache(t, redisUrl(), () => now);
+  const { cache: b } = await openCache(t, redisUrl(), () => now, namespace);
+  await a.set('key', 1, 5000);
+  t.is(await b.get('key'), 1);
+  now += 5000;
+  t.is(await b.get('key'), undefined);
+});
+
+test.serial('what somebody else has put under a key is a miss, and does no harm', async (t) => {
+  const { cache, errors, namespace } = await openCache(t, redisUrl());
+  const client = createClient({ url: redisUrl() });
+  await client.connect();
+  t.teardown(() => client.destroy());
+  for (const garbage of ['garbage', '7', 'null', '[]', '{"value":7}', '{"value":{"value":1},"expires":null}']) {
+    await client.set(`${namespace}::key`, garbage);
+    t.is(await cache.get('key'), undefined, garbage);
+  }
+  t.deepEqual(errors, []);
+  await cache.set('key', 'mine', 10_000);
+  t.truthy(await client.get(`${namespace}::key`), 'the key is where this test thinks it is');
+});
+
+async function timed<T>(work: Promise<T>): Promise<{ result: T; took: number }> {
+  const started = performance.now();
+  const result = await work;
+  return { result, took: performance.now() - started };
+}
+
+test.serial('a Redis that is not there delays the start by half a second at most, and nothing after it', async (t) => {
+  const redis = await ownRedis(t);
+  const { result, took } = await timed(openCache(t, redis.url));
+  t.true(took < 800, `${took} ms`);
+  const { cache, errors } = result;
+  const all = await timed(
+    (async () => {
+      for (let index = 0; index < 100; index += 1) {
+        await cache.set(`key-${index}`, index, 10_000);
+        t.is(await cache.get(`key-${index}`), index);
+        await cache.get(`missing-${index}`);
+      }
+    })(),
+  );
+  t.true(all.took < 500, `${all.took} ms`);
+  t.is(errors.length, 1, 'said once, not with each request');
+
+  await redis.start();
+  const { cache: other } = await openCache(t, redis.url, Date.now, result.namespace);
+  await until(async () => {
+    await cache.set('after', 'recovered', 10_000);
+    return (await other.get('after')) === 'recovered';
+  });
+});
+
+test.serial('a Redis that says nothing at all delays the start as little', async (t) => {
+  const silent = await startRawUpstream(t, () => undefined);
+  const { took, result } = await timed(openCache(t, `redis://${silent.host}`));
+  t.true(took < 800, `${took} ms`);
+  const get = await timed(result.cache.get('key'));
+  t.true(get.took < 400, `${get.took} ms`);
+});
+
+test.serial('a Redis that stops answering costs one short wait, not one each time; and it recovers', async (t) => {
+  const redis = await ownRedis(t);
+  await redis.start();
+  const { cache, namespace } = await openCache(t, redis.url);
+  const { cache: other } = await openCache(t, redis.url, Date.now, namespace);
+  await other.set('key', 'shared', 100_000);
+  redis.freeze();
+  const first = await timed(cache.get('key'));
+  t.is(first.result, undefined);
+  t.true(first.took < 450, `${first.took} ms`);
+  const more = await timed(Promise.all(Array.from({ length: 100 }, (_, index) => cache.get(`key-${index}`))));
+  t.true(more.took < 50, `${more.took} ms`);
+  redis.thaw();
+  await until(async () => (await cache.get('key')) === 'shared');
+  t.pass();
+});
+
+test.serial(
+  'Redis killed and emptied in the middle of traffic: answers stay the same, none waits long, and it recovers',
+  async (t) => {
+    const redis = await ownRedis(t);
+    await redis.start();
+    const server = await startFaultyUpstream(t);
+    const documents = new Map(Array.from({ length: 20 }, (_, index) => [`/doc-${index}`, randomBytes(500)]));
+    for (const [path, body] of documents) server.on(path, serve(body, { headers: { etag: `"${path}"` } }));
+    server.on('/missing', answer(404));
+    const { mirror, resource, clock } = await openMirror(t, server.url, { redisUrl: redis.url });
+    clock.at = 1_700_000_000_000;
+    const lifetime = { freshFor: 60_000, staleFor: 600_000 };
+    let slowest = 0;
+    let answers = 0;
+    const state = { going: true };
+    const traffic = Array.from({ length: 4 }, async () => {
+      while (state.going) {
+        for (const [path, body] of documents) {
+          const { result, took } = await timed(mirror.open(resource(path, { lifetime })));
+          slowest = Math.max(slowest, took);
+          if (!(await readEntry(result)).equals(body)) throw new Error(`another answer for ${path}`);
+          answers += 1;
+        }
+        if (await mirror.open(resource('/missing'))) throw new Error('found what is missing');
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+    });
+    // Time passes, so that documents are asked for again and written to the cache all the while.
+    const age = () => (clock.at! += 61_000);
+    const some = async () => {
+      const enough = answers + 200;
+      age();
+      await Promise.race([until(() => answers >= enough), ...traffic]);
+    };
+    await some();
+    await redis.kill();
+    await some();
+    await some();
+    await redis.start();
+    await some();
+    redis.freeze();
+    await some();
+    redis.thaw();
+    await some();
+    state.going = false;
+    await Promise.all(traffic);
+    t.true(slowest < 1000, `${slowest} ms`);
+    t.true(server.asked.length < 20 * 12, 'the database has what Redis lost');
+  },
+);

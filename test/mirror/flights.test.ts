@@ -1,0 +1,331 @@
+import test, { type ExecutionContext } from 'ava';
+import { randomBytes } from 'node:crypto';
+import { open, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { digestOf } from '../../src/digest.ts';
+import type { Entry } from '../../src/mirror/mirror.ts';
+import { temporaryDatabase, dialects } from '../support/databases.ts';
+import { answer, held, serve, startFaultyUpstream, until, type Behaviour } from '../support/faulty-upstream.ts';
+import { digestEntry, openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
+
+const large = randomBytes(32 * 2 ** 20);
+const largeDigest = digestOf(large);
+
+async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
+  const server = await startFaultyUpstream(t);
+  return { server, ...(await openMirror(t, server.url, setup)) };
+}
+
+/** Sends the first half, and the second when it is let go. */
+function inHalves(bytes: Buffer): { behaviour: Behaviour; release: () => void } {
+  const second = held((_request, response) => void response.end(bytes.subarray(bytes.length / 2)));
+  return {
+    behaviour: (request, response) => {
+      response.writeHead(200, { 'content-length': bytes.length });
+      response.write(bytes.subarray(0, bytes.length / 2));
+      second.behaviour(request, response);
+    },
+    release: second.release,
+  };
+}
+
+/** The digest of what a reader sees, read in pieces that are not kept; a hundred times 32 MiB is too much to hold. */
+async function follow(entry: Entry | undefined, target: Buffer): Promise<boolean> {
+  let position = 0;
+  let right = true;
+  for (;;) {
+    const read = await entry!.content.read(target, position);
+    if (read === 0) break;
+    right &&= target.subarray(0, read).equals(large.subarray(position, position + read));
+    position += read;
+  }
+  entry!.content.close();
+  return right && position === large.length;
+}
+
+test.serial(
+  'a hundred readers of one missing 32 MiB body cause one request, and all get the right bytes',
+  async (t) => {
+    const { server, mirror, resource, staged } = await setUp(t);
+    server.on('/thing', serve(large));
+    const readers = Array.from({ length: 100 }, async (_, index) => {
+      // Some come at once, some while it is on its way, some when it has landed.
+      await new Promise((resolve) => setTimeout(resolve, index * 3));
+      return follow(await mirror.open(resource('/thing', { digest: largeDigest })), Buffer.alloc(256 * 1024));
+    });
+    t.deepEqual(new Set(await Promise.all(readers)), new Set([true]));
+    t.is(server.asked.length, 1);
+    await mirror.close();
+    t.deepEqual(await staged(), []);
+  },
+);
+
+test.serial('a reader that leaves, the first included, stops nobody', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const body = inHalves(large);
+  server.on('/thing', body.behaviour);
+  const first = await mirror.open(resource('/thing', { digest: largeDigest }));
+  const second = await mirror.open(resource('/thing', { digest: largeDigest }));
+  t.true((await first!.content.read(Buffer.alloc(1000), 0)) > 0);
+  first!.content.close();
+  const rest = digestEntry(second);
+  body.release();
+  t.is(await rest, largeDigest);
+  t.is(server.asked.length, 1);
+});
+
+test.serial('when all readers leave the flight goes on, and what it brings is stored', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const body = inHalves(large);
+  server.on('/thing', body.behaviour);
+  const entry = await mirror.open(resource('/thing', { digest: largeDigest }));
+  entry!.content.close();
+  body.release();
+  await entry!.complete;
+  const again = await mirror.open(resource('/thing', { digest: largeDigest }));
+  t.is(again!.outcome, 'hit');
+  t.is(await digestEntry(again), largeDigest);
+  t.is(server.asked.length, 1);
+});
+
+test.serial('a reader may begin anywhere, and wait for what is not there yet', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const body = inHalves(large);
+  server.on('/thing', body.behaviour);
+  const get = () => mirror.open(resource('/thing', { digest: largeDigest }));
+  const there = await readEntry(await get(), 1_000_000, 3_000_000);
+  t.true(there.equals(large.subarray(1_000_000, 3_000_000)));
+  const late = readEntry(await get(), large.length - 1000);
+  const across = readEntry(await get(), large.length / 2 - 500, large.length / 2 + 500);
+  body.release();
+  t.true((await late).equals(large.subarray(large.length - 1000)));
+  t.true((await across).equals(large.subarray(large.length / 2 - 500, large.length / 2 + 500)));
+});
+
+test.serial('the last byte is withheld until the whole is stored', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const small = randomBytes(1000);
+  const { promise: verified, resolve: verify } = Promise.withResolvers<void>();
+  server.on('/thing', serve(small));
+  const entry = await mirror.open(resource('/thing', { verify: () => verified.then(() => ({ seen: 'yes' })) }));
+  const target = Buffer.alloc(2000);
+  let position = 0;
+  while (position < 999) position += await entry!.content.read(target, position);
+  t.is(position, 999);
+  const last = entry!.content.read(target, position);
+  verify();
+  t.is(await last, 1);
+  entry!.content.close();
+  const { attributes } = await entry!.complete;
+  t.deepEqual(attributes, { seen: 'yes' });
+  t.deepEqual((await mirror.stored(resource('/thing').key))?.attributes, { seen: 'yes' });
+});
+
+test.serial('whoever comes just as a flight lands finds what it brought', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  for (let round = 0; round < 30; round += 1) {
+    const path = `/thing-${round}`;
+    const body = randomBytes(2000);
+    server.on(path, serve(body));
+    const readers: Promise<Buffer>[] = [];
+    const come = () => readers.push(mirror.open(resource(path)).then((entry) => readEntry(entry)));
+    come();
+    const state = { landed: false };
+    void readers[0]!.then(() => (state.landed = true));
+    while (!state.landed) {
+      come();
+      await new Promise(setImmediate);
+    }
+    for (let extra = 0; extra < 5; extra += 1) come();
+    for (const seen of await Promise.all(readers)) t.true(seen.equals(body));
+    t.is(server.count(path), 1);
+  }
+});
+
+test.serial('many who ask for what does not exist cause one request', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const answers = await Promise.all(Array.from({ length: 50 }, () => mirror.open(resource('/missing'))));
+  t.true(answers.every((each) => each === undefined));
+  t.is(server.asked.length, 1);
+});
+
+test.serial('many who ask an upstream that fails cause the requests of one, and all hear of it', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/thing', answer(500));
+  const asked = Array.from({ length: 50 }, () => t.throwsAsync(mirror.open(resource('/thing'))));
+  for (const error of await Promise.all(asked)) t.is(error.name, 'UpstreamUnavailable');
+  t.is(server.asked.length, 3);
+});
+
+for (const dialect of dialects) {
+  test.serial(
+    `two instances on one ${dialect} database: both serve, one entry, and the second asks nobody`,
+    async (t) => {
+      const server = await startFaultyUpstream(t);
+      const databaseUrl = await temporaryDatabase(t, dialect);
+      const a = await openMirror(t, server.url, { databaseUrl });
+      const b = await openMirror(t, server.url, { databaseUrl, data: a.data });
+      const lifetime = { freshFor: 60_000, staleFor: 600_000 };
+      const open = ({ mirror, resource }: typeof a) => mirror.open(resource('/thing', { lifetime }));
+      const body = randomBytes(300_000);
+      server.on('/thing', serve(body, { headers: { etag: '"1"' } }));
+      a.clock.at = b.clock.at = 1_700_000_000_000;
+
+      // Both at once: each may ask, and neither harms the other.
+      const both = await Promise.all([open(a), open(b), open(a), open(b)]);
+      for (const entry of both) t.true((await readEntry(entry)).equals(body));
+      await Promise.all(both.map((entry) => entry!.complete));
+      t.true(server.asked.length <= 2);
+      t.is(await a.blobCount(), 1);
+
+      // One renews; the other, whose own memory says that it is old, finds that in the database.
+      a.clock.at = b.clock.at += 60_000;
+      server.on('/thing', answer(304));
+      const before = server.asked.length;
+      t.is((await open(a))!.outcome, 'revalidated');
+      t.is((await open(b))!.outcome, 'hit');
+      t.is(server.asked.length, before + 1);
+    },
+  );
+
+  test.serial(`uses are written down in batches on ${dialect}`, async (t) => {
+    const { server, mirror, resource, entries, database, clock } = await setUp(t, {
+      databaseUrl: await temporaryDatabase(t, dialect),
+    });
+    clock.at = 1_000_000;
+    for (const path of ['/a', '/b', '/c']) {
+      server.on(path, serve(Buffer.from(path)));
+      const entry = await mirror.open(resource(path));
+      entry!.content.close();
+      await entry!.complete;
+    }
+    clock.at = 2_000_000;
+    for (const path of ['/a', '/c', '/a']) (await mirror.open(resource(path)))!.content.close();
+    for (let other = 0; other < 1200; other += 1) entries.used(other.toString(16).padStart(64, '0'));
+    await entries.flushUses();
+    const rows = await database.select<{ reference: string; used_at: number }>(
+      'SELECT reference, used_at FROM mirror_entries ORDER BY reference',
+    );
+    t.deepEqual(
+      rows.map(({ reference, used_at }) => [reference, used_at]),
+      [
+        ['/a', 2_000_000],
+        ['/b', 1_000_000],
+        ['/c', 2_000_000],
+      ],
+    );
+  });
+}
+
+test.serial('uses that could not be written down are written the next time', async (t) => {
+  let broken = false;
+  const { server, mirror, resource, entries, database, clock } = await setUp(t, {
+    wrap: (real) => ({
+      dialect: real.dialect,
+      select: (sql, values) => real.select(sql, values),
+      get: (sql, values) => real.get(sql, values),
+      transaction: (work) => (broken ? Promise.reject(new Error('the database is away')) : real.transaction(work)),
+      exclusively: (work) => real.exclusively(work),
+      close: () => real.close(),
+    }),
+  });
+  server.on('/thing', serve(Buffer.from('x')));
+  await (await mirror.open(resource('/thing')))!.complete;
+  (await mirror.open(resource('/thing')))!.content.close();
+  broken = true;
+  await t.throwsAsync(entries.flushUses(), { message: /away/ });
+  broken = false;
+  clock.at = 5_000_000;
+  await entries.flushUses();
+  t.is((await database.get<{ used_at: number }>('SELECT used_at FROM mirror_entries'))?.used_at, 5_000_000);
+
+  // A commit that fails is an error of the readers, and leaves nothing behind.
+  broken = true;
+  server.on('/other', serve(large));
+  const entry = await mirror.open(resource('/other', { digest: largeDigest }));
+  await t.throwsAsync(digestEntry(entry), { message: /away/ });
+  await mirror.close();
+  broken = false;
+  t.is(await digestEntry(await mirror.open(resource('/other', { digest: largeDigest }))), largeDigest);
+});
+
+test.serial('a full disk ends the flight, not the process; nothing is left or stored', async (t) => {
+  const { server, mirror, resource, staged, blobCount, data, lines } = await setUp(t);
+  server.on('/thing', serve(large));
+  const probe = await open(join(data, 'probe'), 'w');
+  const handles = Object.getPrototypeOf(probe) as { writev: typeof probe.writev };
+  await probe.close();
+  const { writev } = handles;
+  let writes = 0;
+  handles.writev = function failing(this: typeof probe, ...parameters: Parameters<typeof writev>) {
+    writes += 1;
+    if (writes < 4) return writev.apply(this, parameters);
+    return Promise.reject(Object.assign(new Error('no space left'), { code: 'ENOSPC' }));
+  } as typeof writev;
+  try {
+    const entry = await mirror.open(resource('/thing', { digest: largeDigest }));
+    await t.throwsAsync(digestEntry(entry), { code: 'ENOSPC' });
+    await t.throwsAsync(entry!.complete);
+    // With nobody listening either.
+    (await mirror.open(resource('/thing', { digest: largeDigest })))!.content.close();
+    await mirror.close();
+  } finally {
+    handles.writev = writev;
+  }
+  t.deepEqual(await staged(), []);
+  t.is(await blobCount(), 0);
+  t.true(lines.some((line) => line.includes('no space left')));
+  t.is(await digestEntry(await mirror.open(resource('/thing', { digest: largeDigest }))), largeDigest);
+});
+
+test.serial('a storage that is away fails the request and lets go of the upstream', async (t) => {
+  const { server, mirror, resource, data } = await setUp(t);
+  let closed = false;
+  server.on('/thing', (request, response) => {
+    response.once('close', () => (closed = !response.writableFinished));
+    serve(large)(request, response);
+  });
+  await rm(join(data, 'staging'), { recursive: true });
+  await t.throwsAsync(mirror.open(resource('/thing')), { code: 'ENOENT' });
+  await until(() => closed);
+  t.pass();
+});
+
+test.serial('a flight that fails with nobody following harms nobody', async (t) => {
+  const { server, mirror, resource, staged } = await setUp(t);
+  const body = inHalves(large);
+  server.on('/thing', (request, response) => {
+    body.behaviour(request, response);
+    setTimeout(() => request.socket.destroy(), 20);
+  });
+  (await mirror.open(resource('/thing', { digest: largeDigest, idle: 50 })))!.content.close();
+  await mirror.close();
+  t.deepEqual(await staged(), []);
+});
+
+test.serial('the first byte of a miss is there within 20 ms of its arrival', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const delays: number[] = [];
+  for (let round = 0; round < 21; round += 1) {
+    const path = `/thing-${round}`;
+    let arrived = 0;
+    const { promise: read, resolve: finish } = Promise.withResolvers<void>();
+    server.on(path, (_request, response) => {
+      response.writeHead(200, { 'content-length': 1_000_000 });
+      response.flushHeaders();
+      setTimeout(() => {
+        arrived = performance.now();
+        response.write(Buffer.alloc(1000));
+      }, 10);
+      void read.then(() => response.end(Buffer.alloc(999_000)));
+    });
+    const entry = await mirror.open(resource(path));
+    await entry!.content.read(Buffer.alloc(512 * 1024), 0);
+    delays.push(performance.now() - arrived);
+    entry!.content.close();
+    finish();
+    await entry!.complete;
+  }
+  const median = delays.sort((x, y) => x - y)[10]!;
+  t.true(median < 20, `${median.toFixed(1)} ms`);
+});

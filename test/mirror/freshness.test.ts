@@ -1,0 +1,287 @@
+import test, { type ExecutionContext } from 'ava';
+import { randomBytes } from 'node:crypto';
+import { unlink } from 'node:fs/promises';
+import type { Database } from '../../src/database/database.ts';
+import { digestOf } from '../../src/digest.ts';
+import type { DomainError } from '../../src/errors.ts';
+import { answer, serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
+
+const minute = 60_000;
+const lifetime = { freshFor: 5 * minute, staleFor: 60 * minute };
+const one = Buffer.from('the first version');
+const two = Buffer.from('the second version');
+
+async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
+  const server = await startFaultyUpstream(t);
+  const made = await openMirror(t, server.url, setup);
+  made.clock.at = 1_700_000_000_000;
+  const open = () => made.mirror.open(made.resource('/thing', { lifetime }));
+  /** How it was served, and what; waits until it is stored. */
+  const get = async () => {
+    const entry = await open();
+    if (!entry) return 'absent';
+    const text = (await readEntry(entry)).toString();
+    await entry.complete;
+    return `${entry.outcome}: ${text}`;
+  };
+  return { server, ...made, clock: made.clock as { at: number }, open, get };
+}
+
+test('a document is fresh for a while, and then asked for again', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  server.on('/thing', serve(one), serve(two));
+  t.is(await get(), 'miss: the first version');
+  clock.at += lifetime.freshFor - 1;
+  t.is(await get(), 'hit: the first version');
+  t.is(server.asked.length, 1);
+  clock.at += 1;
+  t.is(await get(), 'miss: the second version');
+  t.is(await get(), 'hit: the second version');
+  t.is(server.asked.length, 2);
+});
+
+for (const [what, headers, condition, value] of [
+  ['ETag', { etag: '"v1"' }, 'if-none-match', '"v1"'],
+  ['a weak ETag', { etag: 'W/"v1"' }, 'if-none-match', 'W/"v1"'],
+  [
+    'Last-Modified',
+    { 'last-modified': 'Sun, 06 Nov 1994 08:49:37 GMT' },
+    'if-modified-since',
+    'Sun, 06 Nov 1994 08:49:37 GMT',
+  ],
+] as const) {
+  test(`a document that has not changed by ${what} is fresh again`, async (t) => {
+    const { server, get, clock } = await setUp(t);
+    server.on('/thing', serve(one, { headers }), answer(304));
+    await get();
+    clock.at += lifetime.freshFor;
+    t.is(await get(), 'revalidated: the first version');
+    t.is(server.asked[1]!.headers[condition], value);
+    clock.at += lifetime.freshFor - 1;
+    t.is(await get(), 'hit: the first version');
+    t.is(server.asked.length, 2);
+    clock.at += 1;
+    t.is(await get(), 'revalidated: the first version');
+  });
+}
+
+for (const [what, failure] of [
+  ['5xx', answer(500)],
+  ['429', answer(429, { 'retry-after': '120' })],
+  ['silence', () => undefined],
+  ['resets', (request: import('node:http').IncomingMessage) => void request.socket.resetAndDestroy()],
+  ['a refusal', answer(403)],
+  ['a body over the limit', answer(200, { 'content-length': 2 ** 40 })],
+] as const) {
+  test(`a stale document stands in while the upstream fails by ${what}, and not for longer than it may`, async (t) => {
+    const { server, get, clock } = await setUp(t);
+    server.on('/thing', serve(one), failure);
+    await get();
+    clock.at += lifetime.freshFor;
+    t.is(await get(), 'stale: the first version');
+    clock.at += lifetime.staleFor - 1;
+    t.is(await get(), 'stale: the first version');
+    clock.at += 1;
+    const error = await t.throwsAsync(get());
+    t.true(['UpstreamUnavailable', 'UpstreamTimeout'].includes(error.name));
+    server.on('/thing', serve(two));
+    clock.at += 2 * minute;
+    t.is(await get(), 'miss: the second version');
+  });
+}
+
+test('with the breaker open, stale is served at once and without contact, and missing is unavailable', async (t) => {
+  const { server, get, clock, mirror, resource } = await setUp(t);
+  server.on('/thing', serve(one));
+  await get();
+  clock.at += lifetime.freshFor;
+  server.on('/thing', answer(429, { 'retry-after': '60' }));
+  await get();
+  const before = server.asked.length;
+  clock.at += 59_000;
+  for (let round = 0; round < 5; round += 1) t.is(await get(), 'stale: the first version');
+  const error = await t.throwsAsync<DomainError>(mirror.open(resource('/other')), { name: 'UpstreamUnavailable' });
+  t.is(error.detail?.['retryAfter'], 1);
+  t.is(server.asked.length, before);
+});
+
+test('an upstream that is gone is never "not found"', async (t) => {
+  const { server, get } = await setUp(t);
+  await server.stop();
+  await t.throwsAsync(get(), { name: 'UpstreamUnavailable' });
+  await t.throwsAsync(get(), { name: 'UpstreamUnavailable' });
+});
+
+test('"not found" is believed for a while, and then asked again', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  server.on('/thing', answer(404), serve(one));
+  t.is(await get(), 'absent');
+  clock.at += minute - 1;
+  t.is(await get(), 'absent');
+  t.is(server.asked.length, 1);
+  clock.at += 1;
+  t.is(await get(), 'miss: the first version');
+});
+
+test('what the upstream has taken back is not found, though an old copy is stored', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  server.on('/thing', serve(one), answer(410), serve(two));
+  await get();
+  clock.at += lifetime.freshFor;
+  t.is(await get(), 'absent');
+  t.is(await get(), 'absent');
+  clock.at += minute;
+  t.is(await get(), 'miss: the second version');
+});
+
+test('immutable content is asked for once, ever', async (t) => {
+  const { server, clock, mirror, resource } = await setUp(t);
+  server.on('/thing', serve(one));
+  await readEntry(await mirror.open(resource('/thing')));
+  await mirror.close();
+  clock.at += 3650 * 24 * 60 * minute;
+  await server.stop();
+  const entry = await mirror.open(resource('/thing'));
+  t.is(entry!.outcome, 'hit');
+  t.is((await readEntry(entry)).toString(), one.toString());
+});
+
+test('offline serves what is stored, however old, and contacts nobody', async (t) => {
+  const online = await setUp(t);
+  online.server.on('/thing', serve(one));
+  await online.get();
+  const connections = online.server.connections();
+  for (const setup of [{ offline: true }, { settings: { mode: 'offline' } }]) {
+    const { mirror, resource, clock } = await openMirror(t, online.server.url, { ...setup, data: online.data });
+    clock.at = online.clock.at;
+    const open = () => mirror.open(resource('/thing', { lifetime }));
+    t.is((await open())!.outcome, 'hit');
+    clock.at += lifetime.freshFor;
+    const stale = await open();
+    t.is(stale!.outcome, 'stale');
+    t.is((await readEntry(stale)).toString(), one.toString());
+    clock.at += 2 * lifetime.staleFor;
+    t.is((await open())!.outcome, 'stale');
+    await t.throwsAsync(mirror.open(resource('/other')), { name: 'UpstreamUnavailable', message: /offline/ });
+  }
+  t.is(online.server.connections(), connections);
+});
+
+test('a server that starts while the upstream is out of reach serves what it has', async (t) => {
+  const first = await setUp(t);
+  first.server.on('/thing', serve(one));
+  await first.get();
+  await first.server.stop();
+  const { mirror, resource, clock } = await openMirror(t, first.server.url, { data: first.data });
+  clock.at = first.clock.at + lifetime.freshFor;
+  const entry = await mirror.open(resource('/thing', { lifetime }));
+  t.is(entry!.outcome, 'stale');
+  t.is((await readEntry(entry)).toString(), one.toString());
+});
+
+/** Counts what goes to the database. */
+function counting(count: { reads: number; writes: number }): (database: Database) => Database {
+  return (database) => ({
+    dialect: database.dialect,
+    select: (sql, values) => {
+      count.reads += 1;
+      return database.select(sql, values);
+    },
+    get: (sql, values) => {
+      count.reads += 1;
+      return database.get(sql, values);
+    },
+    transaction: (work) => {
+      count.writes += 1;
+      return database.transaction(work);
+    },
+    exclusively: (work) => database.exclusively(work),
+    close: () => database.close(),
+  });
+}
+
+test('a warm hit makes no upstream request and touches no database', async (t) => {
+  const count = { reads: 0, writes: 0 };
+  const { server, get, entries } = await setUp(t, { wrap: counting(count) });
+  server.on('/thing', serve(one));
+  await get();
+  Object.assign(count, { reads: 0, writes: 0 });
+  for (let round = 0; round < 100; round += 1) t.is(await get(), 'hit: the first version');
+  t.deepEqual(count, { reads: 0, writes: 0 });
+  t.is(server.asked.length, 1);
+  await entries.flushUses();
+  t.is(count.writes, 1, 'a hundred uses are one write');
+  await entries.flushUses();
+  t.is(count.writes, 1, 'and none when there was none');
+});
+
+test('an entry whose bytes are gone is fetched anew, and forgotten where that cannot be', async (t) => {
+  const { server, get, blobs, clock } = await setUp(t);
+  server.on('/thing', serve(one, { headers: { etag: '"v1"' } }));
+  await get();
+  const lose = () => unlink(blobs.pathOf(digestOf(one)));
+  await lose();
+  t.is(await get(), 'miss: the first version');
+  t.is(await get(), 'hit: the first version');
+
+  // A condition would be answered with 304, and nothing would be there to serve.
+  await lose();
+  clock.at += lifetime.freshFor;
+  server.on('/thing', (request, response) =>
+    (request.headers['if-none-match'] ? answer(304) : serve(one))(request, response),
+  );
+  t.is(await get(), 'miss: the first version');
+
+  await lose();
+  await server.stop();
+  await t.throwsAsync(get(), { name: 'UpstreamUnavailable' });
+});
+
+test('many readers of an entry whose bytes are gone fetch it once', async (t) => {
+  const { server, get, blobs } = await setUp(t);
+  server.on('/thing', serve(one));
+  await get();
+  await unlink(blobs.pathOf(digestOf(one)));
+  const answers = await Promise.all(Array.from({ length: 50 }, get));
+  t.true(answers.every((each) => each.endsWith('the first version')));
+  t.is(server.asked.length, 2);
+});
+
+test('the same bytes under two names are stored once', async (t) => {
+  const { server, mirror, resource, blobCount } = await setUp(t);
+  const bytes = randomBytes(10_000);
+  for (const path of ['/a', '/b']) {
+    server.on(path, serve(bytes));
+    const entry = await mirror.open(resource(path));
+    t.true((await readEntry(entry)).equals(bytes));
+    await entry!.complete;
+  }
+  t.is(await blobCount(), 1);
+});
+
+test('an alias is the same entry under another name, without another request', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  server.on('/latest', serve(one));
+  const key = (reference: string) => ({ ...resource('').key, reference });
+  const entry = await mirror.open(resource('/latest', { lifetime, aliases: ({ digest }) => [key(digest)] }));
+  const { digest } = await entry!.complete;
+  entry!.content.close();
+  const byDigest = await mirror.open({ ...resource('/by-digest'), key: key(digest) });
+  t.is(byDigest!.outcome, 'hit');
+  t.is((await readEntry(byDigest)).toString(), one.toString());
+  t.is(server.asked.length, 1);
+  t.deepEqual(await mirror.references({ upstream: 'up.test', kind: 'thing', name: 'a' }), ['/latest', digest]);
+});
+
+test('a type or validator that is too long to keep does not keep the content from being kept', async (t) => {
+  const { server, get } = await setUp(t);
+  const headers = {
+    'content-type': 'x/'.padEnd(2000, 'y'),
+    etag: `"${'e'.repeat(2000)}"`,
+    'last-modified': 'z'.repeat(500),
+  };
+  server.on('/thing', serve(one, { headers }));
+  t.is(await get(), 'miss: the first version');
+  t.is(await get(), 'hit: the first version');
+});
