@@ -64,7 +64,7 @@ async function add(tx: Transaction, packageRow: number, { versions, last }: Coun
     await tx.run('UPDATE package_versions SET download_count = download_count + ? WHERE id = ?', [number, row]);
   }
   const row = await tx.get<IndexedPackage & { download_count: number }>(
-    'SELECT id, account_id, standing, visible, terms, download_count FROM packages WHERE id = ?',
+    'SELECT id, account_id, standing, flags, terms, download_count FROM packages WHERE id = ?',
     [packageRow],
   );
   if (row) await movePackage(tx, row, standingOf(row.download_count));

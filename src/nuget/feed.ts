@@ -6,7 +6,7 @@ import { Downloads } from './downloads.ts';
 import { openFile, type FileKind, type PackageFile } from './files.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
 import type { SearchQuery } from './search-query.ts';
-import { findIds, search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
+import { Search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
 import { getPackage, listPackages, type PackageDetails, type PackageSummary } from './summary.ts';
 import {
   listListed,
@@ -33,10 +33,12 @@ export interface Shelf {
 export class Feed {
   readonly #shelf: Shelf;
   readonly #downloads: Downloads;
+  readonly #search: Search;
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
     this.#shelf = { database, blobs, limits, now };
     this.#downloads = new Downloads(database, now);
+    this.#search = new Search(database);
   }
 
   /** See `publish`. */
@@ -90,14 +92,14 @@ export class Feed {
     return listPage(this.#shelf.database, accountId, id, semVer2, lower, upper);
   }
 
-  /** See `search`. */
+  /** See `Search.find`. */
   search(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<SearchHit>> {
-    return search(this.#shelf.database, accountId, query, options);
+    return this.#search.find(accountId, query, options);
   }
 
-  /** See `findIds`. */
+  /** See `Search.findIds`. */
   findIds(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<string>> {
-    return findIds(this.#shelf.database, accountId, query, options);
+    return this.#search.findIds(accountId, query, options);
   }
 
   /** One file of a version; undefined when the account has none such. */

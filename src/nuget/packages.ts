@@ -2,10 +2,10 @@ import type { Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { parseMetadata } from './metadata.ts';
 import { indexPackage, type IndexedPackage } from './term-index.ts';
-import { termsOf } from './terms.ts';
+import { termsOf, typeFlags } from './terms.ts';
 import { parseVersion, versionKey } from './version.ts';
 
-/** How a client sees a feed: bits of `visible`, and the column with the newest version it sees. */
+/** How a client sees a feed: bits of `flags`, and the column with the newest version it sees. */
 export const views = {
   stable: { bit: 1, latest: 'latest_stable', where: 'prerelease = 0 AND semver2 = 0' },
   pre: { bit: 2, latest: 'latest_pre', where: 'semver2 = 0' },
@@ -76,22 +76,20 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
         ORDER BY v.sort_key DESC LIMIT 1) AS newest_${latest}`,
   );
   const row = (await tx.get<IndexedPackage & Record<string, number | null>>(
-    `SELECT p.id, p.account_id, p.standing, p.visible, p.terms, ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
+    `SELECT p.id, p.account_id, p.standing, p.flags, p.terms, ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
     [packageRow],
   ))!;
   const latest = Object.values(views).map((view) => row[`newest_${view.latest}`] ?? null);
-  const visible = Object.values(views).reduce(
-    (bits, { bit }, index) => (latest[index] === null ? bits : bits | bit),
-    0,
-  );
   const newestRow = await tx.get<{ metadata: string }>('SELECT metadata FROM package_versions WHERE id = ?', [
     row[`newest_${views.pre2.latest}`] ?? null,
   ]);
   const metadata = newestRow && parseMetadata(newestRow.metadata);
+  let flags = metadata ? typeFlags(metadata.packageTypes) : 0;
+  Object.values(views).forEach(({ bit }, index) => (flags |= latest[index] === null ? 0 : bit));
   const assignments = Object.values(views).map((view) => `${view.latest} = ?`);
-  await tx.run(`UPDATE packages SET ${assignments.join(', ')}, visible = ?, updated_at = ? WHERE id = ?`, [
+  await tx.run(`UPDATE packages SET ${assignments.join(', ')}, flags = ?, updated_at = ? WHERE id = ?`, [
     ...latest,
-    visible,
+    flags,
     now,
     packageRow,
   ]);
@@ -103,5 +101,5 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
       packageRow,
     ]);
   }
-  await indexPackage(tx, row, visible, metadata ? termsOf(metadata) : []);
+  await indexPackage(tx, row, flags, metadata ? termsOf(metadata) : []);
 }

@@ -1,6 +1,7 @@
+import { LRUCache } from 'lru-cache';
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import type { SearchQuery, Wanted } from './search-query.ts';
-import { lowestStanding, tier, tierWidth } from './terms.ts';
+import { field, lowestStanding, tier, tierWidth } from './terms.ts';
 
 /** SQL with the values of its placeholders. */
 interface Part {
@@ -8,151 +9,247 @@ interface Part {
   values: readonly Value[];
 }
 
-/** Packages in the order of one index: those that are read on the way to a page are those that the page needs. */
+/**
+ * Packages in an order, read from one table by one index (`packages` as p or `package_terms` as t0) and looked up in
+ * others: what is read on the way to a page is little more than the page.
+ */
 export interface List {
-  /** The rows to start from, in order, and what of them is wanted: `first` is `packages` as p or `package_terms` as t0. */
-  first: { as: 'p' | 't0'; index?: string; countIndex?: string };
+  as: 'p' | 't0';
+  index?: string;
+  /** What the table's rows must be. */
   own: readonly Part[];
-  /** What adds nothing but lets the index be read in order. */
+  /** Adds nothing, but lets the index be read in order. */
   inOrder?: Part;
   /** Further tables, each with at most one row for a package. */
   joins: readonly Part[];
   also: readonly Part[];
+  /** How many of the table's rows behind the page are looked at to count; 0 when it is not worth it. */
+  counted: number;
+  /** How many hits there are at least behind the page where they are not counted. */
+  behind: number;
 }
 
-/** A word is common from so many packages on: then it is no matter how many more. */
-const commonFrom = 2000;
+/** Where it is no matter how many more packages there are. */
+const sizeLimit = 2000;
+/** How many packages are sorted rather than read in order: fewer than it takes to find some in the order's index. */
+const sortLimit = 500;
+/** How many rows beyond the page are looked at to count hits, and how many if each is to be looked up elsewhere. */
+const countLimit = 1000;
+const lookupLimit = 250;
 const standings = Array.from({ length: lowestStanding + 1 }, (_, standing) => standing).join(', ');
 const lastCharacter = '\u{10ffff}';
 
-/**
- * What `query` finds: the package of that id, then those whose id starts with it, then those that have its words, no
- * package twice; each list by downloads. `bit` is the client's view.
- */
-export async function listsOf(database: Database, accountId: number, query: SearchQuery, bit: number): Promise<List[]> {
-  if (query.hopeless) return [];
-  const { idStart, words, filters, ids, versions } = query;
-  const also = versions.length > 0 ? (first: List['first']) => [hasVersion(idOf(first), versions)] : () => [];
-  const inAccount = { sql: 'p.account_id = ? AND (p.visible & ?) <> 0', values: [accountId, bit] };
-  const packagesOf = (own: Part[], joined: readonly Wanted[], index?: string, countIndex = index): List => {
-    const first = { as: 'p', ...(index && { index }), ...(countIndex && { countIndex }) } as const;
-    return {
-      first,
-      own: [inAccount, ...own],
-      joins: joined.map((each, i) => hasTerm(first, accountId, each, i + 1)),
-      also: also(first),
-    };
-  };
-  const termsOf = (own: Part[], [start, ...others]: readonly Wanted[], joins: Part[]): List => {
-    const first = { as: 't0', index: 'package_terms_standing' } as const;
-    const from = {
-      sql: 't0.account_id = ? AND t0.term = ? AND (t0.visible & ?) <> 0 AND (t0.fields & ?) <> 0',
-      values: [accountId, start!.term, bit, start!.fields],
-    };
-    const joined = others.map((each, i) => hasTerm(first, accountId, each, i + 1));
-    return { first, own: [from, ...own], joins: [...joined, ...joins], also: also(first) };
-  };
+interface Sized {
+  /** The rarest first: fewest packages are looked at when a list starts from it. */
+  words: SizedWord[];
+  /** Those that are not of the free text. */
+  filters: Wanted[];
+  /** A bit of `flags` to be set as well. */
+  flag: number | undefined;
+  /** How many packages start with the text, up to `sizeLimit`. */
+  start: number;
+}
 
-  if (ids.length > 0) {
-    return [packagesOf([{ sql: `p.package_key IN (${placeholders(ids)})`, values: ids }], [...words, ...filters])];
-  }
-  if (idStart === undefined) {
-    if (filters.length === 0) return [packagesOf([], [], 'packages_standing')];
-    return [termsOf([], await rarestFirst(database, accountId, filters), [])];
+interface SizedWord extends Wanted {
+  /** How many packages have it, up to `sizeLimit`. */
+  size: number;
+}
+
+/** Makes the lists of a search. */
+export class SearchLists {
+  readonly #database: Database;
+  /** How many packages have a word or start with a text, up to `sizeLimit`: hints of a minute ago do. */
+  readonly #sizes = new LRUCache<string, number>({ max: 20_000, ttl: 60_000 });
+
+  constructor(database: Database) {
+    this.#database = database;
   }
 
-  const end = idStart + lastCharacter;
-  const starting = { sql: 'p.package_key > ? AND p.package_key < ?', values: [idStart, end] };
-  const inOrder = { sql: `p.standing IN (${standings})`, values: [] };
-  const lists = [
-    packagesOf([{ sql: 'p.package_key = ?', values: [idStart] }], filters),
-    { ...packagesOf([starting], filters, 'packages_standing', 'packages_visible'), inOrder },
-  ];
-  if (words.length === 1 && filters.length === 0 && words[0]!.term === idStart) {
-    // Those that start with the word have it in a tier of its own.
-    lists.push(termsOf([{ sql: `t0.standing >= ${tier.name * tierWidth}`, values: [] }], words, []));
-  } else if (words.length > 0) {
+  /**
+   * What `query` finds: the package of that id, then those whose id starts with it, then those that have its words, no
+   * package twice; each list by downloads. `view` is the client's bit of `flags`.
+   */
+  async of(accountId: number, query: SearchQuery, view: number): Promise<List[]> {
+    if (query.hopeless) return [];
+    const { idStart, words, ids } = query;
+    const sized = await this.#sized(accountId, query);
+    const make = new ListMaker(accountId, view, query.versions, sized.flag);
+    if (ids.length > 0) {
+      return [make.packages([{ sql: `p.package_key IN (${placeholders(ids)})`, values: ids }], sized.words)];
+    }
+    if (idStart === undefined) {
+      if (sized.words.length > 0) return [make.terms(sized.words)];
+      return [{ ...make.packages([], [], sized.start), index: 'packages_standing' }];
+    }
+
+    const end = idStart + lastCharacter;
+    const { filters } = sized;
+    const exact = make.packages([{ sql: 'p.package_key = ?', values: [idStart] }], filters);
+    const starting = { sql: 'p.package_key > ? AND p.package_key < ?', values: [idStart, end] };
+    const start: List = { ...make.packages([starting], filters, sized.start), index: 'packages_key' };
+    if (sized.start >= sortLimit) {
+      start.index = 'packages_standing';
+      start.inOrder = { sql: `p.standing IN (${standings})`, values: [] };
+    }
+    if (words.length === 0) return [exact, start];
+    if (words.length === 1 && filters.length === 0 && words[0]!.term === idStart) {
+      // Those that start with the word have it in a tier of its own.
+      const later = { sql: `t0.standing >= ${tier.name * tierWidth}`, values: [] };
+      return [exact, start, make.terms(sized.words, [later])];
+    }
     const elsewhere = {
       sql: 'JOIN packages p ON p.id = t0.package_row AND (p.package_key < ? OR p.package_key >= ?)',
       values: [idStart, end],
     };
-    lists.push(termsOf([], await rarestFirst(database, accountId, [...words, ...filters]), [elsewhere]));
+    return [exact, start, make.terms(sized.words, [], [elsewhere])];
   }
-  return lists;
+
+  /** Up to so many packages of a list, as `id` and `standing`; the last placeholder is the number. */
+  page(list: List): Part {
+    const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
+    const order = list.as === 'p' ? 'p.standing, p.package_key' : 't0.standing, t0.package_row';
+    const sql = `SELECT ${idOf(list.as)} AS id, ${list.as}.standing AS standing FROM ${this.#tables(list, list.index)}
+      WHERE ${all([...own, ...list.also])} ORDER BY ${order} LIMIT ?`;
+    return { sql, values: valuesOf([...list.joins, ...own, ...list.also]) };
+  }
+
+  /** How many packages of a list there are among the rows that it reads for a page that ends with the `end`th. */
+  count(list: List, end: number): Part {
+    const index = list.as === 'p' ? 'packages_key' : list.index;
+    const rows = this.#tables({ ...list, joins: [] }, index);
+    const columns = list.as === 'p' ? 'p.id, p.package_key, p.flags' : 't0.package_row, t0.flags';
+    const some = `SELECT ${columns} FROM ${rows} WHERE ${all(list.own)} LIMIT ${end + list.counted}`;
+    const where = list.also.length > 0 ? `WHERE ${all(list.also)}` : '';
+    return {
+      sql: `SELECT COUNT(*) FROM (${some}) AS ${list.as} ${this.#joins(list)} ${where}`,
+      values: valuesOf([...list.own, ...list.joins, ...list.also]),
+    };
+  }
+
+  /** What to look for, and in which order; rests on how much there is of each. */
+  async #sized(accountId: number, query: SearchQuery): Promise<Sized> {
+    const { idStart = '', type } = query;
+    const typed = type?.term === undefined ? [] : [{ term: type.term, fields: field.type }];
+    const wanted = [...query.words, ...query.filters, ...typed];
+    const [start = 0, ...sizes] = await this.#sizesOf([
+      {
+        key: `${accountId} ^${idStart}`,
+        from: 'packages WHERE account_id = ? AND package_key >= ? AND package_key < ?',
+        values: [accountId, idStart, idStart + lastCharacter],
+      },
+      ...wanted.map(({ term }) => ({
+        key: `${accountId} ${term}`,
+        from: 'package_terms WHERE account_id = ? AND term = ?',
+        values: [accountId, term],
+      })),
+    ]);
+    const words = wanted.map((each, index) => ({ ...each, size: sizes[index]! }));
+    // A type that many have is best looked at in passing; a rare one is a word like others.
+    const byFlag = type?.flag !== undefined && (typed.length === 0 || words.at(-1)!.size >= sortLimit);
+    if (byFlag && typed.length > 0) words.pop();
+    return {
+      words: words.toSorted((a, b) => a.size - b.size),
+      filters: byFlag ? query.filters : [...query.filters, ...typed],
+      flag: byFlag ? type.flag : undefined,
+      start,
+    };
+  }
+
+  async #sizesOf(wanted: readonly { key: string; from: string; values: readonly Value[] }[]): Promise<number[]> {
+    const missing = wanted.filter(({ key }) => !this.#sizes.has(key));
+    if (missing.length > 0) {
+      const counts = missing.map(
+        ({ from }, index) =>
+          `(SELECT COUNT(*) FROM (SELECT 1 AS one FROM ${from} LIMIT ${sizeLimit}) AS c${index}) AS size${index}`,
+      );
+      const sizes = await this.#database.get<Record<string, number>>(
+        `SELECT ${counts.join(', ')}`,
+        missing.flatMap(({ values }) => values),
+      );
+      missing.forEach(({ key }, index) => this.#sizes.set(key, sizes![`size${index}`]));
+    }
+    return wanted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
+  }
+
+  /** The planners know less of the data than we do: the tables are read in the order written, by the index named. */
+  #tables(list: List, index: string | undefined): string {
+    const table = list.as === 'p' ? 'packages AS p' : 'package_terms AS t0';
+    const hint = this.#database.dialect === 'sqlite' ? `INDEXED BY ${index}` : `FORCE INDEX (${index})`;
+    return `${table} ${index === undefined ? '' : hint} ${this.#joins(list)}`;
+  }
+
+  #joins({ joins }: List): string {
+    const join = this.#database.dialect === 'sqlite' ? 'CROSS JOIN' : 'STRAIGHT_JOIN';
+    return joins.map(({ sql }) => sql.replace(/^JOIN/, join)).join(' ');
+  }
 }
 
-/** Up to so many packages of a list, as `id` and `standing`; the last placeholder is the number. */
-export function pageOf(database: Database, list: List): Part {
-  const { first, joins, also } = list;
-  const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
-  const parts = [...joins.map((join) => straight(database, join)), ...own, ...also];
-  const order = first.as === 'p' ? 'p.standing, p.package_key' : 't0.standing, t0.package_row';
-  return {
-    sql: `SELECT ${idOf(first)} AS id, ${first.as}.standing AS standing FROM ${tableOf(database, first.as, first.index)}
-      ${joins.map((join) => straight(database, join).sql).join(' ')}
-      WHERE ${[...own, ...also].map(({ sql }) => sql).join(' AND ')} ORDER BY ${order} LIMIT ?`,
-    values: parts.flatMap(({ values }) => values),
-  };
+/** Lists of one account as one client sees them. */
+class ListMaker {
+  readonly #accountId: number;
+  readonly #view: number;
+  readonly #versions: readonly string[];
+  readonly #flag: number | undefined;
+
+  constructor(accountId: number, view: number, versions: readonly string[], flag: number | undefined) {
+    this.#accountId = accountId;
+    this.#view = view;
+    this.#versions = versions;
+    this.#flag = flag;
+  }
+
+  /** Packages that are so and have these words. */
+  packages(own: readonly Part[], wanted: readonly Wanted[], size = 0): List {
+    const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [this.#accountId, this.#view] };
+    return this.#list('p', [mine, ...own], wanted, [], size);
+  }
+
+  /** Packages that have these words, in the order of the first one's tiers. */
+  terms([first, ...others]: readonly SizedWord[], own: readonly Part[] = [], joins: readonly Part[] = []): List {
+    const mine = {
+      sql: 't0.account_id = ? AND t0.term = ? AND (t0.flags & ?) <> 0 AND (t0.fields & ?) <> 0',
+      values: [this.#accountId, first!.term, this.#view, first!.fields],
+    };
+    return { ...this.#list('t0', [mine, ...own], others, joins, first!.size), index: 'package_terms_standing' };
+  }
+
+  #list(as: List['as'], own: readonly Part[], wanted: readonly Wanted[], joins: readonly Part[], size: number): List {
+    const words = wanted.map(({ term, fields }, index) => ({
+      sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
+        AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
+      values: [this.#accountId, term, fields],
+    }));
+    const also: Part[] = [];
+    if (this.#flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [this.#flag] });
+    if (this.#versions.length > 0) {
+      also.push({
+        sql: `EXISTS (SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
+          AND v.version_key IN (${placeholders(this.#versions)}))`,
+        values: this.#versions,
+      });
+    }
+    const looked = words.length + joins.length + this.#versions.length > 0;
+    const counted = looked ? lookupLimit : countLimit;
+    const endless = size >= sizeLimit && this.#flag === undefined;
+    return {
+      as,
+      own,
+      joins: [...words, ...joins],
+      also,
+      counted: endless ? 0 : counted,
+      behind: looked ? 0 : countLimit,
+    };
+  }
 }
 
-/** How many packages there are among the first `limit` that a list starts from. */
-export function countOf(database: Database, { first, own, joins, also }: List, limit: number): Part {
-  const column = first.as === 'p' ? 'p.id, p.package_key' : 't0.package_row';
-  const some = `SELECT ${column} FROM ${tableOf(database, first.as, first.countIndex ?? first.index)}
-    WHERE ${own.map(({ sql }) => sql).join(' AND ')} LIMIT ${limit}`;
-  return {
-    sql: `SELECT COUNT(*) FROM (${some}) AS ${first.as} ${joins.map((join) => straight(database, join).sql).join(' ')}
-      ${also.length > 0 ? `WHERE ${also.map(({ sql }) => sql).join(' AND ')}` : ''}`,
-    values: [...own, ...joins, ...also].flatMap(({ values }) => values),
-  };
-}
-
-/** The words with the rarest first: fewest packages are looked at when a list starts from it. */
-async function rarestFirst(database: Database, accountId: number, wanted: readonly Wanted[]): Promise<Wanted[]> {
-  if (wanted.length === 1) return [...wanted];
-  const sizes = await database.get<Record<string, number>>(
-    `SELECT ${wanted
-      .map(
-        (_, index) => `(SELECT COUNT(*) FROM (SELECT 1 AS one FROM package_terms
-          WHERE account_id = ? AND term = ? LIMIT ${commonFrom}) AS c${index}) AS size${index}`,
-      )
-      .join(', ')}`,
-    wanted.flatMap(({ term }) => [accountId, term]),
-  );
-  return wanted
-    .map((each, index) => ({ each, size: sizes![`size${index}`]! }))
-    .sort((a, b) => a.size - b.size)
-    .map(({ each }) => each);
-}
-
-function hasTerm(first: List['first'], accountId: number, { term, fields }: Wanted, index: number): Part {
-  const t = `t${index}`;
-  return {
-    sql: `JOIN package_terms ${t} ON ${t}.account_id = ? AND ${t}.term = ? AND ${t}.package_row = ${idOf(first)}
-      AND (${t}.fields & ?) <> 0`,
-    values: [accountId, term, fields],
-  };
-}
-
-function hasVersion(id: string, versions: readonly string[]): Part {
-  return {
-    sql: `EXISTS (SELECT 1 FROM package_versions v WHERE v.package_row = ${id} AND v.listed = 1
-      AND v.version_key IN (${placeholders(versions)}))`,
-    values: versions,
-  };
-}
-
-function idOf({ as }: List['first']): string {
+function idOf(as: List['as']): string {
   return as === 'p' ? 'p.id' : 't0.package_row';
 }
 
-/** The planners know less of the data than we do: the tables are read in the order written, by the index named. */
-function straight({ dialect }: Database, join: Part): Part {
-  return { ...join, sql: join.sql.replace(/^JOIN/, dialect === 'sqlite' ? 'CROSS JOIN' : 'STRAIGHT_JOIN') };
+function all(parts: readonly Part[]): string {
+  return parts.map(({ sql }) => sql).join(' AND ');
 }
 
-function tableOf({ dialect }: Database, as: 'p' | 't0', index: string | undefined): string {
-  const table = `${as === 'p' ? 'packages' : 'package_terms'} ${dialect === 'sqlite' ? 'AS ' : ''}${as}`;
-  if (index === undefined) return table;
-  return `${table} ${dialect === 'sqlite' ? `INDEXED BY ${index}` : `FORCE INDEX (${index})`}`;
+function valuesOf(parts: readonly Part[]): Value[] {
+  return parts.flatMap(({ values }) => values);
 }

@@ -1,5 +1,5 @@
 import { packageKey, keyOfVersion } from './packages.ts';
-import { field, isCommonWord, typeTerm, wordsOf } from './terms.ts';
+import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from './terms.ts';
 
 /** A word that a package must be found under, in one of these fields (bits of `field`). */
 export interface Wanted {
@@ -13,8 +13,10 @@ export interface SearchQuery {
   idStart: string | undefined;
   /** The words of the free text. */
   words: Wanted[];
-  /** Words that were asked of a field, and the package type. */
+  /** Words that were asked of a field. */
   filters: Wanted[];
+  /** The package type that is asked for: its word, and its bit of `flags` if it is a common one. */
+  type: { term: string | undefined; flag: number | undefined } | undefined;
   /** Keys of ids; a package has one of them, if there are any. */
   ids: string[];
   /** Keys of versions; a package has one of them, if there are any. */
@@ -49,7 +51,15 @@ export function parseQuery(
   q: string,
   options: { packageType?: string | undefined; idOnly?: boolean } = {},
 ): SearchQuery {
-  const query: SearchQuery = { idStart: undefined, words: [], filters: [], ids: [], versions: [], hopeless: false };
+  const query: SearchQuery = {
+    idStart: undefined,
+    words: [],
+    filters: [],
+    type: undefined,
+    ids: [],
+    versions: [],
+    hopeless: false,
+  };
   const text: string[] = [];
   for (const [, prefix, phrase, plain = ''] of q.slice(0, maxQueryLength).matchAll(pattern)) {
     const value = (phrase ?? plain).replaceAll('"', '').trim();
@@ -67,8 +77,9 @@ export function parseQuery(
       query.filters.push(...words);
     }
   }
-  if (options.packageType !== undefined)
-    query.filters.push({ term: typeTerm(options.packageType), fields: field.type });
+  if (options.packageType !== undefined) {
+    query.type = { term: typeTerm(options.packageType), flag: typeFlag(options.packageType) };
+  }
   query.filters = query.filters.slice(0, maxWords);
   if (text.length > 0) {
     query.idStart = packageKey(text.join('.'));

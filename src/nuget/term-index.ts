@@ -6,20 +6,20 @@ export interface IndexedPackage {
   id: number;
   account_id: number;
   standing: number;
-  visible: number;
+  flags: number;
   /** See `describe`. */
   terms: string | null;
 }
 
-/** Puts the package under these words and no others, with the new bits of `visible`. Its row is locked. */
+/** Puts the package under these words and no others, with new flags. Its row is locked. */
 export async function indexPackage(
   tx: Transaction,
   row: IndexedPackage,
-  visible: number,
+  flags: number,
   terms: readonly Term[],
 ): Promise<void> {
   const described = describe(terms);
-  if (described === row.terms && visible === row.visible) return;
+  if (described === row.terms && flags === row.flags) return;
   const wanted = new Set(terms.map(({ term }) => term));
   const stale = termsIn(row).filter((term) => !wanted.has(term));
   if (stale.length > 0) {
@@ -37,9 +37,9 @@ export async function indexPackage(
       package_row: row.id,
       standing: tier * tierWidth + row.standing,
       fields,
-      visible,
+      flags,
     })),
-    'standing = new.standing, fields = new.fields, visible = new.visible',
+    'standing = new.standing, fields = new.fields, flags = new.flags',
   );
   await tx.run('UPDATE packages SET terms = ? WHERE id = ?', [described, row.id]);
 }

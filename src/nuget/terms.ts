@@ -18,7 +18,7 @@ export type Tier = (typeof tier)[keyof typeof tier];
 /** One tier's share of the numbers of `package_terms.standing`. */
 export const tierWidth = 1000;
 /** The standing of a package without downloads; more downloads lower it, to 0 at most. */
-export const lowestStanding = 127;
+export const lowestStanding = 63;
 
 const maxTermLength = 100;
 /** Words that are indexed of each of title, tags, authors, owners and description. */
@@ -30,14 +30,14 @@ const commonWords = new Set(
 );
 
 /**
- * The place of a package with so many downloads among those that match as well: lower comes first. Exact up to 8, then
- * four steps for each doubling, so that counting a download seldom moves anything.
+ * The place of a package with so many downloads among those that match as well: lower comes first. Exact up to 4, then
+ * two steps for each doubling, so that counting a download seldom moves anything.
  */
 export function standingOf(downloads: number): number {
-  if (downloads < 8) return lowestStanding - Math.max(0, Math.floor(downloads));
+  if (downloads < 4) return lowestStanding - Math.max(0, Math.floor(downloads));
   const exponent = Math.floor(Math.log2(downloads));
-  const quarter = Math.floor((downloads / 2 ** exponent - 1) * 4);
-  return Math.max(0, lowestStanding - (8 + (exponent - 3) * 4 + quarter));
+  const half = downloads >= 1.5 * 2 ** exponent ? 1 : 0;
+  return Math.max(0, lowestStanding - (4 + (exponent - 2) * 2 + half));
 }
 
 /** The words in `text`, in lower case, in order: runs of letters and digits (`c#` and `c++` too). */
@@ -52,9 +52,23 @@ export function isCommonWord(word: string): boolean {
   return commonWords.has(word);
 }
 
-/** The term of a package type: no word of a text looks like it. */
-export function typeTerm(name: string): string {
-  return `#${name.toLowerCase()}`.slice(0, maxTermLength);
+/** Bits of `flags` for the package types that most searches for a type are for. */
+const commonTypes: Readonly<Record<string, number>> = { dependency: 16, dotnettool: 32, template: 64 };
+
+/** The bit of `flags` of a common package type. */
+export function typeFlag(name: string): number | undefined {
+  return commonTypes[name.toLowerCase()];
+}
+
+/** The bits of the common ones among these package types. */
+export function typeFlags(types: readonly { name: string }[]): number {
+  return types.reduce((bits, { name }) => bits | (typeFlag(name) ?? 0), 0);
+}
+
+/** The term of a package type: no word of a text looks like it. `Dependency` has none, because nearly all have it. */
+export function typeTerm(name: string): string | undefined {
+  const key = name.toLowerCase();
+  return key === 'dependency' ? undefined : `#${key}`.slice(0, maxTermLength);
 }
 
 /** Every term of a package, each once. */
@@ -82,7 +96,11 @@ export function termsOf(metadata: VersionMetadata): Term[] {
     tier.mention,
     field.text,
   );
-  for (const type of metadata.packageTypes) add([typeTerm(type.name)], tier.startOfId, field.type);
+  add(
+    metadata.packageTypes.flatMap(({ name }) => typeTerm(name) ?? []),
+    tier.startOfId,
+    field.type,
+  );
   return [...terms.values()];
 }
 

@@ -4,7 +4,8 @@ import type { Migration } from '../migrate.ts';
  * Hosted packages. A `packages` row without versions is a claim on the id: it keeps upstream content out.
  *
  * The four `latest_…` columns hold the newest listed version that a client sees, by whether it asks for prereleases
- * (`pre`) and understands SemVer 2 (`2`); `visible` has a bit for each that is there. `standing` falls with the number
+ * (`pre`) and understands SemVer 2 (`2`). `flags` has a bit for each that is there, and for common package types: what
+ * a search filters by without another look-up. `standing` falls with the number
  * of downloads, by steps, so that an index is in the order of search results.
  *
  * `package_terms` holds the words under which the newest listed version is found; `terms` lists them once more, so that
@@ -23,7 +24,7 @@ export const packages: Migration[] = [
       size_bytes BIGINT NOT NULL DEFAULT 0,
       download_count BIGINT NOT NULL DEFAULT 0,
       standing SMALLINT NOT NULL,
-      visible SMALLINT NOT NULL DEFAULT 0,
+      flags SMALLINT NOT NULL DEFAULT 0,
       latest_stable BIGINT,
       latest_pre BIGINT,
       latest_stable2 BIGINT,
@@ -37,11 +38,11 @@ export const packages: Migration[] = [
   },
   {
     name: '003-2-packages-standing',
-    sql: 'CREATE INDEX packages_standing ON packages (account_id, standing, package_key, visible)',
+    sql: 'CREATE INDEX packages_standing ON packages (account_id, standing, package_key, flags)',
   },
   {
-    name: '003-3-packages-visible',
-    sql: 'CREATE INDEX packages_visible ON packages (account_id, package_key, visible)',
+    name: '003-3-packages-key',
+    sql: 'CREATE INDEX packages_key ON packages (account_id, package_key, flags, standing)',
   },
   {
     name: '003-4-package-versions',
@@ -90,13 +91,13 @@ export const packages: Migration[] = [
       package_row BIGINT NOT NULL,
       standing INTEGER NOT NULL,
       fields SMALLINT NOT NULL,
-      visible SMALLINT NOT NULL,
+      flags SMALLINT NOT NULL,
       PRIMARY KEY (account_id, term, package_row)
     ){clustered}`,
   },
   {
     name: '003-9-package-terms-standing',
-    sql: 'CREATE INDEX package_terms_standing ON package_terms (account_id, term, standing, package_row, fields, visible)',
+    sql: 'CREATE INDEX package_terms_standing ON package_terms (account_id, term, standing, package_row, fields, flags)',
   },
   {
     name: '003-10-package-symbols',
