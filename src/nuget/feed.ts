@@ -7,6 +7,7 @@ import { openFile, type FileKind, type PackageFile } from './files.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
 import type { SearchQuery } from './search-query.ts';
 import { Search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
+import { openSymbols, publishSymbols } from './symbol-packages.ts';
 import { getPackage, listPackages, type PackageDetails, type PackageSummary } from './summary.ts';
 import {
   listListed,
@@ -44,6 +45,16 @@ export class Feed {
   /** See `publish`. */
   publish(accountId: number, staged: StagedFile): Promise<Published> {
     return publish(this.#shelf, accountId, staged);
+  }
+
+  /** See `publishSymbols`. */
+  publishSymbols(accountId: number, staged: StagedFile): Promise<{ id: string; version: string }> {
+    return publishSymbols(this.#shelf, accountId, staged);
+  }
+
+  /** See `openSymbols`. */
+  openSymbols(accountId: number, fileName: string, key: string): ReturnType<typeof openSymbols> {
+    return openSymbols(this.#shelf, accountId, fileName, key);
   }
 
   /** See `setListed`. */

@@ -1,11 +1,21 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
+import { DomainError } from '../errors.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { sendJson } from '../http/send.ts';
 import { oneLine } from './errors.ts';
 import { refuseMethods, type Answering, type FeedParts } from './routes.ts';
 import { receiveFile } from './upload.ts';
 
-/** Push, unlist and relist; each address with and without a slash at its end. */
+const symbolHeaders = {
+  'Content-Type': 'application/octet-stream',
+  'Cache-Control': 'private, max-age=31536000, immutable',
+  'Cache-Status': 'entrepot; hit; detail=hosted',
+};
+
+/** Push, unlist and relist, and the same for symbols with their look-up; each address with and without a slash at its end. */
 export function addPublishing(router: Router, answering: Answering, { feed, blobs, limits, log }: FeedParts): void {
   const upload = { size: limits.nupkg, idle: limits.uploadIdle };
 
@@ -35,6 +45,48 @@ export function addPublishing(router: Router, answering: Answering, { feed, blob
       sendJson(request, response, 200, {});
     }),
   );
+
+  // https://learn.microsoft.com/nuget/api/symbol-package-publish-resource
+  router.put(
+    '/symbols',
+    answering('write', async ({ request, response, accountId }) => {
+      const staged = await receiveFile(request, blobs, upload);
+      exchangeOf(response).received = staged.size;
+      sendJson(request, response, 201, await feed.publishSymbols(accountId, staged));
+    }),
+  );
+  router.get(
+    '/symbols/:file/:key/:again',
+    answering('read', async ({ request, response, accountId, path }) => {
+      const { file = '', key = '', again = '' } = path;
+      const same = file.toLowerCase() === again.toLowerCase();
+      const pdb = same ? await feed.openSymbols(accountId, file, key) : undefined;
+      if (!pdb) throw new DomainError('NotFound', 'No symbols package here has this file.');
+      await sendStream(request, response, pdb);
+    }),
+  );
+
   refuseMethods(router, '/push', 'PUT');
+  refuseMethods(router, '/symbols', 'PUT');
   refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
+}
+
+/** The bytes come out of a zip, so that there is no reading them at any position. */
+async function sendStream(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { size, stream }: { size: number; stream: Readable },
+): Promise<void> {
+  response.writeHead(200, { ...symbolHeaders, 'Content-Length': size });
+  if (request.method === 'HEAD') {
+    stream.destroy();
+    response.end();
+    return;
+  }
+  const exchange = exchangeOf(response);
+  stream.on('data', (piece: Buffer) => (exchange.sent += piece.length));
+  await pipeline(stream, response).catch((error: NodeJS.ErrnoException) => {
+    // A client that leaves is no failure.
+    if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+  });
 }
