@@ -23,7 +23,12 @@ import { Mirror } from './mirror/mirror.ts';
 import { Origin } from './mirror/origin.ts';
 import { Feed } from './nuget/feed.ts';
 import { createFeed } from './nuget/routes.ts';
+import { MergedSearch } from './nuget/merged-search.ts';
+import { PackageSource } from './nuget/source.ts';
 import { PackageMirror } from './nuget/upstream.ts';
+import { UpstreamRegistrations } from './nuget/upstream-registration.ts';
+import { UpstreamSearch } from './nuget/upstream-search.ts';
+import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
 import { Images } from './oci/images.ts';
 import { createRegistry } from './oci/routes.ts';
 import { ImageMirror } from './oci/upstream.ts';
@@ -54,6 +59,9 @@ export interface House {
   upstreams: readonly Upstream[];
   mirror: Mirror;
   packageMirror: PackageMirror;
+  packageSource: PackageSource;
+  packageSearch: MergedSearch;
+  vulnerabilities: UpstreamVulnerabilities;
   imageMirror: ImageMirror;
   defaultAccount: Account;
   close(): Promise<void>;
@@ -89,6 +97,9 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const ofKind = (kind: Upstream['config']['kind']) => upstreams.filter((each) => each.config.kind === kind);
     const packageOrigin = new Origin(ofKind('nuget'), config.reserved.packages, config.merge.packages);
     const imageOrigin = new Origin(ofKind('registry'), config.reserved.containers);
+    const packageMirror = new PackageMirror(mirror, packageOrigin, config.limits);
+    const registrations = new UpstreamRegistrations(packageMirror);
+    const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
     return {
       config,
       database,
@@ -99,7 +110,10 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       images,
       upstreams,
       mirror,
-      packageMirror: new PackageMirror(mirror, packageOrigin, config.limits),
+      packageMirror,
+      packageSource,
+      packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
+      vulnerabilities: new UpstreamVulnerabilities(packageMirror, log),
       imageMirror: new ImageMirror(mirror, imageOrigin, config.limits),
       defaultAccount,
       close: async () => {
@@ -153,7 +167,15 @@ export async function startServer(config: Config, surroundings: Surroundings): P
         api: createApi({ ...shared, ...house, now: surroundings.now }),
         registry: createRegistry({ ...shared, images: house.images }),
         token: createTokenEndpoint(authenticator, surroundings.now),
-        feed: createFeed({ ...shared, feed: house.feed, blobs: house.blobs }),
+        feed: createFeed({
+          ...shared,
+          feed: house.feed,
+          blobs: house.blobs,
+          mirror: house.packageMirror,
+          source: house.packageSource,
+          search: house.packageSearch,
+          vulnerabilities: house.vulnerabilities,
+        }),
         operations: ownPort ? undefined : operations,
       },
       log,

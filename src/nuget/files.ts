@@ -17,7 +17,8 @@ export interface PackageFile {
   downloaded: () => void;
 }
 
-const types: Record<Exclude<FileKind, 'icon'>, string> = {
+/** Media types; an icon's is its own. */
+export const fileTypes: Record<Exclude<FileKind, 'icon'>, string> = {
   nupkg: 'application/octet-stream',
   nuspec: 'application/xml',
   readme: 'text/markdown; charset=utf-8',
@@ -50,6 +51,6 @@ export async function openFile(
     [accountId, packageKey(id), key],
   );
   if (!row) return undefined;
-  const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : types[kind];
+  const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : fileTypes[kind];
   return { row, content: await blobs.open(row.digest, row.size), type };
 }

@@ -1,5 +1,18 @@
 import type { DependencyGroup, Nuspec, PackageType } from './nuspec.ts';
 
+/** Why a version should not be used any more, as its upstream says. */
+export interface Deprecation {
+  reasons: readonly string[];
+  message: string | undefined;
+  alternatePackage: { id: string; range: string } | undefined;
+}
+
+/** A known weakness of a version, as its upstream says. */
+export interface Vulnerability {
+  advisoryUrl: string;
+  severity: string;
+}
+
 /** What registration and search show of a version, as it is kept with it. */
 export interface VersionMetadata {
   /** The id as this version writes it. */
@@ -21,6 +34,8 @@ export interface VersionMetadata {
   language?: string;
   packageTypes: readonly PackageType[];
   dependencyGroups?: readonly DependencyGroup[];
+  deprecation?: Deprecation;
+  vulnerabilities?: readonly Vulnerability[];
 }
 
 /** The longest description and summary that are kept: what the public gallery takes. */

@@ -16,7 +16,11 @@ const symbolHeaders = {
 };
 
 /** Push, unlist and relist, and the same for symbols with their look-up; each address with and without a slash at its end. */
-export function addPublishing(router: Router, answering: Answering, { feed, blobs, limits, log }: FeedParts): void {
+export function addPublishing(
+  router: Router,
+  answering: Answering,
+  { feed, blobs, mirror, limits, log }: FeedParts,
+): void {
   const upload = { size: limits.nupkg, idle: limits.uploadIdle };
 
   // https://learn.microsoft.com/nuget/api/package-publish-resource
@@ -27,6 +31,12 @@ export function addPublishing(router: Router, answering: Answering, { feed, blob
       exchangeOf(response).received = staged.size;
       const { id, version, warnings } = await feed.publish(accountId, staged);
       log.info({ request: exchangeOf(response).id, id, version }, 'package published');
+      const isFirst = (await feed.listVersionKeys(accountId, id)).length === 1;
+      const upstream = isFirst ? await mirror.mirroredFrom(id) : undefined;
+      if (upstream !== undefined) {
+        log.warn({ account: accountId, id, upstream }, 'a hosted package now goes before one that was mirrored');
+        warnings.push(`${id} was served from ${upstream} until now; from here on only what is pushed here is served.`);
+      }
       if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
       sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
     }),

@@ -2,6 +2,7 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { Router } from 'express';
 import { DomainError } from '../errors.ts';
+import { cacheStatus, type Served } from '../http/cache-status.ts';
 import { sendBytes, sendContent, sendJson } from '../http/send.ts';
 import { hives, type Hive } from './addresses.ts';
 import type { FileKind } from './files.ts';
@@ -13,13 +14,16 @@ import { keyOfVersion, packageKey } from './packages.ts';
 import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
 
 const compress = promisify(gzip);
-const hosted = { 'Cache-Status': 'entrepot; hit; detail=hosted' };
 /** What changes with a push must be asked for each time; a version's files never change. */
-export const changing = { ...hosted, 'Cache-Control': 'private, no-cache' };
-const immutable = { ...hosted, 'Cache-Control': 'private, max-age=31536000, immutable' };
+export function changing(served: Served) {
+  return { ...cacheStatus(served), 'Cache-Control': 'private, no-cache' };
+}
+function immutable(served: Served) {
+  return { ...cacheStatus(served), 'Cache-Control': 'private, max-age=31536000, immutable' };
+}
 
 /** The service index, the flat container, registrations and advisories. */
-export function addReading(router: Router, answering: Answering, { feed, limits }: FeedParts): void {
+export function addReading(router: Router, answering: Answering, { source, vulnerabilities, limits }: FeedParts): void {
   router.get(
     '/index.json',
     answering('read', ({ request, response, addresses }) =>
@@ -31,9 +35,9 @@ export function addReading(router: Router, answering: Answering, { feed, limits 
   router.get(
     '/package/:id/index.json',
     answering('read', async ({ request, response, accountId, path }) => {
-      const versions = await feed.listVersionKeys(accountId, idOf(path));
-      if (versions.length === 0) throw noPackage(path);
-      sendJson(request, response, 200, { versions }, changing);
+      const found = await source.versionKeys(accountId, idOf(path));
+      if (!found) throw noPackage(path);
+      sendJson(request, response, 200, { versions: found.value }, changing(found.served));
     }),
   );
   router.get(
@@ -41,14 +45,14 @@ export function addReading(router: Router, answering: Answering, { feed, limits 
     answering('read', async (asked) => {
       const { request, response, accountId, path } = asked;
       const kind = kindOf(path);
-      const file = kind && (await feed.openFile(accountId, idOf(path), path['version']!, kind));
+      const file = kind && (await source.openFile(accountId, idOf(path), path['version']!, kind));
       if (!file) throw noFile(path);
       if (kind === 'nupkg' && request.method === 'GET') {
         response.once('finish', () => response.statusCode === 200 && file.downloaded());
       }
       await sendContent(request, response, file.content, {
-        headers: { 'Content-Type': file.type, ...immutable },
-        etag: `"${file.digest}"`,
+        headers: { 'Content-Type': file.type, ...immutable(file.served) },
+        ...(file.digest && { etag: `"${file.digest}"` }),
         ranges: true,
         idle: limits.uploadIdle,
       });
@@ -61,9 +65,9 @@ export function addReading(router: Router, answering: Answering, { feed, limits 
       `/${hive}/:id/index.json`,
       answering('read', async (asked) => {
         const id = idOf(asked.path);
-        const pages = await feed.listPages(asked.accountId, id, semVer2);
+        const pages = await source.pages(asked.accountId, id, semVer2);
         if (!pages) throw noPackage(asked.path);
-        await sendDocument(asked, hive, registrationIndex(asked.addresses, hive, id, pages));
+        await sendDocument(asked, hive, pages.served, registrationIndex(asked.addresses, hive, id, pages.value));
       }),
     );
     router.get(
@@ -73,9 +77,10 @@ export function addReading(router: Router, answering: Answering, { feed, limits 
         const lower = keyOfVersion(asked.path['lower']!);
         const upper = keyOfVersion(asked.path['upper']!);
         const bounds = lower !== undefined && upper !== undefined ? { lower, upper } : undefined;
-        const versions = bounds && (await feed.listPage(asked.accountId, id, semVer2, bounds.lower, bounds.upper));
-        if (!bounds || !versions?.length) throw noPackage(asked.path);
-        await sendDocument(asked, hive, registrationPage(asked.addresses, hive, id, bounds, versions));
+        const versions = bounds && (await source.versions(asked.accountId, id, semVer2, bounds.lower, bounds.upper));
+        if (!versions) throw noPackage(asked.path);
+        const document = registrationPage(asked.addresses, hive, id, bounds, versions.value);
+        await sendDocument(asked, hive, versions.served, document);
       }),
     );
     router.get(
@@ -83,9 +88,9 @@ export function addReading(router: Router, answering: Answering, { feed, limits 
       answering('read', async (asked) => {
         const id = idOf(asked.path);
         const key = keyOfVersion(asked.path['version']!);
-        const versions = key === undefined ? [] : await feed.listPage(asked.accountId, id, semVer2, key, key);
-        if (!versions[0]) throw noFile(asked.path);
-        await sendDocument(asked, hive, registrationLeaf(asked.addresses, hive, id, versions[0]));
+        const found = key === undefined ? undefined : await source.versions(asked.accountId, id, semVer2, key, key);
+        if (!found) throw noFile(asked.path);
+        await sendDocument(asked, hive, found.served, registrationLeaf(asked.addresses, hive, id, found.value[0]!));
       }),
     );
   }
@@ -93,29 +98,43 @@ export function addReading(router: Router, answering: Answering, { feed, limits 
   // https://learn.microsoft.com/nuget/api/vulnerability-info
   router.get(
     '/vulnerabilities/index.json',
-    answering('read', ({ request, response, addresses }) => {
-      sendJson(request, response, 200, vulnerabilityIndex(addresses), changing);
+    answering('read', async ({ request, response, addresses }) => {
+      sendJson(
+        request,
+        response,
+        200,
+        vulnerabilityIndex(addresses, await vulnerabilities.pages()),
+        changing('hosted'),
+      );
     }),
   );
   router.get(
     '/vulnerabilities/base.json',
     answering('read', ({ request, response }) => {
-      sendJson(request, response, 200, vulnerabilityPage(), changing);
+      sendJson(request, response, 200, vulnerabilityPage(), changing('hosted'));
+    }),
+  );
+  router.get(
+    '/vulnerabilities/:upstream/:name.json',
+    answering('read', async ({ request, response, path }) => {
+      const page = await vulnerabilities.page(path['upstream']!, path['name']!);
+      if (!page) throw new DomainError('NotFound', 'There is no such page of vulnerability data.');
+      sendJson(request, response, 200, page.value, changing(page.outcome));
     }),
   );
 }
 
 /** The clients of a compressed hive expect gzip whether they asked for it or not. */
-async function sendDocument({ request, response }: Asked, hive: Hive, document: object): Promise<void> {
+async function sendDocument({ request, response }: Asked, hive: Hive, served: Served, document: object): Promise<void> {
   if (!hives[hive].gzip) {
-    sendJson(request, response, 200, document, changing);
+    sendJson(request, response, 200, document, changing(served));
     return;
   }
   const bytes = await compress(JSON.stringify(document), { level: 4 });
   sendBytes(request, response, 200, bytes, {
     'Content-Type': 'application/json',
     'Content-Encoding': 'gzip',
-    ...changing,
+    ...changing(served),
   });
 }
 

@@ -89,6 +89,8 @@ function pageLeaf(addresses: Addresses, hive: Hive, id: string, version: Registe
       language: metadata.language,
       packageTypes: metadata.packageTypes,
       dependencyGroups: metadata.dependencyGroups,
+      deprecation: metadata.deprecation,
+      vulnerabilities: metadata.vulnerabilities,
       listed: version.listed,
       published: publishedOf(version),
       packageContent,
@@ -107,6 +109,6 @@ export function iconOf(
   return hasIcon ? addresses.file(id, version, 'icon') : metadata.iconUrl;
 }
 
-function publishedOf({ listed, publishedAt }: RegisteredVersion): string {
-  return listed ? new Date(publishedAt).toISOString().replace('Z', '+00:00') : unlistedPublished;
+function publishedOf({ listed, published, publishedAt }: RegisteredVersion): string {
+  return listed ? (published ?? new Date(publishedAt).toISOString().replace('Z', '+00:00')) : unlistedPublished;
 }

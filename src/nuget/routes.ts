@@ -11,12 +11,20 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import { Addresses } from './addresses.ts';
 import { refuseErrors } from './errors.ts';
 import type { Feed } from './feed.ts';
+import type { MergedSearch } from './merged-search.ts';
 import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
 import { addSearching } from './search-routes.ts';
+import type { PackageSource } from './source.ts';
+import type { PackageMirror } from './upstream.ts';
+import type { UpstreamVulnerabilities } from './upstream-vulnerabilities.ts';
 
 export interface FeedParts {
   feed: Feed;
+  mirror: PackageMirror;
+  source: PackageSource;
+  search: MergedSearch;
+  vulnerabilities: UpstreamVulnerabilities;
   blobs: BlobStore;
   authenticator: Authenticator;
   urls: Urls;

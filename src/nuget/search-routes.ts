@@ -1,5 +1,6 @@
 import type { Router } from 'express';
 import { sendJson } from '../http/send.ts';
+import type { Wanted } from './merged-search.ts';
 import { isPackageId } from './nuspec.ts';
 import { changing } from './read-routes.ts';
 import type { Answering, FeedParts } from './routes.ts';
@@ -15,18 +16,17 @@ const maxTake = 1000;
 const maxSkip = 3000;
 
 /** Search and autocompletion. Clients differ in how they spell parameters: what makes no sense counts as not given. */
-export function addSearching(router: Router, answering: Answering, { feed }: FeedParts): void {
+export function addSearching(router: Router, answering: Answering, { search }: FeedParts): void {
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
     '/search',
     answering('read', async ({ request, response, accountId, addresses }) => {
       const asked = request.query as Query;
       const options = optionsOf(asked);
-      const query = parseQuery(text(asked, 'q') ?? '', { packageType: packageTypeOf(asked) });
-      const { totalHits, data } = await feed.search(accountId, query, options);
+      const { totalHits, data } = await search.find(accountId, wantedIn(asked, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
       const results = data.map((hit) => searchResult(addresses, hive, hit));
-      sendJson(request, response, 200, { totalHits, data: results }, changing);
+      sendJson(request, response, 200, { totalHits, data: results }, changing('hosted'));
     }),
   );
 
@@ -38,15 +38,20 @@ export function addSearching(router: Router, answering: Answering, { feed }: Fee
       const options = optionsOf(asked);
       const id = text(asked, 'id');
       if (id === undefined) {
-        const query = parseQuery(text(asked, 'q') ?? '', { packageType: packageTypeOf(asked), idOnly: true });
-        sendJson(request, response, 200, await feed.findIds(accountId, query, options), changing);
+        const found = await search.findIds(accountId, wantedIn(asked, true), options);
+        sendJson(request, response, 200, found, changing('hosted'));
         return;
       }
-      const { prerelease, semVer2 } = options;
-      const versions = isPackageId(id) ? await feed.listListed(accountId, id, prerelease, semVer2) : [];
-      sendJson(request, response, 200, { data: versions }, changing);
+      const versions = isPackageId(id) ? await search.versions(accountId, id, options) : [];
+      sendJson(request, response, 200, { data: versions }, changing('hosted'));
     }),
   );
+}
+
+function wantedIn(asked: Query, idOnly: boolean): Wanted {
+  const typed = text(asked, 'q') ?? '';
+  const packageType = packageTypeOf(asked);
+  return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };
 }
 
 function optionsOf(asked: Query): SearchOptions {

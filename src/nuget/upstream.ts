@@ -111,6 +111,23 @@ export class PackageMirror {
     return candidates.length > 1 ? (await this.versions(id))?.upstream : candidates[0];
   }
 
+  /** Whether an upstream's versions of an id are known here, and from which. */
+  async mirroredFrom(id: string): Promise<string | undefined> {
+    const name = packageKey(id);
+    for (const upstream of this.#origin.candidates(id)) {
+      const keys = ['flat', 'registration-semver2', 'registration'].map((kind) => ({
+        upstream: upstream.name,
+        kind,
+        name,
+      }));
+      for (const key of keys) {
+        const stored = await this.#mirror.stored({ ...key, reference: key.kind === 'flat' ? '' : 'index' });
+        if (stored) return upstream.name;
+      }
+    }
+    return undefined;
+  }
+
   /** The nupkg of a version, unchanged; verified before its last byte reaches anybody. */
   async openNupkg(id: string, version: string): Promise<Entry | undefined> {
     const key = packageKey(id);

@@ -11,6 +11,8 @@ export interface RegisteredVersion {
   fullVersion: string;
   listed: boolean;
   publishedAt: number;
+  /** As its upstream wrote it, to the last digit. */
+  published?: string | undefined;
   hasIcon: boolean;
   hasReadme: boolean;
   metadata: VersionMetadata;
@@ -67,9 +69,14 @@ export async function listPages(
     values,
   );
   if (rows.length === 0) return undefined;
-  if (rows.length < inlineBelow) return pagesOf(rows.map(registered), true);
+  if (rows.length < inlineBelow) return paged(rows.map(registered));
   const narrow = await database.select<{ version: string }>(`SELECT v.version FROM ${join} WHERE ${where}`, values);
   return pagesOf(narrow, false);
+}
+
+/** The pages of a registration with these versions; with the versions in them while they are few. */
+export function paged(versions: readonly RegisteredVersion[]): RegisteredPage[] {
+  return pagesOf(versions, versions.length < inlineBelow);
 }
 
 /** The versions between two, both included, in order; empty when there are none or the bounds are no versions. */
