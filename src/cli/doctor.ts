@@ -1,0 +1,104 @@
+import { access, constants } from 'node:fs/promises';
+import type { Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { DomainError } from '../errors.ts';
+import { baseOf } from '../upstream/configured.ts';
+import type { House } from '../server.ts';
+import { inHouse, type Terminal } from './in-house.ts';
+import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
+
+/** One thing that was looked at. */
+export interface Finding {
+  subject: string;
+  ok: boolean;
+  /** What was seen, or what to mend. */
+  text: string;
+}
+
+/** A clock that is off by more makes tokens and certificates fail, in milliseconds. */
+const clockTolerance = 60_000;
+
+/** `entrepot doctor` */
+export function addDoctor(program: Command, environment: Environment, terminal: Terminal): void {
+  program
+    .command('doctor')
+    .description('look at the database, the storage and every upstream, and say what to mend')
+    .action(() =>
+      inHouse(environment, async (house) => {
+        const findings = await examine(house, Date.now);
+        for (const { subject, ok, text } of findings) {
+          terminal.stdout.write(`${ok ? 'ok  ' : 'FAIL'}  ${subject}: ${text}\n`);
+        }
+        const failed = findings.filter(({ ok }) => !ok).length;
+        if (failed > 0) throw new DomainError('Invalid', `${failed} of ${findings.length} need mending`);
+      }),
+    );
+}
+
+/** Looks at everything this installation depends on, each upstream included. */
+export async function examine(house: House, now: () => number): Promise<Finding[]> {
+  const findings = [
+    await attempt('database', 'mend ENTREPOT_DATABASE_URL', async () => {
+      await house.database.get('SELECT 1 AS one');
+      return `${house.database.dialect} answers`;
+    }),
+    await attempt('storage', 'let the service write to its data folder', async () => {
+      await access(house.config.data, constants.W_OK);
+      return `${house.config.data} can be written`;
+    }),
+  ];
+  if (house.config.offline)
+    return [...findings, { subject: 'upstreams', ok: true, text: 'offline: none is contacted' }];
+  for (const upstream of house.upstreams) findings.push(await examineUpstream(upstream, now));
+  return findings;
+}
+
+async function examineUpstream(upstream: Upstream, now: () => number): Promise<Finding> {
+  const subject = `upstream ${upstream.name}`;
+  const { config } = upstream;
+  if (config.mode === 'offline') return { subject, ok: true, text: 'set to offline: not contacted' };
+  const base = baseOf(config);
+  return attempt(subject, adviceFor(upstream), async () => {
+    const answer = await upstream.send({ url: config.kind === 'nuget' ? base : new URL('/v2/', base) });
+    answer.body.destroy();
+    if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
+    const seen = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'asked anonymously'];
+    seen.push(clockOf(answer, now()));
+    if (upstream.name === 'docker.io') await askForRateLimit(upstream, base);
+    const { remaining, limit } = upstream.rateLimit;
+    if (remaining !== undefined) seen.push(`rate limit: ${remaining} left of ${limit}`);
+    return seen.join('; ');
+  });
+}
+
+/** Docker Hub tells its limit with a manifest's headers, and HEAD is not counted. */
+async function askForRateLimit(upstream: Upstream, base: URL): Promise<void> {
+  const url = new URL('/v2/ratelimitpreview/test/manifests/latest', base);
+  const answer = await upstream.send({ method: 'HEAD', url, scope: 'repository:ratelimitpreview/test:pull' });
+  answer.body.destroy();
+}
+
+function clockOf(answer: UpstreamAnswer, now: number): string {
+  const theirs = Date.parse(answer.headers.date ?? '');
+  if (Number.isNaN(theirs)) return 'it tells no time';
+  const off = now - theirs;
+  if (Math.abs(off) <= clockTolerance) return 'clocks agree';
+  throw new Error(
+    `the clock here is ${Math.round(Math.abs(off) / 1000)} s ${off > 0 ? 'ahead' : 'behind'}; set it by NTP`,
+  );
+}
+
+function adviceFor({ config }: Upstream): string {
+  if (config.allowPrivateNetwork)
+    return `check the network, a proxy (HTTPS_PROXY), and the address and auth of ${config.name}`;
+  return `check the network, a proxy (HTTPS_PROXY), and the address and auth of ${config.name}; one inside your network needs allowPrivateNetwork`;
+}
+
+async function attempt(subject: string, advice: string, look: () => Promise<string>): Promise<Finding> {
+  try {
+    return { subject, ok: true, text: await look() };
+  } catch (error) {
+    const { message } = error as Error;
+    return { subject, ok: false, text: `${message.replace(/\.$/, '')}: ${advice}` };
+  }
+}

@@ -1,0 +1,29 @@
+import { destination, pino } from 'pino';
+import { loadConfig, type Environment } from '../config/load.ts';
+import { DomainError } from '../errors.ts';
+import { openHouse, type House } from '../server.ts';
+
+/** The process as the command line uses it. */
+export interface Terminal {
+  stdout: { write(text: string): unknown };
+  stderr: { write(text: string): unknown };
+  once(signal: 'SIGTERM' | 'SIGINT', listener: () => void): unknown;
+}
+
+/** Opens the house without the network, beside a running server too, and closes it after `work`. */
+export async function inHouse(environment: Environment, work: (house: House) => Promise<void>): Promise<void> {
+  const log = pino({ level: 'warn' }, destination(2));
+  const house = await openHouse(loadConfig(environment), { log, now: Date.now, proxy: environment });
+  try {
+    await work(house);
+  } finally {
+    await house.close();
+  }
+}
+
+/** The account of that name; `NotFound` says how to find the right one. */
+export async function accountId(house: House, name: string): Promise<number> {
+  const account = await house.accounts.named(name);
+  if (!account) throw new DomainError('NotFound', `There is no account "${name}"; "entrepot account list" shows them.`);
+  return account.id;
+}

@@ -1,0 +1,64 @@
+import type { Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { parseDuration } from '../config/units.ts';
+import { DomainError } from '../errors.ts';
+import { accountId, inHouse, type Terminal } from './in-house.ts';
+
+/** `entrepot token` */
+export function addToken(program: Command, environment: Environment, terminal: Terminal): void {
+  const token = program.command('token').description('create, list and revoke API tokens');
+  token
+    .command('create')
+    .description('create a token and print it')
+    .option('--account <name>', 'the account it belongs to', 'default')
+    .requiredOption('--name <name>', 'what it is for')
+    .option('--scope <list>', 'any of read,write,delete,admin', 'read')
+    .option('--expires <duration>', 'for how long it is valid, such as 90d; for ever when left out')
+    .action((options: { account: string; name: string; scope: string; expires?: string }) =>
+      inHouse(environment, async (house) => {
+        const { value } = await house.tokens.create(await accountId(house, options.account), {
+          name: options.name,
+          scopes: options.scope.split(','),
+          expiresAt: options.expires === undefined ? null : Date.now() + durationOf(options.expires),
+        });
+        terminal.stdout.write(`${value}\n`);
+      }),
+    );
+  token
+    .command('list')
+    .description('list the tokens of an account')
+    .option('--account <name>', 'the account', 'default')
+    .action((options: { account: string }) =>
+      inHouse(environment, async (house) => {
+        for (const each of await house.tokens.list(await accountId(house, options.account), 10_000)) {
+          const columns = [
+            each.id,
+            each.tokenPrefix,
+            each.scopes.join(','),
+            endOf(each.expiresAt, each.revokedAt),
+            each.name,
+          ];
+          terminal.stdout.write(`${columns.join('\t')}\n`);
+        }
+      }),
+    );
+  token
+    .command('revoke <id>')
+    .description('end a token')
+    .option('--account <name>', 'the account it belongs to', 'default')
+    .action((id: string, options: { account: string }) =>
+      inHouse(environment, async (house) => house.tokens.revoke(await accountId(house, options.account), id)),
+    );
+}
+
+function durationOf(text: string): number {
+  const duration = parseDuration(text);
+  if (duration === undefined || duration <= 0)
+    throw new DomainError('Invalid', '--expires takes a duration such as 12h or 90d.');
+  return duration;
+}
+
+function endOf(expiresAt: number | null, revokedAt: number | null): string {
+  if (revokedAt !== null) return `revoked ${new Date(revokedAt).toISOString()}`;
+  return expiresAt === null ? 'never expires' : `expires ${new Date(expiresAt).toISOString()}`;
+}
