@@ -3,9 +3,13 @@ import type { Content } from '../storage/content.ts';
 import { exchangeOf } from './exchange.ts';
 import { parseRange } from './ranges.ts';
 
-const bufferSize = 512 * 1024;
+/** Large buffers are fast; with many clients at once, the later ones get small ones, so that memory stays bounded. */
+const largeBuffer = 512 * 1024;
+const smallBuffer = 128 * 1024;
+const largeUsers = 12;
 const small = 64 * 1024;
 const idleBuffers: Buffer[] = [];
+let pumps = 0;
 
 export interface SendOptions {
   headers: OutgoingHttpHeaders;
@@ -18,8 +22,9 @@ export interface SendOptions {
 }
 
 /**
- * Answers with `content` and closes it: HEAD, If-None-Match, Range with If-Range, and a client that leaves. When the
- * content fails on its way the socket is destroyed, so that a part never passes for the whole.
+ * Answers with `content` and closes it: HEAD, If-None-Match, Range with If-Range, and a client that leaves. Content that
+ * fails before its first byte rejects with nothing sent, so that the error can be the answer; later the socket is
+ * destroyed, so that a part never passes for the whole.
  */
 export async function sendContent(
   request: IncomingMessage,
@@ -53,9 +58,9 @@ export async function sendContent(
       }
     }
     if (size !== undefined) headers['Content-Length'] = end - start;
-    response.writeHead(status, headers);
-    if (request.method === 'HEAD') response.end();
-    else await pump(content, response, start, end, options.idle);
+    if (request.method === 'HEAD') response.writeHead(status, headers).end();
+    else if (end - start <= small) await sendSmall(content, response, status, headers, start, end);
+    else await pump(content, response, status, headers, start, end, options.idle);
   } finally {
     content.close();
   }
@@ -97,30 +102,38 @@ function matches(header: string | undefined, etag: string): boolean {
   return header === '*' || header.split(',').some((each) => each.trim().replace(/^W\//, '') === etag);
 }
 
+/** One read, mostly, and one end. */
+async function sendSmall(
+  content: Content,
+  response: ServerResponse,
+  status: number,
+  headers: OutgoingHttpHeaders,
+  start: number,
+  end: number,
+): Promise<void> {
+  const bytes = Buffer.allocUnsafe(end - start);
+  for (let length = 0; length < bytes.length;) {
+    const read = await content.read(bytes.subarray(length), start + length);
+    if (read === 0) throw new Error('content is shorter than its size');
+    length += read;
+  }
+  exchangeOf(response).sent += bytes.length;
+  response.writeHead(status, headers).end(bytes);
+}
+
 /** Two buffers: one is read into while the other is written; a buffer is used again only after its write has left. */
 async function pump(
   content: Content,
   response: ServerResponse,
+  status: number,
+  headers: OutgoingHttpHeaders,
   start: number,
   end: number,
   idle: number | undefined,
 ): Promise<void> {
   const exchange = exchangeOf(response);
-  if (end - start <= small) {
-    const bytes = Buffer.allocUnsafe(end - start);
-    for (let length = 0; length < bytes.length;) {
-      const read = await content.read(bytes.subarray(length), start + length);
-      if (read === 0) return void response.destroy(new Error('content is shorter than its size'));
-      length += read;
-    }
-    exchange.sent += bytes.length;
-    response.end(bytes);
-    return;
-  }
-  const buffers = [
-    idleBuffers.pop() ?? Buffer.allocUnsafe(bufferSize),
-    idleBuffers.pop() ?? Buffer.allocUnsafe(bufferSize),
-  ];
+  pumps += 1;
+  const buffers = [takeBuffer(), takeBuffer()];
   const writes: (Promise<boolean> | undefined)[] = [undefined, undefined];
   if (idle !== undefined) response.setTimeout(idle, () => response.destroy());
   try {
@@ -128,7 +141,8 @@ async function pump(
     for (let position = start; position < end; turn = 1 - turn) {
       if (writes[turn] && !(await writes[turn])) return;
       const buffer = buffers[turn]!;
-      const read = await content.read(buffer.subarray(0, Math.min(bufferSize, end - position)), position);
+      const read = await content.read(buffer.subarray(0, Math.min(buffer.length, end - position)), position);
+      if (position === start) response.writeHead(status, headers);
       if (read === 0) {
         if (end === Number.POSITIVE_INFINITY) break;
         throw new Error('content is shorter than its size');
@@ -140,12 +154,22 @@ async function pump(
     for (const each of writes) if (each && !(await each)) return;
     response.end();
   } catch (error) {
-    response.destroy();
+    if (response.headersSent) response.destroy();
     throw error;
   } finally {
     for (const each of writes) await each;
-    if (idleBuffers.length < 64) idleBuffers.push(...buffers);
+    pumps -= 1;
+    for (const buffer of buffers) giveBack(buffer);
   }
+}
+
+function takeBuffer(): Buffer {
+  if (pumps > largeUsers) return Buffer.allocUnsafe(smallBuffer);
+  return idleBuffers.pop() ?? Buffer.allocUnsafe(largeBuffer);
+}
+
+function giveBack(buffer: Buffer): void {
+  if (buffer.length === largeBuffer && idleBuffers.length < 2 * largeUsers) idleBuffers.push(buffer);
 }
 
 /** Resolves when the bytes have left (true) or the client has (false). */

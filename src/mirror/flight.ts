@@ -12,6 +12,8 @@ import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 /** Resumptions of one body: in a row without progress, and in all. */
 const fruitless = 3;
 const resumptions = 40;
+/** Bytes between two requests to make durable what is there. */
+const syncEvery = 16 * 2 ** 20;
 
 export type Landing =
   | { kind: 'tail'; type: string; size: number | undefined; content: Content; done: Promise<Facts> }
@@ -47,6 +49,8 @@ export class Flight {
   #file: Content | undefined;
   #readers = 0;
   #committed = false;
+  #synced = 0;
+  #syncing = false;
   #over = false;
   #failure: { error: unknown } | undefined;
   #waiting: (() => void)[] = [];
@@ -180,7 +184,7 @@ export class Flight {
     const staged = this.#staged!;
     const { limit, idle } = this.#resource;
     try {
-      await staged.append(body, { limit: size ?? limit, idle, progress: () => this.#wake() });
+      await staged.append(body, { limit: size ?? limit, idle, progress: () => this.#progress() });
     } catch (error) {
       body.destroy();
       if (isDomainError(error, 'TooLarge')) throw this.#invalid('sends more bytes than it may', error);
@@ -262,6 +266,20 @@ export class Flight {
   #leave(): void {
     this.#readers -= 1;
     if (this.#readers === 0 && this.#over) this.#file?.close();
+  }
+
+  /** Bytes are made durable along the way, so that little is left to wait for at the end. */
+  #progress(): void {
+    this.#wake();
+    const staged = this.#staged!;
+    if (this.#syncing || staged.size - this.#synced < syncEvery) return;
+    this.#synced = staged.size;
+    this.#syncing = true;
+    // What fails here fails again when it counts.
+    staged
+      .sync()
+      .catch(() => undefined)
+      .finally(() => (this.#syncing = false));
   }
 
   #wake(): void {

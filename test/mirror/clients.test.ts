@@ -1,0 +1,139 @@
+import test, { type ExecutionContext } from 'ava';
+import { randomBytes } from 'node:crypto';
+import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { isDomainError } from '../../src/errors.ts';
+import { openExchange } from '../../src/http/exchange.ts';
+import { sendContent } from '../../src/http/send.ts';
+import { serve, startFaultyUpstream, until } from '../support/faulty-upstream.ts';
+import { openMirror } from '../support/mirror.ts';
+
+const bytes = randomBytes(3_000_000);
+const wrong = Buffer.from(bytes);
+wrong[2_999_999]! ^= 1;
+
+/** An HTTP server that serves the mirror as the protocols do, and nothing else. */
+async function startFront(t: ExecutionContext) {
+  const upstream = await startFaultyUpstream(t);
+  const made = await openMirror(t, upstream.url);
+  const digests = new Map<string, Digest>();
+  const server = createServer(async (request, response) => {
+    openExchange(response, { id: '1', startedAt: 0, received: 0, sent: 0 });
+    try {
+      const digest = digests.get(request.url!);
+      const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));
+      await sendContent(request, response, entry!.content, { headers: { 'X-Kind': entry!.outcome }, ranges: true });
+    } catch (error) {
+      if (response.headersSent) response.destroy();
+      else response.writeHead(isDomainError(error, 'UpstreamUnavailable') ? 502 : 500).end((error as Error).message);
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.teardown(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  const { port } = server.address() as AddressInfo;
+  return { ...made, upstream, digests, url: `http://127.0.0.1:${port}`, server };
+}
+
+interface Received {
+  status: number;
+  body: Buffer;
+  /** Whether the client could take what it got for the whole. */
+  complete: boolean;
+}
+
+function get(url: string, headers: Record<string, string> = {}): Promise<Received> {
+  return new Promise((resolve, reject) => {
+    httpRequest(url, { headers, agent: false }, (response: IncomingMessage) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', () => undefined);
+      response.once('close', () =>
+        resolve({ status: response.statusCode!, body: Buffer.concat(chunks), complete: response.complete }),
+      );
+    })
+      .on('error', reject)
+      .end();
+  });
+}
+
+for (const length of [true, false]) {
+  const how = length ? 'with' : 'without';
+
+  test.serial(`clients of a body ${how} a length get it, also many at once`, async (t) => {
+    const { upstream, url, digests } = await startFront(t);
+    digests.set('/thing', digestOf(bytes));
+    upstream.on('/thing', serve(bytes, { length }));
+    for (const { body, complete, status } of await Promise.all(Array.from({ length: 40 }, () => get(`${url}/thing`)))) {
+      t.true(complete);
+      t.is(status, 200);
+      t.true(body.equals(bytes));
+    }
+    t.is(upstream.asked.length, 1);
+  });
+
+  test.serial(`no client ever takes a wrong body ${how} a length for the whole`, async (t) => {
+    const { upstream, url, digests } = await startFront(t);
+    digests.set('/thing', digestOf(bytes));
+    upstream.on('/thing', serve(wrong, { length, ranges: false }));
+    for (const { body, complete } of await Promise.all(Array.from({ length: 5 }, () => get(`${url}/thing`)))) {
+      t.false(complete);
+      t.true(body.length < bytes.length);
+    }
+  });
+
+  test.serial(`no client ever takes a body ${how} a length that broke off for the whole`, async (t) => {
+    const { upstream, url, digests } = await startFront(t);
+    digests.set('/thing', digestOf(bytes));
+    upstream.on('/thing', serve(bytes, { length, ranges: false, until: 1_000_000, how: 'end' }));
+    const { complete } = await get(`${url}/thing`);
+    t.false(complete);
+  });
+}
+
+test.serial('a small body that is wrong is an error the client can read', async (t) => {
+  const { upstream, url, digests } = await startFront(t);
+  digests.set('/thing', digestOf('right'));
+  upstream.on('/thing', serve(Buffer.from('wrong')));
+  const { status, complete, body } = await get(`${url}/thing`);
+  t.is(status, 502);
+  t.true(complete);
+  t.regex(body.toString(), /was asked for/);
+});
+
+test.serial('a body that never begins is an error the client can read', async (t) => {
+  const { upstream, url, digests } = await startFront(t);
+  digests.set('/thing', digestOf(bytes));
+  upstream.on('/thing', serve(bytes, { until: 0, how: 'end', ranges: false }));
+  const { status } = await get(`${url}/thing`);
+  t.is(status, 502);
+});
+
+test.serial('a range of a body on its way is answered as a range of a stored one', async (t) => {
+  const { upstream, url, digests } = await startFront(t);
+  digests.set('/thing', digestOf(bytes));
+  upstream.on('/thing', serve(bytes));
+  for (let round = 0; round < 2; round += 1) {
+    const { status, body } = await get(`${url}/thing`, { range: 'bytes=2900000-' });
+    t.is(status, 206);
+    t.true(body.equals(bytes.subarray(2_900_000)));
+  }
+  t.is(upstream.asked.length, 1);
+});
+
+test.serial('a client that leaves stops neither the others nor the flight', async (t) => {
+  const { upstream, url, digests, mirror, resource } = await startFront(t);
+  digests.set('/thing', digestOf(bytes));
+  upstream.on('/thing', serve(bytes, { until: 1_000_000, how: 'stall' }), serve(bytes));
+  const leaving = new AbortController();
+  const left = await fetch(`${url}/thing`, { signal: leaving.signal });
+  const stayed = get(`${url}/thing`);
+  await left.body!.getReader().read();
+  leaving.abort();
+  t.true((await stayed).body.equals(bytes));
+  await until(async () => (await mirror.stored(resource('/thing').key)) !== undefined);
+  t.is(upstream.asked.length, 2);
+});
