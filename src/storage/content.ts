@@ -21,12 +21,12 @@ export function contentOf(bytes: Buffer): Content {
 
 /** The whole of small content; rejects when it is larger than `limit`. Closes it. */
 export async function readAll(content: Content, limit: number): Promise<Buffer> {
-  const { size } = content;
+  const end = content.size ?? Number.POSITIVE_INFINITY;
   const pieces: Buffer[] = [];
   let length = 0;
   try {
-    while (length <= limit && (size === undefined || length < size)) {
-      const piece = Buffer.allocUnsafe(size === undefined ? 65_536 : Math.min(size, limit + 1) - length);
+    while (length <= limit && length < end) {
+      const piece = Buffer.allocUnsafe(content.size === undefined ? 65_536 : Math.min(end, limit + 1) - length);
       const read = await content.read(piece, length);
       if (read === 0) break;
       pieces.push(piece.subarray(0, read));

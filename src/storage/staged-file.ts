@@ -122,20 +122,21 @@ export class StagedFile {
           pending = [];
           pendingBytes = 0;
           writing = true;
-          this.#handle.writev(pieces, position).then(
-            ({ bytesWritten }) => {
-              writing = false;
-              this.#size += bytesWritten;
-              if (bytesWritten < bytes) return settle(new Error(`short write to ${this.path}`));
-              options.progress?.();
-              if (!ended && source.isPaused()) source.resume();
-              flush();
-            },
-            (error: Error) => settle(error),
-          );
+          this.#handle.writev(pieces, position).then(({ bytesWritten }) => written(bytesWritten, bytes), settle);
         } else if (ended) {
           settle(failure);
         }
+      };
+      const written = (count: number, wanted: number) => {
+        writing = false;
+        this.#size += count;
+        if (count < wanted) {
+          settle(new Error(`short write to ${this.path}`));
+          return;
+        }
+        options.progress?.();
+        if (!ended && source.isPaused()) source.resume();
+        flush();
       };
       const settle = (error?: Error) => {
         ended = true;
