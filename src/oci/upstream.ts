@@ -7,6 +7,7 @@ import { isUpstreamFailure, type Entry, type Mirror } from '../mirror/mirror.ts'
 import type { Origin } from '../mirror/origin.ts';
 import { resourceOf, type Fetched, type MirrorResource } from '../mirror/resource.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
 /** Where a name is upstream. */
@@ -61,21 +62,22 @@ export class ImageMirror {
     const upstream = ns === undefined ? (prefixed ?? this.#fallback) : this.#byName.get(ns);
     if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
-    if (upstream.name === 'docker.io' && !rest.includes('/')) rest = `library/${rest}`;
-    const short = rest.replace(/^library\//, '');
-    const spellings = [`${upstream.name}/${rest}`];
-    if (upstream === this.#fallback) spellings.push(rest);
-    if (upstream.name === 'docker.io') {
-      spellings.push(`docker.io/${short}`);
-      if (upstream === this.#fallback) spellings.push(short);
-    }
-    const hosted = new Set(ns === undefined ? [name, ...spellings] : spellings);
-    const reserved = [...hosted, rest].some((spelling) => this.#origin.isReserved(spelling));
-    const allowed = !reserved && this.#origin.candidates(rest).includes(upstream);
-    return { hosted: [...hosted], place: allowed ? { upstream, name: rest } : undefined };
+    const isHub = upstream.name === 'docker.io';
+    if (isHub && !rest.includes('/')) rest = `library/${rest}`;
+    const forms = [rest, ...(isHub && rest.startsWith('library/') ? [rest.slice('library/'.length)] : [])];
+    const hosted = new Set([
+      ...(ns === undefined ? [name] : []),
+      ...forms.map((form) => `${upstream.name}/${form}`),
+      ...(upstream === this.#fallback ? forms : []),
+    ]);
+    const mayAsk = this.#origin.candidates(...hosted, ...forms).includes(upstream);
+    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined };
   }
 
-  /** The manifest that a tag or digest names; a tag is asked again by HEAD, which upstreams do not count as a pull. */
+  /**
+   * The manifest that a tag or digest names, complete. A tag is asked again by HEAD, which upstreams do not count as a
+   * pull, and what it points to then is opened by its digest, so that no content is asked for twice.
+   */
   openManifest(place: Place, reference: string): Promise<Entry | undefined> {
     const byDigest = isDigest(reference);
     const url = urlOf(place, `manifests/${reference}`);
@@ -84,15 +86,18 @@ export class ImageMirror {
       ...resource(place, 'manifest', reference),
       ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
       limit: this.#limits.manifest,
+      whole: true,
       verify: verifyManifest,
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known) => {
         const request = { url, headers, scope: scopeOf(place) };
         if (known) {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
-          head.body.destroy();
+          discard(head.body);
           if (head.status === 404 || head.status === 410) return { kind: 'absent' };
-          if (head.headers['docker-content-digest'] === known.digest) return { kind: 'not-modified' };
+          if (head.digest === known.digest) return { kind: 'not-modified' };
+          const moved = head.digest && (await this.openManifest(place, head.digest));
+          if (moved) return copyOf(moved, this.#limits.manifest);
         }
         const fetched = await fetchFrom(place.upstream, { ...request, known });
         return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
@@ -109,6 +114,11 @@ export class ImageMirror {
       limit: this.#limits.blob ?? unannounced,
       fetch: () => fetchFrom(place.upstream, { url: urlOf(place, `blobs/${digest}`), scope: scopeOf(place) }),
     });
+  }
+
+  /** Whether a manifest of the repository has been mirrored. */
+  async isMirrored(place: Place): Promise<boolean> {
+    return (await this.#mirror.references(resource(place, 'manifest', '').key)).length > 0;
   }
 
   /** All tags, in byte order; undefined when the upstream has no such repository. */

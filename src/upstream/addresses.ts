@@ -3,6 +3,7 @@ import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { createSecureContext, getCACertificates } from 'node:tls';
 
 /** An address an upstream may not have; the message names it. */
 export class AddressRefused extends Error {
@@ -65,12 +66,14 @@ export interface AgentOptions {
   proxy: ProxyEnvironment;
   /** Milliseconds a proxy may take to open a tunnel, and an idle connection is kept. */
   timeout: number;
+  /** Authorities to trust besides the usual ones, PEM. */
+  ca?: string | undefined;
   resolve?: Resolve | undefined;
 }
 
 /** Agents that dial only addresses an upstream may have, whether they were written as such or came from a name. */
 export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
-  const { allowPrivate, proxy, timeout, resolve = dnsLookup } = options;
+  const { allowPrivate, proxy, timeout, ca, resolve = dnsLookup } = options;
   const common = { keepAlive: true, maxSockets: 256, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
   const lookup = checkedLookup(allowPrivate, resolve);
   type Dial = (
@@ -87,7 +90,11 @@ export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: 
     agent.createConnection = guarded;
     return agent;
   };
-  return { http: guard(new HttpAgent(common)), https: guard(new HttpsAgent(common)) };
+  // Made once: to read all authorities anew for each connection would take longer than the connection.
+  const trust = ca !== undefined && {
+    secureContext: createSecureContext({ ca: [...getCACertificates('default'), ca] }),
+  };
+  return { http: guard(new HttpAgent(common)), https: guard(new HttpsAgent({ ...common, ...trust })) };
 }
 
 /** A lookup that fails when any address of the name is refused: a name that resolves to both kinds is an attack. */

@@ -1,14 +1,43 @@
-import { readSecretFile } from '../config/load.ts';
+import { ConfigError, readSecretFile } from '../config/load.ts';
 import type { Config, UpstreamConfig } from '../config/schema.ts';
+import type { ProxyEnvironment } from './addresses.ts';
 import type { UpstreamAuth } from './credentials.ts';
 import { Upstream, type UpstreamParts } from './upstream.ts';
 
-/** The upstreams of the configuration, in its order; throws `ConfigError` when a secret cannot be read. */
-export function openUpstreams(config: Config, parts: Omit<UpstreamParts, 'offline'>): Upstream[] {
+/** The upstreams of the configuration, in its order; throws `ConfigError` when a file or a proxy is not right. */
+export function openUpstreams(config: Config, parts: Omit<UpstreamParts, 'offline' | 'ca'>): Upstream[] {
+  const proxy = readProxies(parts.proxy);
   return config.upstreams.map((each, index) => {
-    const auth = each.auth && readAuth(each.auth, `upstreams.${index}.auth`);
-    return new Upstream(each, baseOf(each), auth, { ...parts, offline: config.offline });
+    const key = `upstreams.${index}`;
+    const auth = each.auth && readAuth(each.auth, `${key}.auth`);
+    const ca = each.caFile === undefined ? undefined : readSecretFile(each.caFile, `${key}.caFile`);
+    return new Upstream(each, baseOf(each), auth, { ...parts, proxy, ca, offline: config.offline });
   });
+}
+
+/**
+ * The environment's proxies as Node's agents read them: they would pass over a proxy without a scheme, silently, and
+ * take a name in `NO_PROXY` for that one host, where others take it for its domain too.
+ */
+export function readProxies(environment: ProxyEnvironment): ProxyEnvironment {
+  const proxies: Record<string, string> = {};
+  for (const key of ['http_proxy', 'HTTP_PROXY', 'https_proxy', 'HTTPS_PROXY']) {
+    const value = environment[key];
+    if (!value) continue;
+    const url = URL.parse(value.includes('://') ? value : `http://${value}`);
+    if (!url || !/^https?:$/.test(url.protocol)) {
+      throw new ConfigError(`${key}: expected the URL of an HTTP proxy, such as http://proxy.example:3128`);
+    }
+    proxies[key] = url.href;
+  }
+  const direct = environment['no_proxy'] || environment['NO_PROXY'];
+  if (direct) {
+    const entries = direct.split(/[\s,]+/).filter((entry) => entry !== '');
+    proxies['no_proxy'] = entries
+      .map((entry) => (/^[a-z][\w-]*(?:\.[\w-]+)*$/i.test(entry) ? `.${entry}` : entry))
+      .join();
+  }
+  return proxies;
 }
 
 /** Where an upstream is: as configured, else derived from its name. */

@@ -1,5 +1,4 @@
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import got, { type Got } from 'got';
@@ -29,6 +28,8 @@ export interface UpstreamParts {
   proxy: ProxyEnvironment;
   /** Refuse to contact anybody. */
   offline: boolean;
+  /** Authorities to trust besides the usual ones, PEM. */
+  ca?: string | undefined;
   resolve?: Resolve;
 }
 
@@ -52,7 +53,7 @@ export class Upstream {
   #challenge: { realm: URL; service: string } | 'configured' | undefined;
 
   constructor(config: UpstreamConfig, base: URL, auth: UpstreamAuth | undefined, parts: UpstreamParts) {
-    const { cache, now, proxy, resolve } = parts;
+    const { cache, now, proxy, resolve, ca } = parts;
     const { name, timeout, allowPrivateNetwork: allowPrivate } = config;
     this.config = config;
     this.base = base;
@@ -64,7 +65,7 @@ export class Upstream {
     this.#tokens = new Tokens({ cache, base, name, auth, timeout, ask });
     // A package feed is asked with its credentials at once; a registry says first which kind it wants.
     if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
-    this.#agents = checkedAgents({ allowPrivate, proxy, timeout, resolve });
+    this.#agents = checkedAgents({ allowPrivate, proxy, timeout, ca, resolve });
     this.#got = got.extend({
       agent: this.#agents,
       decompress: false,
@@ -73,7 +74,6 @@ export class Upstream {
       retry: { limit: 0 },
       timeout: { lookup: timeout, connect: timeout, secureConnect: timeout, response: timeout },
       headers: { 'user-agent': 'entrepot', 'accept-encoding': 'identity' },
-      ...(config.caFile !== undefined && { https: { certificateAuthority: readFileSync(config.caFile) } }),
     });
   }
 

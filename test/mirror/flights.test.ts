@@ -1,6 +1,6 @@
 import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
-import { open, rm } from 'node:fs/promises';
+import { open, readdir, readlink, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { digestOf } from '../../src/digest.ts';
 import type { Entry } from '../../src/mirror/mirror.ts';
@@ -16,6 +16,13 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   return { server, ...(await openMirror(t, server.url, setup)) };
 }
 
+/** What this process has open under `folder`, by Linux's account; moved files show where they are now. */
+async function openFiles(folder: string): Promise<string[]> {
+  const descriptors = await readdir('/proc/self/fd').catch(() => []);
+  const targets = await Promise.all(descriptors.map((each) => readlink(`/proc/self/fd/${each}`).catch(() => '')));
+  return targets.filter((target) => target.startsWith(folder) || target.startsWith(folder.replace('staging', 'blobs')));
+}
+
 /** Sends the first half, and the second when it is let go. */
 function inHalves(bytes: Buffer): { behaviour: Behaviour; release: () => void } {
   const second = held((_request, response) => void response.end(bytes.subarray(bytes.length / 2)));
@@ -29,7 +36,7 @@ function inHalves(bytes: Buffer): { behaviour: Behaviour; release: () => void } 
   };
 }
 
-/** The digest of what a reader sees, read in pieces that are not kept; a hundred times 32 MiB is too much to hold. */
+/** Whether a reader sees all of `large`, held against it piece by piece: a hundred copies are too much to hold. */
 async function follow(entry: Entry | undefined, target: Buffer): Promise<boolean> {
   let position = 0;
   let right = true;

@@ -1,11 +1,8 @@
 import test from 'ava';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
-import { createAuthority, type TestAuthority } from '../support/certificates.ts';
+import { createAuthority } from '../support/certificates.ts';
 import { answer, serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
@@ -50,13 +47,6 @@ async function startProxy(t: ExecutionContext, port: string, silent = false): Pr
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, headers };
 }
 
-async function caFile(t: ExecutionContext, { ca }: TestAuthority): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
-  await writeFile(join(folder, 'ca.pem'), ca);
-  return join(folder, 'ca.pem');
-}
-
 const authority = createAuthority();
 const read = async (upstream: Awaited<ReturnType<typeof openUpstream>>['upstream'], url: URL) =>
   (await (await upstream.send({ url })).body.toArray()).join('');
@@ -75,7 +65,7 @@ test('HTTP_PROXY is used for http, with its credentials; it may be at a private 
   t.is(proxy.headers[0]!['proxy-authorization'], `Basic ${Buffer.from('proxy-user:proxy-secret').toString('base64')}`);
 });
 
-test('HTTPS_PROXY is asked for a tunnel; the upstream’s certificate is checked against caFile', async (t) => {
+test('HTTPS_PROXY is asked for a tunnel; the upstream’s certificate is checked against our own authority', async (t) => {
   const server = await startFaultyUpstream(t, { tls: authority.issue('feed.test') });
   server.on('/thing', answer(200, {}, 'content'));
   const proxy = await startProxy(t, server.url.port);
@@ -84,7 +74,8 @@ test('HTTPS_PROXY is asked for a tunnel; the upstream’s certificate is checked
   const settings = { allowPrivateNetwork: false, kind: 'nuget' };
   const trusting = await openUpstream(t, base, {
     ...setup,
-    settings: { ...settings, caFile: await caFile(t, authority) },
+    settings,
+    ca: authority.ca,
   });
   t.is(await read(trusting.upstream, new URL('/thing', base)), 'content');
   t.deepEqual(proxy.asked, ['CONNECT feed.test:443']);
@@ -94,6 +85,13 @@ test('HTTPS_PROXY is asked for a tunnel; the upstream’s certificate is checked
   const distrusting = await openUpstream(t, base, { ...setup, settings });
   await t.throwsAsync(read(distrusting.upstream, new URL('/thing', base)), { name: 'UpstreamUnavailable' });
   t.is(server.asked.length, 1);
+});
+
+test('a certificate for another name is refused, whoever vouches for it', async (t) => {
+  const server = await startFaultyUpstream(t, { tls: authority.issue('other.test') });
+  const { upstream } = await openUpstream(t, server.url, { ca: authority.ca });
+  await t.throwsAsync(read(upstream, new URL('/thing', server.url)), { message: /ERR_TLS_CERT_ALTNAME_INVALID/ });
+  t.is(server.asked.length, 0);
 });
 
 test('NO_PROXY names what is asked directly', async (t) => {
@@ -159,7 +157,8 @@ for (const proxied of [false, true]) {
     const proxy = await startProxy(t, server.url.port);
     const base = proxied ? new URL('https://feed.test/') : server.url;
     const { upstream } = await openUpstream(t, base, {
-      settings: { timeout: '200ms', caFile: await caFile(t, authority) },
+      settings: { timeout: '200ms' },
+      ca: authority.ca,
       proxy: proxied ? { HTTPS_PROXY: proxy.url } : {},
     });
     t.is(await read(upstream, new URL('/thing', base)), 'xxxxxxxx');
@@ -173,7 +172,7 @@ test('what is https stays https: redirects, links and realms in clear text are r
   const inClear = new URL('/thing', plain.url);
   server.on('/moved', answer(302, { location: inClear.href }));
   server.on('/token', answer(401, { 'www-authenticate': `Bearer realm="${inClear.href}",service="x"` }));
-  const { upstream } = await openUpstream(t, server.url, { settings: { caFile: await caFile(t, authority) } });
+  const { upstream } = await openUpstream(t, server.url, { ca: authority.ca });
   const send = (url: URL) => upstream.send({ url, scope: 'x' });
   await t.throwsAsync(send(new URL('/moved', server.url)), { message: /from https to http/ });
   await t.throwsAsync(send(inClear), { message: /from https to http/ });
