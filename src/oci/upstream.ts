@@ -62,22 +62,21 @@ export class ImageMirror {
     const upstream = ns === undefined ? (prefixed ?? this.#fallback) : this.#byName.get(ns);
     if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
-    const isHub = upstream.name === 'docker.io';
-    if (isHub && !rest.includes('/')) rest = `library/${rest}`;
-    const forms = [rest, ...(isHub && rest.startsWith('library/') ? [rest.slice('library/'.length)] : [])];
-    const hosted = new Set([
-      ...(ns === undefined ? [name] : []),
-      ...forms.map((form) => `${upstream.name}/${form}`),
-      ...(upstream === this.#fallback ? forms : []),
-    ]);
-    const mayAsk = this.#origin.candidates(...hosted, ...forms).includes(upstream);
-    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined };
+    if (upstream.name === 'docker.io' && !rest.includes('/')) rest = `library/${rest}`;
+    const short = rest.replace(/^library\//, '');
+    const spellings = [`${upstream.name}/${rest}`];
+    if (upstream === this.#fallback) spellings.push(rest);
+    if (upstream.name === 'docker.io') {
+      spellings.push(`docker.io/${short}`);
+      if (upstream === this.#fallback) spellings.push(short);
+    }
+    const hosted = new Set(ns === undefined ? [name, ...spellings] : spellings);
+    const reserved = [...hosted, rest].some((spelling) => this.#origin.isReserved(spelling));
+    const allowed = !reserved && this.#origin.candidates(rest).includes(upstream);
+    return { hosted: [...hosted], place: allowed ? { upstream, name: rest } : undefined };
   }
 
-  /**
-   * The manifest that a tag or digest names, complete. A tag is asked again by HEAD, which upstreams do not count as a
-   * pull, and what it points to then is opened by its digest, so that no content is asked for twice.
-   */
+  /** The manifest that a tag or digest names; a tag is asked again by HEAD, which upstreams do not count as a pull. */
   openManifest(place: Place, reference: string): Promise<Entry | undefined> {
     const byDigest = isDigest(reference);
     const url = urlOf(place, `manifests/${reference}`);
@@ -86,7 +85,6 @@ export class ImageMirror {
       ...resource(place, 'manifest', reference),
       ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
       limit: this.#limits.manifest,
-      whole: true,
       verify: verifyManifest,
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known) => {
@@ -95,9 +93,7 @@ export class ImageMirror {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
           discard(head.body);
           if (head.status === 404 || head.status === 410) return { kind: 'absent' };
-          if (head.digest === known.digest) return { kind: 'not-modified' };
-          const moved = head.digest && (await this.openManifest(place, head.digest));
-          if (moved) return copyOf(moved, this.#limits.manifest);
+          if (head.headers['docker-content-digest'] === known.digest) return { kind: 'not-modified' };
         }
         const fetched = await fetchFrom(place.upstream, { ...request, known });
         return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
@@ -114,11 +110,6 @@ export class ImageMirror {
       limit: this.#limits.blob ?? unannounced,
       fetch: () => fetchFrom(place.upstream, { url: urlOf(place, `blobs/${digest}`), scope: scopeOf(place) }),
     });
-  }
-
-  /** Whether a manifest of the repository has been mirrored. */
-  async isMirrored(place: Place): Promise<boolean> {
-    return (await this.#mirror.references(resource(place, 'manifest', '').key)).length > 0;
   }
 
   /** All tags, in byte order; undefined when the upstream has no such repository. */
