@@ -73,19 +73,17 @@ export function typeTerm(name: string): string | undefined {
 
 /** Every term of a package, each once. */
 export function termsOf(metadata: VersionMetadata): Term[] {
+  const key = metadata.id.toLowerCase();
   const terms = new Map<string, Term>();
   const add = (words: readonly string[], from: Tier, bit: number) => {
     for (const term of [...new Set(words)].slice(0, maxWords)) {
       const known = terms.get(term);
-      terms.set(term, {
-        term,
-        tier: known && known.tier < from ? known.tier : from,
-        fields: (known?.fields ?? 0) | bit,
-      });
+      const best = known && known.tier < from ? known.tier : from;
+      // Wherever the word is from: a search for it finds the package by the start of its id.
+      terms.set(term, { term, tier: key.startsWith(term) ? tier.startOfId : best, fields: (known?.fields ?? 0) | bit });
     }
   };
-  const key = metadata.id.toLowerCase();
-  for (const word of idWords(metadata.id)) add([word], key.startsWith(word) ? tier.startOfId : tier.name, field.id);
+  add([...idWords(metadata.id)], tier.name, field.id);
   add(wordsOf(metadata.title ?? ''), tier.name, field.title);
   add((metadata.tags ?? []).flatMap(wordsOf), tier.name, field.tags);
   add(wordsOf(metadata.authors ?? ''), tier.mention, field.author);

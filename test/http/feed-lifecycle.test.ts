@@ -1,0 +1,151 @@
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { makeNupkg } from '../support/nupkg.ts';
+import { startTestServer } from '../support/server.ts';
+
+for (const dialect of dialects) {
+  test(`an unlisted version stays downloadable and is shown as such until it is listed again (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Shy', version: '1.0.0' });
+    const listing = async () => {
+      const entry = (await feed.json('/registration/shy/1.0.0.json')).catalogEntry;
+      return [entry.listed, entry.published];
+    };
+    const [, published] = await listing();
+    t.is((await feed.fetch('/push/SHY/1.0/', { method: 'DELETE' })).status, 204);
+    t.is((await feed.fetch('/push/shy/1.0.0', { method: 'DELETE' })).status, 204, 'again');
+    t.deepEqual(await listing(), [false, '1900-01-01T00:00:00+00:00']);
+    t.deepEqual(await feed.json('/package/shy/index.json'), { versions: ['1.0.0'] });
+    t.is((await feed.fetch('/package/shy/1.0.0/shy.1.0.0.nupkg')).status, 200);
+    t.is((await feed.fetch('/push/shy/1.0.0', { method: 'POST' })).status, 200);
+    t.deepEqual(await listing(), [true, published]);
+    for (const path of ['/push/shy/2.0.0', '/push/other/1.0.0', '/push/shy/x']) {
+      t.is((await feed.fetch(path, { method: 'DELETE' })).status, 404, path);
+      t.is((await feed.fetch(path, { method: 'POST' })).status, 404, path);
+    }
+  });
+
+  test(`a deleted version is gone from every document, its number is free, the claim on the id stays (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    const { house } = server;
+    const account = house.defaultAccount.id;
+    await feed.publish({ id: 'Gone', version: '1.0.0' }, { id: 'Gone', version: '1.1.0' });
+    await house.feed.deleteVersion(account, 'GONE', '1.1');
+    t.deepEqual(await feed.json('/package/gone/index.json'), { versions: ['1.0.0'] });
+    t.is((await feed.fetch('/package/gone/1.1.0/gone.1.1.0.nupkg')).status, 404);
+    t.like(await house.feed.getPackage(account, 'gone'), { versionCount: 1, latestVersion: '1.0.0' });
+    await house.feed.deleteVersion(account, 'gone', '1.0.0');
+    t.deepEqual(await house.feed.listPackages(account, 10), []);
+    await t.throwsAsync(house.feed.getPackage(account, 'gone'), { name: 'NotFound' });
+    await t.throwsAsync(house.feed.deleteVersion(account, 'gone', '1.0.0'), { name: 'NotFound' });
+    for (const path of [
+      '/package/gone/index.json',
+      '/registration/gone/index.json',
+      '/registration-gz-semver2/gone/1.0.0.json',
+    ]) {
+      t.is((await feed.fetch(path)).status, 404, path);
+    }
+    t.is((await house.database.select('SELECT * FROM package_blobs')).length, 0);
+    t.is((await house.database.select('SELECT * FROM packages')).length, 1, 'the claim');
+    const other = await makeNupkg({ id: 'Gone', version: '1.0.0' });
+    t.is((await feed.push(other)).status, 201);
+    const file = await feed.fetch('/package/gone/1.0.0/gone.1.0.0.nupkg');
+    t.deepEqual(Buffer.from(await file.arrayBuffer()), other);
+  });
+
+  test(`accounts are walls (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const ours = new TestFeed(server);
+    const theirs = await TestFeed.ofAccount(server, 'theirs');
+    await ours.publish({ id: 'Secret.Sauce', version: '1.0.0', tags: 'sauce', readme: 'hot' });
+    await theirs.publish({ id: 'Theirs' });
+    for (const path of [
+      '/package/secret.sauce/index.json',
+      '/package/secret.sauce/1.0.0/secret.sauce.1.0.0.nupkg',
+      '/package/secret.sauce/1.0.0/secret.sauce.nuspec',
+      '/package/secret.sauce/1.0.0/readme',
+      '/registration/secret.sauce/index.json',
+      '/registration-gz-semver2/secret.sauce/index.json',
+      '/registration/secret.sauce/1.0.0.json',
+      '/registration/secret.sauce/page/1.0.0/1.0.0.json',
+    ]) {
+      t.is((await theirs.fetch(path)).status, 404, path);
+    }
+    for (const query of [
+      '',
+      'q=secret.sauce',
+      'q=secret',
+      'q=sauce',
+      'q=packageid:secret.sauce',
+      'q=tags:sauce',
+      'q=version:1.0.0',
+    ]) {
+      const ids = (await theirs.json(`/search?${query}`)).data.map((hit: any) => hit.id);
+      t.false(ids.includes('Secret.Sauce'), query);
+    }
+    t.deepEqual((await theirs.json('/autocomplete?q=')).data, ['Theirs']);
+    t.deepEqual((await theirs.json('/autocomplete?id=secret.sauce')).data, []);
+    t.is((await theirs.fetch('/push/secret.sauce/1.0.0', { method: 'DELETE' })).status, 404);
+    t.is((await theirs.push({ id: 'Secret.Sauce', version: '1.0.0' })).status, 201, 'an id is each account’s own');
+    t.is((await theirs.fetch('/push/secret.sauce/1.0.0', { method: 'DELETE' })).status, 204);
+    t.true((await ours.json('/registration/secret.sauce/1.0.0.json')).listed);
+    t.is((await server.house.feed.listPackages(server.house.defaultAccount.id, 10)).length, 1);
+  });
+
+  test(`downloads are counted once each, whole ones only, and outlive a restart (${dialect})`, async (t) => {
+    const url = await temporaryDatabase(t, dialect);
+    const server = await startTestServer(t, { database: { url } });
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Counted', version: '1.0.0' }, { id: 'Counted', version: '2.0.0' });
+    const get = async (version: string, init: RequestInit = {}) =>
+      (await feed.fetch(`/package/counted/${version}/counted.${version}.nupkg`, init)).arrayBuffer();
+    await get('1.0.0');
+    await Promise.all([get('2.0.0'), get('2.0.0'), get('2.0.0')]);
+    await get('1.0.0', { method: 'HEAD' });
+    await get('1.0.0', { headers: { range: 'bytes=0-1' } });
+    await get('3.0.0');
+    await feed.fetch('/package/counted/1.0.0/counted.nuspec');
+    server.clock.now = Date.UTC(2027, 0, 1);
+    await get('1.0.0');
+    await server.close();
+    const again = await startTestServer(t, { database: { url } });
+    const details = await again.house.feed.getPackage(again.house.defaultAccount.id, 'counted');
+    t.is(details.downloadCount, 5);
+    t.is(details.lastDownloadedAt, Date.UTC(2027, 0, 1));
+    t.deepEqual(
+      details.versions.map(({ version, downloadCount }) => [version, downloadCount]),
+      [
+        ['2.0.0', 3],
+        ['1.0.0', 2],
+      ],
+    );
+  });
+}
+
+test('a list of packages goes on where it was left', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish(
+    { id: 'B' },
+    { id: 'a.b' },
+    { id: 'A' },
+    { id: 'c', version: '1.0.0-x.1', packageTypes: [{ name: 'DotnetTool' }] },
+  );
+  const { house } = server;
+  const first = await house.feed.listPackages(house.defaultAccount.id, 2);
+  t.deepEqual(
+    first.map(({ id }) => id),
+    ['A', 'a.b'],
+  );
+  const second = await house.feed.listPackages(house.defaultAccount.id, 5, first[1]!.key);
+  t.deepEqual(
+    second.map(({ id, latestVersion, packageTypes }) => [id, latestVersion, packageTypes]),
+    [
+      ['B', '1.0.0', ['Dependency']],
+      ['c', '1.0.0-x.1', ['DotnetTool']],
+    ],
+  );
+});

@@ -1,0 +1,86 @@
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { makeNupkg, makePdb, makeSnupkg } from '../support/nupkg.ts';
+import { startTestServer } from '../support/server.ts';
+
+/** The key under which debuggers ask for a portable PDB of this GUID, as .NET lays it out. */
+function keyOf(guid: Buffer): string {
+  const groups = [guid.subarray(0, 4), guid.subarray(4, 6), guid.subarray(6, 8)].map((group) => group.toReversed());
+  return `${Buffer.concat([...groups, guid.subarray(8)]).toString('hex')}ffffffff`;
+}
+
+for (const dialect of dialects) {
+  test(`symbols are found by file and signature in any case, and replaced by a new push (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Contoso.Lib' });
+    const [guid, later] = [randomBytes(16), randomBytes(16)];
+    const pdb = makePdb(guid, 5000);
+    const first = await makeSnupkg({
+      id: 'contoso.lib',
+      files: { 'lib/net8.0/Contoso.Lib.pdb': pdb, 'lib/net9.0/Contoso.Lib.pdb': makePdb() },
+    });
+    t.is((await feed.push(first, '/symbols')).status, 201);
+    const key = keyOf(guid);
+    for (const path of [
+      `Contoso.Lib.pdb/${key}/Contoso.Lib.pdb`,
+      `contoso.lib.pdb/${key.toUpperCase()}/CONTOSO.LIB.PDB`,
+    ]) {
+      const response = await feed.fetch(`/symbols/${path}`);
+      t.is(response.status, 200);
+      t.is(response.headers.get('content-length'), String(pdb.length));
+      t.deepEqual(Buffer.from(await response.arrayBuffer()), pdb);
+      const head = await feed.fetch(`/symbols/${path}`, { method: 'HEAD' });
+      t.is(head.headers.get('content-length'), String(pdb.length));
+    }
+    for (const path of [
+      `other.pdb/${key}/other.pdb`,
+      `contoso.lib.pdb/${key}/other.pdb`,
+      `contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`,
+    ]) {
+      t.is((await feed.fetch(`/symbols/${path}`)).status, 404, path);
+    }
+    const second = await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/net8.0/Contoso.Lib.pdb': makePdb(later) } });
+    t.is((await feed.push(second, '/symbols/')).status, 201);
+    t.is((await feed.push(second, '/symbols/')).status, 201, 'again');
+    t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${key}/contoso.lib.pdb`)).status, 404);
+    t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 200);
+    const { database, feed: packages, defaultAccount } = server.house;
+    t.is((await database.select('SELECT * FROM package_blobs')).length, 3, 'nupkg, nuspec and one snupkg');
+    const theirs = await TestFeed.ofAccount(server, 'theirs');
+    t.is((await theirs.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
+    await packages.deleteVersion(defaultAccount.id, 'contoso.lib', '1.0.0');
+    t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
+    t.is((await database.select('SELECT * FROM package_blobs')).length, 0);
+  });
+}
+
+test('symbols without their package, and what are no symbols, are refused', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });
+  const orphan = await feed.push(await makeSnupkg({ id: 'Orphan' }), '/symbols');
+  t.is(orphan.status, 404);
+  t.regex(orphan.statusText, /Push the package before its symbols/);
+  const theirs = await TestFeed.ofAccount(server, 'theirs');
+  t.is((await theirs.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 404);
+  for (const [bytes, reason] of [
+    [
+      await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/a.pdb': Buffer.from('Microsoft C/C++ MSF 7.00') } }),
+      /Windows PDB/,
+    ],
+    [await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/a.dll': 'MZ' } }), /does not belong/],
+    [await makeSnupkg({ id: 'Contoso.Lib', files: {} }), /no \.pdb/],
+    [await makeNupkg({ id: 'Contoso.Lib' }), /SymbolsPackage/],
+    [await makeSnupkg({ id: 'Contoso.Lib', files: { [`${'x'.repeat(300)}.pdb`]: makePdb() } }), /too long/],
+  ] as const) {
+    const response = await feed.push(bytes, '/symbols');
+    t.is(response.status, 400);
+    t.regex(response.statusText, reason);
+  }
+  t.is((await server.house.database.select('SELECT * FROM package_symbols')).length, 0);
+  const reader = await TestFeed.ofAccount(server, 'default', ['read']);
+  t.is((await reader.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 403);
+});

@@ -1,0 +1,67 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { field, lowestStanding, standingOf, termsOf, tier, wordsOf } from '../../src/nuget/terms.ts';
+
+const packageTypes = [{ name: 'Dependency' }];
+const tiersOf = (metadata: Partial<Parameters<typeof termsOf>[0]>) =>
+  Object.fromEntries(termsOf({ id: 'X', packageTypes, ...metadata }).map(({ term, tier }) => [term, tier]));
+
+test('an id is found by its parts and by the words that capitals set off', (t) => {
+  for (const [id, words] of Object.entries({
+    'Newtonsoft.Json': ['newtonsoft', 'json'],
+    EntityFrameworkCore: ['entityframeworkcore', 'entity', 'framework', 'core'],
+    'XMLReader-v2_tools': ['xmlreader', 'xml', 'reader', 'v2', 'v', '2', 'tools'],
+    log4net: ['log4net', 'log', '4', 'net'],
+    'İd.Ü': [...new Set(['İd'.toLowerCase(), 'ü'])],
+  })) {
+    t.true(
+      words.every((word) => Object.keys(tiersOf({ id })).includes(word)),
+      `${id}: ${Object.keys(tiersOf({ id })).join(' ')}`,
+    );
+  }
+});
+
+test('a word counts for the best place it is in, and remembers all of them', (t) => {
+  const metadata = {
+    id: 'Acme.Json',
+    title: 'Fast JSON',
+    tags: ['fast'],
+    authors: 'Acme',
+    description: 'The fast one for XML.',
+    packageTypes,
+  };
+  const terms = Object.fromEntries(termsOf(metadata).map((term) => [term.term, term]));
+  t.deepEqual(terms['acme'], { term: 'acme', tier: tier.startOfId, fields: field.id | field.author });
+  t.deepEqual(terms['json'], { term: 'json', tier: tier.name, fields: field.id | field.title });
+  t.deepEqual(terms['fast'], { term: 'fast', tier: tier.name, fields: field.title | field.tags | field.text });
+  t.deepEqual(terms['xml'], { term: 'xml', tier: tier.mention, fields: field.text });
+  t.is(terms['the'], undefined, 'a description’s common words find nothing');
+});
+
+test('a word that the id starts with is of that tier wherever it comes from', (t) => {
+  t.is(tiersOf({ id: 'Newtonsoft.Json', authors: 'James Newton-King' })['newton'], tier.startOfId);
+});
+
+test('package types are words that nobody can type', (t) => {
+  const types = [{ name: 'DotnetTool' }, { name: 'Dependency' }];
+  t.deepEqual(
+    Object.keys(tiersOf({ packageTypes: types })).filter((term) => term.startsWith('#')),
+    ['#dotnettool'],
+  );
+  t.deepEqual(wordsOf('#DotnetTool c# C++ a#b'), ['dotnettool', 'c#', 'c++', 'a#', 'b']);
+});
+
+test('more downloads never stand lower, and all standings are of the range', (t) => {
+  const downloads = fc.oneof(fc.nat(100), fc.maxSafeNat());
+  fc.assert(
+    fc.property(downloads, downloads, (a, b) => {
+      const [less, more] = [standingOf(Math.min(a, b)), standingOf(Math.max(a, b))];
+      return more <= less && more >= 0 && less <= lowestStanding;
+    }),
+  );
+  t.is(standingOf(0), lowestStanding);
+  t.deepEqual(
+    [1, 2, 3, 4, 5, 6, 8, 12, 16].map((count) => lowestStanding - standingOf(count)),
+    [1, 2, 3, 4, 4, 5, 6, 7, 8],
+  );
+});
