@@ -16,11 +16,11 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   return { server, ...(await openMirror(t, server.url, setup)) };
 }
 
-/** What this process has open under `folder`, by Linux's account; moved files show where they are now. */
-async function openFiles(folder: string): Promise<string[]> {
+/** The bodies this process has open, by Linux's account: files are named where they are now. */
+async function openFiles(data: string): Promise<string[]> {
   const descriptors = await readdir('/proc/self/fd').catch(() => []);
   const targets = await Promise.all(descriptors.map((each) => readlink(`/proc/self/fd/${each}`).catch(() => '')));
-  return targets.filter((target) => target.startsWith(folder) || target.startsWith(folder.replace('staging', 'blobs')));
+  return targets.filter((target) => ['staging', 'blobs'].some((folder) => target.startsWith(join(data, folder))));
 }
 
 /** Sends the first half, and the second when it is let go. */
@@ -53,7 +53,7 @@ async function follow(entry: Entry | undefined, target: Buffer): Promise<boolean
 test.serial(
   'a hundred readers of one missing 32 MiB body cause one request, and all get the right bytes',
   async (t) => {
-    const { server, mirror, resource, staged } = await setUp(t);
+    const { server, mirror, resource, staged, data } = await setUp(t);
     server.on('/thing', serve(large));
     const readers = Array.from({ length: 100 }, async (_, index) => {
       // Some come at once, some while it is on its way, some when it has landed.
@@ -64,6 +64,7 @@ test.serial(
     t.is(server.asked.length, 1);
     await mirror.close();
     t.deepEqual(await staged(), []);
+    t.deepEqual(await openFiles(data), [], 'nobody keeps a file open');
   },
 );
 
