@@ -37,6 +37,7 @@ import { Paths } from './storage/paths.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
 import { openUpstreams } from './upstream/configured.ts';
 import type { Upstream } from './upstream/upstream.ts';
+import { HostedBytes } from './usage/hosted.ts';
 
 /** What comes from outside the program, so that a test can replace it. */
 export interface Surroundings {
@@ -164,7 +165,12 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     const app = createApp(
       config,
       {
-        api: createApi({ ...shared, ...house, now: surroundings.now }),
+        api: createApi({
+          ...shared,
+          ...house,
+          hostedBytes: new HostedBytes(house.database, surroundings.now),
+          now: surroundings.now,
+        }),
         registry: createRegistry({ ...shared, images: house.images }),
         token: createTokenEndpoint(authenticator, surroundings.now),
         feed: createFeed({

@@ -1,17 +1,16 @@
 import { z } from 'zod';
 import type { Accounts } from '../accounts/accounts.ts';
 import type { Config } from '../config/schema.ts';
-import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
-import { hostedBytes } from '../usage/hosted.ts';
+import type { HostedBytes } from '../usage/hosted.ts';
 import { parsePeriod, periodAt } from '../usage/period.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery } from './paging.ts';
 import { account, timeOf, usage } from './schemas.ts';
 
 export interface AccountParts {
-  database: Database;
   accounts: Accounts;
+  hostedBytes: HostedBytes;
   limits: Config['limits'];
   now: () => number;
 }
@@ -26,7 +25,7 @@ const usageQuery = pageQuery.extend({
 });
 
 /** `/account`: who the token belongs to, and what that account has used. */
-export function accountOperations({ database, accounts, limits, now }: AccountParts): Operation[] {
+export function accountOperations({ accounts, hostedBytes, limits, now }: AccountParts): Operation[] {
   return [
     operation({
       method: 'get',
@@ -45,7 +44,7 @@ export function accountOperations({ database, accounts, limits, now }: AccountPa
           created_at: timeOf(found.createdAt),
           billing_period: { start: timeOf(start), end: timeOf(end) },
           usage: {
-            storage_bytes: await hostedBytes(database, found.id),
+            storage_bytes: (await hostedBytes.of(found.id)).bytes,
             egress_bytes: 0,
             ingress_bytes: 0,
             requests: 0,
@@ -69,9 +68,9 @@ export function accountOperations({ database, accounts, limits, now }: AccountPa
       status: 200,
       answer: usage,
       run: async ({ principal, query }) => {
-        const asOf = now();
-        const period = query.period === undefined ? periodAt(asOf) : parsePeriod(query.period);
-        if (!period || period.start > asOf) {
+        const time = now();
+        const period = query.period === undefined ? periodAt(time) : parsePeriod(query.period);
+        if (!period || period.start > time) {
           throw new DomainError('Invalid', 'period: expected a month as YYYY-MM that is not in the future', {
             detail: { parameter: 'period' },
           });
@@ -81,8 +80,8 @@ export function accountOperations({ database, accounts, limits, now }: AccountPa
             detail: { parameter: 'cursor' },
           });
         }
-        const open = asOf < period.end;
-        const hosted = open ? await hostedBytes(database, principal.accountId) : 0;
+        const open = time < period.end;
+        const { bytes: hosted, asOf } = open ? await hostedBytes.of(principal.accountId) : { bytes: 0, asOf: time };
         return {
           period: {
             start: timeOf(period.start),

@@ -4,7 +4,6 @@ import type { Accounts } from '../accounts/accounts.ts';
 import { requireScope, type Principal } from '../accounts/principal.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import type { Config } from '../config/schema.ts';
-import type { Database } from '../database/database.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
@@ -14,6 +13,7 @@ import { sendJson } from '../http/send.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Feed } from '../nuget/feed.ts';
 import type { Images } from '../oci/images.ts';
+import type { HostedBytes } from '../usage/hosted.ts';
 import { accountOperations } from './account.ts';
 import { containerOperations } from './containers.ts';
 import { refuse } from './errors.ts';
@@ -23,9 +23,9 @@ import { packageOperations } from './packages.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface ApiParts {
-  database: Database;
   accounts: Accounts;
   tokens: Tokens;
+  hostedBytes: HostedBytes;
   feed: Feed;
   images: Images;
   authenticator: Authenticator;

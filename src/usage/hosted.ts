@@ -1,10 +1,57 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Database } from '../database/database.ts';
 
-/**
- * Bytes that an account's packages and images take up, each blob counted once however many of them share it. Walks the
- * blobs in reads of `step`, short enough for nothing else to wait.
- */
-export async function hostedBytes(database: Database, accountId: number, step = 2000): Promise<number> {
+interface Measurement {
+  bytes: Promise<number>;
+  startedAt: number;
+  /** Milliseconds; undefined while it is under way. */
+  took: number | undefined;
+}
+
+/** A measurement that takes longer than so many milliseconds is shared by those who ask. */
+const long = 250;
+
+/** What each account's packages and images take up. */
+export class HostedBytes {
+  readonly #database: Database;
+  readonly #now: () => number;
+  readonly #measurements = new Map<number, Measurement>();
+
+  constructor(database: Database, now: () => number) {
+    this.#database = database;
+    this.#now = now;
+  }
+
+  /**
+   * The bytes of `accountId` and when they were measured, in milliseconds since 1970. Measured anew each time, unless
+   * that is long work: then a measurement serves for twenty times as long as it took.
+   */
+  async of(accountId: number): Promise<{ bytes: number; asOf: number }> {
+    const known = this.#measurements.get(accountId);
+    const shared = known && this.#serves(known) ? known : this.#measure(accountId);
+    return { bytes: await shared.bytes, asOf: shared.startedAt };
+  }
+
+  #serves({ startedAt, took }: Measurement): boolean {
+    const age = this.#now() - startedAt;
+    return took === undefined ? age > long : took > long && age < 20 * took;
+  }
+
+  #measure(accountId: number): Measurement {
+    const startedAt = this.#now();
+    const bytes = measureHosted(this.#database, accountId);
+    const measurement: Measurement = { bytes, startedAt, took: undefined };
+    this.#measurements.set(accountId, measurement);
+    bytes.then(
+      () => (measurement.took = this.#now() - startedAt),
+      () => this.#measurements.delete(accountId),
+    );
+    return measurement;
+  }
+}
+
+/** Each blob counts once, however many refer to it. Walks the blobs `step` by `step`, letting others in between. */
+export async function measureHosted(database: Database, accountId: number, step = 2000): Promise<number> {
   let total = 0;
   let after = '';
   for (;;) {
@@ -24,5 +71,7 @@ export async function hostedBytes(database: Database, accountId: number, step = 
     total += found?.bytes ?? 0;
     if (!found?.last || found.blobs < step) return total;
     after = found.last;
+    // SQLite answers without a turn of the event loop.
+    await nextTurn();
   }
 }

@@ -90,7 +90,7 @@ test('what goes wrong is one line on stderr, and the command fails', async (t) =
 });
 
 test('every command explains itself', async (t) => {
-  const commands = ['', 'serve', 'account', 'account create', 'account list'];
+  const commands = ['', 'serve', 'doctor', 'account', 'account create', 'account list'];
   commands.push('token', 'token create', 'token list', 'token revoke');
   for (const command of commands) {
     const words = command.split(' ').filter(Boolean);
