@@ -31,6 +31,7 @@ import { UpstreamSearch } from './nuget/upstream-search.ts';
 import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
 import { Images } from './oci/images.ts';
 import { createRegistry } from './oci/routes.ts';
+import { ImageSource } from './oci/source.ts';
 import { ImageMirror } from './oci/upstream.ts';
 import { BlobStore } from './storage/blob-store.ts';
 import { Paths } from './storage/paths.ts';
@@ -64,6 +65,7 @@ export interface House {
   packageSearch: MergedSearch;
   vulnerabilities: UpstreamVulnerabilities;
   imageMirror: ImageMirror;
+  imageSource: ImageSource;
   defaultAccount: Account;
   close(): Promise<void>;
 }
@@ -101,6 +103,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const packageMirror = new PackageMirror(mirror, packageOrigin, config.limits);
     const registrations = new UpstreamRegistrations(packageMirror);
     const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
+    const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
     return {
       config,
       database,
@@ -115,7 +118,8 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       packageSource,
       packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
       vulnerabilities: new UpstreamVulnerabilities(packageMirror, log),
-      imageMirror: new ImageMirror(mirror, imageOrigin, config.limits),
+      imageMirror,
+      imageSource: new ImageSource(database, images, imageMirror),
       defaultAccount,
       close: async () => {
         await tokens.flush();
@@ -171,7 +175,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
           hostedBytes: new HostedBytes(house.database, surroundings.now),
           now: surroundings.now,
         }),
-        registry: createRegistry({ ...shared, images: house.images }),
+        registry: createRegistry({ ...shared, images: house.images, source: house.imageSource }),
         token: createTokenEndpoint(authenticator, surroundings.now),
         feed: createFeed({
           ...shared,

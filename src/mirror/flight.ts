@@ -233,7 +233,8 @@ export class Flight {
     await this.#parts.blobs.commit([{ staged, digest }], (tx) => this.#parts.entries.write(tx, keys, facts));
     this.#committed = true;
     this.#wake();
-    await this.#parts.entries.remember(this.#id, facts);
+    // Under each name: one of them may be in the cache as absent, or as what it was before.
+    for (const key of keys) await this.#parts.entries.remember(entryId(key), facts);
     return facts;
   }
 

@@ -59,6 +59,14 @@ export class Mirror {
     return this.#parts.entries.references(key);
   }
 
+  /** Drops what is stored under `key`; resolves to whether there was something. */
+  async remove(key: EntryKey): Promise<boolean> {
+    const id = entryId(key);
+    const facts = await this.#parts.entries.read(id);
+    if (facts) await this.#parts.entries.forget(id, facts);
+    return facts !== undefined;
+  }
+
   /** Ends when no flight is under way any more; what the flights wait for has to be cut by their upstreams. */
   async close(): Promise<void> {
     await Promise.allSettled([...this.#flights.values()].map((flight) => flight.landed));
@@ -68,6 +76,10 @@ export class Mirror {
     let landing: Landing;
     try {
       landing = await this.#flightFor(id, resource).join();
+      if (landing.kind === 'tail' && resource.whole) {
+        landing.content.close();
+        return await this.#stored(id, await landing.done, 'miss');
+      }
     } catch (error) {
       const { entries, now } = this.#parts;
       const known = isUpstreamFailure(error) ? await entries.find(id) : undefined;

@@ -14,7 +14,7 @@ export function matcher(patterns: readonly string[]): (name: string) => boolean 
  * protocol's to know, and comes first.
  */
 export class Origin {
-  readonly #upstreams: readonly { upstream: Upstream; admits: (name: string) => boolean }[];
+  readonly #upstreams: readonly { upstream: Upstream; admits: (names: readonly string[]) => boolean }[];
   readonly #isReserved: (name: string) => boolean;
   readonly #isMerged: (name: string) => boolean;
 
@@ -25,7 +25,7 @@ export class Origin {
     this.#upstreams = upstreams.map((upstream) => {
       const included = matcher(upstream.config.include);
       const excluded = matcher(upstream.config.exclude);
-      return { upstream, admits: (name) => included(name) && !excluded(name) };
+      return { upstream, admits: (names) => names.some(included) && !names.some(excluded) };
     });
   }
 
@@ -34,10 +34,10 @@ export class Origin {
     return this.#upstreams.map(({ upstream }) => upstream);
   }
 
-  /** The upstreams that may be asked for `name`, in order; none for a reserved one. */
-  candidates(name: string): Upstream[] {
-    if (this.#isReserved(name)) return [];
-    return this.#upstreams.filter(({ admits }) => admits(name)).map(({ upstream }) => upstream);
+  /** The upstreams that may be asked for a name, in any of its spellings, in order; none for a reserved one. */
+  candidates(...names: readonly string[]): Upstream[] {
+    if (names.some(this.#isReserved)) return [];
+    return this.#upstreams.filter(({ admits }) => admits(names)).map(({ upstream }) => upstream);
   }
 
   /** Whether `name` is kept from every upstream. */

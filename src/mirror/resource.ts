@@ -27,6 +27,8 @@ export interface MirrorResource {
   limit: number;
   /** A body that is silent for so many milliseconds is cut. */
   idle: number;
+  /** For small documents: nobody gets one before it is stored, so that a stale one can stand in for a bad new one. */
+  whole?: boolean;
   /** What the bytes must hash to, where the name says so. */
   digest?: Digest;
   /** Hashes wanted besides the one that names the content. */

@@ -3,6 +3,7 @@ import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { Images } from './images.ts';
+import type { ImageSource } from './source.ts';
 
 /** One request that has been routed, authenticated and allowed. */
 export interface Call {
@@ -11,17 +12,18 @@ export interface Call {
   principal: Principal;
   /** A checked repository name; empty where the path has none. */
   name: string;
+  /** The registry that the client of a mirror means. */
+  ns: string | undefined;
   /** The last segment of the path, where it is not fixed. */
   item: string;
   query: URLSearchParams;
   images: Images;
+  /** What is read may come from upstream. */
+  source: ImageSource;
   limits: Config['limits'];
 }
 
 export type Handler = (call: Call) => Promise<void>;
-
-/** On every answer that serves content (RFC 9211). */
-export const hosted = { 'Cache-Status': 'entrepot; hit; detail=hosted' } as const;
 
 /** Answers without a body. */
 export function sendEmpty(response: ServerResponse, status: number, headers: OutgoingHttpHeaders): void {

@@ -2,11 +2,13 @@ import { exchangeOf } from '../http/exchange.ts';
 import { parseDigest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import { readBody } from '../http/body.ts';
+import { cacheStatus } from '../http/cache-status.ts';
 import { sendContent, sendJson } from '../http/send.ts';
-import { hosted, nextLink, pageSize, sendEmpty, type Call } from './call.ts';
+import { nextLink, pageSize, sendEmpty, type Call } from './call.ts';
 import { isIndex, mediaTypes } from './manifest.ts';
 import { parseReference, parseRepositoryName, parseTag, type Reference } from './reference.ts';
 import { parseReferrersCursor } from './referrers.ts';
+import type { Asked } from './source.ts';
 
 // Pull, content discovery and content management (distribution-spec); end-… are its endpoints.
 
@@ -20,11 +22,12 @@ export async function probe({ request, response }: Call): Promise<void> {
 }
 
 /** end-2 */
-export async function getBlob({ request, response, principal, name, item, images, limits }: Call): Promise<void> {
+export async function getBlob(call: Call): Promise<void> {
+  const { request, response, item, source, limits } = call;
   const digest = parseDigest(item);
-  const content = await images.blobs.open(principal.accountId, name, digest);
+  const { served, content } = await source.openBlob(askedOf(call), digest);
   await sendContent(request, response, content, {
-    headers: { ...hosted, 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
+    headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
     ranges: true,
     idle: limits.uploadIdle,
@@ -32,14 +35,15 @@ export async function getBlob({ request, response, principal, name, item, images
 }
 
 /** end-3: the bytes and the type that were pushed, whatever `Accept` says. */
-export async function getManifest({ request, response, principal, name, item, images }: Call): Promise<void> {
-  const manifest = await images.manifests.open(principal.accountId, name, readableReference(item));
-  const { digest, mediaType, content, repositoryId } = manifest;
+export async function getManifest(call: Call): Promise<void> {
+  const { request, response, item, source } = call;
+  const manifest = await source.openManifest(askedOf(call), readableReference(item));
+  const { served, digest, mediaType, content } = manifest;
   await sendContent(request, response, content, {
-    headers: { ...hosted, 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
+    headers: { ...cacheStatus(served), 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
   });
-  if (request.method === 'GET' && response.statusCode === 200 && !isIndex(mediaType)) images.countPull(repositoryId);
+  if (request.method === 'GET' && response.statusCode === 200 && !isIndex(mediaType)) manifest.pulled();
 }
 
 /** end-7a, end-7b */
@@ -79,13 +83,14 @@ export async function deleteBlob({ response, principal, name, item, images }: Ca
 }
 
 /** end-8a, end-8b */
-export async function listTags({ request, response, principal, name, query, images }: Call): Promise<void> {
+export async function listTags(call: Call): Promise<void> {
+  const { request, response, name, ns, query, source } = call;
   const limit = pageSize(query, mostTags);
   const last = query.get('last') ?? '';
   if (last !== '') parseTag(last);
-  const { items, more } = await images.repositories.tags(principal.accountId, name, limit, last);
-  const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1) }) : {};
-  sendJson(request, response, 200, { name, tags: items }, { ...hosted, ...link });
+  const { served, items, more } = await source.listTags(askedOf(call), limit, last);
+  const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1), ns }) : {};
+  sendJson(request, response, 200, { name, tags: items }, { ...cacheStatus(served), ...link });
 }
 
 /** `_catalog`: not in the specification, but clients ask for it. */
@@ -95,24 +100,29 @@ export async function listRepositories({ request, response, principal, query, im
   if (last !== '') parseRepositoryName(last);
   const { items, more } = await images.repositories.catalog(principal.accountId, limit, last);
   const link = more && limit > 0 ? nextLink('/v2/_catalog', { n: limit, last: items.at(-1) }) : {};
-  sendJson(request, response, 200, { repositories: items }, { ...hosted, ...link });
+  sendJson(request, response, 200, { repositories: items }, { ...cacheStatus('hosted'), ...link });
 }
 
 /** end-12a, end-12b: an index, empty where there is nothing, even for a repository that does not exist. */
-export async function listReferrers({ request, response, principal, name, item, query, images }: Call): Promise<void> {
+export async function listReferrers(call: Call): Promise<void> {
+  const { request, response, name, ns, item, query, source } = call;
   const subject = parseDigest(item);
   const artifactType = query.get('artifactType') || undefined;
   const limit = Math.max(1, pageSize(query, mostReferrers));
   const last = parseReferrersCursor(query.get('last') ?? '');
-  const page = await images.referrers.list(principal.accountId, name, subject, { artifactType, limit, last });
+  const page = await source.listReferrers(askedOf(call), subject, { artifactType, limit, last });
   const n = query.has('n') ? limit : undefined;
   const body = { schemaVersion: 2, mediaType: mediaTypes.index, manifests: page.descriptors };
   sendJson(request, response, 200, body, {
-    ...hosted,
+    ...cacheStatus(page.served),
     'Content-Type': mediaTypes.index,
     ...(artifactType && { 'OCI-Filters-Applied': 'artifactType' }),
-    ...(page.next && nextLink(`/v2/${name}/referrers/${subject}`, { artifactType, n, last: page.next })),
+    ...(page.next && nextLink(`/v2/${name}/referrers/${subject}`, { artifactType, n, last: page.next, ns })),
   });
+}
+
+function askedOf({ principal, name, ns }: Call): Asked {
+  return { accountId: principal.accountId, name, ns };
 }
 
 /** What cannot be a tag names no manifest; only a malformed digest is the asker's error. */

@@ -81,6 +81,7 @@ export class ImageBlobs {
   }
 }
 
-function blobUnknown(digest: Digest): DomainError {
+/** `BlobUnknown`, for a repository that does not have the blob. */
+export function blobUnknown(digest: Digest): DomainError {
   return new DomainError('BlobUnknown', 'This repository has no such blob.', { detail: { digest } });
 }

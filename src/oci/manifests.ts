@@ -217,7 +217,8 @@ async function deleteManifest(tx: Transaction, repositoryId: number, digest: Dig
   return tx.run('DELETE FROM manifests WHERE repository_id = ? AND digest = ?', key);
 }
 
-function manifestUnknown(reference: Reference): DomainError {
+/** `ManifestUnknown`, for a repository without such a manifest. */
+export function manifestUnknown(reference: Reference): DomainError {
   return new DomainError('ManifestUnknown', 'This repository has no such manifest.', {
     detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
   });

@@ -13,6 +13,13 @@ export interface ReferrersPage {
   next: Digest | undefined;
 }
 
+export interface ReferrersQuery {
+  artifactType?: string | undefined;
+  limit: number;
+  /** The digest after which the page starts; empty at the start. */
+  last: string;
+}
+
 interface ReferrerRow {
   digest: Digest;
   media_type: string;
@@ -40,27 +47,12 @@ export class Referrers {
    * Up to `limit` descriptors in the order of their digests, after `last`; fewer when they would exceed 4 MiB. Those that
    * a client listed under the fallback tag are among them, if their manifests are there.
    */
-  async list(
-    accountId: number,
-    name: string,
-    subject: Digest,
-    options: { artifactType?: string | undefined; limit: number; last: string },
-  ): Promise<ReferrersPage> {
+  async list(accountId: number, name: string, subject: Digest, options: ReferrersQuery): Promise<ReferrersPage> {
     const repositoryId = await findRepository(this.#database, accountId, name);
     if (repositoryId === undefined) return { descriptors: [], next: undefined };
     const { artifactType, limit, last } = options;
     const fallback = await this.#fallback(accountId, name, repositoryId, subject, artifactType, last);
-    const descriptors: Descriptor[] = [];
-    let bytes = 0;
-    for await (const descriptor of merge(this.#rows(repositoryId, subject, artifactType, last), fallback)) {
-      const size = Buffer.byteLength(JSON.stringify(descriptor)) + 1;
-      if (descriptors.length > 0 && (descriptors.length === limit || bytes + size > pageBytes)) {
-        return { descriptors, next: descriptors.at(-1)!.digest };
-      }
-      descriptors.push(size > pageBytes ? { ...descriptor, annotations: {} } : descriptor);
-      bytes += size;
-    }
-    return { descriptors, next: undefined };
+    return pageOf(merge(this.#rows(repositoryId, subject, artifactType, last), fallback), limit);
   }
 
   async *#rows(
@@ -118,6 +110,24 @@ export class Referrers {
       )
       .sort((a, b) => (a.digest < b.digest ? -1 : 1));
   }
+}
+
+/** Up to `limit` descriptors; fewer when they would exceed 4 MiB. */
+export async function pageOf(
+  source: AsyncIterable<Descriptor> | Iterable<Descriptor>,
+  limit: number,
+): Promise<ReferrersPage> {
+  const descriptors: Descriptor[] = [];
+  let bytes = 0;
+  for await (const descriptor of source) {
+    const size = Buffer.byteLength(JSON.stringify(descriptor)) + 1;
+    if (descriptors.length > 0 && (descriptors.length === limit || bytes + size > pageBytes)) {
+      return { descriptors, next: descriptors.at(-1)!.digest };
+    }
+    descriptors.push(size > pageBytes ? { ...descriptor, annotations: {} } : descriptor);
+    bytes += size;
+  }
+  return { descriptors, next: undefined };
 }
 
 /** The cursor in `text`, empty at the start; `DigestInvalid` when it is none. */

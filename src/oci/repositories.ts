@@ -45,7 +45,10 @@ export class Repositories {
        ORDER BY r.name LIMIT ?`,
       [accountId, last, limit + 1],
     );
-    return page(rows, limit);
+    return pageOfNames(
+      rows.map((row) => row.name),
+      limit,
+    );
   }
 
   /** Up to `limit` tags of a repository, after `last`; `NameUnknown` where no manifest was ever pushed. */
@@ -59,7 +62,10 @@ export class Repositories {
       'SELECT name FROM tags WHERE repository_id = ? AND name > ? ORDER BY name LIMIT ?',
       [repository.id, last, limit + 1],
     );
-    return page(rows, limit);
+    return pageOfNames(
+      rows.map((row) => row.name),
+      limit,
+    );
   }
 }
 
@@ -68,6 +74,7 @@ export function nameUnknown(name: string): DomainError {
   return new DomainError('NameUnknown', 'This account has no such repository.', { detail: { name } });
 }
 
-function page(rows: readonly { name: string }[], limit: number): Page {
-  return { items: rows.slice(0, limit).map(({ name }) => name), more: rows.length > limit };
+/** The first `limit` of `names`, which are more than that where there are more. */
+export function pageOfNames(names: readonly string[], limit: number): Page {
+  return { items: names.slice(0, limit), more: names.length > limit };
 }

@@ -14,11 +14,13 @@ import { challenges, scopeOf } from './challenge.ts';
 import * as content from './content-routes.ts';
 import { toWire } from './errors.ts';
 import type { Images } from './images.ts';
+import type { ImageSource } from './source.ts';
 import { parsePath, parseRepositoryName, splitUrl, type Target } from './reference.ts';
 import * as upload from './upload-routes.ts';
 
 export interface RegistryParts {
   images: Images;
+  source: ImageSource;
   authenticator: Authenticator;
   urls: Urls;
   limits: Config['limits'];
@@ -86,11 +88,19 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
     const [scope, handler] = methodOf(endpoint, request.method, response);
     allow(principal, scope);
     const name = target.kind === 'base' || target.kind === 'catalog' ? '' : parseRepositoryName(target.name);
-    const { images, limits } = parts;
-    await handler({ request, response, principal, name, item: target.item, query, images, limits });
+    const { images, source, limits } = parts;
+    const ns = namespaceOf(parts.urls, request, query);
+    const own = scope === 'read' ? name : source.hostedName(name, ns);
+    await handler({ request, response, principal, name: own, ns, item: target.item, query, images, source, limits });
   } catch (error) {
     refuse(parts, request, response, target, error);
   }
+}
+
+/** What a client of a mirror says it means; nothing where that is this registry. */
+function namespaceOf(urls: Urls, request: Request, query: URLSearchParams): string | undefined {
+  const ns = query.get('ns') || undefined;
+  return ns !== undefined && ns === new URL(urls.of(request).registry).host ? undefined : ns;
 }
 
 /** Where anybody may read, the probe alone still asks for credentials: a client that has some would never send them. */

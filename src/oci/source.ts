@@ -1,0 +1,150 @@
+import { placeholders, type Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import { isDomainError } from '../errors.ts';
+import type { Served } from '../http/cache-status.ts';
+import type { Content } from '../storage/content.ts';
+import type { Images } from './images.ts';
+import { blobUnknown } from './image-blobs.ts';
+import { manifestUnknown } from './manifests.ts';
+import type { Reference } from './reference.ts';
+import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts';
+import { nameUnknown, pageOfNames, type Page } from './repositories.ts';
+import { manifestTypeOf, type ImageMirror, type Place } from './upstream.ts';
+
+/** A repository as a client asks for it. */
+export interface Asked {
+  accountId: number;
+  name: string;
+  /** The registry that a mirror's client says it means (`?ns=`). */
+  ns: string | undefined;
+}
+
+/** A manifest that is to be served; the caller closes its content. */
+export interface SourceManifest {
+  served: Served;
+  digest: Digest;
+  mediaType: string;
+  content: Content;
+  /** To be called when it was fetched. */
+  pulled: () => void;
+}
+
+/** A blob that is to be served; the caller closes its content. */
+export interface SourceBlob {
+  served: Served;
+  content: Content;
+}
+
+/** Where a repository is: hosted under a name, upstream, or, while its first push is under way, both; or nowhere. */
+interface Whereabouts {
+  hosted: string | undefined;
+  place: Place | undefined;
+}
+
+/**
+ * Images wherever they are. A repository that is claimed, under any of the names it may have, is answered from what is
+ * hosted and never asked upstream; so is one for which the configuration names nobody to ask.
+ */
+export class ImageSource {
+  readonly #database: Database;
+  readonly #images: Images;
+  readonly #mirror: ImageMirror;
+
+  constructor(database: Database, images: Images, mirror: ImageMirror) {
+    this.#database = database;
+    this.#images = images;
+    this.#mirror = mirror;
+  }
+
+  /** The manifest of a tag or digest; `NameUnknown` or `ManifestUnknown`, or the upstream's failure. */
+  async openManifest(asked: Asked, reference: Reference): Promise<SourceManifest> {
+    const { hosted, place } = await this.#locate(asked);
+    if (!place) {
+      if (hosted === undefined) throw nameUnknown(asked.name);
+      const { repositoryId, ...manifest } = await this.#images.manifests.open(asked.accountId, hosted, reference);
+      return { ...manifest, served: 'hosted', pulled: () => this.#images.countPull(repositoryId) };
+    }
+    const entry = await this.#mirror.openManifest(place, reference.tag ?? reference.digest);
+    if (!entry) throw manifestUnknown(reference);
+    const facts = entry.facts ?? (await entry.complete);
+    return {
+      served: entry.outcome,
+      digest: facts.digest,
+      mediaType: manifestTypeOf(facts),
+      content: entry.content,
+      pulled: () => undefined,
+    };
+  }
+
+  /** A blob; `NameUnknown` or `BlobUnknown`, or the upstream's failure. */
+  async openBlob(asked: Asked, digest: Digest): Promise<SourceBlob> {
+    const { hosted, place } = await this.#locate(asked);
+    if (hosted !== undefined) {
+      try {
+        return { served: 'hosted', content: await this.#images.blobs.open(asked.accountId, hosted, digest) };
+      } catch (error) {
+        if (!place || !isDomainError(error, 'BlobUnknown')) throw error;
+      }
+    }
+    if (!place) throw nameUnknown(asked.name);
+    const entry = await this.#mirror.openBlob(place, digest);
+    if (!entry) throw blobUnknown(digest);
+    return { served: entry.outcome, content: entry.content };
+  }
+
+  /** Up to `limit` tags after `last`; `NameUnknown`, or the upstream's failure. */
+  async listTags(asked: Asked, limit: number, last: string): Promise<Page & { served: Served }> {
+    const { hosted, place } = await this.#locate(asked);
+    if (place) {
+      const list = await this.#mirror.listTags(place);
+      if (!list) throw nameUnknown(asked.name);
+      const after = Buffer.from(last);
+      const rest = last === '' ? list.items : list.items.filter((tag) => Buffer.compare(Buffer.from(tag), after) > 0);
+      return { ...pageOfNames(rest, limit), served: list.served };
+    }
+    if (hosted === undefined) throw nameUnknown(asked.name);
+    return { ...(await this.#images.repositories.tags(asked.accountId, hosted, limit, last)), served: 'hosted' };
+  }
+
+  /** What refers to `subject`, none where there is nothing; throws the upstream's failure. */
+  async listReferrers(
+    asked: Asked,
+    subject: Digest,
+    query: ReferrersQuery,
+  ): Promise<ReferrersPage & { served: Served }> {
+    const { hosted, place } = await this.#locate(asked);
+    if (!place) {
+      const page = await this.#images.referrers.list(asked.accountId, hosted ?? asked.name, subject, query);
+      return { ...page, served: 'hosted' };
+    }
+    const list = await this.#mirror.listReferrers(place, subject);
+    const { artifactType, limit, last } = query;
+    const wanted = (list?.items ?? []).filter(
+      (each) => each.digest > last && (artifactType === undefined || each.artifactType === artifactType),
+    );
+    return { ...(await pageOf(wanted, limit)), served: list?.served ?? 'hit' };
+  }
+
+  /** The name under which a push or a deletion finds the repository; `NameUnknown` for an unknown registry. */
+  hostedName(name: string, ns: string | undefined): string {
+    if (ns === undefined) return name;
+    const [first] = this.#mirror.locate(name, ns).hosted;
+    if (first === undefined) throw nameUnknown(name);
+    return first;
+  }
+
+  /** Decided before any upstream is asked, by one query. */
+  async #locate({ accountId, name, ns }: Asked): Promise<Whereabouts> {
+    const { hosted: names, place } = this.#mirror.locate(name, ns);
+    if (!place && names.length < 2) return { hosted: names[0], place };
+    const rows = await this.#database.select<{ name: string; claimed_at: number | null }>(
+      `SELECT name, claimed_at FROM repositories WHERE account_id = ? AND name IN (${placeholders(names)})`,
+      [accountId, ...names],
+    );
+    const there = new Map(rows.map((row) => [row.name, row.claimed_at !== null]));
+    const claimed = names.find((each) => there.get(each));
+    if (claimed !== undefined) return { hosted: claimed, place: undefined };
+    const pushed = names.find((each) => there.has(each));
+    return { hosted: pushed ?? (place ? undefined : names[0]), place };
+  }
+}
