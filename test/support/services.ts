@@ -186,7 +186,7 @@ async function kill(child: ChildProcess): Promise<void> {
 }
 
 async function statement(server: string, sql: string): Promise<void> {
-  const connection = await createConnection({ uri: server, connectTimeout: 2000 });
+  const connection = await createConnection({ uri: server, connectTimeout: 10_000 });
   try {
     await connection.query(sql);
   } finally {
