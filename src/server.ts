@@ -11,6 +11,7 @@ import { createApi } from './api/routes.ts';
 import { Cache } from './cache/cache.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
+import { digestOf } from './digest.ts';
 import { openDatabase, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import { createApp } from './http/app.ts';
@@ -59,6 +60,7 @@ export interface House {
   feed: Feed;
   images: Images;
   upstreams: readonly Upstream[];
+  entries: Entries;
   mirror: Mirror;
   packageMirror: PackageMirror;
   packageSource: PackageSource;
@@ -93,7 +95,8 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const tokens = new Tokens(database, now);
     const { account: defaultAccount } = await accounts.ensureDefault();
     const feed = new Feed(database, blobs, config.limits, now);
-    const cache = await Cache.open(config.redis.url, now, (error) => log.warn({ err: error }, 'Redis is out of reach'));
+    const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is out of reach');
+    const cache = await Cache.open(config.redis.url, now, onRedis, `entrepot-${installationOf(config)}`);
     const entries = new Entries(database, cache, now);
     const mirror = new Mirror({ blobs, entries, log, now });
     const upstreams = openUpstreams(config, { cache, log, now, proxy });
@@ -113,6 +116,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       feed,
       images,
       upstreams,
+      entries,
       mirror,
       packageMirror,
       packageSource,
@@ -125,6 +129,9 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
         await tokens.flush();
         await feed.flush();
         await images.close();
+        for (const upstream of upstreams) upstream.close();
+        await mirror.close();
+        await entries.flushUses();
         await cache.close();
         await database.close();
       },
@@ -133,6 +140,11 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     await database.close();
     throw error;
   }
+}
+
+/** What tells this installation from others that use the same Redis: instances of one share their database. */
+function installationOf({ data, database: { url } }: Config): string {
+  return digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12);
 }
 
 function openNamed({ data, database: { url } }: Config): Promise<Database> {
@@ -203,6 +215,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       attempt(house.tokens.flush(), 'the last uses of tokens were not written');
       attempt(house.images.flush(), 'the counts of pulls were not written');
       attempt(house.feed.flush(), 'the counts of downloads were not written');
+      attempt(house.entries.flushUses(), 'the last uses of mirrored content were not written');
     }, 5000);
     const expiry = setInterval(() => {
       attempt(house.images.uploads.expire(surroundings.now()), 'abandoned uploads were not removed');

@@ -2,6 +2,7 @@ import { access, constants } from 'node:fs/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
+import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import type { House } from '../server.ts';
 import { inHouse, type Terminal } from './in-house.ts';
@@ -60,7 +61,7 @@ async function examineUpstream(upstream: Upstream, now: () => number): Promise<F
   const base = baseOf(config);
   return attempt(subject, adviceFor(upstream), async () => {
     const answer = await upstream.send({ url: config.kind === 'nuget' ? base : new URL('/v2/', base) });
-    answer.body.destroy();
+    discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
     const seen = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'asked anonymously'];
     seen.push(clockOf(answer, now()));
@@ -75,7 +76,7 @@ async function examineUpstream(upstream: Upstream, now: () => number): Promise<F
 async function askForRateLimit(upstream: Upstream, base: URL): Promise<void> {
   const url = new URL('/v2/ratelimitpreview/test/manifests/latest', base);
   const answer = await upstream.send({ method: 'HEAD', url, scope: 'repository:ratelimitpreview/test:pull' });
-  answer.body.destroy();
+  discard(answer.body);
 }
 
 function clockOf(answer: UpstreamAnswer, now: number): string {
