@@ -1,0 +1,82 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { execute, requiredCommand } from '../../test/support/clients.ts';
+import { freePort } from '../../test/support/services.ts';
+import { startPeer, type Peer } from './processes.ts';
+
+const main = join(import.meta.dirname, '../../src/main.ts');
+
+/** This server as its users run it: authentication and access log on. */
+export async function startEntrepot(folder: string, settings: Record<string, string> = {}): Promise<Peer> {
+  const port = await freePort();
+  await mkdir(folder, { recursive: true });
+  const env = {
+    PATH: process.env['PATH'],
+    ENTREPOT_DATA: folder,
+    ENTREPOT_PORT: String(port),
+    ENTREPOT_UPSTREAMS: '[]',
+    ...settings,
+  };
+  const scopes = 'read,write,delete,admin';
+  const made = await execute(process.execPath, [main, 'token', 'create', '--name', 'bench', '--scope', scopes], {
+    env,
+  });
+  if (made.code !== 0) throw new Error(made.stderr);
+  const url = `http://127.0.0.1:${port}`;
+  const headers = { Authorization: `Bearer ${made.stdout.trim()}` };
+  return startPeer('entrepot', process.execPath, [main, 'serve'], { url, probe: `${url}/readyz`, headers, env });
+}
+
+/** The registry everyone uses: filesystem, descriptors cached in memory, no authentication. */
+export async function startDockerRegistry(folder: string, proxied?: string): Promise<Peer> {
+  const port = await freePort();
+  await mkdir(folder, { recursive: true });
+  const settings = {
+    version: '0.1',
+    log: { level: 'error', accesslog: { disabled: true } },
+    storage: {
+      filesystem: { rootdirectory: folder },
+      cache: { blobdescriptor: 'inmemory' },
+      delete: { enabled: true },
+    },
+    http: { addr: `127.0.0.1:${port}` },
+    ...(proxied !== undefined && { proxy: { remoteurl: proxied } }),
+  };
+  const file = join(folder, 'registry.yml');
+  await writeFile(file, JSON.stringify(settings));
+  const url = `http://127.0.0.1:${port}`;
+  const name = proxied === undefined ? 'docker-registry' : 'docker-registry as a proxy';
+  return startPeer(name, requiredCommand('docker-registry'), ['serve', file], { url, probe: `${url}/v2/` });
+}
+
+/** nginx serving files by sendfile: what the machine can do at most. */
+export async function startNginx(folder: string): Promise<Peer> {
+  const port = await freePort();
+  await mkdir(join(folder, 'files'), { recursive: true });
+  const file = join(folder, 'nginx.conf');
+  await writeFile(
+    file,
+    `daemon off; worker_processes 1; pid ${folder}/nginx.pid; error_log /dev/null; user root;
+events { worker_connections 1024; }
+http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;
+  client_body_temp_path ${folder}/body; proxy_temp_path ${folder}/proxy; fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi; scgi_temp_path ${folder}/scgi;
+  server { listen 127.0.0.1:${port}; root ${folder}/files; } }`,
+  );
+  const url = `http://127.0.0.1:${port}`;
+  return startPeer('nginx', requiredCommand('nginx'), ['-c', file], { url, probe: `${url}/` });
+}
+
+/** node:http answering every request with the same bytes: what this runtime can do at most. */
+export async function startBareNode(folder: string, bytes: Buffer, headers: Record<string, string>): Promise<Peer> {
+  const port = await freePort();
+  await mkdir(folder, { recursive: true });
+  const body = join(folder, 'body');
+  await writeFile(body, bytes);
+  const program = `const body = require('fs').readFileSync(${JSON.stringify(body)});
+const headers = { ...${JSON.stringify(headers)}, 'Content-Length': body.length };
+require('http').createServer((q, r) => { r.writeHead(200, headers); r.end(q.method === 'HEAD' ? undefined : body); })
+  .listen(${port}, '127.0.0.1');`;
+  const url = `http://127.0.0.1:${port}`;
+  return startPeer('bare node', process.execPath, ['--eval', program], { url, probe: url });
+}
