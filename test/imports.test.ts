@@ -41,6 +41,7 @@ const packages: Record<string, string> = {
   '@redis/client': 'cache',
   commander: 'cli',
   yaml: 'config',
+  'node-cron': 'jobs config',
   '@asteasolutions/zod-to-openapi': 'api',
   yauzl: 'nuget',
   'fast-xml-parser': 'nuget',

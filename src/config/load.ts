@@ -106,14 +106,14 @@ function parseJson(key: string, text: string): unknown {
 }
 
 function assign(values: Record<string, unknown>, path: string, value: unknown): void {
-  const [section, key] = path.split('.') as [string, string?];
-  if (key === undefined) {
-    values[section] = value;
-    return;
+  const keys = path.split('.');
+  const last = keys.pop()!;
+  let inner = values;
+  for (const key of keys) {
+    if (typeof inner[key] !== 'object' || inner[key] === null) inner[key] = {};
+    inner = inner[key] as Record<string, unknown>;
   }
-  const inner = values[section];
-  if (typeof inner === 'object' && inner !== null) (inner as Record<string, unknown>)[key] = value;
-  else values[section] = { [key]: value };
+  inner[last] = value;
 }
 
 /** One line that names the key as whoever set it wrote it. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration, size, whole } from './units.ts';
+import { duration, schedule, size, whole } from './units.ts';
 
 const url = z.url({ protocol: /^https?$/, error: 'expected an http or https URL' });
 const port = whole(0, 65_535);
@@ -142,6 +142,54 @@ export const schema = z.strictObject({
   merge: z
     .strictObject({
       packages: patterns.default([]).describe('Hosted package ids whose other versions may come from upstream'),
+    })
+    .prefault({}),
+  mirror: z
+    .strictObject({
+      maxSize: size.optional().describe('What upstream content may take up; the least recently used goes first'),
+    })
+    .prefault({}),
+  retention: z
+    .strictObject({
+      packages: z
+        .strictObject({
+          keepVersions: whole(1, 1_000_000)
+            .optional()
+            .describe('Of each hosted package keep so many newest releases, and as many prereleases; all by default'),
+        })
+        .prefault({}),
+      containers: z
+        .strictObject({
+          untaggedAfter: duration
+            .optional()
+            .describe('Delete hosted manifests that nothing names or refers to for so long; never by default'),
+        })
+        .prefault({}),
+      protect: patterns
+        .default([])
+        .describe('Package ids, `id:version`s and repository names that retention leaves alone'),
+    })
+    .prefault({}),
+  gc: z
+    .strictObject({
+      grace: duration.prefault('24h').describe('Bytes that nothing refers to stay for so long after they came'),
+    })
+    .prefault({}),
+  scrub: z
+    .strictObject({
+      rate: size
+        .pipe(z.number().min(1, 'expected more than 0'))
+        .prefault('32MiB')
+        .describe('Bytes a second at most that a scrub reads'),
+    })
+    .prefault({}),
+  jobs: z
+    .strictObject({
+      uploads: schedule.default('*/10 * * * *').describe('When abandoned uploads are dropped (cron, UTC), or `off`'),
+      retention: schedule.default('40 2 * * *').describe('When the rules of `retention` are applied, or `off`'),
+      evict: schedule.default('10 * * * *').describe('When upstream content is cut down to `mirror.maxSize`, or `off`'),
+      collect: schedule.default('20 * * * *').describe('When bytes that nothing refers to are removed, or `off`'),
+      scrub: schedule.default('0 4 * * 0').describe('When stored bytes are read again and checked, or `off`'),
     })
     .prefault({}),
 });

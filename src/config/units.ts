@@ -1,3 +1,4 @@
+import { validateDetailed } from 'node-cron';
 import { z } from 'zod';
 
 const milliseconds: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
@@ -42,6 +43,15 @@ function measure(read: (text: string) => number | undefined, expected: string) {
 export const duration = measure(parseDuration, 'expected a duration such as 30s, 5m or 90d');
 /** A setting in bytes, written with or without a unit. */
 export const size = measure(parseSize, 'expected a size such as 512MiB');
+
+/** When a job runs: a cron expression in UTC, or `off`. */
+export const schedule = z.string('expected a cron expression or off').superRefine((text, context) => {
+  if (text === 'off') return;
+  const { valid, errors } = validateDetailed(text);
+  if (valid) return;
+  const reason = errors[0]!.message.replace(' a invalid', ' not a valid');
+  context.addIssue({ code: 'custom', message: `expected a cron expression such as "15 3 * * *", or off: ${reason}` });
+});
 
 /** A whole number, which the environment writes as text. */
 export function whole(least: number, most: number) {

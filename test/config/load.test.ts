@@ -76,6 +76,17 @@ test('every setting can come from the environment', (t) => {
     'reserved.packages': '["Contoso.*"]',
     'reserved.containers': '["team/*"]',
     'merge.packages': '["Fabrikam"]',
+    'mirror.maxSize': '2TiB',
+    'retention.packages.keepVersions': '5',
+    'retention.containers.untaggedAfter': '30d',
+    'retention.protect': '["Contoso.Core", "team/base"]',
+    'gc.grace': '1h',
+    'scrub.rate': '1MiB',
+    'jobs.uploads': '@hourly',
+    'jobs.retention': 'off',
+    'jobs.evict': '*/5 * * * *',
+    'jobs.collect': '30 2 * * mon-fri',
+    'jobs.scrub': '*/10 * * * * *',
   };
   t.deepEqual(
     settings.map(({ path }) => path).sort(),
@@ -106,6 +117,21 @@ test('every setting can come from the environment', (t) => {
     limits: { nupkg: 10_000_000, manifest: 1000, blob: 1.5 * 2 ** 30, uploadIdle: 1500, uploadAge: 7_200_000 },
     reserved: { packages: ['Contoso.*'], containers: ['team/*'] },
     merge: { packages: ['Fabrikam'] },
+    mirror: { maxSize: 2 * 2 ** 40 },
+    retention: {
+      packages: { keepVersions: 5 },
+      containers: { untaggedAfter: 30 * 86_400_000 },
+      protect: ['Contoso.Core', 'team/base'],
+    },
+    gc: { grace: 3_600_000 },
+    scrub: { rate: 2 ** 20 },
+    jobs: {
+      uploads: '@hourly',
+      retention: 'off',
+      evict: '*/5 * * * *',
+      collect: '30 2 * * mon-fri',
+      scrub: '*/10 * * * * *',
+    },
   });
   t.like(config.upstreams[0], { name: 'ghcr.io', kind: 'registry', mode: 'online', freshFor: 300_000, include: ['*'] });
 });
@@ -193,6 +219,20 @@ const wrongEnvironments: [Environment, string][] = [
     'ENTREPOT_UPSTREAMS: 0.auth: expected {username, password or passwordFile} or {bearer or bearerFile}',
   ],
   [{ ENTREPOT_RESERVED_PACKAGES: 'Contoso.*' }, 'ENTREPOT_RESERVED_PACKAGES: expected a JSON array'],
+  [
+    { ENTREPOT_JOBS_COLLECT: '61 * * * *' },
+    'ENTREPOT_JOBS_COLLECT: expected a cron expression such as "15 3 * * *", or off: 61 is not a valid expression for minute',
+  ],
+  [
+    { ENTREPOT_JOBS_SCRUB: 'daily' },
+    'ENTREPOT_JOBS_SCRUB: expected a cron expression such as "15 3 * * *", or off: expected 5 or 6 fields but got 1',
+  ],
+  [{ ENTREPOT_JOBS_TIDY: '@daily' }, 'ENTREPOT_JOBS_TIDY: there is no such setting'],
+  [{ ENTREPOT_SCRUB_RATE: '0' }, 'ENTREPOT_SCRUB_RATE: expected more than 0'],
+  [
+    { ENTREPOT_RETENTION_PACKAGES_KEEP_VERSIONS: '0' },
+    'ENTREPOT_RETENTION_PACKAGES_KEEP_VERSIONS: expected a whole number from 1 to 1000000',
+  ],
 ];
 
 test('what is wrong in the environment stops the start with one line that names the variable', (t) => {
@@ -213,6 +253,12 @@ const wrongFiles: [string, string][] = [
   ['offline: maybe', 'offline (FILE): expected true or false'],
   ['limits:\n  blob: {}', 'limits.blob (FILE): expected a size such as 512MiB'],
   ['reserved:\n  packages: x', 'reserved.packages (FILE): expected a list'],
+  ['jobs:\n  collect: 7', 'jobs.collect (FILE): expected a cron expression or off'],
+  [
+    'jobs:\n  collect: 0 0 31 2 *',
+    'jobs.collect (FILE): expected a cron expression such as "15 3 * * *", or off: 31 2 is an impossible day of month for the given month',
+  ],
+  ['retention:\n  packages: 5', 'retention.packages (FILE): expected keys and values'],
   ['upstreams:\n  - name: ghcr.io\n    kind: helm', 'upstreams.0.kind (FILE): expected nuget or registry'],
   ['upstreams:\n  - kind: nuget', 'upstreams.0.name (FILE): is missing'],
   ['- a\n- b', 'FILE: expected settings, one "key: value" a line'],
