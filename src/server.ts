@@ -31,6 +31,7 @@ import { UpstreamRegistrations } from './nuget/upstream-registration.ts';
 import { UpstreamSearch } from './nuget/upstream-search.ts';
 import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
 import { Images } from './oci/images.ts';
+import { Pushes } from './oci/pushes.ts';
 import { createRegistry } from './oci/routes.ts';
 import { ImageSource } from './oci/source.ts';
 import { ImageMirror } from './oci/upstream.ts';
@@ -68,6 +69,7 @@ export interface House {
   vulnerabilities: UpstreamVulnerabilities;
   imageMirror: ImageMirror;
   imageSource: ImageSource;
+  pushes: Pushes;
   defaultAccount: Account;
   close(): Promise<void>;
 }
@@ -107,6 +109,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const registrations = new UpstreamRegistrations(packageMirror);
     const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
     const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
+    const imageSource = new ImageSource({ database, images, mirror: imageMirror, limits: config.limits, now });
     return {
       config,
       database,
@@ -123,7 +126,8 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
       vulnerabilities: new UpstreamVulnerabilities(packageMirror, log),
       imageMirror,
-      imageSource: new ImageSource(database, images, imageMirror),
+      imageSource,
+      pushes: new Pushes({ images, source: imageSource, mirror: imageMirror, log }),
       defaultAccount,
       close: async () => {
         await tokens.flush();
@@ -187,7 +191,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
           hostedBytes: new HostedBytes(house.database, surroundings.now),
           now: surroundings.now,
         }),
-        registry: createRegistry({ ...shared, images: house.images, source: house.imageSource }),
+        registry: createRegistry({ ...shared, images: house.images, source: house.imageSource, pushes: house.pushes }),
         token: createTokenEndpoint(authenticator, surroundings.now),
         feed: createFeed({
           ...shared,

@@ -93,11 +93,11 @@ export class Entries {
     return facts;
   }
 
-  /** The references stored under an upstream's `kind` and `name`, in byte order. */
-  async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>): Promise<string[]> {
+  /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
+  async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit = 100_000): Promise<string[]> {
     const rows = await this.#database.select<{ reference: string }>(
-      'SELECT reference FROM mirror_entries WHERE kind = ? AND name = ? AND upstream = ? ORDER BY reference',
-      [kind, name, upstream],
+      'SELECT reference FROM mirror_entries WHERE kind = ? AND name = ? AND upstream = ? ORDER BY reference LIMIT ?',
+      [kind, name, upstream, limit],
     );
     return rows.map(({ reference }) => reference);
   }

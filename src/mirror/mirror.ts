@@ -54,9 +54,20 @@ export class Mirror {
     return this.#parts.entries.find(entryId(key));
   }
 
-  /** The references stored under an upstream's `kind` and `name`, in byte order. */
-  references(key: Omit<EntryKey, 'reference'>): Promise<string[]> {
-    return this.#parts.entries.references(key);
+  /** What is stored for `resource`, where it may still stand in; nobody is asked. */
+  async openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<Entry | undefined> {
+    const id = entryId(key);
+    const known = await this.#parts.entries.find(id);
+    if (!known || !mayStandIn(lifetime, known, this.#parts.now())) return undefined;
+    return this.#stored(id, known, lifetime === 'immutable' ? 'hit' : 'stale').catch((error: unknown) => {
+      if (error instanceof BytesGone) return undefined;
+      throw error;
+    });
+  }
+
+  /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
+  references(key: Omit<EntryKey, 'reference'>, limit?: number): Promise<string[]> {
+    return this.#parts.entries.references(key, limit);
   }
 
   /** Drops what is stored under `key`; resolves to whether there was something. */

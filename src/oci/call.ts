@@ -3,6 +3,7 @@ import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { Images } from './images.ts';
+import type { Pushes } from './pushes.ts';
 import type { ImageSource } from './source.ts';
 
 /** One request that has been routed, authenticated and allowed. */
@@ -20,6 +21,7 @@ export interface Call {
   images: Images;
   /** What is read may come from upstream. */
   source: ImageSource;
+  pushes: Pushes;
   limits: Config['limits'];
 }
 

@@ -25,7 +25,7 @@ export async function probe({ request, response }: Call): Promise<void> {
 export async function getBlob(call: Call): Promise<void> {
   const { request, response, item, source, limits } = call;
   const digest = parseDigest(item);
-  const { served, content } = await source.openBlob(askedOf(call), digest);
+  const { served, content } = await source.openBlob(askedOf(call), digest, request.method === 'HEAD');
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
@@ -37,7 +37,7 @@ export async function getBlob(call: Call): Promise<void> {
 /** end-3: the bytes and the type that were pushed, whatever `Accept` says. */
 export async function getManifest(call: Call): Promise<void> {
   const { request, response, item, source } = call;
-  const manifest = await source.openManifest(askedOf(call), readableReference(item));
+  const manifest = await source.openManifest(askedOf(call), readableReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
@@ -48,24 +48,23 @@ export async function getManifest(call: Call): Promise<void> {
 
 /** end-7a, end-7b */
 export async function putManifest(call: Call): Promise<void> {
-  const { request, response, principal, name, item, query, images, limits } = call;
+  const { request, response, principal, name, item, query, pushes, limits } = call;
   const reference = parseReference(item);
   const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...query.getAll('tag')])];
   for (const tag of tags) parseTag(tag);
   const bytes = await readBody(request, { limit: limits.manifest, idle: limits.uploadIdle });
   exchangeOf(response).received += bytes.length;
-  const { digest, subject } = await images.manifests.push(
-    principal.accountId,
-    name,
+  const { digest, subject, warning } = await pushes.push(principal.accountId, name, {
     tags,
-    reference.digest,
+    digest: reference.digest,
     bytes,
-    request.headers['content-type'],
-  );
+    contentType: request.headers['content-type'],
+  });
   sendEmpty(response, 201, {
     Location: `/v2/${name}/manifests/${digest}`,
     'Docker-Content-Digest': digest,
     ...(subject && { 'OCI-Subject': subject }),
+    ...(warning && { Warning: `299 - "${warning}"` }),
     ...(query.has('tag') && { 'OCI-Tag': tags.join(', ') }),
   });
 }

@@ -40,7 +40,9 @@ export interface WireError {
 /** How the registry tells of `error`; a 500 without details when it is no domain error. */
 export function toWire(error: unknown): WireError {
   if (!(error instanceof DomainError)) return wireError(500, 'UNKNOWN', 'This is a defect here; the log tells more.');
-  const [status, code] = wire[error.name];
+  // An upstream's own no is final, for the clients that repeat what a 502 answers; it is not "not found" either.
+  const isDenied = error.name === 'UpstreamUnavailable' && error.detail?.['denied'] === true;
+  const [status, code] = isDenied ? wire.ScopeMissing : wire[error.name];
   return wireError(status, code, error.message, error.detail);
 }
 

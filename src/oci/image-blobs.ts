@@ -61,12 +61,28 @@ export class ImageBlobs {
           ? await tx.get(`${source} LIMIT 1`, [digest, accountId])
           : await tx.get(`${source} AND r.name = ?`, [digest, accountId, from]);
       if (!found) return false;
-      // The row's lock and its new time keep a collector away until the reference is there.
-      if ((await tx.run('UPDATE blobs SET stored_at = ? WHERE digest = ?', [now, digest])) === 0) return false;
-      const repositoryId = await ensureRepository(tx, accountId, name, now);
-      await tx.insertNew('repository_blobs', [{ repository_id: repositoryId, digest, linked_at: now }]);
-      return true;
+      return link(tx, await ensureRepository(tx, accountId, name, now), digest, now);
     });
+  }
+
+  /** Gives the repository stored blobs whose content it may show: the mirror has them under the same name. */
+  async adopt(accountId: number, name: string, digests: readonly Digest[]): Promise<void> {
+    if (digests.length === 0) return;
+    const now = this.#now();
+    await this.#database.transaction(async (tx) => {
+      const repositoryId = await ensureRepository(tx, accountId, name, now);
+      for (const digest of [...digests].sort()) await link(tx, repositoryId, digest, now);
+    });
+  }
+
+  /** Whether a blob has come into the repository since then. */
+  async anySince(accountId: number, name: string, since: number): Promise<boolean> {
+    const row = await this.#database.get(
+      `SELECT rb.digest FROM repositories r JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.linked_at > ?
+       WHERE r.account_id = ? AND r.name = ? LIMIT 1`,
+      [since, accountId, name],
+    );
+    return row !== undefined;
   }
 
   /** Takes a blob out of one repository; `BlobUnknown` when it does not have it. */
@@ -79,6 +95,14 @@ export class ImageBlobs {
     });
     if (deleted === 0) throw blobUnknown(digest);
   }
+}
+
+/** Gives the repository a stored blob; resolves to whether it is stored. */
+async function link(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<boolean> {
+  // The row's lock and its new time keep a collector away until the reference is there.
+  if ((await tx.run('UPDATE blobs SET stored_at = ? WHERE digest = ?', [now, digest])) === 0) return false;
+  await tx.insertNew('repository_blobs', [{ repository_id: repositoryId, digest, linked_at: now }]);
+  return true;
 }
 
 /** `BlobUnknown`, for a repository that does not have the blob. */

@@ -20,6 +20,8 @@ export interface StoredManifest {
 export interface PushedManifest {
   digest: Digest;
   subject: Digest | undefined;
+  /** Whether it is the first of its repository, which it thereby claims. */
+  claimed: boolean;
 }
 
 interface ManifestRow {
@@ -82,7 +84,7 @@ export class Manifests {
     const manifest = parseManifest(bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
     const now = this.#now();
-    await this.#blobs.commit([arrival], async (tx) => {
+    const claimed = await this.#blobs.commit([arrival], async (tx) => {
       const repositoryId = await ensureRepository(tx, accountId, name, now);
       await lockRepository(tx, repositoryId, now);
       const children = await childSizes(tx, repositoryId, manifest);
@@ -93,9 +95,10 @@ export class Manifests {
         tags.map((tag) => ({ repository_id: repositoryId, name: tag, digest: arrival.digest, updated_at: now })),
         'digest = new.digest, updated_at = new.updated_at',
       );
-      await tx.run('UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL', [now, repositoryId]);
+      const claim = 'UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL';
+      return (await tx.run(claim, [now, repositoryId])) > 0;
     });
-    return { digest: arrival.digest, subject: manifest.subject };
+    return { digest: arrival.digest, subject: manifest.subject, claimed };
   }
 
   /** Deletes a tag and leaves its manifest, or deletes a manifest with its tags; `NameUnknown` or `ManifestUnknown`. */

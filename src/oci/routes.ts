@@ -14,6 +14,7 @@ import { challenges, scopeOf } from './challenge.ts';
 import * as content from './content-routes.ts';
 import { toWire } from './errors.ts';
 import type { Images } from './images.ts';
+import type { Pushes } from './pushes.ts';
 import type { ImageSource } from './source.ts';
 import { parsePath, parseRepositoryName, splitUrl, type Target } from './reference.ts';
 import * as upload from './upload-routes.ts';
@@ -21,6 +22,7 @@ import * as upload from './upload-routes.ts';
 export interface RegistryParts {
   images: Images;
   source: ImageSource;
+  pushes: Pushes;
   authenticator: Authenticator;
   urls: Urls;
   limits: Config['limits'];
@@ -88,10 +90,11 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
     const [scope, handler] = methodOf(endpoint, request.method, response);
     allow(principal, scope);
     const name = target.kind === 'base' || target.kind === 'catalog' ? '' : parseRepositoryName(target.name);
-    const { images, source, limits } = parts;
+    const { images, source, pushes, limits } = parts;
     const ns = namespaceOf(parts.urls, request, query);
     const own = scope === 'read' ? name : source.hostedName(name, ns);
-    await handler({ request, response, principal, name: own, ns, item: target.item, query, images, source, limits });
+    const { item } = target;
+    await handler({ request, response, principal, name: own, ns, item, query, images, source, pushes, limits });
   } catch (error) {
     refuse(parts, request, response, target, error);
   }
@@ -152,6 +155,8 @@ function refuse(
   if (isDomainError(error, 'RangeNotSatisfiable')) {
     response.setHeader('Content-Range', `bytes */${String(error.detail?.['size'])}`);
   }
+  const retryAfter = isDomainError(error) ? error.detail?.['retryAfter'] : undefined;
+  if (typeof retryAfter === 'number') response.setHeader('Retry-After', retryAfter);
   sendJson(request, response, status, body);
   discardBody(request, limits.uploadIdle);
 }

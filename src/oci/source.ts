@@ -1,6 +1,7 @@
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import type { Config } from '../config/schema.ts';
 import type { Served } from '../http/cache-status.ts';
 import type { Content } from '../storage/content.ts';
 import type { Images } from './images.ts';
@@ -35,6 +36,14 @@ export interface SourceBlob {
   content: Content;
 }
 
+export interface SourceParts {
+  database: Database;
+  images: Images;
+  mirror: ImageMirror;
+  limits: Config['limits'];
+  now: () => number;
+}
+
 /** Where a repository is: hosted under a name, upstream, or, while its first push is under way, both; or nowhere. */
 interface Whereabouts {
   hosted: string | undefined;
@@ -49,16 +58,26 @@ export class ImageSource {
   readonly #database: Database;
   readonly #images: Images;
   readonly #mirror: ImageMirror;
+  readonly #limits: Config['limits'];
+  readonly #now: () => number;
 
-  constructor(database: Database, images: Images, mirror: ImageMirror) {
+  constructor({ database, images, mirror, limits, now }: SourceParts) {
     this.#database = database;
     this.#images = images;
     this.#mirror = mirror;
+    this.#limits = limits;
+    this.#now = now;
   }
 
-  /** The manifest of a tag or digest; `NameUnknown` or `ManifestUnknown`, or the upstream's failure. */
-  async openManifest(asked: Asked, reference: Reference): Promise<SourceManifest> {
+  /**
+   * The manifest of a tag or digest; `NameUnknown` or `ManifestUnknown`, or the upstream's failure. `head`: only whether
+   * it is there is asked, as clients do before they push it.
+   */
+  async openManifest(asked: Asked, reference: Reference, head = false): Promise<SourceManifest> {
     const { hosted, place } = await this.#locate(asked);
+    if (head && place && hosted !== undefined && (await this.#isArriving(asked.accountId, hosted, place))) {
+      throw manifestUnknown(reference);
+    }
     if (!place) {
       if (hosted === undefined) throw nameUnknown(asked.name);
       const { repositoryId, ...manifest } = await this.#images.manifests.open(asked.accountId, hosted, reference);
@@ -76,8 +95,12 @@ export class ImageSource {
     };
   }
 
-  /** A blob; `NameUnknown` or `BlobUnknown`, or the upstream's failure. */
-  async openBlob(asked: Asked, digest: Digest): Promise<SourceBlob> {
+  /**
+   * A blob; `NameUnknown` or `BlobUnknown`, or the upstream's failure. `head`: only whether it is there is asked. Who
+   * pulls has the manifest first; so of a repository of which none was mirrored, that is asked before a push, and the
+   * name of what may be private goes to no upstream.
+   */
+  async openBlob(asked: Asked, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = await this.#locate(asked);
     if (hosted !== undefined) {
       try {
@@ -87,6 +110,7 @@ export class ImageSource {
       }
     }
     if (!place) throw nameUnknown(asked.name);
+    if (head && !(await this.#mirror.isMirrored(place))) throw blobUnknown(digest);
     const entry = await this.#mirror.openBlob(place, digest);
     if (!entry) throw blobUnknown(digest);
     return { served: entry.outcome, content: entry.content };
@@ -131,6 +155,17 @@ export class ImageSource {
     const [first] = this.#mirror.locate(name, ns).hosted;
     if (first === undefined) throw nameUnknown(name);
     return first;
+  }
+
+  /** Whether a repository is kept from upstreams under any of its names. */
+  async isClaimed(accountId: number, name: string): Promise<boolean> {
+    return (await this.#locate({ accountId, name, ns: undefined })).place === undefined;
+  }
+
+  /** Whether the first push of a repository is under way, of which nothing was mirrored before. */
+  async #isArriving(accountId: number, name: string, place: Place): Promise<boolean> {
+    const since = this.#now() - this.#limits.uploadAge;
+    return (await this.#images.blobs.anySince(accountId, name, since)) && !(await this.#mirror.isMirrored(place));
   }
 
   /** Decided before any upstream is asked, by one query. */

@@ -123,7 +123,12 @@ export class ImageMirror {
 
   /** Whether a manifest of the repository has been mirrored. */
   async isMirrored(place: Place): Promise<boolean> {
-    return (await this.#mirror.references(resource(place, 'manifest', '').key)).length > 0;
+    return (await this.#mirror.references(resource(place, 'manifest', '').key, 1)).length > 0;
+  }
+
+  /** Whether the repository's blob or manifest of that digest is here. */
+  async isStored(place: Place, kind: 'blob' | 'manifest', digest: Digest): Promise<boolean> {
+    return (await this.#mirror.stored(resource(place, kind, digest).key)) !== undefined;
   }
 
   /** All tags, in byte order; undefined when the upstream has no such repository. */

@@ -9,11 +9,14 @@ export class Refused extends Error {
   readonly trips: boolean;
   /** Milliseconds. */
   readonly retryAfter: number;
+  /** Whether it understood who asks, and says that this is not for them. */
+  readonly denied: boolean;
 
-  constructor(message: string, trips = false, retryAfter = 0) {
+  constructor(message: string, trips = false, retryAfter = 0, denied = false) {
     super(message);
     this.trips = trips;
     this.retryAfter = retryAfter;
+    this.denied = denied;
   }
 }
 

@@ -20,6 +20,7 @@ export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
 const redirectLimit = 5;
 const attempts = 3;
 const accessRefused = 'refused access; check its credentials';
+const accessDenied = 'denied access: there is no such thing, or it takes other credentials';
 
 export interface UpstreamParts {
   cache: Cache;
@@ -132,7 +133,8 @@ export class Upstream {
     this.#log.warn({ upstream: this.name, reason }, refused ? 'an upstream refused a request' : 'an upstream failed');
     const timeout = (error as { code?: string }).code === 'ETIMEDOUT';
     const name = timeout ? 'UpstreamTimeout' : 'UpstreamUnavailable';
-    return this.#failure(name, reason, pauseOf(refused?.retryAfter ?? 0), error);
+    const detail = { ...pauseOf(refused?.retryAfter ?? 0), ...(refused?.denied && { denied: true }) };
+    return this.#failure(name, reason, detail, error);
   }
 
   #failure(
@@ -162,14 +164,14 @@ export class Upstream {
     const presented = await this.#authorization(request);
     const first = await this.#follow(request, presented);
     // A host that the upstream leads to is not asked what it wants: nothing of ours is for it.
-    if (first.answer.status !== 401 || first.url.origin !== this.base.origin) return this.#accept(first.answer);
+    if (first.answer.status !== 401 || first.url.origin !== this.base.origin) return this.#accept(first);
     discard(first.answer.body);
     const renewed = await this.#answerChallenge(first.answer.headers['www-authenticate'], request, presented);
     if (renewed === undefined) throw new Refused(accessRefused);
-    return this.#accept((await this.#follow(request, renewed)).answer);
+    return this.#accept(await this.#follow(request, renewed));
   }
 
-  #accept(answer: UpstreamAnswer): UpstreamAnswer {
+  #accept({ answer, url }: { answer: UpstreamAnswer; url: URL }): UpstreamAnswer {
     const { status, headers } = answer;
     const remaining = headers['ratelimit-remaining'];
     if (remaining !== undefined) {
@@ -180,6 +182,9 @@ export class Upstream {
     const pause = retryAfterOf(headers['retry-after'], headers.date);
     if (status === 429) throw new Refused('asks to be left alone (429)', true, Math.max(pause, 1000));
     if (status >= 500) throw new Refused(`answered ${status}`, true, pause);
+    // Some say so of what does not exist, too (RFC 6750, 3.1).
+    const isDenied = status === 403 || /\berror="?insufficient_scope\b/.test(headers['www-authenticate'] ?? '');
+    if (isDenied && url.origin === this.base.origin) throw new Refused(accessDenied, false, 0, true);
     if (status === 401 || status === 403) throw new Refused(accessRefused);
     throw new Refused(`answered ${status}`);
   }

@@ -1,0 +1,107 @@
+import type { Logger } from 'pino';
+import type { Digest } from '../digest.ts';
+import { isDomainError } from '../errors.ts';
+import { isUpstreamFailure } from '../mirror/mirror.ts';
+import { readAll } from '../storage/content.ts';
+import type { Images } from './images.ts';
+import { parseManifest } from './manifest.ts';
+import type { PushedManifest } from './manifests.ts';
+import type { ImageSource } from './source.ts';
+import { manifestTypeOf, type ImageMirror, type Place } from './upstream.ts';
+
+/** A manifest as it is sent. */
+export interface SentManifest {
+  tags: readonly string[];
+  /** The digest it was sent under, if it was. */
+  digest: Digest | undefined;
+  bytes: Buffer;
+  contentType: string | undefined;
+}
+
+export interface Pushed extends PushedManifest {
+  /** What whoever pushes should know. */
+  warning: string | undefined;
+}
+
+export interface PushParts {
+  images: Images;
+  source: ImageSource;
+  mirror: ImageMirror;
+  log: Logger;
+}
+
+/** Pushes of manifests, also over a name under which an upstream's image was served until then. */
+export class Pushes {
+  readonly #images: Images;
+  readonly #source: ImageSource;
+  readonly #mirror: ImageMirror;
+  readonly #log: Logger;
+
+  constructor({ images, source, mirror, log }: PushParts) {
+    this.#images = images;
+    this.#source = source;
+    this.#mirror = mirror;
+    this.#log = log;
+  }
+
+  /** As `Manifests.push`; what the manifest refers to may also be what was mirrored under the same name. */
+  async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
+    const { place } = this.#mirror.locate(name, undefined);
+    const pushed = await this.#push(accountId, name, place, sent);
+    if (!pushed.claimed || !place || !(await this.#mirror.isMirrored(place))) return { ...pushed, warning: undefined };
+    const upstream = place.upstream.name;
+    this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now goes before one that was mirrored');
+    const warning = `${name} was served from ${upstream} until now; from here on only what is pushed here is served.`;
+    return { ...pushed, warning };
+  }
+
+  async #push(accountId: number, name: string, place: Place | undefined, sent: SentManifest): Promise<PushedManifest> {
+    const { tags, digest, bytes, contentType } = sent;
+    const attempt = () => this.#images.manifests.push(accountId, name, tags, digest, bytes, contentType);
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!place || !isDomainError(error, 'ManifestBlobUnknown')) throw error;
+      await this.#adopt(accountId, name, place, sent);
+      return attempt();
+    }
+  }
+
+  /**
+   * Makes hosted what a manifest refers to and the mirror has. A client that was told so, when it asked before its push,
+   * does not send it.
+   */
+  async #adopt(accountId: number, name: string, place: Place, { bytes, contentType }: SentManifest): Promise<void> {
+    const { kind, required } = parseManifest(bytes, contentType);
+    const mayAsk = kind === 'image' && !(await this.#source.isClaimed(accountId, name));
+    const blobs: Digest[] = [];
+    for (const digest of required) {
+      if (await this.#mirror.isStored(place, 'blob', digest)) blobs.push(digest);
+      else if (mayAsk && (await this.#fetch(place, digest))) blobs.push(digest);
+      else if (kind === 'index' && (await this.#mirror.isStored(place, 'manifest', digest))) {
+        await this.#adoptManifest(accountId, name, place, digest);
+      }
+    }
+    await this.#images.blobs.adopt(accountId, name, blobs);
+  }
+
+  /** What is on its way, because a client asked for it a moment ago, is waited for. */
+  async #fetch(place: Place, digest: Digest): Promise<boolean> {
+    try {
+      const entry = await this.#mirror.openBlob(place, digest);
+      entry?.content.close();
+      return (await entry?.complete) !== undefined;
+    } catch (error) {
+      if (isUpstreamFailure(error)) return false;
+      throw error;
+    }
+  }
+
+  async #adoptManifest(accountId: number, name: string, place: Place, digest: Digest): Promise<void> {
+    const entry = await this.#mirror.openManifest(place, digest);
+    if (!entry) return;
+    const facts = entry.facts ?? (await entry.complete);
+    const bytes = await readAll(entry.content, facts.size);
+    await this.#push(accountId, name, place, { tags: [], digest, bytes, contentType: manifestTypeOf(facts) });
+  }
+}
