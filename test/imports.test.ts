@@ -10,8 +10,9 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts config upstream errors.ts',
-  'server.ts': 'api nuget oci http mirror accounts usage storage database upstream cache config',
+  cli: 'server.ts prefetch config upstream errors.ts',
+  'server.ts': 'api nuget oci http mirror accounts usage storage database upstream cache config digest.ts',
+  prefetch: 'nuget oci mirror storage database upstream config digest.ts errors.ts',
   api: 'nuget oci http accounts usage database config errors.ts',
   nuget: 'http mirror accounts storage database upstream cache config digest.ts errors.ts',
   oci: 'http mirror accounts storage database upstream cache config digest.ts errors.ts',
@@ -40,11 +41,11 @@ const packages: Record<string, string> = {
   '@keyv/redis': 'cache',
   '@redis/client': 'cache',
   commander: 'cli',
-  yaml: 'config',
+  yaml: 'config prefetch',
   'node-cron': 'jobs config',
   '@asteasolutions/zod-to-openapi': 'api',
   yauzl: 'nuget',
-  'fast-xml-parser': 'nuget',
+  'fast-xml-parser': 'nuget prefetch',
   '@fastify/busboy': 'nuget',
   'prom-client': 'http',
 };

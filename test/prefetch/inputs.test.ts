@@ -1,0 +1,473 @@
+import test, { type ExecutionContext } from 'ava';
+import { array, assert, constantFrom, json, oneof, property, string } from 'fast-check';
+import { DomainError, isDomainError } from '../../src/errors.ts';
+import { formatRange } from '../../src/nuget/range.ts';
+import { isPlatform, parseImageName, parsePlatform, platformText } from '../../src/prefetch/image-name.ts';
+import { inputKinds, kindOf, readInput, type InputKind } from '../../src/prefetch/inputs.ts';
+import { substitute } from '../../src/prefetch/substitute.ts';
+import type { Wish } from '../../src/prefetch/wish.ts';
+
+const digest = `sha256:${'a'.repeat(64)}`;
+
+function read(file: string, text: string, values: Record<string, string> = {}, kind?: InputKind): Wish[] {
+  return readInput({ file, text, values: new Map(Object.entries(values)) }, kind);
+}
+
+/** `line what`, as short as a table wants it. */
+function short(wish: Wish): string {
+  const { line } = wish.spot;
+  switch (wish.kind) {
+    case 'package':
+      return `${line} ${wish.id}@${wish.version}`;
+    case 'dependency':
+      return `${line} ${wish.id} ${formatRange(wish.range)}${wish.frameworks.map((each) => ` ${each}`).join('')}`;
+    case 'central':
+      return `${line} ${wish.id} central`;
+    case 'image': {
+      const platforms = (wish.platforms ?? []).map((each) => ` ${platformText(each)}`).join('');
+      return `${line} ${wish.image.registry ?? '-'} ${wish.image.repository} ${wish.image.reference}${platforms}`;
+    }
+    default:
+      return `${line} ?${wish.what}: ${wish.reason}`;
+  }
+}
+
+function list(file: string, text: string, values?: Record<string, string>, kind?: InputKind): string[] {
+  return read(file, text, values, kind).map(short);
+}
+
+function fails(t: ExecutionContext, file: string, text: string, message: RegExp, kind?: InputKind): void {
+  const error = t.throws(() => read(file, text, {}, kind), { instanceOf: DomainError }, text);
+  t.regex(error.message, message);
+}
+
+test('the kind of a file is known by its name', (t) => {
+  const kinds: Record<string, InputKind | undefined> = {
+    'a/packages.lock.json': 'lock',
+    'obj/project.assets.json': 'assets',
+    'Directory.Packages.props': 'project',
+    'src/App.csproj': 'project',
+    'Lib.fsproj': 'project',
+    'compose.yaml': 'compose',
+    'docker-compose.prod.yml': 'compose',
+    Dockerfile: 'dockerfile',
+    'Dockerfile.test': 'dockerfile',
+    'web.dockerfile': 'dockerfile',
+    Containerfile: 'dockerfile',
+    'images.txt': 'list',
+    '-': 'list',
+    'deploy.yaml': 'kubernetes',
+    'data.json': undefined,
+    README: undefined,
+  };
+  for (const [file, kind] of Object.entries(kinds)) t.is(kindOf({ file, text: '', values: new Map() }), kind, file);
+  t.is(kindOf({ file: 'stack.yml', text: 'services:\n  a:\n', values: new Map() }), 'compose');
+  t.is(kindOf({ file: 'x.yml', text: 'kind: Pod\nservices:\n', values: new Map() }), 'kubernetes');
+  fails(t, 'data.json', '{}', /^data\.json: .*--kind lock\|assets/);
+});
+
+test('images are named as clients name them', (t) => {
+  const table: [string, string | undefined][] = [
+    ['alpine', '- alpine latest'],
+    ['alpine:3.20', '- alpine 3.20'],
+    ['library/alpine', '- library/alpine latest'],
+    ['ghcr.io/org/app:1', 'ghcr.io org/app 1'],
+    ['localhost/app', 'localhost app latest'],
+    ['registry:5000/app', 'registry:5000 app latest'],
+    ['127.0.0.1:8080/docker.io/library/alpine:3', '127.0.0.1:8080 docker.io/library/alpine 3'],
+    [`alpine:3.20@${digest}`, `- alpine ${digest}`],
+    [`GHCR.io/a@${digest}`, `ghcr.io a ${digest}`],
+    ['', undefined],
+    ['Alpine', undefined],
+    ['alpine:', undefined],
+    ['alpine:a b', undefined],
+    ['alpine@sha256:12', undefined],
+    ['a//b', undefined],
+    ['-.x/y', undefined],
+    [':tag', undefined],
+  ];
+  for (const [text, expected] of table) {
+    const name = parseImageName(text);
+    t.is(name && `${name.registry ?? '-'} ${name.repository} ${name.reference}`, expected, text);
+  }
+});
+
+const matches = (actual: string, wanted: string) => isPlatform(parsePlatform(actual)!, parsePlatform(wanted)!);
+
+test('a platform without a variant is any of its variants', (t) => {
+  t.true(matches('linux/arm/v7', 'linux/arm'));
+  t.true(matches('linux/arm/v7', 'Linux/ARM/v7'));
+  t.false(matches('linux/arm/v6', 'linux/arm/v7'));
+  t.false(matches('linux/arm', 'linux/arm/v7'));
+  t.true(matches('linux/arm64', 'linux/arm64/v8'));
+  t.false(matches('windows/amd64', 'linux/amd64'));
+  for (const text of ['linux', 'linux/', 'linux/amd64/v2/x', 'linux amd64', '']) t.is(parsePlatform(text), undefined);
+});
+
+test('variables', (t) => {
+  const values: Record<string, string> = { A: 'a', EMPTY: '' };
+  const table: [string, string | RegExp][] = [
+    ['plain', 'plain'],
+    ['$A-${A}', 'a-a'],
+    ['$$A', '$A'],
+    ['${NO:-d}', 'd'],
+    ['${NO-}', ''],
+    ['${EMPTY-d}', ''],
+    ['${EMPTY:-d}', 'd'],
+    ['${A:+x}${NO+y}', 'x'],
+    ['${NO:-${ALSO:-deep}}/z', 'deep/z'],
+    ['${A:?wanted}', 'a'],
+    ['$NO', /^NO has no value; give it with --arg NAME=…$|--arg NO=…/],
+    ['${NO:?wanted}', /^NO has no value/],
+    ['${A', /begins no variable/],
+    ['x$', /begins no variable/],
+    ['${A#x}', /no variable that can be read/],
+    [`${'${NO:-'.repeat(40)}x${'}'.repeat(40)}`, /nested too deeply/],
+  ];
+  for (const [text, expected] of table) {
+    const { value, reason } = substitute(text, (name) => values[name]);
+    if (typeof expected === 'string') t.is(value, expected, text);
+    else t.regex(reason ?? '', expected, text);
+  }
+});
+
+test('plain lists', (t) => {
+  const text = `# what we need\nNewtonsoft.Json@13.0.3\r\n  alpine:3.20   # small\n\nalpine@${digest}\nA@1.0-Beta\n`;
+  t.deepEqual(list('-', text), [
+    '2 Newtonsoft.Json@13.0.3',
+    '3 - alpine 3.20',
+    `5 - alpine ${digest}`,
+    '6 A@1.0.0-beta',
+  ]);
+  t.deepEqual(list('x', 'a\n', {}, 'images'), ['1 - a latest']);
+  fails(t, 'l.txt', '\nno such thing\n', /^l\.txt:2: "no such thing" is not id@version \(a package\) or name:tag/);
+  fails(t, 'l', 'a@1.0', /^l:1: .* is not name:tag/, 'images');
+  fails(t, 'l', 'a:1', /^l:1: .* is not id@version/, 'packages');
+});
+
+test('lock files', (t) => {
+  const text = JSON.stringify(
+    {
+      version: 2,
+      dependencies: {
+        'net8.0': {
+          'Newtonsoft.Json': { type: 'Direct', requested: '[13.0.1, )', resolved: '13.0.3', contentHash: 'x' },
+          Mine: { type: 'Project', dependencies: {} },
+          'System.X': { type: 'Transitive', resolved: '4.3.0.0' },
+        },
+        'net8.0/linux-x64': { 'Runtime.X': { type: 'CentralTransitive', resolved: '1.0.0-RC.1' } },
+      },
+    },
+    undefined,
+    1,
+  );
+  t.deepEqual(list('packages.lock.json', text), [
+    '5 Newtonsoft.Json@13.0.3',
+    '15 System.X@4.3.0',
+    '21 Runtime.X@1.0.0-rc.1',
+  ]);
+  fails(t, 'packages.lock.json', '{\n "version": 1,\n}', /^packages\.lock\.json:3: not JSON: /);
+  fails(t, 'packages.lock.json', '', /^packages\.lock\.json:1: not JSON/);
+  fails(t, 'packages.lock.json', '[]', /:1: expected a JSON object/);
+  fails(t, 'packages.lock.json', '{"version": 3}', /"version": expected 1 or 2/);
+  fails(t, 'packages.lock.json', '{"version": 1}', /"dependencies": expected an object/);
+  const wrong = '{"version": 1, "dependencies": {"net8.0": {\n"A": {"type": "Direct", "resolved": "one"}}}}';
+  fails(t, 'packages.lock.json', wrong, /^packages\.lock\.json:2: A has no version/);
+});
+
+test('assets files', (t) => {
+  const assets = {
+    version: 3,
+    targets: {},
+    libraries: {
+      'Newtonsoft.Json/13.0.3': { type: 'package', path: 'newtonsoft.json/13.0.3' },
+      'Mine/1.0.0': { type: 'project' },
+    },
+    project: {
+      frameworks: {
+        'net8.0': { downloadDependencies: [{ name: 'Microsoft.NETCore.App.Ref', version: '[8.0.11, 8.0.11]' }] },
+        net48: {},
+      },
+    },
+  };
+  t.deepEqual(list('project.assets.json', JSON.stringify(assets, undefined, 1)), [
+    '5 Newtonsoft.Json@13.0.3',
+    '18 Microsoft.NETCore.App.Ref@8.0.11',
+  ]);
+  fails(t, 'project.assets.json', '{"version": 3}', /"libraries": expected an object/);
+  fails(
+    t,
+    'project.assets.json',
+    '{"version": 3,\n"libraries": {"A": {"type":"package"}}}',
+    /:2: "" is not a package id/,
+  );
+});
+
+test('projects and central versions', (t) => {
+  const props = `<?xml version="1.0"?>
+<Project>
+  <PropertyGroup><Json>13.0.3</Json></PropertyGroup>
+  <!-- <PackageVersion Include="Not" Version="1" /> -->
+  <ItemGroup Condition="'$(X)' == ''">
+    <PackageVersion Include="Newtonsoft.Json" Version="$(Json)" />
+    <PackageVersion Include="A;B"><Version>[1,2)</Version></PackageVersion>
+    <GlobalPackageReference Include="C" Version="1.*" />
+    <PackageVersion Include="D" Version="$(Given)" />
+    <PackageVersion Include="E" Version="$(Missing)" />
+  </ItemGroup>
+</Project>`;
+  t.deepEqual(list('Directory.Packages.props', props, { Given: '4.0' }), [
+    '6 Newtonsoft.Json [13.0.3, )',
+    '7 A [1.0.0, 2.0.0)',
+    '7 B [1.0.0, 2.0.0)',
+    '8 C [1.*, )',
+    '9 D [4.0.0, )',
+    '10 ?E: $(Missing) has no value; give it with --arg Missing=…',
+  ]);
+  const project = `<Project Sdk="Microsoft.NET.Sdk">
+<PropertyGroup><TargetFrameworks>net8.0;netstandard2.0</TargetFrameworks></PropertyGroup>
+<ItemGroup>
+<PackageReference Include="A" Version="1.0.0" PrivateAssets="all" />
+<PackageReference Include="B" />
+<PackageReference Include="C" Version="1" VersionOverride="2" />
+<PackageReference Remove="R" />
+<PackageDownload Include="D" Version="[1.0.0];[2.0.0]" />
+<Compile Include="x.cs" />
+</ItemGroup></Project>`;
+  t.deepEqual(list('App.csproj', project), [
+    '4 A [1.0.0, ) net8.0 netstandard2.0',
+    '5 B central',
+    '6 C [2.0.0, ) net8.0 netstandard2.0',
+    '8 D@1.0.0',
+    '8 D@2.0.0',
+  ]);
+  fails(t, 'a.csproj', '<Project>\n<ItemGroup>\n</Project>', /^a\.csproj:\d: not XML/);
+  fails(t, 'a.csproj', '', /^a\.csproj:1: /);
+  fails(t, 'a.csproj', '<Other/>', /expected a <Project>/);
+  fails(t, 'a.csproj', '<Project>\n<!DOCTYPE x>\n</Project>', /^a\.csproj:2: declares a document type/);
+  const bad = '<Project><ItemGroup>\n<PackageReference Include="A" Version="one"/></ItemGroup></Project>';
+  fails(t, 'a.csproj', bad, /^a\.csproj:2: "one" is not a version of A/);
+});
+
+test('compose files', (t) => {
+  const text = `x-base: &base
+  image: ghcr.io/org/base:1
+services:
+  db:
+    image: mysql:8.4
+    platform: linux/amd64
+  web:
+    <<: *base
+  built:
+    build: .
+    image: mine
+  cache:
+    image: "redis:\${TAG:-7}"
+  other:
+    image: app:\${VERSION}
+  empty: {}
+`;
+  t.deepEqual(list('compose.yaml', text), [
+    '5 - mysql 8.4 linux/amd64',
+    '7 ghcr.io org/base 1',
+    '13 - redis 7',
+    '15 ?app:${VERSION}: VERSION has no value; give it with --arg VERSION=…',
+  ]);
+  t.deepEqual(list('compose.yaml', text, { VERSION: '2', TAG: '6' }).slice(2), ['13 - redis 6', '15 - app 2']);
+  t.deepEqual(list('compose.yaml', ''), []);
+  fails(t, 'compose.yaml', 'services:\n  a:\n   image: x\n  b: "\n', /^compose\.yaml:\d: not YAML: /);
+  fails(t, 'compose.yaml', 'services:\n  - a\n', /^compose\.yaml:2: "services" has to be a mapping/);
+  fails(t, 'compose.yaml', 'services:\n  a: x\n', /^compose\.yaml:2: the service "a" has to be a mapping/);
+  fails(t, 'compose.yaml', 'services:\n  a:\n    image: [x]\n', /^compose\.yaml:3: the image of the service "a"/);
+  fails(t, 'compose.yaml', 'services:\n  a:\n    image: Not an image\n', /^compose\.yaml:3: "Not an image" is not/);
+});
+
+test('Kubernetes manifests', (t) => {
+  const text = `apiVersion: v1
+kind: Pod
+spec:
+  initContainers:
+    - image: busybox:1
+  containers:
+    - name: a
+      image: registry.k8s.io/pause:3.9
+  volumes:
+    - name: v
+      image: { reference: quay.io/org/data:1 }
+---
+apiVersion: batch/v1
+kind: CronJob
+spec: { jobTemplate: { spec: { template: { spec: { containers: [{ image: cron:2 }] } } } } }
+---
+---
+apiVersion: v1
+kind: List
+items:
+  - kind: Deployment
+    spec:
+      template:
+        spec:
+          containers:
+            - image: web@${digest}
+          ephemeralContainers:
+            - image: debug
+---
+kind: ConfigMap
+data:
+  image: not/this
+`;
+  t.deepEqual(list('all.yaml', text), [
+    '5 - busybox 1',
+    '8 registry.k8s.io pause 3.9',
+    '11 quay.io org/data 1',
+    '15 - cron 2',
+    `26 - web ${digest}`,
+    '28 - debug latest',
+  ]);
+  fails(
+    t,
+    'a.yaml',
+    'kind: Pod\nspec:\n  containers: [{ image: {{ .Values.image }} }]\n',
+    /^a\.yaml:3: .*rendered first/,
+  );
+  fails(t, 'a.yaml', '- a\n', /^a\.yaml:1: expected a resource/);
+  fails(t, 'a.yaml', 'kind: Pod\nspec:\n  containers:\n    - image: a b\n', /^a\.yaml:4: "a b" is not an image/);
+});
+
+test('Dockerfiles', (t) => {
+  const text = `# syntax=docker/dockerfile:1.7
+# a comment
+ARG TAG=3.20
+ARG BASE="node:\${TAG}"
+ARG OPEN
+FROM --platform=$BUILDPLATFORM golang:1.22 AS build
+RUN <<EOF
+FROM not:this
+EOF
+RUN --mount=type=bind,from=tools:1,target=/t make \\
+  # a comment between
+  all
+FROM --platform=linux/arm64 $BASE
+COPY --from=build /a /b
+COPY --chown=1 --from=ghcr.io/org/files:2 /a /b
+COPY --from=0 /c /d
+FROM build
+FROM scratch
+FROM x:\${OPEN}
+`;
+  t.deepEqual(list('Dockerfile', text), [
+    '1 - docker/dockerfile 1.7',
+    '6 - golang 1.22',
+    '10 - tools 1',
+    '13 - node 3.20 linux/arm64',
+    '15 ghcr.io org/files 2',
+    '19 ?x:${OPEN}: OPEN has no value; give it with --arg OPEN=…',
+  ]);
+  t.true(list('Dockerfile', text, { TAG: '22', OPEN: '9' }).includes('19 - x 9'));
+  t.deepEqual(list('Dockerfile', '# escape=`\r\nfrom a:1 `\r\n as x\r\n'), ['2 - a 1']);
+  fails(t, 'Dockerfile', 'FROM\n', /^Dockerfile:1: FROM names no image/);
+  fails(t, 'Dockerfile', 'FROM a b c\n', /^Dockerfile:1: expected FROM image/);
+  fails(t, 'Dockerfile', '# x\nRUN a\n', /^Dockerfile:2: RUN stands before the first FROM/);
+  fails(t, 'Dockerfile', 'FROM a\nhello there\n', /^Dockerfile:2: "hello there" is no instruction/);
+  fails(t, 'Dockerfile', '', /^Dockerfile:1: there is no FROM/);
+});
+
+test('a variable that takes its default from another keeps the user’s choice', (t) => {
+  const text = 'ARG A=1\nARG B=$A\nFROM x:$B\n';
+  t.deepEqual(list('Dockerfile', text, { A: '2' }), ['3 - x 2']);
+});
+
+/** Pieces that mean something to one of the readers, in any order. */
+const pieces = constantFrom(
+  '{',
+  '}',
+  '[',
+  ']',
+  ':',
+  ',',
+  '"',
+  "'",
+  '\n',
+  '  ',
+  '- ',
+  '&a ',
+  '*a',
+  '<<: ',
+  '<',
+  '/>',
+  '>',
+  '</',
+  '=',
+  '$',
+  '${',
+  '$(',
+  ')',
+  '#',
+  '@',
+  '`',
+  '\\\n',
+  '|',
+  '---\n',
+  '<<EOF',
+  '\0',
+  '\uFEFF',
+  '\uD800',
+  'services',
+  'image',
+  'containers',
+  'kind',
+  'version',
+  'dependencies',
+  'libraries',
+  'resolved',
+  'FROM ',
+  'ARG ',
+  'COPY --from=',
+  'RUN ',
+  'AS',
+  'Project',
+  'ItemGroup',
+  'PackageReference',
+  'Include',
+  'Version',
+  '1.0',
+  'alpine',
+  '!!binary ',
+  '%YAML 1.2\n',
+  '? ',
+);
+const texts = oneof(
+  array(pieces, { maxLength: 60 }).map((each) => each.join('')),
+  string({ unit: 'binary', maxLength: 200 }),
+  json().map((any) => `{"version": 1, "dependencies": ${any}, "libraries": ${any}, "services": ${any}}`),
+  json().map((any) => `kind: Pod\nservices: ${any}\ncontainers: ${any}\n`),
+);
+
+for (const kind of inputKinds) {
+  test(`${kind}: whatever is read is understood or refused by name`, (t) => {
+    assert(
+      property(texts, (text) => {
+        try {
+          for (const { spot } of read('file', text, { A: 'a' }, kind)) {
+            if (spot.line < 1 || spot.line > text.split('\n').length) throw new Error(`no line ${spot.line}`);
+          }
+        } catch (error) {
+          if (!isDomainError(error, 'Invalid') || !/^file:\d+: /.test(error.message)) throw error;
+        }
+      }),
+      { numRuns: 400 },
+    );
+    t.pass();
+  });
+}
+
+test('what nests deeply or refers to itself is refused, or read, without harm', (t) => {
+  const deep = `services: ${'['.repeat(20_000)}`;
+  fails(t, 'compose.yaml', deep, /^compose\.yaml:\d+: /);
+  const bomb = `a: &a [x]\n${Array.from('bcdefghij')
+    .map((each, i) => `${each}: &${each} [${`*${'abcdefghij'[i]},`.repeat(10)}]\n`)
+    .join('')}kind: Pod\ncontainers: *j\n`;
+  t.deepEqual(list('bomb.yaml', bomb), []);
+  t.deepEqual(list('self.yaml', 'kind: Pod\ncontainers: &a\n  - <<: *a\n'), []);
+  fails(t, 'a.csproj', `<Project>${'<a>'.repeat(5000)}${'</a>'.repeat(5000)}</Project>`, /^a\.csproj:1: /);
+});
