@@ -1,9 +1,12 @@
+import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { Feed } from './feed.ts';
+import { isPackageId } from './nuspec.ts';
 import { packageKey } from './packages.ts';
 import type { SearchQuery } from './search-query.ts';
 import type { SearchHit, SearchOptions, SearchResults } from './search.ts';
 import type { PackageSource } from './source.ts';
 import type { UpstreamResults, UpstreamSearch } from './upstream-search.ts';
+import { isPrerelease, isSemVer2, parseVersion } from './version.ts';
 
 /** A search as it was typed, for upstreams, and as it was understood. */
 export interface Wanted {
@@ -30,29 +33,61 @@ export class MergedSearch {
   }
 
   async find(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<SearchHit>> {
-    const hosted = this.#feed.search(accountId, wanted.query, options);
-    const found = this.#upstreams.query(parametersOf(wanted, options));
-    return this.#join(accountId, options, await hosted, await found, ({ metadata }) => metadata.id);
+    const [hosted, found] = await Promise.all([
+      this.#feed.search(accountId, wanted.query, options),
+      this.#mayTell(accountId, wanted, () => this.#upstreams.query(parametersOf(wanted, options))),
+    ]);
+    return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
   async findIds(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<string>> {
-    const hosted = this.#feed.findIds(accountId, wanted.query, options);
-    const found = this.#upstreams.autocomplete(parametersOf(wanted, options));
-    return this.#join(accountId, options, await hosted, await found, (id) => id);
+    const [hosted, found] = await Promise.all([
+      this.#feed.findIds(accountId, wanted.query, options),
+      this.#mayTell(accountId, wanted, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
+    ]);
+    return this.#join(accountId, options, hosted, found, (id) => id);
   }
 
   /** The versions of an id that a client may choose from, in order. */
   async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
+    const hosted = await this.#feed.listListed(accountId, id, options.prerelease, options.semVer2);
+    try {
+      const others = await this.#versionsUpstream(accountId, id, options);
+      return others.length === 0 ? hosted : await this.#source.merged(accountId, id, hosted, others);
+    } catch (error) {
+      if (hosted.length === 0 || !isUpstreamFailure(error)) throw error;
+      return hosted;
+    }
+  }
+
+  /** As the upstream's own autocompletion has them, else all that it is known to have. */
+  async #versionsUpstream(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
+    const owner = await this.#source.ownerFor(accountId, id);
+    if (!owner) return [];
     const { prerelease, semVer2 } = options;
-    const hosted = await this.#feed.listListed(accountId, id, prerelease, semVer2);
-    const upstream = hosted.length > 0 ? undefined : await this.#source.upstreamOf(accountId, id);
-    if (!upstream) return hosted;
-    const parameters = new URLSearchParams({
-      id,
-      prerelease: String(prerelease),
-      semVerLevel: semVer2 ? '2.0.0' : '1.0.0',
+    const semVerLevel = semVer2 ? '2.0.0' : '1.0.0';
+    const parameters = new URLSearchParams({ id, prerelease: String(prerelease), semVerLevel });
+    const found = owner.silence ? undefined : await this.#upstreams.versions(owner.upstream, parameters);
+    if (found) return found;
+    const all = (await this.#source.versionKeys(accountId, id))?.value ?? [];
+    return all.filter((key) => {
+      const version = parseVersion(key)!;
+      return (prerelease || !isPrerelease(version)) && (semVer2 || !isSemVer2(version));
     });
-    return this.#upstreams.versions(upstream, parameters);
+  }
+
+  /** Hears upstreams on a search, unless it names what they must not hear of: that would be asking for it. */
+  async #mayTell<T>(
+    accountId: number,
+    { text }: Wanted,
+    ask: () => Promise<UpstreamResults<T>[]>,
+  ): Promise<UpstreamResults<T>[]> {
+    const words = text.split(/[\s"]+/).filter((word) => word !== '' && !/^(?:package)?id:$/i.test(word));
+    const ids = words.map((word) => word.replace(/^\w+:/, '')).filter((word) => isPackageId(word));
+    if (ids.some((id) => this.#source.isReserved(id))) return [];
+    const isExact = words.length === 1 || /\b(?:package)?id:/i.test(text);
+    if (isExact && (await this.#source.isClaimed(accountId, ids))) return [];
+    return ask();
   }
 
   async #join<T>(
@@ -62,14 +97,11 @@ export class MergedSearch {
     found: readonly UpstreamResults<T>[],
     idOf: (item: T) => string,
   ): Promise<SearchResults<T>> {
-    const closed = await this.#source.closedAmong(
-      accountId,
-      found.flatMap(({ data }) => data.map(idOf)),
-    );
     const seen = new Set<string>();
     const others: T[] = [];
     let total = hosted.totalHits;
-    for (const { totalHits, data } of found) {
+    for (const { upstream, totalHits, data } of found) {
+      const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream);
       total += totalHits;
       for (const item of data) {
         const key = packageKey(idOf(item));

@@ -60,6 +60,32 @@ export async function readManifest(
   return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
 }
 
+/** Packages from elsewhere: what other tools have packed and clients use is not refused here. */
+const lenient = { backslashes: true };
+
+/**
+ * Id and version of the package in the file at `path`, which somebody else has published. Throws `PackageInvalid` when
+ * it is no package, or not whole.
+ */
+export async function identify(path: string): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
+  await using zip = await Zip.open(path, lenient);
+  return await readManifest(zip, {});
+}
+
+/** The nuspec, or the file that it names as readme or icon; undefined when there is none. Throws `PackageInvalid`. */
+export async function readPart(
+  path: string,
+  part: 'nuspec' | 'readme' | 'icon',
+): Promise<{ bytes: Buffer; imageType?: string } | undefined> {
+  await using zip = await Zip.open(path, lenient);
+  const { nuspec, nuspecBytes } = await readManifest(zip, {});
+  if (part === 'nuspec') return { bytes: nuspecBytes };
+  const entry = nuspec[part] === undefined ? undefined : zip.find(nuspec[part]);
+  if (!entry) return undefined;
+  const bytes = await zip.read(entry, part === 'icon' ? defaults.maxIconBytes : defaults.maxReadmeBytes);
+  return part === 'icon' ? { bytes, imageType: imageType(bytes) } : { bytes };
+}
+
 /** Reads every entry, so that no client is the first to meet one that is not what the zip declares. */
 export async function verifyEntries(zip: Zip): Promise<void> {
   for (const entry of zip.entries) await zip.verify(entry);

@@ -29,13 +29,12 @@ export function addPublishing(
     answering('write', async ({ request, response, accountId, addresses }) => {
       const staged = await receiveFile(request, blobs, upload);
       exchangeOf(response).received = staged.size;
-      const { id, version, warnings } = await feed.publish(accountId, staged);
+      const { id, version, isNew, warnings } = await feed.publish(accountId, staged);
       log.info({ request: exchangeOf(response).id, id, version }, 'package published');
-      const isFirst = (await feed.listVersionKeys(accountId, id)).length === 1;
-      const upstream = isFirst ? await mirror.mirroredFrom(id) : undefined;
+      const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
       if (upstream !== undefined) {
-        log.warn({ account: accountId, id, upstream }, 'a hosted package now goes before one that was mirrored');
-        warnings.push(`${id} was served from ${upstream} until now; from here on only what is pushed here is served.`);
+        log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
+        warnings.push(`${id} came from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
       }
       if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
       sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
@@ -79,6 +78,12 @@ export function addPublishing(
   refuseMethods(router, '/push', 'PUT');
   refuseMethods(router, '/symbols', 'PUT');
   refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
+}
+
+function consequence(isMerged: boolean): string {
+  return isMerged
+    ? 'from here on a version that is pushed here goes before one of the same number there'
+    : 'from here on only what is pushed here is served';
 }
 
 /** The bytes come out of a zip, so that there is no reading them at any position. */

@@ -15,6 +15,8 @@ export interface Published {
   id: string;
   /** Normalised. */
   version: string;
+  /** Whether the account had no claim on the id before. */
+  isNew: boolean;
   /** What the publisher should know; each one line. */
   warnings: string[];
 }
@@ -52,7 +54,7 @@ export async function publish(parts: Shelf, accountId: number, staged: StagedFil
   const size = staged.size;
   return parts.blobs.commit(arrivals, async (tx) => {
     const now = parts.now();
-    const { row, knownAs } = await claim(tx, accountId, id, now);
+    const { row, knownAs, isNew } = await claim(tx, accountId, id, now);
     const key = versionKey(nupkg.version);
     if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [row, key])) {
       throw alreadyExists(nupkg);
@@ -86,7 +88,7 @@ export async function publish(parts: Shelf, accountId: number, staged: StagedFil
       row,
     ]);
     await refreshPackage(tx, row, now);
-    return { id, version: normalize(nupkg.version), warnings: warningsOf(nupkg, knownAs) };
+    return { id, version: normalize(nupkg.version), isNew, warnings: warningsOf(nupkg, knownAs) };
   });
 }
 
@@ -132,8 +134,8 @@ async function claim(
   accountId: number,
   id: string,
   now: number,
-): Promise<{ row: number; knownAs: string }> {
-  await tx.insertNew('packages', [
+): Promise<{ row: number; knownAs: string; isNew: boolean }> {
+  const made = await tx.insertNew('packages', [
     {
       account_id: accountId,
       package_key: packageKey(id),
@@ -145,7 +147,7 @@ async function claim(
   ]);
   const row = (await lockPackage(tx, accountId, id))!;
   const found = await tx.get<{ package_id: string }>('SELECT package_id FROM packages WHERE id = ?', [row]);
-  return { row, knownAs: found!.package_id };
+  return { row, knownAs: found!.package_id, isNew: made > 0 };
 }
 
 /** Most repeated pushes end here, before anything is staged. */

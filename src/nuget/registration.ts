@@ -93,6 +93,8 @@ function pageLeaf(addresses: Addresses, hive: Hive, id: string, version: Registe
       vulnerabilities: metadata.vulnerabilities,
       listed: version.listed,
       published: publishedOf(version),
+      packageHash: version.sha512,
+      packageHashAlgorithm: version.sha512 === undefined ? undefined : 'SHA512',
       packageContent,
     },
     packageContent,
@@ -110,5 +112,6 @@ export function iconOf(
 }
 
 function publishedOf({ listed, published, publishedAt }: RegisteredVersion): string {
-  return listed ? (published ?? new Date(publishedAt).toISOString().replace('Z', '+00:00')) : unlistedPublished;
+  if (published !== undefined) return published;
+  return listed ? new Date(publishedAt).toISOString().replace('Z', '+00:00') : unlistedPublished;
 }

@@ -9,11 +9,12 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { claimedAmong } from './claims.ts';
 import type { Feed } from './feed.ts';
 import { fileTypes, type FileKind } from './files.ts';
-import { readNupkg } from './nupkg.ts';
+import { readPart } from './nupkg.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
-import type { PackageMirror } from './upstream.ts';
+import type { Owner, PackageMirror, UpstreamDocument } from './upstream.ts';
+import type { BesideKind } from './upstream-files.ts';
 import type { UpstreamRegistrations } from './upstream-registration.ts';
-import { parseVersion, sortKey } from './version.ts';
+import { parseVersion, sortKey, type Version } from './version.ts';
 import { paged, type RegisteredPage, type RegisteredVersion } from './versions.ts';
 
 /** A value and how it was come by. */
@@ -58,7 +59,7 @@ export class PackageSource {
     const { feed, mirror } = this.#parts;
     const hosted = await feed.listVersionKeys(accountId, id);
     if (!(await this.#mayAsk(accountId, id, hosted.length > 0))) return hostedUnlessEmpty(hosted);
-    const found = await this.#unlessHosted(hosted, () => mirror.versions(id));
+    const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found) return hostedUnlessEmpty(hosted);
     return { served: found.outcome, value: merge([...hosted, ...found.value], (key) => key) };
   }
@@ -69,18 +70,20 @@ export class PackageSource {
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
     if (key === undefined || !(await this.#mayAsk(accountId, id, false))) return undefined;
+    // What a hosted version of a merged id lacks is not made up for by its namesake.
+    if ((await this.#hostedOfMerged(accountId, id)).has(key)) return undefined;
     return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openBeside(id, key, kind);
   }
 
   /** The pages of a registration; undefined when there is no such package. */
   async pages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
-    const { feed, registrations } = this.#parts;
+    const { feed, mirror, registrations } = this.#parts;
     const hosted = await feed.listPages(accountId, id, semVer2);
     if (!(await this.#mayAsk(accountId, id, hosted !== undefined))) {
       return hosted && { served: 'hosted', value: hosted };
     }
-    if (hosted) return this.#mergedPages(accountId, id, semVer2);
-    const owner = await this.#owner(id);
+    if ((await this.#hostedOfMerged(accountId, id)).size > 0) return this.#mergedPages(accountId, id, semVer2, hosted);
+    const owner = await mirror.owner(id);
     const found = owner && (await registrations.pages(owner, packageKey(id), semVer2));
     return found && { served: found.outcome, value: found.value };
   }
@@ -93,32 +96,46 @@ export class PackageSource {
     lower: string,
     upper: string,
   ): Promise<Answer<RegisteredVersion[]> | undefined> {
-    const { feed, registrations } = this.#parts;
-    const hosted = await feed.listPage(accountId, id, semVer2, lower, upper);
+    const hosted = await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper);
     if (!(await this.#mayAsk(accountId, id, hosted.length > 0))) return hostedUnlessEmpty(hosted);
-    const found = await this.#unlessHosted(hosted, async () => {
-      const owner = await this.#owner(id);
-      return owner && registrations.versions(owner, packageKey(id), semVer2, parseVersion(lower), parseVersion(upper));
-    });
+    const bounds = [parseVersion(lower), parseVersion(upper)] as const;
+    const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
-    return {
-      served: found.outcome,
-      value: merge([...hosted, ...found.value], ({ version }) => keyOfVersion(version)!),
-    };
+    return { served: found.outcome, value: merge([...hosted, ...found.value], keyOfRegistered) };
   }
 
-  /** Which of `ids` no upstream may be asked for, or be heard on. */
-  async closedAmong(accountId: number, ids: readonly string[]): Promise<Set<string>> {
-    const closed = await claimedAmong(this.#parts.database, accountId, ids);
+  /** Which of `ids` are not to be heard of from `upstream`. Keys, in lower case. */
+  async closedAmong(accountId: number, ids: readonly string[], upstream: Upstream): Promise<Set<string>> {
+    const { database, mirror } = this.#parts;
+    const closed = await claimedAmong(database, accountId, ids);
     for (const id of ids) {
-      if (this.#parts.mirror.origin.candidates(id).length === 0) closed.add(packageKey(id));
+      if (!mirror.origin.candidates(id).includes(upstream)) closed.add(packageKey(id));
     }
     return closed;
   }
 
+  /** Whether `id` is kept from every upstream by the configuration. */
+  isReserved(id: string): boolean {
+    return this.#parts.mirror.origin.isReserved(id);
+  }
+
+  /** Whether the account claims any of `ids` for what it hosts alone. */
+  async isClaimed(accountId: number, ids: readonly string[]): Promise<boolean> {
+    const { database, mirror } = this.#parts;
+    const unmerged = ids.filter((id) => !mirror.origin.isMerged(id));
+    return (await claimedAmong(database, accountId, unmerged)).size > 0;
+  }
+
   /** The upstream to ask for an id; undefined when there is none, or the id is claimed. */
-  async upstreamOf(accountId: number, id: string): Promise<Upstream | undefined> {
-    return (await this.#mayAsk(accountId, id, false)) ? this.#owner(id) : undefined;
+  async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
+    return (await this.#mayAsk(accountId, id, false)) ? this.#parts.mirror.owner(id) : undefined;
+  }
+
+  /** Hosted versions of an id and those of its upstream, in order, without those that are hosted though not shown. */
+  async merged(accountId: number, id: string, hosted: string[], others: readonly string[]): Promise<string[]> {
+    const keys = await this.#hostedOfMerged(accountId, id);
+    const further = others.filter((each) => !keys.has(keyOfVersion(each) ?? ''));
+    return merge([...hosted, ...further], (each) => keyOfVersion(each)!);
   }
 
   /** Whether an upstream may be asked for what was not found hosted, or is to be merged with it. */
@@ -129,61 +146,71 @@ export class PackageSource {
     return !hosted && (await claimedAmong(database, accountId, [id])).size === 0;
   }
 
-  /** Of a merged id the hosted versions are served even while the upstream cannot be asked. */
-  async #unlessHosted<T>(hosted: readonly unknown[], ask: () => Promise<T | undefined>): Promise<T | undefined> {
-    try {
-      return await ask();
-    } catch (error) {
-      if (hosted.length === 0 || !isUpstreamFailure(error)) throw error;
-      return undefined;
+  /** The keys of the hosted versions of an id that is merged; none for any other. */
+  async #hostedOfMerged(accountId: number, id: string): Promise<Set<string>> {
+    if (!this.#parts.mirror.origin.isMerged(id)) return new Set();
+    return new Set(await this.#parts.feed.listVersionKeys(accountId, id));
+  }
+
+  /** Of a merged id without those that are hosted, though this client may not see them. */
+  async #upstreamVersions(
+    accountId: number,
+    id: string,
+    semVer2: boolean,
+    [lower, upper]: readonly [Version?, Version?],
+  ): Promise<UpstreamDocument<RegisteredVersion[]> | undefined> {
+    const { mirror, registrations } = this.#parts;
+    const owner = await mirror.owner(id);
+    const found = owner && (await registrations.versions(owner, packageKey(id), semVer2, lower, upper));
+    if (!found) return undefined;
+    const hosted = await this.#hostedOfMerged(accountId, id);
+    return { ...found, value: found.value.filter((each) => !hosted.has(keyOfRegistered(each))) };
+  }
+
+  async #mergedPages(
+    accountId: number,
+    id: string,
+    semVer2: boolean,
+    pages: readonly RegisteredPage[] = [],
+  ): Promise<Answer<RegisteredPage[]> | undefined> {
+    const hosted: RegisteredVersion[] = [];
+    for (const { items, lower, upper } of pages) {
+      hosted.push(...(items ?? (await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper))));
     }
-  }
-
-  #owner(id: string): Promise<Upstream | undefined> {
-    return this.#parts.mirror.owner(id);
-  }
-
-  async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
-    const { feed, registrations } = this.#parts;
-    const hosted = await feed.listPage(accountId, id, semVer2, ...everything);
-    const found = await this.#unlessHosted(hosted, async () => {
-      const owner = await this.#owner(id);
-      return owner && registrations.versions(owner, packageKey(id), semVer2, undefined, undefined);
-    });
-    const versions = merge([...hosted, ...(found?.value ?? [])], ({ version }) => keyOfVersion(version)!);
-    return { served: found?.outcome ?? 'hosted', value: paged(versions) };
+    const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, []));
+    const versions = merge([...hosted, ...(found?.value ?? [])], keyOfRegistered);
+    return versions.length === 0 ? undefined : { served: found?.outcome ?? 'hosted', value: paged(versions) };
   }
 
   async #openNupkg(id: string, version: string): Promise<SourceFile | undefined> {
-    const entry = await this.#parts.mirror.openNupkg(id, version);
+    const { mirror, registrations } = this.#parts;
+    const entry = await mirror.openNupkg(id, version, (owner) =>
+      registrations.storedHash(owner, packageKey(id), version),
+    );
     if (!entry) return undefined;
     const { outcome, content, facts } = entry;
     return { served: outcome, content, digest: facts?.digest, type: fileTypes.nupkg, downloaded: noted };
   }
 
   /** From the nupkg where that is stored: what is in it needs no upstream. */
-  async #openBeside(id: string, version: string, kind: 'nuspec' | 'readme' | 'icon'): Promise<SourceFile | undefined> {
+  async #openBeside(id: string, version: string, kind: BesideKind): Promise<SourceFile | undefined> {
     const stored = await this.#parts.mirror.storedNupkg(id, version);
     const inside = stored && (await this.#readInside(stored, kind));
     if (inside) {
-      const { bytes, type } = inside;
+      const { bytes, imageType } = inside;
+      const type = kind === 'icon' ? imageType! : fileTypes[kind];
       return { served: 'hit', content: contentOf(bytes), digest: digestOf(bytes), type, downloaded: noted };
     }
     const entry = await this.#parts.mirror.openBeside(id, version, kind);
     if (!entry) return undefined;
-    const type = kind === 'icon' ? imageType(entry.type) : fileTypes[kind];
-    return { served: entry.outcome, content: entry.content, digest: entry.facts?.digest, type, downloaded: noted };
+    const { outcome, content, facts } = entry;
+    const type = kind === 'icon' ? (facts?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
+    return { served: outcome, content, digest: facts?.digest, type, downloaded: noted };
   }
 
-  async #readInside(
-    digest: Digest,
-    kind: 'nuspec' | 'readme' | 'icon',
-  ): Promise<{ bytes: Buffer; type: string } | undefined> {
+  async #readInside(digest: Digest, kind: BesideKind): ReturnType<typeof readPart> {
     try {
-      const { nuspecBytes, entries } = await readNupkg(this.#parts.blobs.pathOf(digest), { verifyAll: false });
-      if (kind === 'nuspec') return { bytes: nuspecBytes, type: fileTypes.nuspec };
-      if (kind === 'readme') return entries.readme && { bytes: entries.readme, type: fileTypes.readme };
-      return entries.icon && { bytes: entries.icon, type: imageType(entries.iconType) };
+      return await readPart(this.#parts.blobs.pathOf(digest), kind);
     } catch (error) {
       if (isDomainError(error) || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
       throw error;
@@ -191,11 +218,22 @@ export class PackageSource {
   }
 }
 
-/** Bounds that hold every version. */
-const everything = ['0.0.0-0', '2147483647.2147483647.2147483647.2147483647'] as const;
+/** Of a merged id the hosted versions are served even while the upstream cannot be asked. */
+async function unlessHosted<T>(hosted: readonly unknown[], ask: () => Promise<T | undefined>): Promise<T | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (hosted.length === 0 || !isUpstreamFailure(error)) throw error;
+    return undefined;
+  }
+}
 
 function hostedUnlessEmpty<T>(value: T[]): Answer<T[]> | undefined {
   return value.length > 0 ? { served: 'hosted', value } : undefined;
+}
+
+function keyOfRegistered({ version }: RegisteredVersion): string {
+  return version.toLowerCase();
 }
 
 /** In the order of versions; of two with one key the first, which is the hosted one. */
@@ -206,9 +244,4 @@ function merge<T>(items: readonly T[], keyOf: (item: T) => string): T[] {
     .map(([key, item]): [string, T] => [sortKey(parseVersion(key)!), item])
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([, item]) => item);
-}
-
-/** An icon is shown as a picture or not at all. */
-function imageType(type: string | undefined): string {
-  return type !== undefined && /^image\/(?:png|jpeg|gif|webp)$/.test(type) ? type : 'application/octet-stream';
 }

@@ -4,8 +4,26 @@ import type { Deprecation, VersionMetadata, Vulnerability } from './metadata.ts'
 
 export type Json = Record<string, unknown>;
 
+/** The links of an upstream's to itself: whoever followed one would go past this server. */
+export interface OwnLinks {
+  /** Whether a link is to a file of the flat container, which is served here as well. */
+  isFlat(link: unknown): boolean;
+  isOwn(link: string): boolean;
+}
+
+/** Of the upstream at `base` with the flat container at `flat`. */
+export function ownLinks(base: URL, flat: string): OwnLinks {
+  const hosts = new Set([base.host, new URL(flat).host]);
+  return {
+    isFlat: (link) => typeof link === 'string' && (URL.parse(link)?.href.startsWith(new URL(flat).href) ?? false),
+    isOwn: (link) => hosts.has(URL.parse(link)?.host ?? ''),
+  };
+}
+
 /** The metadata in a registration's catalog entry or a search's hit: both use the same names. */
-export function metadataIn(entry: Json, iconUrl: string | undefined): VersionMetadata {
+export function metadataIn(entry: Json, own: OwnLinks): VersionMetadata {
+  const linkOf = (value: unknown): string | undefined =>
+    typeof value === 'string' && /^https?:\/\//i.test(value) && !own.isOwn(value) ? value : undefined;
   return {
     id: textOf(entry['id']) ?? '',
     title: textOf(entry['title']),
@@ -14,7 +32,7 @@ export function metadataIn(entry: Json, iconUrl: string | undefined): VersionMet
     authors: listOf(entry['authors']).join(', '),
     tags: listOf(entry['tags']),
     projectUrl: linkOf(entry['projectUrl']),
-    iconUrl,
+    iconUrl: linkOf(entry['iconUrl']),
     licenseUrl: linkOf(entry['licenseUrl']),
     licenseExpression: textOf(entry['licenseExpression']),
     requireLicenseAcceptance: entry['requireLicenseAcceptance'] === true,
@@ -28,7 +46,7 @@ export function metadataIn(entry: Json, iconUrl: string | undefined): VersionMet
       ),
     })),
     deprecation: deprecationOf(objectOf(entry['deprecation'])),
-    vulnerabilities: vulnerabilitiesOf(entry['vulnerabilities']),
+    vulnerabilities: vulnerabilitiesOf(entry['vulnerabilities'], linkOf),
   };
 }
 
@@ -43,7 +61,7 @@ function deprecationOf(json: Json): Deprecation | undefined {
   };
 }
 
-function vulnerabilitiesOf(json: unknown): Vulnerability[] | undefined {
+function vulnerabilitiesOf(json: unknown, linkOf: (value: unknown) => string | undefined): Vulnerability[] | undefined {
   const list = objectsIn(json).flatMap(({ advisoryUrl, severity }) => {
     const link = linkOf(advisoryUrl);
     return link === undefined ? [] : [{ advisoryUrl: link, severity: String(Number(severity) || 0) }];
@@ -66,8 +84,4 @@ export function textOf(value: unknown): string | undefined {
 /** A list, or a single text in place of one. */
 function listOf(value: unknown): string[] {
   return (Array.isArray(value) ? value : [value]).filter((each) => typeof each === 'string' && each !== '') as string[];
-}
-
-export function linkOf(value: unknown): string | undefined {
-  return typeof value === 'string' && /^https?:\/\//i.test(value) ? value : undefined;
 }

@@ -1,6 +1,9 @@
-import type { Upstream } from '../upstream/upstream.ts';
-import { linkOf, metadataIn, objectOf, textOf, type Json } from './upstream-metadata.ts';
-import { folder, type PackageMirror, type UpstreamDocument } from './upstream.ts';
+import { DomainError } from '../errors.ts';
+import { unusable } from '../mirror/fetch.ts';
+import { isUpstreamFailure } from '../mirror/mirror.ts';
+import { packageKey } from './packages.ts';
+import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from './upstream-metadata.ts';
+import { addressIn, folder, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
 import type { RegisteredPage, RegisteredVersion } from './versions.ts';
 
@@ -10,6 +13,9 @@ const hives = {
   semVer1: ['RegistrationsBaseUrl/3.4.0'],
 };
 const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta', 'RegistrationsBaseUrl'];
+
+/** What is looked up on the way to something else is not worth asking anybody for. */
+const nobodyAsked = new DomainError('UpstreamUnavailable', 'Nobody was asked.');
 
 /**
  * Registrations of upstream packages in the feed's own shapes, so that what is served is written by one hand and holds
@@ -23,80 +29,106 @@ export class UpstreamRegistrations {
   }
 
   /** The pages of an id's registration; with their versions where the upstream has them in its index. */
-  async pages(
-    upstream: Upstream,
-    key: string,
-    semVer2: boolean,
-  ): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
-    const index = await this.#index(upstream, key, semVer2);
+  async pages(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
+    const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
-    const flat = await this.#flat(upstream);
-    const pages = pagesOf(index.value).map(({ lower, upper, json }) => {
+    const read = await this.#reader(owner, key, semVer2);
+    const pages = pagesOf(index.value).flatMap(({ lower, upper, json }): RegisteredPage[] => {
       const { items, count } = json as { items?: unknown; count?: unknown };
-      if (!Array.isArray(items)) return { lower, upper, count: typeof count === 'number' ? count : 0 };
-      const versions = versionsOf(items, flat, semVer2);
-      return { lower, upper, count: versions.length, items: versions };
+      if (!Array.isArray(items)) return [{ lower, upper, count: typeof count === 'number' ? count : 0 }];
+      const versions = read(items);
+      return versions.length > 0 ? [{ lower, upper, count: versions.length, items: versions }] : [];
     });
-    return { ...index, value: pages.filter(({ count }) => count > 0) };
+    return pages.length > 0 ? { outcome: index.outcome, value: pages } : undefined;
   }
 
   /** The versions from `lower` to `upper`, both included, from the pages that hold them. */
   async versions(
-    upstream: Upstream,
+    owner: Owner,
     key: string,
     semVer2: boolean,
     lower: Version | undefined,
     upper: Version | undefined,
   ): Promise<UpstreamDocument<RegisteredVersion[]> | undefined> {
-    const index = await this.#index(upstream, key, semVer2);
+    const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
-    const flat = await this.#flat(upstream);
+    const read = await this.#reader(owner, key, semVer2);
     const found: RegisteredVersion[] = [];
     for (const page of pagesOf(index.value)) {
       const [first, last] = [parseVersion(page.lower)!, parseVersion(page.upper)!];
       if ((upper && compareVersions(first, upper) > 0) || (lower && compareVersions(last, lower) < 0)) continue;
-      found.push(...versionsOf(await this.#items(upstream, key, semVer2, page), flat, semVer2));
+      found.push(...read(await this.#items(owner, key, semVer2, page)));
     }
     const within = found.filter(({ version }) => {
       const each = parseVersion(version)!;
       return (!lower || compareVersions(each, lower) >= 0) && (!upper || compareVersions(each, upper) <= 0);
     });
-    return { ...index, value: within };
+    return { outcome: index.outcome, value: within };
   }
 
-  async #index(upstream: Upstream, key: string, semVer2: boolean): Promise<UpstreamDocument<Json> | undefined> {
+  /** The SHA-512, in Base64, that a stored registration gives for a version's nupkg; nobody is asked for it. */
+  async storedHash({ upstream }: Owner, key: string, version: string): Promise<string | undefined> {
+    const wanted = parseVersion(version);
+    for (const semVer2 of [true, false]) {
+      try {
+        const found = await this.versions({ upstream, silence: nobodyAsked }, key, semVer2, wanted, wanted);
+        const hash = found?.value[0]?.sha512;
+        if (hash !== undefined) return hash;
+      } catch (error) {
+        if (!isUpstreamFailure(error)) throw error;
+      }
+    }
+    return undefined;
+  }
+
+  #index(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<Json> | undefined> {
     return this.#packages.document<Json>(
-      upstream,
+      owner,
       hiveName(semVer2),
       key,
       'index',
-      async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.#hive(upstream, semVer2)),
+      async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.#hive(owner, semVer2)),
       (document) => Array.isArray((document as Json)['items']),
     );
   }
 
-  async #items(upstream: Upstream, key: string, semVer2: boolean, page: Page): Promise<unknown[]> {
+  async #items(owner: Owner, key: string, semVer2: boolean, page: Page): Promise<unknown[]> {
     if (Array.isArray(page.json['items'])) return page.json['items'];
-    const reference = `page/${page.lower}/${page.upper}`.toLowerCase();
-    const locate = () => new URL(String(page.json['@id']), upstream.base);
     const document = await this.#packages.document<{ items: unknown[] }>(
-      upstream,
+      owner,
       hiveName(semVer2),
       key,
-      reference,
-      locate,
+      `page/${page.lower}/${page.upper}`.toLowerCase(),
+      () => addressIn(owner.upstream, page.json['@id']),
       (each) => Array.isArray((each as Json)['items']),
     );
-    return document?.value.items ?? [];
+    // The index says that there is one: that it is missing does not mean that its versions are.
+    if (!document) throw unusable(owner.upstream, `lacks a page of its registration of ${key}`);
+    return document.value.items;
   }
 
-  async #hive(upstream: Upstream, semVer2: boolean): Promise<string> {
+  async #hive({ upstream }: Owner, semVer2: boolean): Promise<string> {
     const types = semVer2 ? [...hives.semVer2, ...plain] : [...hives.semVer1, ...plain, ...hives.semVer2];
     return folder(await this.#packages.resource(upstream, types));
   }
 
-  async #flat(upstream: Upstream): Promise<string> {
-    return folder(await this.#packages.resource(upstream, ['PackageBaseAddress/3.0.0']));
+  /** Makes versions out of the leaves of `key`'s registration. */
+  async #reader(
+    { upstream }: Owner,
+    key: string,
+    semVer2: boolean,
+  ): Promise<(items: unknown[]) => RegisteredVersion[]> {
+    const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
+    return (items) => {
+      const versions: [Version, RegisteredVersion][] = [];
+      for (const item of items) {
+        const entry = objectOf(objectOf(item)['catalogEntry']);
+        const version = parseVersion(textOf(entry['version']) ?? '');
+        if (!version || packageKey(textOf(entry['id']) ?? '') !== key || (!semVer2 && isSemVer2(version))) continue;
+        versions.push([version, registered(entry, version, own)]);
+      }
+      return versions.sort(([a], [b]) => compareVersions(a, b)).map(([, each]) => each);
+    };
   }
 }
 
@@ -121,29 +153,20 @@ function pagesOf(index: Json): Page[] {
   });
 }
 
-function versionsOf(items: readonly unknown[], flat: string, semVer2: boolean): RegisteredVersion[] {
-  const versions: [Version, RegisteredVersion][] = [];
-  for (const item of items) {
-    const entry = objectOf(objectOf(item)['catalogEntry']);
-    const version = parseVersion(textOf(entry['version']) ?? '');
-    if (!version || (!semVer2 && isSemVer2(version))) continue;
-    versions.push([version, registered(entry, version, flat)]);
-  }
-  return versions.sort(([a], [b]) => compareVersions(a, b)).map(([, each]) => each);
-}
-
-function registered(entry: Json, version: Version, flat: string): RegisteredVersion {
+function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVersion {
   const published = textOf(entry['published']) ?? '';
-  const icon = linkOf(entry['iconUrl']);
   const time = Date.parse(published);
+  const isKnown = !Number.isNaN(time);
+  const sha512 = entry['packageHashAlgorithm'] === 'SHA512' ? textOf(entry['packageHash']) : undefined;
   return {
     version: normalize(version),
     fullVersion: fullString(version),
     listed: entry['listed'] !== false && !published.startsWith('1900-'),
-    publishedAt: Number.isNaN(time) ? 0 : time,
-    published: Number.isNaN(time) ? undefined : published,
-    hasIcon: icon?.startsWith(flat) ?? false,
-    hasReadme: typeof entry['readmeUrl'] === 'string' && entry['readmeUrl'] !== '',
-    metadata: metadataIn(entry, icon),
+    publishedAt: isKnown ? time : 0,
+    ...(isKnown && { published }),
+    ...(sha512 !== undefined && { sha512 }),
+    hasIcon: own.isFlat(entry['iconUrl']),
+    hasReadme: textOf(entry['readmeUrl']) !== undefined,
+    metadata: metadataIn(entry, own),
   };
 }

@@ -4,8 +4,9 @@ import { fetchJson } from '../mirror/fetch.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { SearchHit } from './search.ts';
-import { documentLimit, type PackageMirror } from './upstream.ts';
-import { linkOf, metadataIn, objectOf, objectsIn, textOf } from './upstream-metadata.ts';
+import { isPackageId } from './nuspec.ts';
+import { addressIn, documentLimit, type PackageMirror } from './upstream.ts';
+import { metadataIn, objectOf, objectsIn, ownLinks, textOf, type OwnLinks } from './upstream-metadata.ts';
 import { fullString, normalize, parseVersion } from './version.ts';
 
 /** What an upstream found. */
@@ -15,11 +16,10 @@ export interface UpstreamResults<T> {
   data: T[];
 }
 
-/** As it was sent. */
-interface RawResults {
-  totalHits: number;
-  data: unknown[];
-}
+type Results<T> = Omit<UpstreamResults<T>, 'upstream'>;
+/** Makes what an upstream sends into what is shown, as far as it can be. */
+type Reader<T> = (upstream: Upstream) => ReadItem<T> | Promise<ReadItem<T>>;
+type ReadItem<T> = (item: unknown) => T | undefined;
 
 const searchTypes = [
   'SearchQueryService/3.5.0',
@@ -50,31 +50,33 @@ export class UpstreamSearch {
 
   /** Hits of every upstream that answers in time, in the order of the configuration. */
   query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
-    return this.#all(this.#packages.origin.all, searchTypes, parameters, hitIn);
+    const reader = async (upstream: Upstream) => {
+      const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
+      return (item: unknown) => hitIn(item, own);
+    };
+    return this.#all(this.#packages.origin.all, searchTypes, parameters, reader);
   }
 
   /** Ids that complete what was typed. */
   autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
-    return this.#all(this.#packages.origin.all, autocompleteTypes, parameters, textOf);
+    return this.#all(this.#packages.origin.all, autocompleteTypes, parameters, () => idIn);
   }
 
-  /** The versions of an id that its upstream offers. */
-  async versions(upstream: Upstream, parameters: URLSearchParams): Promise<string[]> {
-    return (await this.#all([upstream], autocompleteTypes, parameters, textOf))[0]?.data ?? [];
+  /** The versions of an id that its upstream offers; undefined when it does not answer in time. */
+  async versions(upstream: Upstream, parameters: URLSearchParams): Promise<string[] | undefined> {
+    return (await this.#all([upstream], autocompleteTypes, parameters, () => versionIn))[0]?.data;
   }
 
   async #all<T>(
     upstreams: readonly Upstream[],
     types: string[],
     parameters: URLSearchParams,
-    read: (item: unknown) => T | undefined,
+    reader: Reader<T>,
   ): Promise<UpstreamResults<T>[]> {
     const answers = upstreams.map(async (upstream) => {
       try {
-        const results = await this.#inTime(upstream, types, parameters);
-        return (
-          results && { upstream, totalHits: results.totalHits, data: results.data.flatMap((item) => read(item) ?? []) }
-        );
+        const results = await inTime(upstream, this.#ask(upstream, types, parameters, reader));
+        return results && { upstream, ...results };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
         this.#log.info({ upstream: upstream.name, reason: (error as Error).message }, 'left out of a search');
@@ -84,41 +86,57 @@ export class UpstreamSearch {
     return (await Promise.all(answers)).filter((each) => each !== undefined);
   }
 
-  /** An answer that comes too late for this search is kept for the next. */
-  #inTime(upstream: Upstream, types: string[], parameters: URLSearchParams): Promise<RawResults | undefined> {
-    const asked = this.#ask(upstream, types, parameters);
-    asked.catch(() => undefined);
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(resolve, Math.min(upstream.config.timeout, patience), undefined);
-      asked.then(resolve, reject).finally(() => clearTimeout(timer));
-    });
-  }
-
-  async #ask(upstream: Upstream, types: string[], parameters: URLSearchParams): Promise<RawResults | undefined> {
+  async #ask<T>(
+    upstream: Upstream,
+    types: string[],
+    parameters: URLSearchParams,
+    reader: Reader<T>,
+  ): Promise<Results<T> | undefined> {
     const key = `search:${upstream.name}:${types[0]}:${parameters.toString()}`;
-    const cached = await this.#cache.get<RawResults>(key);
+    const cached = await this.#cache.get<Results<T>>(key);
     if (cached) return cached;
-    const url = new URL(await this.#packages.resource(upstream, types));
+    const url = addressIn(upstream, await this.#packages.resource(upstream, types));
     for (const [name, value] of parameters) url.searchParams.append(name, value);
+    const read = await reader(upstream);
     const answer = await fetchJson(upstream, { url, headers: { 'accept-encoding': 'gzip' } }, documentLimit);
     const { totalHits, data } = (answer?.value ?? {}) as { totalHits?: unknown; data?: unknown };
     if (!Array.isArray(data)) return undefined;
-    const results = { totalHits: typeof totalHits === 'number' ? totalHits : data.length, data };
+    const results = {
+      totalHits: typeof totalHits === 'number' ? totalHits : data.length,
+      data: data.flatMap((item) => read(item) ?? []),
+    };
     await this.#cache.set(key, results, upstream.config.freshFor);
     return results;
   }
 }
 
+/** An answer that comes too late for this search is kept for the next. */
+function inTime<T>(upstream: Upstream, asked: Promise<T>): Promise<T | undefined> {
+  asked.catch(() => undefined);
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, patience), undefined);
+    asked.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
+
+function idIn(item: unknown): string | undefined {
+  return typeof item === 'string' && isPackageId(item) ? item : undefined;
+}
+
+function versionIn(item: unknown): string | undefined {
+  return typeof item === 'string' && parseVersion(item) ? item : undefined;
+}
+
 /** One hit (search-query-service-resource, "Search result"); undefined when it names no package. */
-function hitIn(item: unknown): SearchHit | undefined {
+function hitIn(item: unknown, own: OwnLinks): SearchHit | undefined {
   const hit = objectOf(item);
   const version = parseVersion(textOf(hit['version']) ?? '');
-  if (!version || textOf(hit['id']) === undefined) return undefined;
+  if (!version || !isPackageId(textOf(hit['id']) ?? '')) return undefined;
   return {
     version: normalize(version),
     fullVersion: fullString(version),
-    hasIcon: false,
-    metadata: metadataIn(hit, linkOf(hit['iconUrl'])),
+    hasIcon: own.isFlat(hit['iconUrl']),
+    metadata: metadataIn(hit, own),
     totalDownloads: Number(hit['totalDownloads']) || 0,
     versions: objectsIn(hit['versions']).flatMap((each) => {
       const one = parseVersion(textOf(each['version']) ?? '');

@@ -1,7 +1,9 @@
 import type { Logger } from 'pino';
+import { unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { PackageMirror, UpstreamDocument } from './upstream.ts';
+import { addressIn, type PackageMirror, type UpstreamDocument } from './upstream.ts';
+import { objectOf } from './upstream-metadata.ts';
 
 /** One page of vulnerability data, as an index names it (vulnerability-info, "Vulnerability index"). */
 export interface VulnerabilityPage {
@@ -35,12 +37,21 @@ export class UpstreamVulnerabilities {
   }
 
   /** One page; undefined when there is none of that name. */
-  async page(upstreamName: string, name: string): Promise<UpstreamDocument<object> | undefined> {
+  async page(upstreamName: string, name: string): Promise<UpstreamDocument<Record<string, unknown>> | undefined> {
     const upstream = this.#packages.origin.all.find((each) => each.name === upstreamName);
     const entry = upstream && (await this.#index(upstream)).find((each) => each['@name'] === name);
     if (!upstream || !entry) return undefined;
-    const locate = () => new URL(entry['@id'], upstream.base);
-    return this.#packages.document(upstream, 'vulnerability-page', '', name, locate, isKeyed);
+    // A page of a later date is another one, or clients would take what is stored for the news.
+    const page = await this.#packages.document<Record<string, unknown>>(
+      { upstream },
+      'vulnerability-page',
+      name,
+      entry['@updated'],
+      () => addressIn(upstream, entry['@id']),
+      (each) => !Array.isArray(each),
+    );
+    if (!page) throw unusable(upstream, 'lacks a page of its vulnerability data');
+    return page;
   }
 
   async #pagesOf(upstream: Upstream): Promise<VulnerabilityPage[]> {
@@ -61,11 +72,11 @@ export class UpstreamVulnerabilities {
     const resources = await this.#packages.resources(upstream);
     if (!types.some((type) => resources.has(type))) return [];
     const index = await this.#packages.document<unknown[]>(
-      upstream,
+      { upstream },
       'vulnerability-index',
       '',
       '',
-      async () => new URL(await this.#packages.resource(upstream, types)),
+      async () => addressIn(upstream, await this.#packages.resource(upstream, types)),
       Array.isArray,
     );
     return (index?.value ?? []).filter(isEntry);
@@ -73,12 +84,7 @@ export class UpstreamVulnerabilities {
 }
 
 function isEntry(value: unknown): value is IndexEntry {
-  const { '@id': id, '@name': name, '@updated': updated } = (value ?? {}) as Record<string, unknown>;
-  return (
-    typeof id === 'string' && typeof updated === 'string' && typeof name === 'string' && /^[\w.-]{1,100}$/.test(name)
-  );
-}
-
-function isKeyed(document: object): boolean {
-  return !Array.isArray(document);
+  const { '@id': id, '@name': name, '@updated': updated } = objectOf(value);
+  const isTime = typeof updated === 'string' && updated.length <= 40 && !Number.isNaN(Date.parse(updated));
+  return typeof id === 'string' && isTime && typeof name === 'string' && /^[\w.-]{1,100}$/.test(name);
 }

@@ -1,30 +1,41 @@
 import type { Config } from '../config/schema.ts';
-import { hexOf, type Digest } from '../digest.ts';
+import type { Digest } from '../digest.ts';
 import type { DomainError } from '../errors.ts';
 import { parseDocument, readDocument } from '../mirror/document.ts';
 import { fetchFrom, unusable } from '../mirror/fetch.ts';
-import type { Entry, Mirror, Outcome } from '../mirror/mirror.ts';
+import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../mirror/mirror.ts';
 import type { Origin } from '../mirror/origin.ts';
-import { resourceOf } from '../mirror/resource.ts';
-import type { StagedFile } from '../storage/staged-file.ts';
+import { resourceOf, type MirrorResource } from '../mirror/resource.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { readNupkg } from './nupkg.ts';
 import { packageKey } from './packages.ts';
+import { verifyBeside, verifyNupkg, type BesideKind } from './upstream-files.ts';
 import { parseVersion, sortKey, versionKey } from './version.ts';
 
 /** Documents of public feeds reach a few MiB. */
 export const documentLimit = 64 * 2 ** 20;
+/** What a nuspec, a readme or an icon may have. */
+const besideLimit = 2 ** 20;
 
 /** A parsed document of an upstream's, and how it came. */
 export interface UpstreamDocument<T> {
-  upstream: Upstream;
   value: T;
   outcome: Outcome;
+}
+
+/** The upstream that has an id. */
+export interface Owner {
+  upstream: Upstream;
+  /**
+   * Why it must not be asked, though it may: one that goes before it cannot say whether the id is its own by now. Then
+   * only what is stored is served, or anybody could take over an id by silencing its owner.
+   */
+  silence?: Error;
 }
 
 /** The resources of a service index (service-index, "Resources"): address by type, the first of each. */
 export type Resources = ReadonlyMap<string, string>;
 
+const flatContainer = ['PackageBaseAddress/3.0.0'];
 const known = new WeakMap<object, Resources>();
 
 /** Packages of the configured upstream feeds, through the mirror. Ids and versions are keys: lower case, normalised. */
@@ -43,18 +54,23 @@ export class PackageMirror {
     return this.#origin;
   }
 
-  /** What `upstream` has under `kind`, `name` and `reference`: a JSON document, undefined when it says there is none. */
+  /**
+   * What the owner has under `kind`, `name` and `reference`: a JSON document, undefined when it says there is none.
+   * `locate` says where it is.
+   */
   async document<T extends object>(
-    upstream: Upstream,
+    owner: Owner,
     kind: string,
     name: string,
     reference: string,
     locate: () => Promise<URL> | URL,
     check: (document: object) => boolean,
   ): Promise<UpstreamDocument<T> | undefined> {
-    const entry = await this.#mirror.open({
+    const { upstream } = owner;
+    const entry = await this.#open(owner, {
       ...resourceOf(upstream, kind, name, reference),
       limit: documentLimit,
+      whole: true,
       verify: async (staged) => {
         const document = parseDocument(await staged.bytes());
         if (!document || !check(document)) throw new Error('it is not the JSON document that belongs there');
@@ -63,13 +79,13 @@ export class PackageMirror {
       fetch: async (stored) => fetchFrom(upstream, { url: await locate(), known: stored, document: true }),
     });
     if (!entry) return undefined;
-    return { upstream, value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
+    return { value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
   }
 
   /** The resources that `upstream` announces. */
   async resources(upstream: Upstream): Promise<Resources> {
     const index = await this.document<{ resources: unknown[] }>(
-      upstream,
+      { upstream },
       'service-index',
       '',
       '',
@@ -93,112 +109,142 @@ export class PackageMirror {
     return resources.get(type)!;
   }
 
+  /** The folder of an upstream's flat container. */
+  async flat(upstream: Upstream): Promise<string> {
+    return folder(await this.resource(upstream, flatContainer));
+  }
+
   /**
    * The versions of an id, in order, from the first upstream that has it: that one owns it. Undefined when every
    * upstream that may be asked says that it has none; throws when one before the owner cannot be asked.
    */
-  async versions(id: string): Promise<UpstreamDocument<string[]> | undefined> {
+  async versions(id: string): Promise<(UpstreamDocument<string[]> & { owner: Owner }) | undefined> {
+    let silence: Error | undefined;
     for (const upstream of this.#origin.candidates(id)) {
-      const found = await this.#flatIndex(upstream, packageKey(id));
-      if (found) return { ...found, value: keysOf(found.value.versions) };
+      const owner: Owner = { upstream, ...(silence && { silence }) };
+      try {
+        const found = await this.#flatIndex(owner, packageKey(id));
+        const keys = keysOf(found?.value.versions ?? []);
+        if (found && keys.length > 0) return { outcome: found.outcome, value: keys, owner };
+      } catch (error) {
+        if (!isUpstreamFailure(error)) throw error;
+        silence ??= error as Error;
+      }
     }
+    if (silence) throw silence;
     return undefined;
   }
 
   /** The upstream that owns an id. With a single one to ask there is nothing to find out. */
-  async owner(id: string): Promise<Upstream | undefined> {
-    const candidates = this.#origin.candidates(id);
-    return candidates.length > 1 ? (await this.versions(id))?.upstream : candidates[0];
+  async owner(id: string): Promise<Owner | undefined> {
+    const [first, ...others] = this.#origin.candidates(id);
+    if (!first || others.length === 0) return first && { upstream: first };
+    return (await this.versions(id))?.owner;
   }
 
-  /** Whether an upstream's versions of an id are known here, and from which. */
+  /** The name of an upstream of which something of an id's is stored. */
   async mirroredFrom(id: string): Promise<string | undefined> {
     const name = packageKey(id);
-    for (const upstream of this.#origin.candidates(id)) {
-      const keys = ['flat', 'registration-semver2', 'registration'].map((kind) => ({
-        upstream: upstream.name,
-        kind,
-        name,
-      }));
-      for (const key of keys) {
-        const stored = await this.#mirror.stored({ ...key, reference: key.kind === 'flat' ? '' : 'index' });
-        if (stored) return upstream.name;
+    for (const { name: upstream } of this.#origin.candidates(id)) {
+      for (const kind of ['flat', 'nupkg', 'registration-semver2', 'registration']) {
+        if ((await this.#mirror.references({ upstream, kind, name })).length > 0) return upstream;
       }
     }
     return undefined;
   }
 
-  /** The nupkg of a version, unchanged; verified before its last byte reaches anybody. */
-  async openNupkg(id: string, version: string): Promise<Entry | undefined> {
+  /**
+   * The nupkg of a version, unchanged; verified before its last byte reaches anybody. `hashOf` resolves to its SHA-512
+   * in Base64, where that is known.
+   */
+  async openNupkg(
+    id: string,
+    version: string,
+    hashOf: (owner: Owner) => Promise<string | undefined>,
+  ): Promise<Entry | undefined> {
     const key = packageKey(id);
-    const upstream = (await this.#holder(key, version)) ?? (await this.owner(id));
-    if (!upstream) return undefined;
-    return this.#mirror.open({
+    const owner = await this.#ownerOrHolder(id, version);
+    if (!owner) return undefined;
+    const { upstream } = owner;
+    return this.#open(owner, {
       ...resourceOf(upstream, 'nupkg', key, version),
       lifetime: 'immutable',
       limit: this.#limits.nupkg,
       algorithms: ['sha512'],
-      verify: (staged) => verifyNupkg(staged, key, version),
-      fetch: async () =>
-        typed(
-          'application/octet-stream',
-          fetchFrom(upstream, {
-            url: new URL(
-              `${encodeURIComponent(key)}/${version}/${encodeURIComponent(key)}.${version}.nupkg`,
-              await this.#flat(upstream),
-            ),
-          }),
-        ),
+      verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
+      fetch: async () => {
+        const name = encodeURIComponent(key);
+        const url = new URL(`${name}/${version}/${name}.${version}.nupkg`, await this.flat(upstream));
+        const fetched = await fetchFrom(upstream, { url });
+        return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
+      },
     });
   }
 
-  /** The path of a mirrored nupkg in the storage, if it is stored. */
+  /** The digest of a version's nupkg, if it is stored. */
   async storedNupkg(id: string, version: string): Promise<Digest | undefined> {
-    const key = packageKey(id);
-    const upstream = await this.#holder(key, version);
-    return (
-      upstream &&
-      (await this.#mirror.stored({ upstream: upstream.name, kind: 'nupkg', name: key, reference: version }))?.digest
-    );
+    const owner = await this.#ownerOrHolder(id, version);
+    return owner && (await this.#stored(owner.upstream, packageKey(id), version))?.digest;
   }
 
   /** A file that the flat container has beside the nupkg: `<id>.nuspec`, `readme`, `icon`. */
-  async openBeside(id: string, version: string, file: 'nuspec' | 'readme' | 'icon'): Promise<Entry | undefined> {
+  async openBeside(id: string, version: string, kind: BesideKind): Promise<Entry | undefined> {
     const key = packageKey(id);
-    const upstream = await this.owner(id);
-    if (!upstream) return undefined;
-    const leaf = file === 'nuspec' ? `${encodeURIComponent(key)}.nuspec` : file;
-    return this.#mirror.open({
-      ...resourceOf(upstream, file, key, version),
+    const owner = await this.owner(id);
+    if (!owner) return undefined;
+    const { upstream } = owner;
+    const leaf = kind === 'nuspec' ? `${encodeURIComponent(key)}.nuspec` : kind;
+    return this.#open(owner, {
+      ...resourceOf(upstream, kind, key, version),
       lifetime: 'immutable',
-      limit: 2 ** 20,
-      fetch: async () =>
-        fetchFrom(upstream, {
-          url: new URL(`${encodeURIComponent(key)}/${version}/${leaf}`, await this.#flat(upstream)),
-        }),
+      limit: besideLimit,
+      whole: true,
+      verify: (staged) => verifyBeside(staged, kind, key, version),
+      fetch: async () => {
+        const url = new URL(`${encodeURIComponent(key)}/${version}/${leaf}`, await this.flat(upstream));
+        return fetchFrom(upstream, { url });
+      },
     });
   }
 
-  /** The upstream, among those that may be asked for the id, whose copy of a version is stored already. */
-  async #holder(key: string, version: string): Promise<Upstream | undefined> {
-    for (const upstream of this.#origin.candidates(key)) {
-      if (await this.#mirror.stored({ upstream: upstream.name, kind: 'nupkg', name: key, reference: version }))
-        return upstream;
+  /** Of an owner that must not be asked, only what is stored. */
+  async #open({ silence }: Owner, resource: MirrorResource): Promise<Entry | undefined> {
+    if (!silence) return this.#mirror.open(resource);
+    const stored = await this.#mirror.openStored(resource);
+    if (!stored) throw silence;
+    return stored;
+  }
+
+  /** What is stored of a version stays served, whoever has gone or fails since; unless the id has another owner. */
+  async #ownerOrHolder(id: string, version: string): Promise<Owner | undefined> {
+    const candidates = this.#origin.candidates(id);
+    if (candidates.length < 2) return this.owner(id);
+    const holder = async () => {
+      for (const upstream of candidates) {
+        if (await this.#stored(upstream, packageKey(id), version)) return { upstream };
+      }
+      return undefined;
+    };
+    try {
+      return (await this.owner(id)) ?? (await holder());
+    } catch (error) {
+      const held = isUpstreamFailure(error) ? await holder() : undefined;
+      if (!held) throw error;
+      return held;
     }
-    return undefined;
   }
 
-  async #flat(upstream: Upstream): Promise<string> {
-    return folder(await this.resource(upstream, ['PackageBaseAddress/3.0.0']));
+  #stored({ name: upstream }: Upstream, name: string, version: string) {
+    return this.#mirror.stored({ upstream, kind: 'nupkg', name, reference: version });
   }
 
-  #flatIndex(upstream: Upstream, key: string): Promise<UpstreamDocument<{ versions: unknown[] }> | undefined> {
+  #flatIndex(owner: Owner, key: string): Promise<UpstreamDocument<{ versions: unknown[] }> | undefined> {
     return this.document(
-      upstream,
+      owner,
       'flat',
       key,
       '',
-      async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.#flat(upstream)),
+      async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.flat(owner.upstream)),
       (document) => Array.isArray((document as { versions?: unknown }).versions),
     );
   }
@@ -209,16 +255,18 @@ export function folder(address: string): string {
   return address.replace(/\/*$/, '/');
 }
 
-async function typed(type: string, fetched: ReturnType<typeof fetchFrom>): ReturnType<typeof fetchFrom> {
-  const answer = await fetched;
-  return answer.kind === 'fetched' ? { ...answer, type } : answer;
+/** An address in a document of `upstream`'s. Throws `UpstreamUnavailable` when it is none. */
+export function addressIn(upstream: Upstream, address: unknown): URL {
+  const url = typeof address === 'string' ? URL.parse(address, upstream.base.href) : null;
+  if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'names an address that is none');
+  return url;
 }
 
 function readResources(list: readonly unknown[]): Resources {
   const resources = new Map<string, string>();
   for (const each of list) {
     const { '@id': id, '@type': type } = (each ?? {}) as Record<string, unknown>;
-    if (typeof id !== 'string' || !/^https?:\/\//.test(id)) continue;
+    if (typeof id !== 'string' || !/^https?:\/\//i.test(id) || !URL.canParse(id)) continue;
     for (const name of Array.isArray(type) ? type : [type]) {
       if (typeof name === 'string' && !resources.has(name)) resources.set(name, id);
     }
@@ -234,15 +282,6 @@ function keysOf(versions: readonly unknown[]): string[] {
     if (version) keys.set(versionKey(version), sortKey(version));
   }
   return [...keys].sort(([, a], [, b]) => (a < b ? -1 : 1)).map(([key]) => key);
-}
-
-async function verifyNupkg(staged: StagedFile, key: string, version: string): Promise<Record<string, string>> {
-  const nupkg = await readNupkg(staged.path, { verifyAll: false });
-  if (packageKey(nupkg.nuspec.id) !== key || versionKey(nupkg.version) !== version) {
-    throw new Error(`it is ${nupkg.nuspec.id} ${nupkg.nuspec.version}`);
-  }
-  const sha512 = Buffer.from(hexOf(await staged.digest('sha512')), 'hex').toString('base64');
-  return { id: nupkg.nuspec.id, sha512 };
 }
 
 function lacks(upstream: Upstream, what: string): DomainError {

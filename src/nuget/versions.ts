@@ -12,7 +12,9 @@ export interface RegisteredVersion {
   listed: boolean;
   publishedAt: number;
   /** As its upstream wrote it, to the last digit. */
-  published?: string | undefined;
+  published?: string;
+  /** Of the nupkg, in Base64. */
+  sha512?: string;
   hasIcon: boolean;
   hasReadme: boolean;
   metadata: VersionMetadata;
@@ -33,7 +35,7 @@ const inlineBelow = 128;
 /** A page grows when versions are published in between; more than this is no page of ours. */
 const pageLimit = 1024;
 
-const columns = `v.version, v.full_version, v.listed, v.published_at, v.icon_digest, v.readme_digest, v.metadata`;
+const columns = `v.version, v.full_version, v.listed, v.published_at, v.sha512, v.icon_digest, v.readme_digest, v.metadata`;
 const join = 'packages p JOIN package_versions v ON v.package_row = p.id';
 
 interface VersionRow {
@@ -41,6 +43,7 @@ interface VersionRow {
   full_version: string;
   listed: number;
   published_at: number;
+  sha512: string;
   icon_digest: string | null;
   readme_digest: string | null;
   metadata: string;
@@ -121,6 +124,7 @@ function registered(row: VersionRow): RegisteredVersion {
     fullVersion: row.full_version,
     listed: row.listed === 1,
     publishedAt: row.published_at,
+    sha512: row.sha512,
     hasIcon: row.icon_digest !== null,
     hasReadme: row.readme_digest !== null,
     metadata: parseMetadata(row.metadata),

@@ -23,6 +23,8 @@ export interface ZipLimits {
   readonly maxRatio: number;
   /** The inflated size below which the ratio does not matter. */
   readonly ratioFloor: number;
+  /** Whether a backslash in a name may stand for a slash, as in what old tools have packed. */
+  readonly backslashes: boolean;
 }
 
 /** See `ZipLimits`. */
@@ -31,6 +33,7 @@ export const defaultZipLimits: ZipLimits = {
   maxTotalBytes: 8 * 1024 ** 3,
   maxRatio: 200,
   ratioFloor: 1024 ** 2,
+  backslashes: false,
 };
 
 /** A file in a zip. Its sizes are what the zip declares; reading it proves them. */
@@ -179,7 +182,7 @@ async function readDirectory(file: ZipFile, handle: FileHandle, limits: ZipLimit
   const entries: ZipEntry[] = [];
   let total = 0;
   for await (const record of file.eachEntry()) {
-    const entry = readEntry(record);
+    const entry = readEntry(record, limits);
     if (entry.size > limits.ratioFloor && entry.size > entry.compressedSize * limits.maxRatio) {
       throw invalid(`${quote(entry.name)} inflates more than ${limits.maxRatio} times. It looks like a zip bomb.`);
     }
@@ -202,10 +205,12 @@ async function readDirectory(file: ZipFile, handle: FileHandle, limits: ZipLimit
   return entries;
 }
 
-function readEntry(record: Entry): ZipEntry {
+function readEntry(record: Entry, { backslashes }: ZipLimits): ZipEntry {
   // No extra fields: .NET ignores the Unicode path extension, so the two readers could see different names.
-  const raw = getFileNameLowLevel(record.generalPurposeBitFlag, record.fileNameRaw, [], true);
-  const name = unescape(raw);
+  const written = getFileNameLowLevel(record.generalPurposeBitFlag, record.fileNameRaw, [], true);
+  const raw = backslashes ? written.replaceAll('\\', '/') : written;
+  const unescaped = unescape(raw);
+  const name = backslashes ? unescaped.replaceAll('\\', '/') : unescaped;
   for (const path of [raw, name]) {
     if (/^\/|^[a-z]:|\\|\0/i.test(path) || path.split('/').includes('..')) {
       throw invalid(`The entry ${quote(raw)} would be extracted outside the package's folder. Use relative paths.`);
