@@ -247,7 +247,7 @@ test('tags are those of the upstream, all its pages as one list, paged here', as
   ]);
 
   await app.fetch('manifests/v1?ns=up.test');
-  await upstream.stop();
+  upstream.unplug();
   server.clock.now = Date.now() + 2 * hour;
   const stale = await app.fetch('tags/list?ns=up.test');
   t.is(cacheOf(stale), 'entrepot; hit; detail=stale');
@@ -260,7 +260,7 @@ test('without a list, the tags that were pulled are those there are', async (t) 
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
   const app = new TestRepository(server, 'up.test/team/app');
   for (const tag of ['b', 'a']) await app.fetch(`manifests/${tag}`);
-  await upstream.stop();
+  upstream.unplug();
   const list = await app.fetch('tags/list');
   t.deepEqual(await list.json(), { name: 'up.test/team/app', tags: ['a', 'b'] });
   t.is(cacheOf(list), 'entrepot; hit; detail=stale');

@@ -23,6 +23,8 @@ export interface FaultyUpstream {
   on(path: string, ...behaviours: Behaviour[]): void;
   /** How often a path was asked for, by whatever method unless one is given. */
   count(path: string, method?: string): number;
+  /** Cuts every connection, and each new one at once; its port stays its own, so that no other server gets it. */
+  unplug(): void;
   /** Stops listening and cuts every connection. */
   stop(): Promise<void>;
   /** Cuts connections that no request is using, without a word. */
@@ -44,6 +46,7 @@ export async function startFaultyUpstream(
   const sockets = new Set<Socket>();
   const busy = new Set<Socket>();
   let connections = 0;
+  let unplugged = false;
   const listener = (request: IncomingMessage, response: ServerResponse) => {
     const path = request.url!;
     busy.add(request.socket);
@@ -61,6 +64,7 @@ export async function startFaultyUpstream(
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
     socket.on('error', () => undefined);
+    if (unplugged) socket.resetAndDestroy();
   });
   await listen(server, host, port);
   const stop = async () => {
@@ -74,6 +78,10 @@ export async function startFaultyUpstream(
     connections: () => connections,
     on: (path, ...behaviours) => void script.set(path, behaviours),
     count: (path, method) => asked.filter((each) => each.path === path && (!method || each.method === method)).length,
+    unplug: () => {
+      unplugged = true;
+      for (const socket of sockets) socket.resetAndDestroy();
+    },
     stop,
     cutIdle: () => {
       for (const socket of sockets) if (!busy.has(socket)) socket.resetAndDestroy();
