@@ -1,9 +1,17 @@
 import type { Migration } from '../migrate.ts';
 import { accounts } from './001-accounts.ts';
 import { blobs } from './002-blobs.ts';
+import { jobs } from './007-jobs.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
 
 /** Every migration, in the order in which they run. Add to the end; never change one that has been released. */
-export const migrations: readonly Migration[] = [...accounts, ...blobs, ...packages, ...repositories, ...mirror];
+export const migrations: readonly Migration[] = [
+  ...accounts,
+  ...blobs,
+  ...packages,
+  ...repositories,
+  ...mirror,
+  ...jobs,
+];

@@ -1,0 +1,42 @@
+import type { Migration } from '../migrate.ts';
+
+/**
+ * Scheduled work. `jobs.run_id` is the run under way, which counts `beat` up for as long as it is alive: who sees it
+ * stand still, by its own watch, may take over. `scheduled_at` is the last time that was claimed; a run by hand has none.
+ *
+ * `storage_cursors` says where work that goes through all blobs has got to. `manifests.untagged_at` is when a tag or a
+ * parent last left a manifest.
+ */
+export const jobs: Migration[] = [
+  {
+    name: '007-1-jobs',
+    sql: `CREATE TABLE jobs (
+      name VARCHAR(64) PRIMARY KEY,
+      scheduled_at BIGINT,
+      run_id BIGINT,
+      beat BIGINT NOT NULL DEFAULT 0
+    )`,
+  },
+  {
+    name: '007-2-job-runs',
+    sql: `CREATE TABLE job_runs (
+      id {serial},
+      job VARCHAR(64) NOT NULL,
+      scheduled_at BIGINT,
+      started_at BIGINT NOT NULL,
+      ended_at BIGINT,
+      outcome VARCHAR(16) NOT NULL,
+      counts {text} NOT NULL,
+      error VARCHAR(500)
+    )`,
+  },
+  { name: '007-3-job-runs-job', sql: 'CREATE INDEX job_runs_job ON job_runs (job, scheduled_at)' },
+  {
+    name: '007-4-storage-cursors',
+    sql: `CREATE TABLE storage_cursors (
+      name VARCHAR(32) PRIMARY KEY,
+      digest VARCHAR(135) NOT NULL
+    )`,
+  },
+  { name: '007-5-manifests-untagged', sql: 'ALTER TABLE manifests ADD COLUMN untagged_at BIGINT' },
+];

@@ -1,0 +1,221 @@
+import { open, mkdir, rename, stat, type FileHandle } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Database, Transaction } from '../database/database.ts';
+import { algorithmOf, startHash, type Digest } from '../digest.ts';
+import type { Paths } from './paths.ts';
+import { isHosted, isMirrored, lockBlobs, type BlobRow } from './references.ts';
+
+/** A blob whose bytes are not what its digest says. */
+export interface Damage {
+  digest: Digest;
+  size: number;
+  kind: 'corrupt' | 'missing';
+  /** Packages and images that need it, some of them; hosted content cannot be had again from elsewhere. */
+  hosted: string[];
+  /** Whether an upstream's copy was dropped, so that the next request fetches it anew. */
+  mirrored: boolean;
+}
+
+export interface ScrubOptions {
+  signal?: AbortSignal | undefined;
+  /** Hears of everything that is damaged and needed, at once. */
+  report: (damage: Damage) => void;
+}
+
+export interface Scrubbed {
+  blobs: number;
+  bytes: number;
+  corrupt: number;
+  missing: number;
+  /** Of the damaged ones those that hosted content needs, and those that are fetched again. */
+  damaged_hosted: number;
+  damaged_mirrored: number;
+}
+
+const page = 200;
+const piece = 256 * 1024;
+/** A file costs as much as so many bytes, so that small ones are no flood; bytes. */
+const fileCost = 32 * 1024;
+/** How often is written down where it has got to, in milliseconds. */
+const saveEvery = 5000;
+const holdersShown = 5;
+
+/**
+ * Reads stored blobs again, slowly, and checks that they still have their digests. A pass that is interrupted goes on
+ * where it was. A corrupt file is moved to the quarantine: what an upstream has is fetched again by the next request,
+ * and pushing hosted content again puts it in place.
+ */
+export class Scrubber {
+  readonly #database: Database;
+  readonly #paths: Paths;
+  /** Bytes a second. */
+  readonly #rate: number;
+
+  constructor(database: Database, paths: Paths, rate: number) {
+    this.#database = database;
+    this.#paths = paths;
+    this.#rate = rate;
+  }
+
+  /** Goes on to the end of the pass. Rejects when `signal` ends it; the next one goes on from there. */
+  async scrub({ signal, report }: ScrubOptions): Promise<Scrubbed> {
+    const done: Scrubbed = { blobs: 0, bytes: 0, corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
+    const throttle = new Throttle(this.#rate, signal);
+    let after = (await this.#cursor()) ?? '';
+    let savedAt = performance.now();
+    try {
+      for (;;) {
+        const rows = await this.#database.select<BlobRow>(
+          'SELECT digest, size FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?',
+          [after, page],
+        );
+        for (const row of rows) {
+          const damage = await this.#check(row, throttle);
+          if (damage) {
+            done[damage.kind] += 1;
+            if (damage.hosted.length > 0) done.damaged_hosted += 1;
+            if (damage.mirrored) done.damaged_mirrored += 1;
+            report(damage);
+          }
+          done.blobs += 1;
+          done.bytes += row.size;
+          after = row.digest;
+          if (performance.now() - savedAt < saveEvery) continue;
+          await this.#save(after);
+          savedAt = performance.now();
+        }
+        if (rows.length < page) break;
+      }
+    } catch (error) {
+      await this.#save(after);
+      throw error;
+    }
+    await this.#database.transaction((tx) => tx.run("DELETE FROM storage_cursors WHERE name = 'scrub'"));
+    return done;
+  }
+
+  async #cursor(): Promise<string | undefined> {
+    const row = await this.#database.get<{ digest: string }>("SELECT digest FROM storage_cursors WHERE name = 'scrub'");
+    return row?.digest;
+  }
+
+  async #save(digest: string): Promise<void> {
+    await this.#database.transaction((tx) =>
+      tx.upsert('storage_cursors', ['name'], [{ name: 'scrub', digest }], 'digest = new.digest'),
+    );
+  }
+
+  async #check({ digest, size }: BlobRow, throttle: Throttle): Promise<Damage | undefined> {
+    let handle: FileHandle | undefined;
+    try {
+      handle = await open(this.#paths.blob(digest), 'r');
+      const { ino } = await handle.stat();
+      if (await isWhole(handle, digest, size, throttle)) return undefined;
+      return await this.#quarantine(digest, ino);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      await throttle.spend(fileCost);
+      return await this.#missing(digest);
+    } finally {
+      await handle?.close();
+    }
+  }
+
+  /** Moves the file that was read, which has inode `ino`, unless another has been put in its place. */
+  async #quarantine(digest: Digest, ino: number): Promise<Damage | undefined> {
+    await mkdir(this.#paths.quarantine, { recursive: true });
+    return this.#database.transaction(async (tx) => {
+      const path = this.#paths.blob(digest);
+      const [row] = await lockBlobs(tx, [digest]);
+      if (!row || (await stat(path).catch(() => undefined))?.ino !== ino) return undefined;
+      const damage = await damageOf(tx, row, 'corrupt');
+      await rename(path, this.#paths.quarantined(digest));
+      return damage;
+    });
+  }
+
+  async #missing(digest: Digest): Promise<Damage | undefined> {
+    return this.#database.transaction(async (tx) => {
+      const [row] = await lockBlobs(tx, [digest]);
+      if (!row || (await stat(this.#paths.blob(digest)).catch(() => undefined))) return undefined;
+      return damageOf(tx, row, 'missing');
+    });
+  }
+}
+
+/** Who needs the blob. An upstream's copy is dropped, and the row of one that is not hosted: nobody is to find it. */
+async function damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
+  const state = await tx.get<{ hosted: number; mirrored: number }>(
+    `SELECT CASE WHEN ${isHosted} THEN 1 ELSE 0 END AS hosted, CASE WHEN ${isMirrored} THEN 1 ELSE 0 END AS mirrored
+     FROM blobs WHERE digest = ?`,
+    [digest],
+  );
+  const hosted = state?.hosted === 1 ? await holders(tx, digest) : [];
+  await tx.run('DELETE FROM mirror_entries WHERE digest = ?', [digest]);
+  if (state?.hosted !== 1) await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
+  return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
+}
+
+async function holders(tx: Transaction, digest: Digest): Promise<string[]> {
+  const packages = await tx.select<{ id: string; version: string }>(
+    `SELECT p.package_id AS id, v.version FROM package_blobs b JOIN package_versions v ON v.id = b.version_row
+     JOIN packages p ON p.id = v.package_row WHERE b.digest = ? LIMIT ${holdersShown}`,
+    [digest],
+  );
+  const repositories = await tx.select<{ name: string }>(
+    `SELECT r.name FROM repositories r WHERE r.id IN (
+       SELECT repository_id FROM repository_blobs WHERE digest = ?
+       UNION SELECT repository_id FROM manifests WHERE digest = ?
+       UNION SELECT m.repository_id FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id WHERE f.digest = ?
+     ) LIMIT ${holdersShown}`,
+    [digest, digest, digest],
+  );
+  const names = [
+    ...packages.map(({ id, version }) => `package ${id} ${version}`),
+    ...repositories.map(({ name }) => `repository ${name}`),
+  ];
+  return names.length > 0 ? names : ['a row without an owner'];
+}
+
+async function isWhole(handle: FileHandle, digest: Digest, size: number, throttle: Throttle): Promise<boolean> {
+  await throttle.spend(fileCost);
+  if ((await handle.stat()).size !== size) return false;
+  const algorithm = algorithmOf(digest);
+  const hash = startHash(algorithm);
+  const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
+  try {
+    for (let position = 0; position < size;) {
+      const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
+      if (bytesRead === 0) return false;
+      hash.update(buffer.subarray(0, bytesRead));
+      position += bytesRead;
+      await throttle.spend(bytesRead);
+    }
+  } catch (error) {
+    // The disk cannot read what it was given.
+    if ((error as NodeJS.ErrnoException).code === 'EIO') return false;
+    throw error;
+  }
+  return `${algorithm}:${hash.digest('hex')}` === digest;
+}
+
+/** Holds work to a rate, in bytes a second. */
+class Throttle {
+  readonly #rate: number;
+  readonly #signal: AbortSignal | undefined;
+  #freeAt = performance.now();
+
+  constructor(rate: number, signal: AbortSignal | undefined) {
+    this.#rate = rate;
+    this.#signal = signal;
+  }
+
+  /** To be awaited after so many bytes; rejects when the signal ends the work. */
+  async spend(bytes: number): Promise<void> {
+    this.#signal?.throwIfAborted();
+    const now = performance.now();
+    this.#freeAt = Math.max(this.#freeAt, now) + (bytes / this.#rate) * 1000;
+    // A timer is no finer than this; what is less adds up.
+    if (this.#freeAt - now > 4) await sleep(this.#freeAt - now, undefined, { signal: this.#signal });
+  }
+}

@@ -1,0 +1,187 @@
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { Database, Dialect, Transaction } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { BlobStore } from '../../src/storage/blob-store.ts';
+import { Collector } from '../../src/storage/collector.ts';
+import { Paths } from '../../src/storage/paths.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+interface Store {
+  paths: Paths;
+  database: Database;
+  blobs: BlobStore;
+  collector: Collector;
+  clock: { now: number };
+}
+
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
+  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+  await migrate(database);
+  const paths = new Paths(data);
+  const clock = { now: Date.now() };
+  const blobs = new BlobStore(database, paths, () => clock.now);
+  await blobs.prepare();
+  return { paths, database, blobs, collector: new Collector(database, paths), clock };
+}
+
+const nothing = (): Promise<void> => Promise.resolve();
+
+async function store({ blobs }: Store, text: string, refer: (tx: Transaction, digest: Digest) => Promise<unknown>) {
+  const arrival = await blobs.stageBytes(Buffer.from(text));
+  await blobs.commit([arrival], (tx) => refer(tx, arrival.digest));
+  return arrival.digest;
+}
+
+const link = (tx: Transaction, digest: Digest) =>
+  tx.insert('repository_blobs', { repository_id: 1, digest, linked_at: 0 });
+
+/** Digests of the files that are stored, in order. */
+async function filesOf({ paths }: Store): Promise<Digest[]> {
+  const found: Digest[] = [];
+  for await (const digests of paths.stored()) found.push(...digests);
+  return found.sort();
+}
+
+async function rowsOf({ database }: Store): Promise<Digest[]> {
+  const rows = await database.select<{ digest: Digest }>('SELECT digest FROM blobs ORDER BY digest');
+  return rows.map(({ digest }) => digest);
+}
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, store: Store) => Promise<void>) =>
+    test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
+
+  suite('what any table refers to stays, and the rest goes with its bytes', async (t, each) => {
+    const kept = [
+      await store(each, 'layer', link),
+      await store(each, 'manifest', (tx, digest) =>
+        tx.insert('manifests', {
+          repository_id: 1,
+          digest,
+          media_type: '',
+          size_bytes: 8,
+          image_bytes: 8,
+          pushed_at: 0,
+        }),
+      ),
+      await store(each, 'child', (tx, digest) => tx.insert('manifest_references', { manifest_id: 1, digest })),
+      await store(each, 'nupkg', (tx, digest) => tx.insert('package_blobs', { version_row: 1, digest })),
+      await store(each, 'mirrored', (tx, digest) =>
+        tx.insert('mirror_entries', {
+          id: digestOf('id').slice(7),
+          upstream: 'u',
+          kind: 'blob',
+          name: 'n',
+          reference: 'r',
+          digest,
+          size_bytes: 8,
+          content_type: '',
+          attributes: '{}',
+          stored_at: 0,
+          validated_at: 0,
+          used_at: 0,
+        }),
+      ),
+    ].sort();
+    for (const text of ['one', 'two', 'three']) await store(each, text, nothing);
+    const before = each.clock.now + 1;
+    t.deepEqual(await each.collector.collect({ before, dryRun: true }), { blobs: 3, bytes: 11, files: 0 });
+    t.is((await rowsOf(each)).length, 8, 'a dry run removes nothing');
+    t.deepEqual(await each.collector.collect({ before }), { blobs: 3, bytes: 11, files: 0 });
+    t.deepEqual(await rowsOf(each), kept);
+    t.deepEqual(await filesOf(each), kept);
+    t.deepEqual(
+      await each.collector.collect({ before }),
+      { blobs: 0, bytes: 0, files: 0 },
+      'and then there is nothing',
+    );
+  });
+
+  suite('what came within the grace period stays, however it came', async (t, each) => {
+    const digest = await store(each, 'young', nothing);
+    t.like(await each.collector.collect({ before: each.clock.now }), { blobs: 0, files: 0 });
+    each.clock.now += 1000;
+    await store(each, 'young', nothing);
+    t.like(await each.collector.collect({ before: each.clock.now }), { blobs: 0 }, 'pushed again');
+    t.like(await each.collector.collect({ before: each.clock.now + 1 }), { blobs: 1 });
+    t.is(await each.blobs.stat(digest), undefined);
+  });
+
+  suite('more than a page of blobs is gone through to the end', async (t, each) => {
+    const digests = Array.from({ length: 1203 }, (_, index) => digestOf(String(index))).sort();
+    await each.database.transaction(async (tx) => {
+      await tx.insertNew(
+        'blobs',
+        digests.map((digest) => ({ digest, size: 2, stored_at: 0 })),
+      );
+      for (const digest of digests.filter((_, index) => index % 3 === 0)) await link(tx, digest);
+    });
+    t.deepEqual(await each.collector.collect({ before: 1 }), { blobs: 802, bytes: 1604, files: 0 });
+    t.is((await rowsOf(each)).length, 401);
+  });
+
+  suite('files that no row knows go once they are old; what else lies there stops nothing', async (t, each) => {
+    const kept = await store(each, 'kept', link);
+    const put = async (digest: Digest, age: number) => {
+      const path = each.paths.blob(digest);
+      await mkdir(dirname(path), { recursive: true });
+      await writeFile(path, 'left by a crash');
+      await utimes(path, (each.clock.now - age) / 1000, (each.clock.now - age) / 1000);
+      return digest;
+    };
+    const young = await put(digestOf('young'), 0);
+    await put(digestOf('old'), 10_000);
+    await put(digestOf('long', 'sha512'), 10_000);
+    await writeFile(each.paths.blob(await put(digestOf('empty'), 10_000)), '');
+    await utimes(each.paths.blob(digestOf('empty')), 0, 0);
+    const strange = join(each.paths.blobs, 'sha256');
+    await mkdir(join(strange, 'lost+found'), { recursive: true });
+    await mkdir(join(strange, 'zz'), { recursive: true });
+    await writeFile(join(strange, 'note.txt'), 'x');
+    await writeFile(join(dirname(each.paths.blob(kept)), 'note.txt'), 'x');
+    await mkdir(each.paths.blob(digestOf('a folder')), { recursive: true });
+    const before = each.clock.now - 5000;
+    t.like(await each.collector.collect({ before, dryRun: true }), { files: 3 });
+    t.deepEqual(await each.collector.collect({ before }), { blobs: 0, bytes: 0, files: 3 });
+    const names = [kept, young, digestOf('a folder')].sort();
+    t.deepEqual(await filesOf(each), names);
+    t.deepEqual(await rowsOf(each), [kept]);
+    await rm(each.paths.blobs, { recursive: true });
+    t.like(await each.collector.collect({ before }), { files: 0 }, 'nor does a folder that is not there');
+  });
+
+  suite('a commit under way is waited for, and its blob stays', async (t, each) => {
+    const digest = await store(each, 'wanted again', nothing);
+    const [entered, mayEnd] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const arrival = await each.blobs.stageBytes(Buffer.from('wanted again'));
+    each.clock.now = 1;
+    const pushing = each.blobs.commit([arrival], async (tx) => {
+      await link(tx, digest);
+      entered.resolve();
+      await mayEnd.promise;
+    });
+    await entered.promise;
+    const collecting = each.collector.collect({ before: Number.MAX_SAFE_INTEGER });
+    // Long enough for the collector to have found it free, if it did not ask again behind the lock.
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    mayEnd.resolve();
+    await pushing;
+    t.like(await collecting, { blobs: 0, files: 0 });
+    t.is((await readFile(each.blobs.pathOf(digest))).toString(), 'wanted again');
+  });
+
+  suite('a collection that is ended stops, and loses nothing', async (t, each) => {
+    await store(each, 'free', nothing);
+    const digest = await store(each, 'kept', link);
+    const signal = AbortSignal.abort(new Error('closing'));
+    await t.throwsAsync(each.collector.collect({ before: each.clock.now + 1, signal }), { message: 'closing' });
+    t.true((await rowsOf(each)).includes(digest));
+    t.deepEqual(await readdir(each.paths.staging), []);
+  });
+}

@@ -1,0 +1,165 @@
+import { mkdtemp, open, readdir, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { Database, Dialect, Transaction } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import type { Digest } from '../../src/digest.ts';
+import { BlobStore } from '../../src/storage/blob-store.ts';
+import { readAll } from '../../src/storage/content.ts';
+import { Paths } from '../../src/storage/paths.ts';
+import { Scrubber, type Damage } from '../../src/storage/scrub.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+interface Store {
+  paths: Paths;
+  database: Database;
+  blobs: BlobStore;
+  damages: Damage[];
+  scrub(options?: { rate?: number }): ReturnType<Scrubber['scrub']>;
+}
+
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
+  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+  await migrate(database);
+  await database.transaction(async (tx) => {
+    await tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 });
+  });
+  const paths = new Paths(data);
+  const blobs = new BlobStore(database, paths, Date.now);
+  await blobs.prepare();
+  const damages: Damage[] = [];
+  return {
+    paths,
+    database,
+    blobs,
+    damages,
+    scrub: ({ rate = 2 ** 30 } = {}) =>
+      new Scrubber(database, paths, rate).scrub({ report: (damage) => damages.push(damage) }),
+  };
+}
+
+async function store({ blobs }: Store, bytes: Buffer, refer: (tx: Transaction, digest: Digest) => Promise<unknown>) {
+  const arrival = await blobs.stageBytes(bytes);
+  await blobs.commit([arrival], (tx) => refer(tx, arrival.digest));
+  return arrival.digest;
+}
+
+const hosted = (tx: Transaction, digest: Digest) =>
+  tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]);
+const nobody = () => Promise.resolve();
+const mirrored = (tx: Transaction, digest: Digest) =>
+  tx.insertNew('mirror_entries', [
+    {
+      id: digest.slice(7),
+      upstream: 'u',
+      kind: 'blob',
+      name: 'n',
+      reference: digest,
+      digest,
+      size_bytes: 1,
+      content_type: '',
+      attributes: '{}',
+      stored_at: 0,
+      validated_at: 0,
+      used_at: 0,
+    },
+  ]);
+
+async function flipBit(path: string, position: number): Promise<void> {
+  const file = await open(path, 'r+');
+  const byte = Buffer.alloc(1);
+  await file.read(byte, 0, 1, position);
+  byte[0]! ^= 0x10;
+  await file.write(byte, 0, 1, position);
+  await file.close();
+}
+
+const clean = { corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, store: Store) => Promise<void>) =>
+    test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
+
+  suite('a bit flipped on disk is found, put aside, and mended by pushing again', async (t, each) => {
+    const bytes = Buffer.alloc(700_000, 'hosted');
+    const digest = await store(each, bytes, hosted);
+    const whole = await store(each, Buffer.from('whole'), hosted);
+    const empty = await store(each, Buffer.alloc(0), hosted);
+    t.deepEqual(await each.scrub(), { blobs: 3, bytes: 700_005, ...clean });
+    t.deepEqual(each.damages, []);
+    await flipBit(each.blobs.pathOf(digest), 555_555);
+    t.like(await each.scrub(), { blobs: 3, corrupt: 1, missing: 0, damaged_hosted: 1, damaged_mirrored: 0 });
+    const damage: Damage = {
+      digest,
+      size: 700_000,
+      kind: 'corrupt',
+      hosted: ['repository team/app'],
+      mirrored: false,
+    };
+    t.deepEqual(each.damages.splice(0), [damage]);
+    t.is((await readFile(each.paths.quarantined(digest))).length, 700_000, 'for whoever wants to look at it');
+    await t.throwsAsync(each.blobs.open(digest, 700_000), { name: 'BlobUnknown' }, 'wrong bytes are never served');
+    t.like(await each.scrub(), { missing: 1, damaged_hosted: 1 }, 'and it is told of until it is mended');
+    each.damages.length = 0;
+    await store(each, bytes, hosted);
+    t.deepEqual(await each.scrub(), { blobs: 3, bytes: 700_005, ...clean });
+    t.deepEqual(await readAll(await each.blobs.open(digest, 700_000), 700_000), bytes);
+    for (const good of [whole, empty]) t.true((await each.blobs.stat(good))! >= 0);
+  });
+
+  suite('of upstream content nothing is left to find, so that it is fetched anew', async (t, each) => {
+    const digest = await store(each, Buffer.from('mirrored'), mirrored);
+    const lost = await store(each, Buffer.from('lost'), mirrored);
+    const both = await store(each, Buffer.from('both'), async (tx, found) => {
+      await mirrored(tx, found);
+      await hosted(tx, found);
+    });
+    const free = await store(each, Buffer.from('nobody’s'), nobody);
+    for (const bad of [digest, both, free]) await flipBit(each.blobs.pathOf(bad), 0);
+    await unlink(each.blobs.pathOf(lost));
+    t.like(await each.scrub(), { blobs: 4, corrupt: 3, missing: 1, damaged_hosted: 1, damaged_mirrored: 3 });
+    t.deepEqual(await each.database.select('SELECT id FROM mirror_entries'), []);
+    t.deepEqual(await each.database.select('SELECT digest FROM blobs'), [{ digest: both }], 'needed by what is hosted');
+    t.is((await readdir(each.paths.quarantine)).length, 3);
+    t.like(
+      each.damages.find((each) => each.digest === both),
+      { hosted: ['repository team/app'], mirrored: true },
+    );
+  });
+
+  suite('a file of another length is corrupt, whatever it holds', async (t, each) => {
+    const digest = await store(each, Buffer.from('four'), hosted);
+    await writeFile(each.blobs.pathOf(digest), '');
+    t.like(await each.scrub(), { corrupt: 1 });
+    await store(each, Buffer.from('four'), hosted);
+    await writeFile(each.blobs.pathOf(digest), 'fourfold');
+    t.like(await each.scrub(), { corrupt: 1 });
+  });
+
+  suite('a pass that is interrupted goes on where it was, and then starts again', async (t, each) => {
+    const digests: Digest[] = [];
+    for (let index = 0; index < 30; index += 1) {
+      digests.push(await store(each, Buffer.from(`blob ${index}`), hosted));
+    }
+    await unlink(each.blobs.pathOf(digests.sort()[9]!));
+    const controller = new AbortController();
+    const pass = new Scrubber(each.database, each.paths, 2 ** 30).scrub({
+      signal: controller.signal,
+      report: () => controller.abort(),
+    });
+    await t.throwsAsync(pass, { name: 'AbortError' });
+    t.like(await each.scrub(), { blobs: 20, missing: 0 }, 'what was checked is not checked again');
+    t.like(await each.scrub(), { blobs: 30, missing: 1 });
+  });
+
+  suite('it reads no faster than it may', async (t, each) => {
+    await store(each, Buffer.alloc(1_000_000), hosted);
+    const startedAt = performance.now();
+    await each.scrub({ rate: 4_000_000 });
+    const took = performance.now() - startedAt;
+    t.true(took >= 250, `${took} ms for a quarter of a second's bytes`);
+  });
+}
