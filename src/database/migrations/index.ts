@@ -5,6 +5,7 @@ import { jobs } from './007-jobs.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
+import { usage } from './006-usage.ts';
 
 /** Every migration, in the order in which they run. Add to the end; never change one that has been released. */
 export const migrations: readonly Migration[] = [
@@ -13,5 +14,6 @@ export const migrations: readonly Migration[] = [
   ...packages,
   ...repositories,
   ...mirror,
+  ...usage,
   ...jobs,
 ];

@@ -1,0 +1,116 @@
+import type { Database, Value } from '../database/database.ts';
+import { counterNames, noCounts, type Counters } from './counters.ts';
+import type { Period } from './period.ts';
+import type { Stored, StoredBytes } from './stored.ts';
+
+/** By what a report can be divided; `name` is the token's id, the package's or the repository's. */
+export type Grouping = 'token' | 'package' | 'container';
+
+/** One line of a report: of a day, of a name, or of a name on a day. */
+export interface UsageItem {
+  day: number | null;
+  name: string | null;
+  counters: Counters;
+}
+
+export interface StorageUse {
+  current: Stored;
+  peak: number;
+  average: number;
+  byteHours: number;
+  /** When `current` was measured; now, where it is a closed month's last sample. */
+  asOf: number;
+}
+
+type CountRow = Counters & { name: string; day: number };
+
+const inBounds = 'account_id = ? AND hour >= ? AND hour < ?';
+const sums = counterNames.map((name) => `SUM(${name}) AS ${name}`).join(', ');
+
+/** All that an account used in a period, as far as it has been written down. */
+export async function totalsOf(database: Database, accountId: number, { start }: Period): Promise<Counters> {
+  const row = await database.get<Counters>(
+    `SELECT ${sums} FROM usage_counts WHERE account_id = ? AND dimension = 'account' AND period_start = ? AND name = ''`,
+    [accountId, start],
+  );
+  return countersIn(row);
+}
+
+/** Which lines a report has; with neither it has none. */
+export interface Division {
+  byDay: boolean;
+  groupBy: Grouping | undefined;
+}
+
+/** Up to `limit` lines after (`name`, `day`), in the order of names and then days. */
+export async function itemsOf(
+  database: Database,
+  accountId: number,
+  { start }: Period,
+  { byDay, groupBy }: Division,
+  limit: number,
+  after: readonly [name: string, day: number] | undefined,
+): Promise<UsageItem[]> {
+  if (!byDay && !groupBy) return [];
+  const [name, day] = after ?? ['', -1];
+  const values: Value[] = [accountId, groupBy ?? 'account', start];
+  const where = 'account_id = ? AND dimension = ? AND period_start = ?';
+  if (byDay) {
+    const rows = await database.select<CountRow>(
+      `SELECT * FROM usage_counts WHERE ${where} AND name >= ? AND (name > ? OR day > ?) ORDER BY name, day LIMIT ?`,
+      [...values, name, name, day, limit],
+    );
+    return rows.map((row) => ({ day: row.day, name: groupBy ? row.name : null, counters: countersIn(row) }));
+  }
+  const rows = await database.select<CountRow>(
+    `SELECT name, ${sums} FROM usage_counts WHERE ${where} AND name ${after ? '>' : '>='} ?
+     GROUP BY name ORDER BY name LIMIT ?`,
+    [...values, name, limit],
+  );
+  return rows.map((row) => ({ day: null, name: row.name, counters: countersIn(row) }));
+}
+
+/**
+ * What an account stored in a period: by its hourly samples, and while the period is open by a measurement now. An hour
+ * in which no instance ran has no sample and counts nothing.
+ */
+export async function storageOf(
+  database: Database,
+  stored: StoredBytes,
+  accountId: number,
+  period: Period,
+  now: number,
+): Promise<StorageUse> {
+  const bounds = [accountId, period.start, period.end];
+  const summary = await database.get<{ samples: number; peak: number | null; total: number | null }>(
+    `SELECT COUNT(*) AS samples, MAX(hosted_bytes + mirrored_bytes) AS peak, SUM(hosted_bytes + mirrored_bytes) AS total
+     FROM storage_samples WHERE ${inBounds}`,
+    bounds,
+  );
+  const { asOf, ...current } =
+    now < period.end ? await stored.of(accountId) : { ...(await lastSample(database, bounds)), asOf: now };
+  const bytes = current.hosted + current.mirrored;
+  const { samples = 0, peak, total } = summary ?? {};
+  return {
+    current,
+    peak: Math.max(peak ?? 0, bytes),
+    average: samples > 0 ? Math.round((total ?? 0) / samples) : bytes,
+    byteHours: total ?? 0,
+    asOf,
+  };
+}
+
+async function lastSample(database: Database, bounds: readonly number[]): Promise<Stored> {
+  const last = await database.get<Stored>(
+    `SELECT hosted_bytes AS hosted, mirrored_bytes AS mirrored FROM storage_samples WHERE ${inBounds}
+     ORDER BY hour DESC LIMIT 1`,
+    bounds,
+  );
+  return last ?? { hosted: 0, mirrored: 0 };
+}
+
+function countersIn(row: Counters | undefined): Counters {
+  const counters = noCounts();
+  if (row) for (const name of counterNames) counters[name] = row[name] ?? 0;
+  return counters;
+}

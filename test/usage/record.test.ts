@@ -1,0 +1,191 @@
+import test, { type ExecutionContext } from 'ava';
+import type { Database } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import type { Use } from '../../src/usage/counters.ts';
+import { isClosed, parsePeriod, periodAt } from '../../src/usage/period.ts';
+import { UsageRecord } from '../../src/usage/record.ts';
+import { itemsOf, totalsOf } from '../../src/usage/report.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+const lastMoment = Date.UTC(2027, 0, 31, 23, 59, 59, 999);
+const january = parsePeriod('2027-01')!;
+const february = parsePeriod('2027-02')!;
+
+function use(changes: Partial<Use> = {}): Use {
+  return {
+    at: lastMoment,
+    accountId: 1,
+    tokenId: 'token-a',
+    kind: 'package',
+    subject: 'made.package',
+    version: undefined,
+    act: undefined,
+    status: 200,
+    complete: true,
+    cache: undefined,
+    sent: 0,
+    received: 0,
+    fetched: 0,
+    ...changes,
+  };
+}
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, database: Database, url: string) => Promise<void>) =>
+    test(`${dialect}: ${title}`, async (t) => {
+      const url = await temporaryDatabase(t, dialect);
+      const database = await openUntilEnd(t, url);
+      await migrate(database);
+      await run(t, database, url);
+    });
+  const names = async (database: Database, groupBy: 'token' | 'package' | 'container') =>
+    (await itemsOf(database, 1, january, { byDay: false, groupBy }, 50, undefined)).map(
+      ({ name, counters: { requests, egress_bytes: bytes } }) => [name, requests, bytes],
+    );
+
+  suite('each request is in its account, token, subject and day, and adds up over flushes', async (t, database) => {
+    const record = new UsageRecord(database, () => lastMoment);
+    for (let round = 0; round < 3; round += 1) {
+      record.count(use({ act: 'download', version: '1.0.0', sent: 100, cache: 'entrepot; hit' }));
+      record.count(use({ tokenId: 'token-b', kind: 'container', subject: 'team/app', sent: 10, act: 'version-check' }));
+      record.count(use({ kind: 'other', subject: '', act: 'upload', status: 201, received: 7, at: january.start }));
+      record.count(use({ tokenId: undefined, cache: 'entrepot; fwd=miss; stored', fetched: 1000, status: 206 }));
+      record.count(use({ status: 416, subject: 'not.there', sent: 1 }));
+      for (const status of [401, 403, 404, 429, 500, 502, 504]) record.count(use({ status, sent: 9, received: 9 }));
+      await record.flush();
+    }
+    t.deepEqual(await totalsOf(database, 1, january), {
+      requests: 15,
+      downloads: 3,
+      uploads: 3,
+      version_checks: 3,
+      cache_hits: 3,
+      cache_misses: 3,
+      egress_bytes: 333,
+      ingress_bytes: 21,
+      upstream_bytes: 3000,
+    });
+    t.is((await totalsOf(database, 1, february)).requests, 0);
+    t.is((await totalsOf(database, 2, january)).requests, 0);
+    t.deepEqual(await names(database, 'token'), [
+      ['', 3, 0],
+      ['token-a', 9, 303],
+      ['token-b', 3, 30],
+    ]);
+    t.deepEqual(await names(database, 'package'), [
+      ['', 3, 3],
+      ['made.package', 6, 300],
+    ]);
+    t.deepEqual(await names(database, 'container'), [['team/app', 3, 30]]);
+    const days = await itemsOf(database, 1, january, { byDay: true, groupBy: undefined }, 50, undefined);
+    t.deepEqual(
+      days.map(({ day, counters }) => [day, counters.requests]),
+      [
+        [january.start, 3],
+        [Date.UTC(2027, 0, 31), 12],
+      ],
+    );
+    await record.close();
+    t.deepEqual(await database.select('SELECT id FROM usage_writers'), []);
+  });
+
+  suite('a flush that fails is kept, and one whose commit nobody saw is not counted twice', async (t, database) => {
+    let fault: 'before' | 'after' | undefined;
+    const faulty: Database = Object.create(database, {
+      transaction: {
+        value: async (work: Parameters<Database['transaction']>[0]) => {
+          const failing = fault;
+          if (failing === 'before') throw new Error('the database is gone');
+          const result = await database.transaction(work);
+          if (failing === 'after') throw new Error('the connection broke after COMMIT');
+          return result;
+        },
+      },
+    });
+    const record = new UsageRecord(faulty, () => lastMoment);
+    const count = (number: number, name: string) => {
+      for (let index = 0; index < number; index += 1) record.count(use({ subject: `${name}${index}`, sent: 1 }));
+    };
+    for (fault of ['before', 'after', 'after', 'before'] as const) {
+      count(250, 'some.');
+      await t.throwsAsync(record.flush());
+      t.true(record.asOf <= lastMoment);
+    }
+    fault = undefined;
+    await record.flush();
+    t.is((await totalsOf(database, 1, january)).requests, 1000);
+    t.is((await totalsOf(database, 1, january)).egress_bytes, 1000);
+    await record.flush();
+    t.is((await totalsOf(database, 1, january)).requests, 1000);
+  });
+
+  suite('two writers at once add up', async (t, database, url) => {
+    const other = await openUntilEnd(t, url);
+    const records = [database, other].map((each) => new UsageRecord(each, () => lastMoment));
+    for (let round = 0; round < 5; round += 1) {
+      for (const record of records) for (let n = 0; n < 120; n += 1) record.count(use({ subject: `p${n}`, sent: n }));
+      await Promise.all(records.map((record) => record.flush()));
+    }
+    t.is((await totalsOf(database, 1, january)).requests, 1200);
+    const [first] = await itemsOf(database, 1, january, { byDay: false, groupBy: 'package' }, 1, ['p118', 0]);
+    t.like(first, { name: 'p119', counters: { requests: 10, egress_bytes: 1190 } });
+  });
+
+  suite('a closed month stays as it is: what comes late is counted on the day it is written', async (t, database) => {
+    let now = lastMoment;
+    const record = new UsageRecord(database, () => now);
+    record.count(use());
+    now += 1;
+    record.count(use({ at: now }));
+    now += 60_000;
+    t.false(isClosed(january, now));
+    await record.flush();
+    t.is((await totalsOf(database, 1, january)).requests, 1, '23:59:59.999 is the old month');
+    t.is((await totalsOf(database, 1, february)).requests, 1, '00:00:00.000 is the new one');
+    record.count(use());
+    now += 3_600_000;
+    t.true(isClosed(january, now));
+    t.deepEqual(periodAt(now), february);
+    await record.flush();
+    t.is((await totalsOf(database, 1, january)).requests, 1);
+    t.is((await totalsOf(database, 1, february)).requests, 2);
+  });
+
+  suite('downloads are told in the transaction that writes them, by version', async (t, database) => {
+    const told: unknown[] = [];
+    const record = new UsageRecord(database, () => lastMoment, {
+      package: (tx, { versions, ...rest }) => {
+        tx.afterCommit(() => told.push({ ...rest, versions: Object.fromEntries(versions) }));
+        return Promise.resolve();
+      },
+    });
+    for (const version of ['1.0.0', '2.0.0', '1.0.0']) record.count(use({ act: 'download', version }));
+    record.count(use({ act: 'download', version: '3.0.0', complete: false }));
+    record.count(use({ act: 'download', version: '3.0.0', status: 206 }));
+    await record.flush();
+    t.deepEqual(told, [{ accountId: 1, name: 'made.package', last: lastMoment, versions: { '1.0.0': 2, '2.0.0': 1 } }]);
+  });
+}
+
+test('without a database memory stays bounded, and nothing is lost but names', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  let down = true;
+  const faulty: Database = Object.create(database, {
+    transaction: {
+      value: (work: Parameters<Database['transaction']>[0]) =>
+        down ? Promise.reject(new Error('down')) : database.transaction(work),
+    },
+  });
+  const record = new UsageRecord(faulty, () => lastMoment);
+  const many = 60_000;
+  for (let index = 0; index < many; index += 1) record.count(use({ subject: `p${index}` }));
+  await t.throwsAsync(record.flush());
+  for (let index = 0; index < many; index += 1) record.count(use({ subject: `q${index}` }));
+  await t.throwsAsync(record.flush());
+  down = false;
+  await record.flush();
+  t.is((await totalsOf(database, 1, january)).requests, 2 * many);
+  const rows = await database.get<{ rows: number }>('SELECT COUNT(*) AS "rows" FROM usage_counts');
+  t.true(rows!.rows < 101_000, String(rows!.rows));
+});
