@@ -1,4 +1,5 @@
 import type { Deprecation, VersionMetadata, Vulnerability } from './metadata.ts';
+import type { DependencyGroup } from './nuspec.ts';
 
 // What upstreams write of a package, made into what this feed writes; of anybody's JSON only what has the right type.
 
@@ -39,15 +40,20 @@ export function metadataIn(entry: Json, own: OwnLinks): VersionMetadata {
     minClientVersion: textOf(entry['minClientVersion']),
     language: textOf(entry['language']),
     packageTypes: objectsIn(entry['packageTypes']).map((each) => ({ name: textOf(each['name']) ?? 'Dependency' })),
-    dependencyGroups: objectsIn(entry['dependencyGroups']).map((group) => ({
-      targetFramework: textOf(group['targetFramework']),
-      dependencies: objectsIn(group['dependencies']).flatMap(({ id, range }) =>
-        typeof id === 'string' ? [{ id, range: textOf(range) ?? '(, )' }] : [],
-      ),
-    })),
+    dependencyGroups: groupsOf(entry['dependencyGroups']),
     deprecation: deprecationOf(objectOf(entry['deprecation'])),
     vulnerabilities: vulnerabilitiesOf(entry['vulnerabilities'], linkOf),
   };
+}
+
+function groupsOf(json: unknown): DependencyGroup[] | undefined {
+  const groups = objectsIn(json).map((group) => ({
+    targetFramework: textOf(group['targetFramework']),
+    dependencies: objectsIn(group['dependencies']).flatMap(({ id, range }) =>
+      typeof id === 'string' ? [{ id, range: textOf(range) ?? '(, )' }] : [],
+    ),
+  }));
+  return groups.length > 0 ? groups : undefined;
 }
 
 function deprecationOf(json: Json): Deprecation | undefined {
