@@ -26,10 +26,11 @@ export class Database {
   readonly #connection: DatabaseSync;
   readonly #statements = new LRUCache<string, StatementSync>({ max: 500 });
 
-  constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
+  constructor(filename: string, _mode = 0, opened: (error: Error | null) => void = () => undefined) {
     this.filename = filename;
     this.#connection = new DatabaseSync(filename);
-    this.#connection.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;`);
+    // FULL: what was answered with success is there after the power was cut, too.
+    this.#connection.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;`);
     queueMicrotask(() => opened(null));
   }
 
@@ -63,6 +64,11 @@ export class Database {
       return;
     }
     done?.call(outcome, null, rows);
+  }
+
+  /** The rows of a query with `?` placeholders. */
+  rows(sql: string, values: readonly SQLInputValue[]): unknown[] {
+    return this.#prepare(sql).all(...values);
   }
 
   exec(sql: string, done?: (error: Error | null) => void): void {

@@ -8,6 +8,8 @@ import type { Migration } from '../migrate.ts';
  * a search filters by without another look-up. `standing` falls with the number
  * of downloads, by steps, so that an index is in the order of search results.
  *
+ * What lists of versions show is in the index of their order, because the rows are long.
+ *
  * `package_terms` holds the words under which the newest listed version is found; `terms` lists them once more, so that
  * they are found from the package. The words' `standing` is the package's within a tier of their own.
  */
@@ -49,10 +51,10 @@ export const packages: Migration[] = [
     sql: `CREATE TABLE package_versions (
       id {serial},
       package_row BIGINT NOT NULL,
-      version_key VARCHAR(128) NOT NULL,
-      version VARCHAR(128) NOT NULL,
+      version_key VARCHAR(64) NOT NULL,
+      version VARCHAR(64) NOT NULL,
       full_version VARCHAR(255) NOT NULL,
-      sort_key VARCHAR(255) NOT NULL,
+      sort_key VARCHAR(128) NOT NULL,
       listed SMALLINT NOT NULL,
       prerelease SMALLINT NOT NULL,
       semver2 SMALLINT NOT NULL,
@@ -72,7 +74,8 @@ export const packages: Migration[] = [
   },
   {
     name: '003-5-package-versions-order',
-    sql: 'CREATE INDEX package_versions_order ON package_versions (package_row, sort_key, version_key)',
+    sql: `CREATE INDEX package_versions_order ON package_versions
+      (package_row, sort_key, version_key, version, full_version, download_count, listed, prerelease, semver2)`,
   },
   {
     name: '003-6-package-blobs',

@@ -30,4 +30,8 @@ export const mirror: Migration[] = [
   },
   { name: '005-3-mirror-entries-digest', sql: 'CREATE INDEX mirror_entries_digest ON mirror_entries (digest)' },
   { name: '005-4-mirror-entries-used', sql: 'CREATE INDEX mirror_entries_used ON mirror_entries (used_at)' },
+  {
+    name: '005-5-mirror-entries-upstream',
+    sql: 'CREATE INDEX mirror_entries_upstream ON mirror_entries (upstream, kind, name)',
+  },
 ];
