@@ -31,6 +31,7 @@ import { UpstreamRegistrations } from './nuget/upstream-registration.ts';
 import { UpstreamSearch } from './nuget/upstream-search.ts';
 import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
 import { Images } from './oci/images.ts';
+import { MirroredImages } from './oci/mirrored-images.ts';
 import { Pushes } from './oci/pushes.ts';
 import { createRegistry } from './oci/routes.ts';
 import { ImageSource } from './oci/source.ts';
@@ -188,6 +189,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
         api: createApi({
           ...shared,
           ...house,
+          mirroredImages: new MirroredImages(house.database, house.imageMirror),
           hostedBytes: new HostedBytes(house.database, surroundings.now),
           now: surroundings.now,
         }),

@@ -1,17 +1,21 @@
 import { z } from 'zod';
-import type { Images, RepositorySummary } from '../oci/images.ts';
+import { DomainError } from '../errors.ts';
+import type { Images, RepositorySummary, TagSummary } from '../oci/images.ts';
+import type { MirroredImages, MirroredSummary } from '../oci/mirrored-images.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
-import { container, listOf, timeOf, timeOrNull } from './schemas.ts';
+import { container, containerTag, listOf, timeOf, timeOrNull } from './schemas.ts';
 
-/** `/containers`: the account's image repositories and their tags. */
-export function containerOperations(images: Images): Operation[] {
+type Summary = RepositorySummary | MirroredSummary;
+
+/** `/containers`: the account's image repositories and their tags, and what was mirrored from upstreams. */
+export function containerOperations(images: Images, mirrored: MirroredImages): Operation[] {
   return [
     operation({
       method: 'get',
       path: '/containers',
       id: 'listContainers',
-      summary: 'List all container images in the account, by name',
+      summary: 'List all container images in the account and those mirrored from upstreams, by name',
       scope: 'read',
       anonymous: true,
       query: pageQuery,
@@ -21,8 +25,12 @@ export function containerOperations(images: Images): Operation[] {
         const { entries, next_cursor } = await readPage(query, {
           list: 'containers',
           key: z.tuple([z.string()]),
-          keyOf: (each: RepositorySummary) => [each.name] as [string],
-          read: (limit, after) => images.listRepositories(principal.accountId, limit, after?.[0]),
+          keyOf: (each: Summary) => [each.name] as [string],
+          read: async (limit, after) => {
+            const hosted = await images.listRepositories(principal.accountId, limit, after?.[0]);
+            const others = await mirrored.list(principal.accountId, limit, after?.[0]);
+            return [...hosted, ...others].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
+          },
         });
         return { items: entries.map(shown), next_cursor };
       },
@@ -31,32 +39,42 @@ export function containerOperations(images: Images): Operation[] {
       method: 'delete',
       path: '/containers/*name/:tag',
       id: 'deleteTag',
-      summary: 'Delete one tag of a container image; its manifest stays and can be pulled by digest',
+      summary:
+        'Delete one tag of a container image; its manifest stays and can be pulled by digest. A mirrored tag is dropped, and asked for anew at the next pull',
       scope: 'delete',
       params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
       status: 204,
       run: async ({ principal, params }) => {
-        await images.deleteTag(principal.accountId, params['name']!, params['tag']!);
+        const name = params['name']!;
+        const tag = params['tag']!;
+        if (await images.deleteTag(principal.accountId, name, tag)) return;
+        if (await mirrored.deleteTag(principal.accountId, name, tag)) return;
+        throw new DomainError('NotFound', `This account has no image "${name}" with a tag "${tag}".`);
       },
     }),
   ];
 }
 
-function shown(each: RepositorySummary): z.input<typeof container> {
+function shown(each: Summary): z.input<typeof container> {
+  const isMirrored = 'upstream' in each;
   return {
     name: each.name,
-    origin: 'hosted',
-    upstream: null,
-    tags: each.tags.map((tag) => ({
-      name: tag.name,
-      digest: tag.digest,
-      media_type: tag.mediaType,
-      size_bytes: tag.sizeBytes,
-      updated_at: timeOf(tag.updatedAt),
-    })),
+    origin: isMirrored ? 'mirrored' : 'hosted',
+    upstream: isMirrored ? each.upstream : null,
+    tags: each.tags.map(shownTag),
     tag_count: each.tagCount,
     size_bytes: each.sizeBytes,
-    pull_count: each.pullCount,
+    pull_count: isMirrored ? 0 : each.pullCount,
     last_pulled_at: timeOrNull(each.lastPulledAt),
+  };
+}
+
+function shownTag(tag: TagSummary): z.input<typeof containerTag> {
+  return {
+    name: tag.name,
+    digest: tag.digest,
+    media_type: tag.mediaType,
+    size_bytes: tag.sizeBytes,
+    updated_at: timeOf(tag.updatedAt),
   };
 }

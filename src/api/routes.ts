@@ -13,6 +13,7 @@ import { sendJson } from '../http/send.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Feed } from '../nuget/feed.ts';
 import type { Images } from '../oci/images.ts';
+import type { MirroredImages } from '../oci/mirrored-images.ts';
 import type { HostedBytes } from '../usage/hosted.ts';
 import { accountOperations } from './account.ts';
 import { containerOperations } from './containers.ts';
@@ -28,6 +29,7 @@ export interface ApiParts {
   hostedBytes: HostedBytes;
   feed: Feed;
   images: Images;
+  mirroredImages: MirroredImages;
   authenticator: Authenticator;
   urls: Urls;
   limits: Config['limits'];
@@ -42,7 +44,7 @@ const bodyLimit = 64 * 1024;
 export function createApi(parts: ApiParts): Router {
   const operations = [
     ...packageOperations(parts.feed),
-    ...containerOperations(parts.images),
+    ...containerOperations(parts.images, parts.mirroredImages),
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),
   ];

@@ -1,7 +1,6 @@
 import type { Config } from '../config/schema.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
-import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { ImageBlobs } from './image-blobs.ts';
 import { Manifests } from './manifests.ts';
@@ -123,8 +122,8 @@ export class Images {
     return summaries;
   }
 
-  /** Deletes a tag and leaves its manifest; `NotFound` when the account has no such tag. */
-  async deleteTag(accountId: number, name: string, tag: string): Promise<void> {
+  /** Deletes a tag and leaves its manifest; resolves to whether the account had such a tag. */
+  async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
     const deleted = await this.#database.transaction((tx) =>
       tx.run(
         `DELETE FROM tags WHERE name = ?
@@ -132,7 +131,7 @@ export class Images {
         [tag, accountId, name],
       ),
     );
-    if (deleted === 0) throw new DomainError('NotFound', `This account has no image "${name}" with a tag "${tag}".`);
+    return deleted > 0;
   }
 
   async #sizes(ids: readonly number[]): Promise<Map<number, number>> {

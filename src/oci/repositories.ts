@@ -1,4 +1,4 @@
-import type { Database, Queryable, Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 
 /** Part of a list in byte order, and whether there is more of it. */
@@ -14,6 +14,20 @@ export async function findRepository(from: Queryable, accountId: number, name: s
     name,
   ]);
   return row?.id;
+}
+
+/** Which of `names` are repositories of the account, and whether each is claimed, so that no upstream is asked for it. */
+export async function claimsAmong(
+  from: Queryable,
+  accountId: number,
+  names: readonly string[],
+): Promise<Map<string, boolean>> {
+  if (names.length === 0) return new Map();
+  const rows = await from.select<{ name: string; claimed_at: number | null }>(
+    `SELECT name, claimed_at FROM repositories WHERE account_id = ? AND name IN (${placeholders(names)})`,
+    [accountId, ...names],
+  );
+  return new Map(rows.map((row) => [row.name, row.claimed_at !== null]));
 }
 
 /** The key of an account's repository, which is made when it is not there. */

@@ -1,4 +1,4 @@
-import { placeholders, type Database } from '../database/database.ts';
+import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { Config } from '../config/schema.ts';
@@ -9,7 +9,7 @@ import { blobUnknown } from './image-blobs.ts';
 import { manifestUnknown } from './manifests.ts';
 import type { Reference } from './reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts';
-import { nameUnknown, pageOfNames, type Page } from './repositories.ts';
+import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories.ts';
 import { manifestTypeOf, type ImageMirror, type Place } from './upstream.ts';
 
 /** A repository as a client asks for it. */
@@ -172,11 +172,7 @@ export class ImageSource {
   async #locate({ accountId, name, ns }: Asked): Promise<Whereabouts> {
     const { hosted: names, place } = this.#mirror.locate(name, ns);
     if (!place && names.length < 2) return { hosted: names[0], place };
-    const rows = await this.#database.select<{ name: string; claimed_at: number | null }>(
-      `SELECT name, claimed_at FROM repositories WHERE account_id = ? AND name IN (${placeholders(names)})`,
-      [accountId, ...names],
-    );
-    const there = new Map(rows.map((row) => [row.name, row.claimed_at !== null]));
+    const there = await claimsAmong(this.#database, accountId, names);
     const claimed = names.find((each) => there.get(each));
     if (claimed !== undefined) return { hosted: claimed, place: undefined };
     const pushed = names.find((each) => there.has(each));

@@ -55,6 +55,11 @@ export class ImageMirror {
     this.#fallback = origin.all.find(({ config }) => config.default);
   }
 
+  /** All upstream registries, in the order of the configuration. */
+  get upstreams(): readonly Upstream[] {
+    return this.#origin.all;
+  }
+
   /**
    * The names under which the repository that a client asks for may be hosted, the asked one first, and its place
    * upstream, if it may be asked there. `ns` is looked up, never dialled; a prefix counts once, with or without it.
@@ -129,6 +134,11 @@ export class ImageMirror {
   /** Whether the repository's blob or manifest of that digest is here. */
   async isStored(place: Place, kind: 'blob' | 'manifest', digest: Digest): Promise<boolean> {
     return (await this.#mirror.stored(resource(place, kind, digest).key)) !== undefined;
+  }
+
+  /** Drops what a tag was found to name; resolves to whether that was known. */
+  forgetTag(place: Place, tag: string): Promise<boolean> {
+    return this.#mirror.remove(resource(place, 'manifest', tag).key);
   }
 
   /** All tags, in byte order; undefined when the upstream has no such repository. */
@@ -209,8 +219,13 @@ function sizeOf(descriptor: unknown): number {
 }
 
 /** The media type to serve an entry with: the upstream's word, or the manifest's own where that is none of a manifest. */
-export function manifestTypeOf({ type, attributes }: Facts): string {
+export function manifestTypeOf({ type, attributes }: Pick<Facts, 'type' | 'attributes'>): string {
   return manifestTypes.includes(type) ? type : (attributes['mediaType'] ?? type);
+}
+
+/** The bytes of a manifest with everything it refers to, as far as it says. */
+export function imageBytesOf({ size, attributes }: Pick<Facts, 'size' | 'attributes'>): number {
+  return Number(attributes['imageBytes'] ?? size);
 }
 
 /** What can be shown of a list that somebody else has written. */
