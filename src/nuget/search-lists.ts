@@ -30,7 +30,7 @@ export interface List {
 }
 
 /** Where it is no matter how many more packages there are. */
-const sizeLimit = 2000;
+const sizeLimit = 1000;
 /** How many packages are sorted rather than read in order: fewer than it takes to find some in the order's index. */
 const sortLimit = 500;
 /** How many rows beyond the page are looked at to count hits, and how many if each is to be looked up elsewhere. */

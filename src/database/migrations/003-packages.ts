@@ -5,10 +5,10 @@ import type { Migration } from '../migrate.ts';
  *
  * The four `latest_…` columns hold the newest listed version that a client sees, by whether it asks for prereleases
  * (`pre`) and understands SemVer 2 (`2`). `flags` has a bit for each that is there, and for common package types: what
- * a search filters by without another look-up. `standing` falls with the number
- * of downloads, by steps, so that an index is in the order of search results.
+ * a search filters by without another look-up. `standing` falls with the number of downloads, by steps, so that an
+ * index is in the order of search results.
  *
- * What lists of versions show is in the index of their order, because the rows are long.
+ * The index of the versions' order holds all that lists of versions show, because the rows themselves are long.
  *
  * `package_terms` holds the words under which the newest listed version is found; `terms` lists them once more, so that
  * they are found from the package. The words' `standing` is the package's within a tier of their own.
