@@ -2,6 +2,7 @@ import { Command, CommanderError } from 'commander';
 import type { Environment } from '../config/load.ts';
 import packageFile from '../../package.json' with { type: 'json' };
 import { addAccount } from './account.ts';
+import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './in-house.ts';
 import { addServe } from './serve.ts';
@@ -22,6 +23,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addServe(program, environment, terminal);
   addAccount(program, environment, terminal);
   addToken(program, environment, terminal);
+  addClaim(program, environment, terminal);
   addDoctor(program, environment, terminal);
   try {
     await program.parseAsync([...words], { from: 'user' });

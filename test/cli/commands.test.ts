@@ -91,7 +91,7 @@ test('what goes wrong is one line on stderr, and the command fails', async (t) =
 
 test('every command explains itself', async (t) => {
   const commands = ['', 'serve', 'doctor', 'account', 'account create', 'account list'];
-  commands.push('token', 'token create', 'token list', 'token revoke');
+  commands.push('token', 'token create', 'token list', 'token revoke', 'claim', 'claim list', 'claim release');
   for (const command of commands) {
     const words = command.split(' ').filter(Boolean);
     const { code, stdout, stderr } = await entrepot({}, ...words, '--help');
