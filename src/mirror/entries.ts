@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Cache } from '../cache/cache.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
+import { Errand } from '../upstream/errand.ts';
 
 /** What an entry is called: `kind`, `name` and `reference` are the protocol's own words. */
 export interface EntryKey {
@@ -120,7 +121,9 @@ export class Entries {
       validated_at: facts.validatedAt,
       used_at: this.#now(),
     }));
-    const columns = Object.keys(rows[0]!).filter((column) => column !== 'id');
+    // What is fetched ahead of any use was last used when it was.
+    const kept = Errand.current ? ['id', 'used_at'] : ['id'];
+    const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
   }
 
@@ -156,9 +159,9 @@ export class Entries {
     return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
   }
 
-  /** Notes that an entry was served, in memory only. */
+  /** Notes that an entry was served, in memory only; on an errand nobody is served. */
   used(id: string): void {
-    this.#used.add(id);
+    if (!Errand.current) this.#used.add(id);
   }
 
   /** Writes down what was served since the last time: a statement for many entries, never one for each request. */

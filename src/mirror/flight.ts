@@ -173,7 +173,7 @@ export class Flight {
       try {
         return await head.resume!(this.#staged!.size);
       } catch (error) {
-        if (!isDomainError(error) || head.size === undefined) return undefined;
+        if (!isDomainError(error) || isDomainError(error, 'Aborted') || head.size === undefined) return undefined;
       }
     }
     return undefined;

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { IncomingHttpHeaders } from 'node:http';
+import { finished } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import got, { type Got } from 'got';
 import type { Logger } from 'pino';
@@ -12,6 +13,7 @@ import type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { decode, discard } from './body.ts';
 import { Breaker } from './breaker.ts';
 import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
+import { Errand } from './errand.ts';
 import { addressRefusal, isPassing, messageOf, Refused, retryAfterOf } from './failures.ts';
 import { Tokens } from './tokens.ts';
 
@@ -32,6 +34,8 @@ export interface UpstreamParts {
   /** Authorities to trust besides the usual ones, PEM. */
   ca?: string | undefined;
   resolve?: Resolve;
+  /** Asked at the beginning of each request; what it returns hears at the end how many bytes of body came. */
+  meter?: () => (bytes: number) => void;
 }
 
 /**
@@ -50,6 +54,7 @@ export class Upstream {
   readonly #auth: UpstreamAuth | undefined;
   readonly #log: Logger;
   readonly #offline: boolean;
+  readonly #meter: UpstreamParts['meter'];
   /** What the upstream asked for the last time, so that the next request need not be refused first. */
   #challenge: { realm: URL; service: string } | 'configured' | undefined;
 
@@ -62,6 +67,7 @@ export class Upstream {
     this.#auth = auth;
     this.#log = parts.log;
     this.#offline = parts.offline || config.mode === 'offline';
+    this.#meter = parts.meter;
     const ask = (url: URL, headers: Record<string, string>) => this.#once('GET', url, headers, undefined);
     this.#tokens = new Tokens({ cache, base, name, auth, timeout, ask });
     // A package feed is asked with its credentials at once; a registry says first which kind it wants.
@@ -92,20 +98,23 @@ export class Upstream {
 
   /**
    * Asks the upstream. Throws `UpstreamUnavailable` or `UpstreamTimeout` where it fails, refuses or is left alone;
-   * "not found" is an answer, and only the upstream's own.
+   * "not found" is an answer, and only the upstream's own. `Aborted` where the request, or the errand it belongs to, was
+   * called off.
    */
-  async send(request: UpstreamRequest): Promise<UpstreamAnswer> {
+  async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
+    const signal = asked.signal ?? Errand.current?.signal;
+    if (signal?.aborted) throw this.#failure('Aborted', 'is not asked: this was called off', {});
     const unavailable = this.unavailable();
     if (unavailable) throw unavailable;
     this.#breaker.began();
     try {
-      const answer = await this.#sendPatiently(request);
+      const answer = await this.#sendPatiently(signal ? { ...asked, signal } : asked);
       this.#breaker.succeeded();
       return answer;
     } catch (error) {
-      if (request.signal?.aborted) {
+      if (signal?.aborted) {
         this.#breaker.abandoned();
-        throw error;
+        throw this.#failure('Aborted', 'was being asked when this was called off', {}, error);
       }
       throw this.#record(error);
     }
@@ -113,6 +122,7 @@ export class Upstream {
 
   /** Notes a failure that showed after the answer had begun: a stall or a cut in the body. */
   bodyFailed(error: unknown): void {
+    if (Errand.current?.signal.aborted) return;
     const reason = messageOf(error);
     this.#breaker.failed(reason);
     this.#log.warn({ upstream: this.name, reason }, 'an upstream failed in the middle of a body');
@@ -138,7 +148,7 @@ export class Upstream {
   }
 
   #failure(
-    name: 'UpstreamUnavailable' | 'UpstreamTimeout',
+    name: 'UpstreamUnavailable' | 'UpstreamTimeout' | 'Aborted',
     reason: string,
     detail: Record<string, unknown>,
     cause?: unknown,
@@ -217,10 +227,13 @@ export class Upstream {
   ): Promise<UpstreamAnswer> {
     // What an upstream's documents and challenges name is no safer than a redirect.
     if (this.base.protocol === 'https:' && url.protocol === 'http:') throw new Refused('leads from https to http');
-    const stream = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
+    const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
     // Whoever reads the body hears of its error; with nobody reading it must not end the process.
-    stream.on('error', () => undefined);
-    const [response] = (await once(stream, 'response')) as [{ statusCode: number; headers: IncomingHttpHeaders }];
+    sent.on('error', () => undefined);
+    const count = this.#meter?.();
+    if (count) finished(sent, { writable: false }, () => count(sent.downloadProgress.transferred));
+    const [response] = (await once(sent, 'response')) as [{ statusCode: number; headers: IncomingHttpHeaders }];
+    const stream = Errand.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
     const told = rest['docker-content-digest'];
     const common = { status: response.statusCode, ...(typeof told === 'string' && isDigest(told) && { digest: told }) };
