@@ -76,7 +76,7 @@ export async function fetchJson(
     return undefined;
   }
   const bytes = await readBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
-    if (!(error instanceof Refused)) upstream.bodyFailed(error);
+    if (!(error instanceof Refused)) upstream.bodyFailed(error, request.aside);
     throw unusable(upstream, messageOf(error), error);
   });
   const value = parseDocument(bytes);

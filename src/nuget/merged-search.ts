@@ -101,7 +101,7 @@ export class MergedSearch {
     const others: T[] = [];
     let total = hosted.totalHits;
     for (const { upstream, totalHits, data } of found) {
-      const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream);
+      const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream, { admitted: false });
       total += totalHits;
       for (const item of data) {
         const key = packageKey(idOf(item));

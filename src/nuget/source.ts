@@ -104,12 +104,18 @@ export class PackageSource {
     return { served: found.outcome, value: merge([...hosted, ...found.value], keyOfRegistered) };
   }
 
-  /** Which of `ids` are not to be heard of from `upstream`. Keys, in lower case. */
-  async closedAmong(accountId: number, ids: readonly string[], upstream: Upstream): Promise<Set<string>> {
+  /** Which of `ids` are not to be heard of from `upstream`; merged ones may be `admitted`. Keys, in lower case. */
+  async closedAmong(
+    accountId: number,
+    ids: readonly string[],
+    upstream: Upstream,
+    { admitted }: { admitted: boolean },
+  ): Promise<Set<string>> {
     const { database, mirror } = this.#parts;
     const closed = await claimedAmong(database, accountId, ids);
     for (const id of ids) {
       if (!mirror.origin.candidates(id).includes(upstream)) closed.add(packageKey(id));
+      else if (admitted && mirror.origin.isMerged(id)) closed.delete(packageKey(id));
     }
     return closed;
   }

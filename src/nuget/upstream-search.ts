@@ -98,7 +98,8 @@ export class UpstreamSearch {
     const url = addressIn(upstream, await this.#packages.resource(upstream, types));
     for (const [name, value] of parameters) url.searchParams.append(name, value);
     const read = await reader(upstream);
-    const answer = await fetchJson(upstream, { url, headers: { 'accept-encoding': 'gzip' } }, documentLimit);
+    const headers = { 'accept-encoding': 'gzip' };
+    const answer = await fetchJson(upstream, { url, headers, aside: true }, documentLimit);
     const { totalHits, data } = (answer?.value ?? {}) as { totalHits?: unknown; data?: unknown };
     if (!Array.isArray(data)) return undefined;
     const results = {

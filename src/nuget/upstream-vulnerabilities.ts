@@ -37,7 +37,10 @@ export class UpstreamVulnerabilities {
   }
 
   /** One page; undefined when there is none of that name. */
-  async page(upstreamName: string, name: string): Promise<UpstreamDocument<Record<string, unknown>> | undefined> {
+  async page(
+    upstreamName: string,
+    name: string,
+  ): Promise<(UpstreamDocument<Record<string, unknown>> & { upstream: Upstream }) | undefined> {
     const upstream = this.#packages.origin.all.find((each) => each.name === upstreamName);
     const entry = upstream && (await this.#index(upstream)).find((each) => each['@name'] === name);
     if (!upstream || !entry) return undefined;
@@ -51,7 +54,7 @@ export class UpstreamVulnerabilities {
       (each) => !Array.isArray(each),
     );
     if (!page) throw unusable(upstream, 'lacks a page of its vulnerability data');
-    return page;
+    return { ...page, upstream };
   }
 
   async #pagesOf(upstream: Upstream): Promise<VulnerabilityPage[]> {

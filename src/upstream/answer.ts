@@ -9,6 +9,8 @@ export interface UpstreamRequest {
   /** For the registry token exchange: `repository:<name>:pull`. */
   scope?: string;
   signal?: AbortSignal;
+  /** What clients can do without, such as a search: that it fails is no reason not to ask for anything else. */
+  aside?: boolean;
 }
 
 export interface UpstreamAnswer {

@@ -48,6 +48,8 @@ export class Upstream {
   /** What the upstream last said of its rate limit (`ratelimit-remaining`, `ratelimit-limit`). */
   rateLimit: { remaining?: string; limit?: string } = {};
   readonly #breaker: Breaker;
+  /** For what is asked aside. */
+  readonly #asideBreaker: Breaker;
   readonly #agents: ReturnType<typeof checkedAgents>;
   readonly #got: Got;
   readonly #tokens: Tokens;
@@ -64,6 +66,7 @@ export class Upstream {
     this.config = config;
     this.base = base;
     this.#breaker = new Breaker(now);
+    this.#asideBreaker = new Breaker(now);
     this.#auth = auth;
     this.#log = parts.log;
     this.#offline = parts.offline || config.mode === 'offline';
@@ -89,11 +92,11 @@ export class Upstream {
   }
 
   /** Why this upstream cannot be asked now, as an error to throw; undefined when it can. */
-  unavailable(): DomainError | undefined {
+  unavailable(aside = false): DomainError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
-    const { wait, reason } = this.#breaker;
-    if (wait === 0) return undefined;
-    return this.#failure('UpstreamUnavailable', `failed a moment ago: it ${reason}`, pauseOf(wait));
+    const breaker = aside && this.#breaker.wait === 0 ? this.#asideBreaker : this.#breaker;
+    if (breaker.wait === 0) return undefined;
+    return this.#failure('UpstreamUnavailable', `failed a moment ago: it ${breaker.reason}`, pauseOf(breaker.wait));
   }
 
   /**
@@ -104,27 +107,28 @@ export class Upstream {
   async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
     const signal = asked.signal ?? Errand.current?.signal;
     if (signal?.aborted) throw this.#failure('Aborted', 'is not asked: this was called off', {});
-    const unavailable = this.unavailable();
+    const unavailable = this.unavailable(asked.aside);
     if (unavailable) throw unavailable;
-    this.#breaker.began();
+    const breaker = this.#breakerFor(asked.aside);
+    breaker.began();
     try {
       const answer = await this.#sendPatiently(signal ? { ...asked, signal } : asked);
-      this.#breaker.succeeded();
+      breaker.succeeded();
       return answer;
     } catch (error) {
       if (signal?.aborted) {
-        this.#breaker.abandoned();
+        breaker.abandoned();
         throw this.#failure('Aborted', 'was being asked when this was called off', {}, error);
       }
-      throw this.#record(error);
+      throw this.#record(error, breaker);
     }
   }
 
   /** Notes a failure that showed after the answer had begun: a stall or a cut in the body. */
-  bodyFailed(error: unknown): void {
+  bodyFailed(error: unknown, aside = false): void {
     if (Errand.current?.signal.aborted) return;
     const reason = messageOf(error);
-    this.#breaker.failed(reason);
+    this.#breakerFor(aside).failed(reason);
     this.#log.warn({ upstream: this.name, reason }, 'an upstream failed in the middle of a body');
   }
 
@@ -134,12 +138,16 @@ export class Upstream {
     this.#agents.https.destroy();
   }
 
+  #breakerFor(aside = false): Breaker {
+    return aside ? this.#asideBreaker : this.#breaker;
+  }
+
   /** An error of the house for whatever went wrong, after the breaker and the log have heard of it. */
-  #record(error: unknown): DomainError {
+  #record(error: unknown, breaker: Breaker): DomainError {
     const refused = error instanceof Refused ? error : addressRefusal(error);
     const reason = messageOf(refused ?? error);
-    if (refused && !refused.trips) this.#breaker.succeeded();
-    else this.#breaker.failed(reason, refused?.retryAfter);
+    if (refused && !refused.trips) breaker.succeeded();
+    else breaker.failed(reason, refused?.retryAfter);
     this.#log.warn({ upstream: this.name, reason }, refused ? 'an upstream refused a request' : 'an upstream failed');
     const timeout = (error as { code?: string }).code === 'ETIMEDOUT';
     const name = timeout ? 'UpstreamTimeout' : 'UpstreamUnavailable';

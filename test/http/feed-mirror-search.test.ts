@@ -1,0 +1,248 @@
+import { randomBytes } from 'node:crypto';
+import test, { type ExecutionContext } from 'ava';
+import { answer, endless, held, until } from '../support/faulty-upstream.ts';
+import { temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { redisUrl } from '../support/services.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+
+// Searches and advisories that are put together of what is hosted and what upstreams say, whoever is slow or gone.
+
+interface Setup {
+  up: UpstreamFeed;
+  feed: TestFeed;
+}
+
+async function mirrored(
+  t: ExecutionContext,
+  upstream: Record<string, unknown> = {},
+  settings: Record<string, unknown> = {},
+): Promise<Setup> {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test', upstream)], settings);
+  server.clock.now = Date.now();
+  return { up, feed: new TestFeed(server) };
+}
+
+/** Seven hosted and thirty upstream, two of which are hosted as well. */
+async function seamed(t: ExecutionContext): Promise<Setup> {
+  const setup = await mirrored(t);
+  for (let i = 0; i < 30; i += 1) await setup.up.offer({ id: `Seam.Up${i}`, versions: [{ version: '1.0.0' }] });
+  for (const id of ['Seam.Here0', 'Seam.Here1', 'seam.up3', 'Seam.Here2', 'Seam.Up20', 'Seam.Here3', 'Seam.Here4']) {
+    await setup.feed.publish({ id, version: '2.0.0' });
+  }
+  return setup;
+}
+
+const expected = 7 + 30 - 2;
+
+for (const take of [1, 4, 10, 20, 1000]) {
+  test(`pages of ${take} hits hold each package once, hosted ones first`, async (t) => {
+    const { feed } = await seamed(t);
+    const [ids, completed]: [string[], string[]] = [[], []];
+    for (let skip = 0; skip < expected + 5; skip += take) {
+      const page = await feed.json(`/search?q=seam&skip=${skip}&take=${take}`);
+      t.is(page.data.length, Math.max(0, Math.min(take, expected - skip)));
+      // Before the upstream is asked far enough, its own duplicates are not known.
+      t.true(page.totalHits >= expected && page.totalHits <= expected + 2);
+      ids.push(...page.data.map((hit: any) => hit.id));
+      completed.push(...(await feed.json(`/autocomplete?q=seam&skip=${skip}&take=${take}`)).data);
+    }
+    t.is(ids.length, expected);
+    t.is(new Set(ids.map((id) => id.toLowerCase())).size, expected);
+    t.deepEqual(
+      ids.slice(0, 7).map((id) => /here|up3$|up20$/i.test(id)),
+      Array.from({ length: 7 }, () => true),
+    );
+    t.deepEqual([...completed].sort(), [...ids].sort());
+  });
+}
+
+test('a search upstream is kept for as long as documents are fresh', async (t) => {
+  const { up, feed } = await mirrored(t, { freshFor: '1m' });
+  await up.offer({ id: 'First', versions: [{ version: '1.0.0' }] });
+  const hits = async () => (await feed.json('/search?q=first')).data.map((hit: any) => hit.version);
+  t.deepEqual(await hits(), ['1.0.0']);
+  await up.offer({ id: 'First', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+  feed.server.clock.now! += 59_000;
+  t.deepEqual(await hits(), ['1.0.0']);
+  feed.server.clock.now! += 2000;
+  t.deepEqual(await hits(), ['2.0.0']);
+  t.is(up.asked.filter((path) => path === '/query').length, 2);
+});
+
+for (const [what, stall] of [
+  ['says nothing', () => undefined],
+  ['sends a body without end', endless({ bytes: 0 })],
+] as const) {
+  test(`an upstream whose search ${what} is left out after its time limit`, async (t) => {
+    const { up, feed } = await mirrored(t, { timeout: '300ms' });
+    await feed.publish({ id: 'Slow.Hosted', version: '1.0.0' });
+    await up.offer({ id: 'Slow.Upstream', versions: [{ version: '1.0.0' }] });
+    for (const path of ['/query', '/autocomplete']) up.upstream.on(path, stall);
+    for (const path of ['/search?q=slow', '/autocomplete?q=slow']) {
+      const started = performance.now();
+      t.is((await feed.json(path)).totalHits, 1);
+      t.true(performance.now() - started < 2000, path);
+    }
+  });
+}
+
+test('a slow search holds up neither the answer nor anything else of its upstream', async (t) => {
+  const { up, feed } = await mirrored(t, { timeout: '300ms' });
+  await up.offer({ id: 'Slow.Upstream', versions: [{ version: '1.0.0' }] });
+  t.is((await feed.json('/search?q=other')).totalHits, 0);
+  up.upstream.on('/query', () => undefined);
+  await feed.json('/search?q=slow');
+  await until(() => feed.server.lines.some((line) => line.includes('did not answer in time')));
+  t.deepEqual(await feed.json('/package/slow.upstream/index.json'), { versions: ['1.0.0'] });
+});
+
+test('what comes too late for one search is there for the next', async (t) => {
+  const { up, feed } = await mirrored(t, { timeout: '5s' });
+  await up.offer({ id: 'Late', versions: [{ version: '1.0.0' }] });
+  const { behaviour, release } = held(up.search());
+  up.upstream.on('/query', behaviour);
+  t.is((await feed.json('/search?q=late')).totalHits, 0);
+  release();
+  await until(async () => (await feed.json('/search?q=late')).totalHits === 1);
+  t.is(up.asked.filter((path) => path === '/query').length, 1);
+});
+
+for (const [what, behaviour] of [
+  ['fails', answer(500)],
+  ['is not there', answer(404)],
+  ['is a web page', answer(200, { 'content-type': 'text/html' }, '<html>')],
+  ['is another document', json({ hits: [] })],
+  ['finds what is no package', json({ totalHits: 3, data: [null, { id: '../x', version: '1.0.0' }, { id: 'A' }] })],
+] as const) {
+  test(`a search upstream that ${what} leaves what is hosted`, async (t) => {
+    const { up, feed } = await mirrored(t);
+    await feed.publish({ id: 'Hosted', version: '1.0.0' });
+    for (const path of ['/query', '/autocomplete']) up.upstream.on(path, behaviour);
+    const found = await feed.json('/search?q=');
+    t.deepEqual(
+      found.data.map((hit: any) => hit.id),
+      ['Hosted'],
+    );
+    t.deepEqual((await feed.json('/autocomplete?q=')).data, ['Hosted']);
+  });
+}
+
+test('the versions that complete an id are the upstream’s, or what is known of them while it does not answer', async (t) => {
+  const { up, feed } = await mirrored(t);
+  await up.offer({ id: 'A', versions: [{ version: '1.0.0' }, { version: '2.0.0-beta' }, { version: '3.0.0-a.b' }] });
+  t.is((await feed.fetch('/package/a/index.json')).status, 200);
+  up.upstream.on('/autocomplete', answer(404));
+  const versions = async (query: string) => (await feed.json(`/autocomplete?id=A&${query}`)).data;
+  t.deepEqual(await versions(''), ['1.0.0']);
+  t.deepEqual(await versions('prerelease=true'), ['1.0.0', '2.0.0-beta']);
+  t.deepEqual(await versions('prerelease=true&semVerLevel=2.0.0'), ['1.0.0', '2.0.0-beta', '3.0.0-a.b']);
+  const unknown = await feed.fetch('/autocomplete?id=nothing');
+  t.deepEqual(await unknown.json(), { data: [] });
+});
+
+test('instances that share Redis share what was searched for', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Shared', versions: [{ version: '1.0.0' }] });
+  const name = `up-${randomBytes(8).toString('hex')}.test`;
+  const settings = { redis: { url: redisUrl() }, database: { url: await temporaryDatabase(t, 'mysql') } };
+  for (let instance = 0; instance < 2; instance += 1) {
+    const feed = new TestFeed(await startMirrorOf(t, [up.as(name)], settings));
+    t.is((await feed.json('/search?q=shared')).data[0].version, '1.0.0');
+  }
+  t.is(up.asked.filter((path) => path === '/query').length, 1);
+});
+
+const advisory = [{ severity: 2, url: 'https://advisories.example/1', versions: '(, 2.0.0)' }];
+
+async function advised(t: ExecutionContext, settings: Record<string, unknown> = {}): Promise<Setup> {
+  const setup = await mirrored(t, { freshFor: '1m' }, settings);
+  const { up } = setup;
+  const page = (name: string, updated: string) => ({
+    '@name': name,
+    '@id': `${up.url}/advisories/${updated}/${name}.json`,
+    '@updated': updated,
+  });
+  up.upstream.on(
+    '/vulnerabilities/index.json',
+    json([page('base', '2024-01-01T00:00:00.1234567Z'), page('update', '2024-02-01T00:00:00Z'), { '@name': 'a/b' }]),
+  );
+  up.upstream.on('/advisories/2024-01-01T00:00:00.1234567Z/base.json', json({ a: advisory, hosted: advisory }));
+  up.upstream.on('/advisories/2024-02-01T00:00:00Z/update.json', json({ b: advisory, 'secret.x': advisory }));
+  up.upstream.on('/advisories/2024-03-01T00:00:00Z/update.json', json({ c: advisory }));
+  return setup;
+}
+
+test('advisories come through the mirror, page by page', async (t) => {
+  const { up, feed } = await advised(t);
+  const index = await feed.json('/vulnerabilities/index.json');
+  t.deepEqual(
+    index.map((page: any) => [page['@name'], page['@updated']]),
+    [
+      ['base', '2024-01-01T00:00:00.0000000Z'],
+      ['up.test-base', '2024-01-01T00:00:00.1234567Z'],
+      ['up.test-update', '2024-02-01T00:00:00Z'],
+    ],
+  );
+  const pages = await Promise.all(index.map((page: any) => feed.json(page['@id'])));
+  t.deepEqual(pages, [{}, { a: advisory, hosted: advisory }, { b: advisory, 'secret.x': advisory }]);
+  t.is((await feed.fetch('/vulnerabilities/up.test/none.json')).status, 404);
+  t.is((await feed.fetch('/vulnerabilities/other.test/base.json')).status, 404);
+
+  // A page that the index dates anew is not answered from what was stored before.
+  const renewed = [
+    {
+      '@name': 'update',
+      '@id': `${up.url}/advisories/2024-03-01T00:00:00Z/update.json`,
+      '@updated': '2024-03-01T00:00:00Z',
+    },
+  ];
+  up.upstream.on('/vulnerabilities/index.json', json(renewed));
+  feed.server.clock.now! += 59_000;
+  await feed.json('/vulnerabilities/up.test/update.json');
+  feed.server.clock.now! += 2000;
+  t.deepEqual(await feed.json('/vulnerabilities/up.test/update.json'), { c: advisory });
+
+  await up.upstream.stop();
+  feed.server.clock.now! += 3_600_000;
+  t.is((await feed.json('/vulnerabilities/index.json')).length, 2);
+  t.deepEqual(await feed.json('/vulnerabilities/up.test/update.json'), { c: advisory });
+});
+
+test('advisories on what is elsewhere are none on what is hosted under the same id, or reserved', async (t) => {
+  const { feed } = await advised(t, { reserved: { packages: ['Secret.*'] }, merge: { packages: ['B'] } });
+  for (const id of ['Hosted', 'B']) await feed.publish({ id, version: '1.0.0' });
+  t.deepEqual(await feed.json('/vulnerabilities/up.test/base.json'), { a: advisory });
+  t.deepEqual(await feed.json('/vulnerabilities/up.test/update.json'), { b: advisory });
+  const other = await TestFeed.ofAccount(feed.server, 'other');
+  t.deepEqual(await other.json('/vulnerabilities/up.test/base.json'), { a: advisory, hosted: advisory });
+});
+
+test('without advisories upstream there is an empty page', async (t) => {
+  const { up, feed } = await advised(t);
+  delete up.resources['VulnerabilityInfo/6.7.0'];
+  up.announce();
+  const index = await feed.json('/vulnerabilities/index.json');
+  t.deepEqual(await Promise.all(index.map((page: any) => feed.json(page['@id']))), [{}]);
+});
+
+for (const [what, behaviour] of [
+  ['missing', answer(404)],
+  ['a list', json([])],
+  ['failing', answer(500)],
+] as const) {
+  test(`a page of advisories that is ${what} upstream is a failing upstream`, async (t) => {
+    const { up, feed } = await advised(t);
+    up.upstream.on('/advisories/2024-02-01T00:00:00Z/update.json', behaviour);
+    const response = await feed.fetch('/vulnerabilities/up.test/update.json');
+    t.is(response.status, 502);
+    t.regex(response.statusText, /up\.test/);
+  });
+}
+
+test('an index of advisories that cannot be had leaves the others', async (t) => {
+  const { up, feed } = await advised(t);
+  up.upstream.on('/vulnerabilities/index.json', answer(500));
+  t.is((await feed.json('/vulnerabilities/index.json')).length, 1);
+});
