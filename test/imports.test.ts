@@ -11,7 +11,8 @@ const src = join(import.meta.dirname, '../src');
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
   cli: 'server.ts prefetch config upstream errors.ts',
-  'server.ts': 'api nuget oci http mirror accounts usage storage database upstream cache config digest.ts',
+  'server.ts': 'jobs api nuget oci http mirror accounts usage storage database upstream cache config digest.ts',
+  jobs: 'nuget oci mirror usage storage database config errors.ts',
   prefetch: 'nuget oci mirror storage database upstream config digest.ts errors.ts',
   api: 'nuget oci http accounts usage database config errors.ts',
   nuget: 'http mirror accounts storage database upstream cache config digest.ts errors.ts',

@@ -2,7 +2,7 @@ import type { Migration } from '../migrate.ts';
 
 /**
  * Scheduled work. `jobs.run_id` is the run under way, which counts `beat` up for as long as it is alive: who sees it
- * stand still, by its own watch, may take over. `scheduled_at` is the last time that was claimed; a run by hand has none.
+ * stand still, by its own watch, may take over. A run's `scheduled_at` is the time it was due; one by hand has none.
  *
  * `storage_cursors` says where work that goes through all blobs has got to. `manifests.untagged_at` is when a tag or a
  * parent last left a manifest.
@@ -12,7 +12,6 @@ export const jobs: Migration[] = [
     name: '007-1-jobs',
     sql: `CREATE TABLE jobs (
       name VARCHAR(64) PRIMARY KEY,
-      scheduled_at BIGINT,
       run_id BIGINT,
       beat BIGINT NOT NULL DEFAULT 0
     )`,

@@ -1,0 +1,313 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { Jobs, type Job, type Work } from '../../src/jobs/jobs.ts';
+import { Runs, type Counts, type Held } from '../../src/jobs/runs.ts';
+import { Schedule } from '../../src/jobs/schedule.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+const start = Date.parse('2026-03-01T03:14:00Z');
+const minute = 60_000;
+
+interface Setup {
+  url: string;
+  database: Database;
+  runs: Runs;
+  /** All instances of a test have this one. */
+  clock: { now: number };
+  /** Another instance, with connections of its own. */
+  instance: (run: Job['run'], options?: { lease?: number; jitter?: number }) => Promise<Jobs>;
+}
+
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
+  const url = await temporaryDatabase(t, dialect);
+  const database = await openUntilEnd(t, url);
+  await migrate(database);
+  const clock = { now: start };
+  const now = () => clock.now;
+  return {
+    url,
+    database,
+    clock,
+    runs: new Runs(database, now),
+    instance: async (run, { lease = 60_000, jitter = 0 } = {}) => {
+      const own = await openDatabase(url);
+      const job: Job = { name: 'work', summary: '', schedule: new Schedule('* * * * *'), canDryRun: true, run };
+      const jobs = new Jobs({
+        runs: new Runs(own, now),
+        jobs: [job],
+        log: pino({ level: 'silent' }),
+        now,
+        tick: 5,
+        jitter,
+        lease,
+      });
+      t.teardown(async () => {
+        await jobs.close();
+        await own.close();
+      });
+      return jobs;
+    },
+  };
+}
+
+/** Asks until it holds; a test that waits in vain ends with ava's time-out. */
+async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+/** Long enough for every instance to have looked at the clock, and at the database, some times. */
+function some(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 150));
+}
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, setup: Setup) => Promise<void>) =>
+    test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
+
+  suite('of several instances one does each run, at each due time', async (t, { instance, clock, runs }) => {
+    const done: [number, number][] = [];
+    const instances = await Promise.all(
+      [1, 2, 3].map((each) =>
+        instance(
+          () => {
+            done.push([each, clock.now]);
+            return Promise.resolve({ things: each });
+          },
+          { jitter: 30 },
+        ),
+      ),
+    );
+    for (const each of instances) each.start();
+    await some();
+    t.deepEqual(done, [], 'nothing is due at the start');
+    for (let turn = 1; turn <= 5; turn += 1) {
+      clock.now = start + turn * minute;
+      await until(() => done.length === turn);
+      await some();
+      t.is(done.length, turn, 'once');
+    }
+    const history = await runs.latest('work', 10);
+    t.deepEqual(
+      history.map(({ scheduledAt }) => scheduledAt),
+      [5, 4, 3, 2, 1].map((turn) => start + turn * minute),
+    );
+    t.true(history.every(({ outcome, endedAt }) => outcome === 'done' && endedAt !== null));
+    t.deepEqual(
+      history.map(({ counts }) => counts['things']!).toReversed(),
+      done.map(([each]) => each),
+    );
+  });
+
+  suite('a clock that jumps makes nothing run twice, and stops nothing', async (t, { instance, clock }) => {
+    const done: number[] = [];
+    const run = () => {
+      done.push(clock.now);
+      return Promise.resolve({});
+    };
+    const [one, two] = [await instance(run), await instance(run)];
+    one.start();
+    two.start();
+    const at = async (now: number, runs: number, what: string) => {
+      clock.now = now;
+      await until(() => done.length >= runs);
+      await some();
+      t.is(done.length, runs, what);
+    };
+    await at(start + minute, 1, 'due');
+    await at(start + 30_000, 1, 'back by half a minute');
+    await at(start + minute + 1000, 1, 'the same time comes by again');
+    await at(start + 2 * minute, 2, 'and the next one counts');
+    await at(start + 600 * minute, 3, 'ahead by hours: of all the times between, the latest');
+    await at(start + 3 * minute, 3, 'back by hours');
+    await at(start + 4 * minute, 4, 'it does not wait for the hours to pass');
+    await at(start + 400 * 24 * 60 * minute, 5, 'ahead by a year');
+    await at(start + 5 * minute, 5, 'and back');
+    await at(start + 6 * minute, 6, 'it does not wait for a year');
+    await at(start + 4 * minute, 6, 'back again');
+    await at(start + 6 * minute, 6, 'what has run stays run');
+    await at(start + 7 * minute, 7, 'on');
+  });
+
+  suite('no run overlaps another', async (t, { instance, clock, runs }) => {
+    let [running, most] = [0, 0];
+    const gates: PromiseWithResolvers<void>[] = [];
+    const run = async (): Promise<Counts> => {
+      most = Math.max(most, (running += 1));
+      const gate = Promise.withResolvers<void>();
+      gates.push(gate);
+      await gate.promise;
+      running -= 1;
+      return {};
+    };
+    const [one, two] = [await instance(run, { lease: 3000 }), await instance(run, { lease: 3000 })];
+    one.start();
+    two.start();
+    clock.now = start + minute;
+    await until(() => gates.length === 1);
+    clock.now = start + 2 * minute;
+    await some();
+    t.is(gates.length, 1, 'the time that came in between is left out');
+    gates[0]!.resolve();
+    await until(async () => (await runs.held()).length === 0);
+    await some();
+    t.is(gates.length, 1, 'for good');
+    clock.now = start + 3 * minute;
+    await until(() => gates.length === 2);
+    const byHand = [one.run('work'), two.run('work')].map((each) => t.throwsAsync(each, { name: 'Invalid' }));
+    await Promise.all(byHand);
+    gates[1]!.resolve();
+    await until(async () => (await runs.held()).length === 0);
+    t.is(most, 1);
+  });
+
+  suite('an instance that is killed in mid-run is followed by another', async (t, { url, runs, clock }) => {
+    const script = join(import.meta.dirname, '../support/run-job.ts');
+    const child = spawn(process.execPath, [script, url, '900'], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const closed = once(child, 'close');
+    await once(child.stdout, 'data');
+    const own = await openDatabase(url);
+    t.teardown(() => own.close());
+    const [held] = await runs.held();
+    t.is(held?.name, 'endless');
+    const times: number[] = [];
+    clock.now = Date.now();
+    const follower = new Jobs({
+      runs: new Runs(own, () => clock.now),
+      jobs: [
+        {
+          name: 'endless',
+          summary: '',
+          schedule: new Schedule('0 0 29 2 *'),
+          canDryRun: false,
+          run: () => Promise.resolve({ followed: times.push(performance.now()) }),
+        },
+      ],
+      log: pino({ level: 'silent' }),
+      now: () => clock.now,
+      tick: 20,
+      jitter: 0,
+      lease: 900,
+    });
+    t.teardown(() => follower.close());
+    follower.start();
+    await until(async () => (await runs.held())[0]!.beat > 6);
+    t.deepEqual(times, [], 'while it is alive nobody follows, for twice the length of a lease');
+    const killedAt = performance.now();
+    child.kill('SIGKILL');
+    await closed;
+    await until(() => times.length === 1);
+    t.true(times[0]! - killedAt > 500, 'after its lease');
+    await until(async () => (await runs.held()).length === 0);
+    const [again, lost] = await runs.latest('endless', 10);
+    t.like(lost, { outcome: 'lost', id: held!.runId });
+    t.like(again, { outcome: 'done', scheduledAt: lost!.scheduledAt, counts: { followed: 1 } });
+    await some();
+    t.is(times.length, 1);
+  });
+
+  suite('a closed instance’s run is interrupted, and begun anew by another', async (t, { instance, runs, clock }) => {
+    const begun: Work[] = [];
+    const run = (work: Work) =>
+      new Promise<Counts>((resolve, reject) => {
+        begun.push(work);
+        work.signal.addEventListener('abort', () => reject(work.signal.reason as Error));
+        if (begun.length === 2) resolve({});
+      });
+    const one = await instance(run, { lease: 300 });
+    one.start();
+    clock.now = start + minute;
+    await until(() => begun.length === 1);
+    await one.close();
+    t.like((await runs.latest('work', 1))[0], { outcome: 'interrupted', error: 'the instance was closed' });
+    const two = await instance(run, { lease: 300 });
+    two.start();
+    await until(() => begun.length === 2);
+    await until(async () => (await runs.held()).length === 0);
+    t.like((await runs.latest('work', 1))[0], { outcome: 'done', scheduledAt: start + minute });
+  });
+
+  suite(
+    'a run that another instance took over is told to stop, and changes nothing',
+    async (t, { instance, runs, clock }) => {
+      let reason: unknown;
+      const one = await instance(
+        ({ signal }) =>
+          new Promise((_resolve, reject) => {
+            signal.addEventListener('abort', () => {
+              reason = signal.reason;
+              reject(signal.reason as Error);
+            });
+          }),
+        { lease: 200 },
+      );
+      one.start();
+      clock.now = start + minute;
+      await until(async () => (await runs.held()).length === 1);
+      const [{ runId }] = (await runs.held()) as [Held];
+      // As if this process had been stopped for longer than the lease.
+      await until(async () => (await runs.takeOver((await runs.held())[0]!)) !== undefined);
+      await until(() => reason !== undefined);
+      await one.close();
+      t.regex(String(reason), /taken this run over/);
+      const history = await runs.latest('work', 10);
+      t.is(history.find(({ id }) => id === runId)!.outcome, 'lost', 'it is not the old run’s to say how it ended');
+      t.is((await runs.held())[0]?.runId, history[0]!.id, 'nor to end the new one');
+    },
+  );
+
+  suite('a run that kills its instance each time is given up', async (t, { runs, clock }) => {
+    let id = await runs.claim('work', clock.now);
+    for (let lost = 1; lost <= 3; lost += 1) {
+      t.is(typeof id, 'number');
+      const [held] = await runs.held();
+      id = (await runs.takeOver(held!)) ?? 'past';
+    }
+    t.is(id, 'past');
+    t.deepEqual(await runs.held(), [], 'the next time is free');
+    t.is(await runs.claim('work', clock.now), 'past');
+    t.is(typeof (await runs.claim('work', clock.now + minute)), 'number');
+  });
+
+  suite(
+    'what fails is written down with its reason, and the history is bounded',
+    async (t, { database, instance, runs }) => {
+      const jobs = await instance(() => Promise.reject(new Error('on purpose')));
+      const observed: string[] = [];
+      jobs.start((name, outcome) => observed.push(`${name} ${outcome}`));
+      await t.throwsAsync(jobs.run('work'), { message: 'on purpose' });
+      t.like((await jobs.list())[0]!.last, { outcome: 'failed', error: 'on purpose', scheduledAt: null });
+      t.deepEqual(observed, ['work failed']);
+      await t.throwsAsync(jobs.run('walk'), { name: 'NotFound', message: /there are work/ });
+      const old = { job: 'other', scheduled_at: 0, started_at: 0, ended_at: 0, outcome: 'done', counts: '{}' };
+      for (let some = 0; some < 5; some += 1) {
+        await database.transaction((tx) =>
+          tx.insertNew(
+            'job_runs',
+            Array.from({ length: 300 }, () => old),
+          ),
+        );
+      }
+      const id = (await runs.claim('other', 1)) as number;
+      const history = await runs.latest('other', 5000);
+      t.deepEqual([history.length, history[0]!.id], [1000, id]);
+      t.is((await runs.latest('work', 10)).length, 1, 'each job has a history of its own');
+    },
+  );
+}
+
+test('a dry run is no run', async (t) => {
+  const { instance, runs } = await setUp(t, 'sqlite');
+  const said: string[] = [];
+  const jobs = await instance(({ dryRun, say }) => {
+    say(dryRun ? 'would' : 'does');
+    return Promise.resolve({ things: 3 });
+  });
+  t.deepEqual(await jobs.run('work', { dryRun: true, say: (line) => said.push(line) }), { things: 3 });
+  t.deepEqual(said, ['would']);
+  t.deepEqual(await runs.latest('work', 1), []);
+});
