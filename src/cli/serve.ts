@@ -1,9 +1,11 @@
 import type { Command } from 'commander';
-import { destination, pino } from 'pino';
-import { loadConfig, type Environment } from '../config/load.ts';
-import { startServer } from '../server.ts';
+import { destination, pino, type Logger } from 'pino';
+import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { openHouse, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import type { Terminal } from './in-house.ts';
+import { isWorker, leaveWorkers, runWorkers } from './workers.ts';
 
 /** `entrepot serve` */
 export function addServe(program: Command, environment: Environment, terminal: Terminal): void {
@@ -13,17 +15,44 @@ export function addServe(program: Command, environment: Environment, terminal: T
     .action(async () => {
       const config = loadConfig(environment);
       const log = pino({ level: config.log.level }, destination(1));
-      const server = await startServer(config, { log, now: Date.now, proxy: environment });
-      const stop = new Promise<void>((resolve) => {
-        terminal.once('SIGTERM', resolve);
-        terminal.once('SIGINT', resolve);
-      });
-      if (server.firstToken !== undefined && config.bootstrapToken === undefined) {
-        terminal.stdout.write(greeting(config.server.baseUrl ?? server.url, server.firstToken));
-      }
-      log.info({ url: server.url }, 'ready');
-      await stop;
-      log.info('closing');
-      await server.close();
+      if (config.server.workers > 1 && !isWorker()) await serveWithWorkers(config, environment, terminal, log);
+      else await serve(config, environment, terminal, log);
     });
+}
+
+async function serve(config: Config, environment: Environment, terminal: Terminal, log: Logger): Promise<void> {
+  const server = await startServer(config, { log, now: Date.now, proxy: environment });
+  const stop = new Promise<void>((resolve) => {
+    terminal.once('SIGTERM', resolve);
+    terminal.once('SIGINT', resolve);
+  });
+  if (server.firstToken !== undefined) greet(config, terminal, server.url, server.firstToken);
+  log.info({ url: server.url }, 'ready');
+  await stop;
+  log.info('closing');
+  await server.close();
+  leaveWorkers();
+}
+
+/** The first start is this process's, so that the first token is made and printed once. */
+async function serveWithWorkers(
+  config: Config,
+  environment: Environment,
+  terminal: Terminal,
+  log: Logger,
+): Promise<void> {
+  if (config.redis.url === undefined) {
+    throw new ConfigError('ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, which they share');
+  }
+  if (config.server.port === 0) throw new ConfigError('ENTREPOT_PORT: workers need a port that is known beforehand');
+  const house = await openHouse(config, { log, now: Date.now, proxy: environment });
+  const firstToken = await house.tokens.bootstrap(house.defaultAccount.id, config.bootstrapToken);
+  await house.close();
+  const { host, port } = config.server;
+  if (firstToken !== undefined) greet(config, terminal, `http://${host}:${port}`, firstToken);
+  await runWorkers(config.server.workers, terminal, log);
+}
+
+function greet(config: Config, terminal: Terminal, url: string, firstToken: string): void {
+  if (config.bootstrapToken === undefined) terminal.stdout.write(greeting(config.server.baseUrl ?? url, firstToken));
 }

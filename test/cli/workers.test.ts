@@ -1,0 +1,64 @@
+import { execFileSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import test from 'ava';
+import { temporaryFolder } from '../support/clients.ts';
+import { startEntrepot } from '../support/entrepot.ts';
+import { redisUrl } from '../support/services.ts';
+
+// Several processes on one port, as `ENTREPOT_WORKERS` starts them.
+
+test('workers without Redis are refused at the start, in one line', async (t) => {
+  const folder = await temporaryFolder();
+  t.teardown(() => folder.remove());
+  const error = await t.throwsAsync(startEntrepot(folder.path, { ENTREPOT_WORKERS: '2' }));
+  t.regex(error.message, /ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL/);
+});
+
+test('two workers serve as one: what one does the other sees, and a killed one is replaced', async (t) => {
+  const folder = await temporaryFolder();
+  const server = await startEntrepot(folder.path, {
+    ENTREPOT_WORKERS: '2',
+    ENTREPOT_REDIS_URL: redisUrl(),
+    ENTREPOT_LOG_LEVEL: 'info',
+  });
+  t.teardown(async () => {
+    await server.stop();
+    await folder.remove();
+  });
+  const request = (token: string, path: string, init: RequestInit = {}): Promise<Response> =>
+    // A connection each, so that the workers take turns.
+    fetch(server.url + path, { ...init, headers: { authorization: `Bearer ${token}`, connection: 'close' } });
+  const servedBy = (): Set<unknown> => {
+    const lines = server
+      .log()
+      .split('\n')
+      .filter((line) => line.startsWith('{'));
+    return new Set(
+      lines
+        .map((line) => JSON.parse(line) as { pid: number; msg: string })
+        .filter(({ msg }) => msg === 'request')
+        .map(({ pid }) => pid),
+    );
+  };
+
+  const made = await fetch(`${server.url}/v1/tokens`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${server.token}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ name: 'short-lived', scopes: ['read'] }),
+  });
+  const { id, token } = (await made.json()) as { id: string; token: string };
+  for (let count = 0; count < 10; count += 1) t.is((await request(token, '/v1/packages')).status, 200);
+  t.is(servedBy().size, 2);
+
+  t.is((await request(server.token, `/v1/tokens/${id}`, { method: 'DELETE' })).status, 204);
+  await sleep(1000);
+  for (let count = 0; count < 10; count += 1) t.is((await request(token, '/v1/packages')).status, 401);
+
+  const [killed] = [...servedBy()] as number[];
+  execFileSync('kill', ['-9', String(killed)]);
+  for (let attempt = 0; servedBy().size < 3 && attempt < 200; attempt += 1) {
+    await request(server.token, '/v1/packages').catch(() => undefined);
+    await sleep(50);
+  }
+  t.is(servedBy().size, 3);
+});
