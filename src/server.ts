@@ -16,12 +16,14 @@ import { openDatabase, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import { createApp } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
+import { countFetched } from './http/exchange.ts';
 import { Operations } from './http/operations.ts';
 import { createTokenEndpoint } from './http/token.ts';
 import { Urls } from './http/urls.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { Origin } from './mirror/origin.ts';
+import { addDownloads } from './nuget/downloads.ts';
 import { Feed } from './nuget/feed.ts';
 import { createFeed } from './nuget/routes.ts';
 import { MergedSearch } from './nuget/merged-search.ts';
@@ -33,6 +35,7 @@ import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
 import { Images } from './oci/images.ts';
 import { MirroredImages } from './oci/mirrored-images.ts';
 import { Pushes } from './oci/pushes.ts';
+import { addPulls } from './oci/repositories.ts';
 import { createRegistry } from './oci/routes.ts';
 import { ImageSource } from './oci/source.ts';
 import { ImageMirror } from './oci/upstream.ts';
@@ -41,7 +44,10 @@ import { Paths } from './storage/paths.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
 import { openUpstreams } from './upstream/configured.ts';
 import type { Upstream } from './upstream/upstream.ts';
-import { HostedBytes } from './usage/hosted.ts';
+import { hourOf } from './usage/period.ts';
+import { Quota } from './usage/quota.ts';
+import { UsageRecord } from './usage/record.ts';
+import { StoredBytes } from './usage/stored.ts';
 
 /** What comes from outside the program, so that a test can replace it. */
 export interface Surroundings {
@@ -71,6 +77,8 @@ export interface House {
   imageMirror: ImageMirror;
   imageSource: ImageSource;
   pushes: Pushes;
+  usage: UsageRecord;
+  stored: StoredBytes;
   defaultAccount: Account;
   close(): Promise<void>;
 }
@@ -102,7 +110,8 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const cache = await Cache.open(config.redis.url, now, onRedis, `entrepot-${installationOf(config)}`);
     const entries = new Entries(database, cache, now);
     const mirror = new Mirror({ blobs, entries, log, now });
-    const upstreams = openUpstreams(config, { cache, log, now, proxy });
+    const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
+    const usage = new UsageRecord(database, now, { package: addDownloads, container: addPulls });
     const ofKind = (kind: Upstream['config']['kind']) => upstreams.filter((each) => each.config.kind === kind);
     const packageOrigin = new Origin(ofKind('nuget'), config.reserved.packages, config.merge.packages);
     const imageOrigin = new Origin(ofKind('registry'), config.reserved.containers);
@@ -129,14 +138,16 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       imageMirror,
       imageSource,
       pushes: new Pushes({ images, source: imageSource, mirror: imageMirror, log }),
+      usage,
+      stored: new StoredBytes(database, defaultAccount.id, now),
       defaultAccount,
       close: async () => {
         await tokens.flush();
-        await feed.flush();
         await images.close();
         for (const upstream of upstreams) upstream.close();
         await mirror.close();
         await entries.flushUses();
+        await usage.close();
         await cache.close();
         await database.close();
       },
@@ -181,7 +192,15 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       await house.database.get('SELECT 1 AS one');
       await access(config.data, constants.W_OK);
     });
-    const shared = { authenticator, urls, limits: config.limits, log };
+    const { now } = surroundings;
+    const quota = new Quota({ ...house, limits: config.limits, log, now });
+    operations.gauge(
+      'entrepot_account_limit_ratio',
+      'What an account has used of a limit, 1 at the limit',
+      ['account', 'limit'],
+      () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
+    );
+    const shared = { authenticator, quota, urls, limits: config.limits, log };
     const ownPort = config.server.adminPort !== undefined;
     const app = createApp(
       config,
@@ -190,11 +209,10 @@ export async function startServer(config: Config, surroundings: Surroundings): P
           ...shared,
           ...house,
           mirroredImages: new MirroredImages(house.database, house.imageMirror),
-          hostedBytes: new HostedBytes(house.database, surroundings.now),
-          now: surroundings.now,
+          now,
         }),
         registry: createRegistry({ ...shared, images: house.images, source: house.imageSource, pushes: house.pushes }),
-        token: createTokenEndpoint(authenticator, surroundings.now),
+        token: createTokenEndpoint(authenticator, now),
         feed: createFeed({
           ...shared,
           feed: house.feed,
@@ -206,8 +224,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
         }),
         operations: ownPort ? undefined : operations,
       },
-      log,
-      operations,
+      { log, observe: operations, usage: house.usage, now },
     );
     const { host, port: publicPort, adminPort } = config.server;
     servers.push(await listen(app, host, publicPort, 'ENTREPOT_PORT'));
@@ -219,12 +236,14 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     };
     const chores = setInterval(() => {
       attempt(house.tokens.flush(), 'the last uses of tokens were not written');
-      attempt(house.images.flush(), 'the counts of pulls were not written');
-      attempt(house.feed.flush(), 'the counts of downloads were not written');
+      attempt(house.images.flush(), 'quiet uploads were not closed');
+      attempt(house.usage.flush(), 'usage was not written; it is kept for the next time');
       attempt(house.entries.flushUses(), 'the last uses of mirrored content were not written');
     }, 5000);
     const expiry = setInterval(() => {
-      attempt(house.images.uploads.expire(surroundings.now()), 'abandoned uploads were not removed');
+      attempt(house.images.uploads.expire(now()), 'abandoned uploads were not removed');
+      attempt(house.stored.sample(hourOf(now())), 'what accounts store was not sampled');
+      attempt(quota.review(), 'the limits of accounts were not looked at');
     }, 600_000);
     const { port } = servers[0]!.address() as AddressInfo;
     return {

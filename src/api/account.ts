@@ -1,16 +1,21 @@
 import { z } from 'zod';
 import type { Accounts } from '../accounts/accounts.ts';
 import type { Config } from '../config/schema.ts';
+import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
-import type { HostedBytes } from '../usage/hosted.ts';
-import { parsePeriod, periodAt } from '../usage/period.ts';
+import { isClosed, parsePeriod, periodAt } from '../usage/period.ts';
+import type { UsageRecord } from '../usage/record.ts';
+import { itemsOf, storageOf, totalsOf, type UsageItem } from '../usage/report.ts';
+import type { StoredBytes } from '../usage/stored.ts';
 import { operation, type Operation } from './operation.ts';
-import { pageQuery } from './paging.ts';
-import { account, timeOf, usage } from './schemas.ts';
+import { pageQuery, readPage } from './paging.ts';
+import { account, timeOf, usage, type usageItem } from './schemas.ts';
 
 export interface AccountParts {
+  database: Database;
   accounts: Accounts;
-  hostedBytes: HostedBytes;
+  usage: UsageRecord;
+  stored: StoredBytes;
   limits: Config['limits'];
   now: () => number;
 }
@@ -25,7 +30,8 @@ const usageQuery = pageQuery.extend({
 });
 
 /** `/account`: who the token belongs to, and what that account has used. */
-export function accountOperations({ accounts, hostedBytes, limits, now }: AccountParts): Operation[] {
+export function accountOperations(parts: AccountParts): Operation[] {
+  const { database, accounts, usage: record, stored, limits, now } = parts;
   return [
     operation({
       method: 'get',
@@ -37,23 +43,27 @@ export function accountOperations({ accounts, hostedBytes, limits, now }: Accoun
       answer: account,
       run: async ({ principal }) => {
         const found = (await accounts.get(principal.accountId))!;
-        const { start, end } = periodAt(now());
+        const period = periodAt(now());
+        const { hosted, mirrored } = await stored.of(found.id);
+        const totals = await totalsOf(database, found.id, period);
         return {
           id: String(found.id),
           name: found.name,
           created_at: timeOf(found.createdAt),
-          billing_period: { start: timeOf(start), end: timeOf(end) },
+          billing_period: { start: timeOf(period.start), end: timeOf(period.end) },
           usage: {
-            storage_bytes: (await hostedBytes.of(found.id)).bytes,
-            egress_bytes: 0,
-            ingress_bytes: 0,
-            requests: 0,
-            downloads: 0,
+            storage_bytes: hosted + mirrored,
+            egress_bytes: totals.egress_bytes,
+            ingress_bytes: totals.ingress_bytes,
+            requests: totals.requests,
+            downloads: totals.downloads,
           },
           limits: [
             { name: 'package', unit: 'bytes', limit: limits.nupkg },
             { name: 'manifest', unit: 'bytes', limit: limits.manifest },
             { name: 'blob', unit: 'bytes', limit: limits.blob ?? null },
+            { name: 'storage', unit: 'bytes', limit: limits.accountStorage ?? null },
+            { name: 'egress', unit: 'bytes per month', limit: limits.accountEgress ?? null },
           ],
         };
       },
@@ -75,34 +85,46 @@ export function accountOperations({ accounts, hostedBytes, limits, now }: Accoun
             detail: { parameter: 'period' },
           });
         }
-        if (query.cursor !== undefined) {
-          throw new DomainError('Invalid', 'cursor: this period has one page only', {
+        const division = { byDay: query.granularity === 'day', groupBy: query.group_by };
+        if (query.cursor !== undefined && !division.byDay && !division.groupBy) {
+          throw new DomainError('Invalid', 'cursor: without granularity and group_by there is one page only', {
             detail: { parameter: 'cursor' },
           });
         }
-        const open = time < period.end;
-        const { bytes: hosted, asOf } = open ? await hostedBytes.of(principal.accountId) : { bytes: 0, asOf: time };
+        const { entries, next_cursor } = await readPage(query, {
+          list: `usage/${period.start}/${query.granularity ?? ''}/${query.group_by ?? ''}`,
+          key: z.tuple([z.string(), z.int()]),
+          keyOf: ({ name, day }: UsageItem) => [name ?? '', day ?? 0] as [string, number],
+          read: (limit, after) => itemsOf(database, principal.accountId, period, division, limit, after),
+        });
+        const storage = await storageOf(database, stored, principal.accountId, period, time);
+        const totals = await totalsOf(database, principal.accountId, period);
+        const { requests: total, egress_bytes, ingress_bytes, upstream_bytes, ...requests } = totals;
+        const { hosted, mirrored } = storage.current;
         return {
           period: {
             start: timeOf(period.start),
             end: timeOf(period.end),
-            status: open ? ('open' as const) : ('closed' as const),
+            status: isClosed(period, time) ? ('closed' as const) : ('open' as const),
           },
-          as_of: timeOf(asOf),
-          // Nothing is recorded over time yet: what is stored now is the one measurement there is.
+          as_of: timeOf(Math.min(record.asOf, storage.asOf)),
           storage: {
-            current_bytes: hosted,
-            peak_bytes: hosted,
-            average_bytes: hosted,
-            byte_hours: 0,
-            by_origin: { hosted, mirrored: 0 },
+            current_bytes: hosted + mirrored,
+            peak_bytes: storage.peak,
+            average_bytes: storage.average,
+            byte_hours: storage.byteHours,
+            by_origin: { hosted, mirrored },
           },
-          bandwidth: { egress_bytes: 0, ingress_bytes: 0, upstream_bytes: 0 },
-          requests: { total: 0, downloads: 0, uploads: 0, version_checks: 0, cache_hits: 0, cache_misses: 0 },
-          items: [],
-          next_cursor: null,
+          bandwidth: { egress_bytes, ingress_bytes, upstream_bytes },
+          requests: { total, ...requests },
+          items: entries.map(shown),
+          next_cursor,
         };
       },
     }),
   ];
+}
+
+function shown({ day, name, counters }: UsageItem): z.input<typeof usageItem> {
+  return { date: day === null ? null : timeOf(day).slice(0, 10), key: name || null, ...counters };
 }

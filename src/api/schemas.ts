@@ -122,37 +122,49 @@ export const account = z
   })
   .meta({ id: 'Account' });
 
+const requestCounts = {
+  downloads: count.meta({ description: 'Packages and image manifests that were fetched whole' }),
+  uploads: count.meta({ description: 'Packages, symbols packages and manifests that were pushed' }),
+  version_checks: count.meta({
+    description: 'Service indexes, lists of versions and tags, registrations, and manifests by HEAD',
+  }),
+  cache_hits: count.meta({ description: 'Mirrored content that was served without asking the upstream' }),
+  cache_misses: count.meta({ description: 'Mirrored content for which the upstream was asked' }),
+};
+
 export const usageItem = z
   .strictObject({
     date: z.iso.date().nullable().meta({ description: 'The day, with granularity=day' }),
-    key: z.string().nullable().meta({ description: 'The token id, package id or repository, with group_by' }),
+    key: z.string().nullable().meta({
+      description:
+        'The token id, package id or repository, with group_by; null for what has none, such as anonymous reading or a search',
+    }),
     requests: count,
-    downloads: count,
-    uploads: count,
+    ...requestCounts,
     egress_bytes: bytes,
     ingress_bytes: bytes,
+    upstream_bytes: bytes,
   })
   .meta({ id: 'UsageItem' });
 
 export const usage = z
   .strictObject({
     period: z.strictObject({ ...period, status: z.enum(['open', 'closed']) }),
-    as_of: time,
+    as_of: time.meta({ description: 'Up to when all of it is in; of other instances a few seconds may be missing' }),
     storage: z.strictObject({
       current_bytes: bytes,
       peak_bytes: bytes,
       average_bytes: bytes,
-      byte_hours: count,
-      by_origin: z.strictObject({ hosted: bytes, mirrored: bytes }),
+      byte_hours: count.meta({ description: 'The sum of the hourly samples' }),
+      by_origin: z.strictObject({
+        hosted: bytes,
+        mirrored: bytes.meta({ description: 'What all accounts share of upstreams, counted with the account default' }),
+      }),
     }),
     bandwidth: z.strictObject({ egress_bytes: bytes, ingress_bytes: bytes, upstream_bytes: bytes }),
     requests: z.strictObject({
-      total: count,
-      downloads: count,
-      uploads: count,
-      version_checks: count,
-      cache_hits: count,
-      cache_misses: count,
+      total: count.meta({ description: 'Answers 401, 403, 404, 429 and 5xx are not counted, nor are their bytes' }),
+      ...requestCounts,
     }),
     items: z.array(usageItem),
     next_cursor: z.string().nullable(),

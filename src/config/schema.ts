@@ -126,6 +126,10 @@ export const schema = z.strictObject({
       nupkg: size.prefault('512MiB').describe('Largest package that may be pushed'),
       manifest: size.prefault('4MiB').describe('Largest image manifest'),
       blob: size.optional().describe('Largest image blob; unlimited by default'),
+      accountStorage: size.optional().describe('What an account may host; unlimited by default'),
+      accountEgress: size
+        .optional()
+        .describe('What an account may be sent in a month before its pushes are refused; unlimited by default'),
       uploadIdle: duration.prefault('60s').describe('A request that sends or takes nothing for so long is cut'),
       uploadAge: duration.prefault('24h').describe('An upload session untouched for so long is dropped'),
     })

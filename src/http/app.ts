@@ -1,15 +1,18 @@
 import { randomUUID } from 'node:crypto';
-import type { RequestListener, ServerResponse } from 'node:http';
+import type { RequestListener } from 'node:http';
 import express, {
   type ErrorRequestHandler,
   type Express,
   type Request,
   type RequestHandler,
+  type Response,
   type Router,
 } from 'express';
 import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
-import { exchangeOf, openExchange } from './exchange.ts';
+import { isBillable, type Use } from '../usage/counters.ts';
+import type { UsageRecord } from '../usage/record.ts';
+import { exchangeOf, openExchange, runExchange, type Exchange } from './exchange.ts';
 import type { Operations } from './operations.ts';
 import { problem } from './problem.ts';
 
@@ -26,14 +29,21 @@ export interface Interfaces {
   operations: Operations | undefined;
 }
 
+export interface Observers {
+  log: Logger;
+  observe: Operations;
+  usage: UsageRecord;
+  now: () => number;
+}
+
 /** The whole of HTTP: one application, three interfaces, one access log. */
-export function createApp(config: Config, interfaces: Interfaces, log: Logger, observe: Operations): Express {
+export function createApp(config: Config, interfaces: Interfaces, { log, observe, usage, now }: Observers): Express {
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
   app.set('trust proxy', config.server.trustProxy);
   app.set('query parser', 'simple');
-  app.use(accessLog(log, observe));
+  app.use(accessLog({ log, observe, usage, now }));
   app.use(refuseMalformedHost);
   app.use('/v2', (request, response) => interfaces.registry(request, response));
   app.use('/token', (request, response) => interfaces.token(request, response));
@@ -46,38 +56,76 @@ export function createApp(config: Config, interfaces: Interfaces, log: Logger, o
 }
 
 /** One JSON line a request, written when it is over; never a header's value, so never a token. */
-function accessLog(log: Logger, observe: Operations): RequestHandler {
+function accessLog({ log, observe, usage, now }: Observers): RequestHandler {
   return (request, response, next) => {
     const startedAt = performance.now();
-    const exchange = { id: randomUUID(), startedAt, received: 0, sent: 0 };
+    const exchange: Exchange = { id: randomUUID(), startedAt, received: 0, sent: 0, fetched: 0 };
     openExchange(response, exchange);
     response.setHeader('X-Request-Id', exchange.id);
     response.once('close', () => {
       const seconds = (performance.now() - startedAt) / 1000;
-      observe.count(request.method, response.statusCode, seconds, exchangeOf(response));
-      log.info(accessLine(request, response, seconds), 'request');
+      observe.count(request.method, response.statusCode, seconds, exchange);
+      const use = useOf(exchange, response, now());
+      if (exchange.principal) usage.count(use);
+      log.info(accessLine(request, exchange, seconds, use), 'request');
+      exchange.fetchedLater = (bytes) => {
+        const later = { ...use, at: now(), fetched: bytes };
+        if (exchange.principal) usage.countFetched(later);
+        log.info(fetchedLine(exchange, later), 'fetched');
+      };
     });
-    next();
+    runExchange(exchange, next);
   };
 }
 
-function accessLine(request: Request, response: ServerResponse, seconds: number): Record<string, unknown> {
-  const exchange = exchangeOf(response);
+function useOf(exchange: Exchange, response: Response, at: number): Use {
+  const { principal } = exchange;
   return {
-    request: exchange.id,
-    method: request.method,
-    path: request.originalUrl.split('?', 1)[0],
+    at,
+    accountId: principal?.accountId ?? 0,
+    tokenId: principal?.tokenId,
+    kind: exchange.kind ?? 'other',
+    subject: exchange.subject ?? '',
+    version: exchange.version,
+    act: exchange.act,
     status: response.statusCode,
     complete: response.writableFinished,
-    seconds: Math.round(seconds * 1e6) / 1e6,
-    received: exchange.received,
+    cache: response.getHeader('Cache-Status') as string | undefined,
     sent: exchange.sent,
+    received: exchange.received,
+    fetched: exchange.fetched,
+  };
+}
+
+/** Usage can be counted again from these lines (`entrepot usage reconcile`). */
+function accessLine(request: Request, { id, principal }: Exchange, seconds: number, use: Use): Record<string, unknown> {
+  return {
+    request: id,
+    at: use.at,
+    method: request.method,
+    path: request.originalUrl.split('?', 1)[0],
+    status: use.status,
+    complete: use.complete,
+    seconds: Math.round(seconds * 1e6) / 1e6,
+    received: use.received,
+    sent: use.sent,
+    fetched: use.fetched,
     remote: request.ip,
     agent: request.headers['user-agent'],
-    account: exchange.principal?.accountName,
-    token: exchange.principal?.tokenId,
-    cache: response.getHeader('Cache-Status'),
+    account: principal?.accountName,
+    token: use.tokenId,
+    kind: use.kind,
+    subject: use.subject,
+    act: use.act,
+    cache: use.cache,
+    billable: principal !== undefined && isBillable(use.status),
   };
+}
+
+/** What came from upstreams after the request was over: somebody left, and the mirror went on. */
+function fetchedLine({ id, principal }: Exchange, { at, status, fetched, tokenId, kind, subject }: Use): object {
+  const billable = principal !== undefined && isBillable(status);
+  return { request: id, at, status, fetched, account: principal?.accountName, token: tokenId, kind, subject, billable };
 }
 
 /** The Host becomes part of the URLs in answers, so it has to be one. */

@@ -1,5 +1,5 @@
 import { Router } from 'express';
-import { collectDefaultMetrics, Counter, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { Exchange } from './exchange.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
@@ -46,6 +46,26 @@ export class Operations {
     this.router.get('/metrics', async (_request, response) => {
       response.writeHead(200, { 'Content-Type': this.metrics.contentType }).end(await this.metrics.metrics());
     });
+  }
+
+  /** A metric that is read when somebody asks. */
+  gauge(
+    name: string,
+    help: string,
+    labelNames: readonly string[],
+    read: () => Iterable<[labels: Record<string, string>, value: number]>,
+  ): void {
+    const gauge = new Gauge({
+      name,
+      help,
+      labelNames,
+      registers: [],
+      collect() {
+        this.reset();
+        for (const [labels, value] of read()) this.set(labels, value);
+      },
+    });
+    this.metrics.registerMetric(gauge);
   }
 
   /** Counts one request that is over. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Content } from '../storage/content.ts';
-import { exchangeOf } from './exchange.ts';
+import { exchangeOf, type Exchange } from './exchange.ts';
 import { parseRange } from './ranges.ts';
 
 /** Large buffers are fast; with many clients at once, the later ones get small ones, so that memory stays bounded. */
@@ -148,8 +148,7 @@ async function pump(
         throw new Error('content is shorter than its size');
       }
       position += read;
-      writes[turn] = write(response, buffer.subarray(0, read));
-      exchange.sent += read;
+      writes[turn] = write(response, buffer.subarray(0, read), exchange, writes[1 - turn]);
     }
     for (const each of writes) if (each && !(await each)) return;
     response.end();
@@ -172,9 +171,19 @@ function giveBack(buffer: Buffer): void {
   if (buffer.length === largeBuffer && idleBuffers.length < 2 * largeUsers) idleBuffers.push(buffer);
 }
 
-/** Resolves when the bytes have left (true) or the client has (false). */
-function write(response: ServerResponse, bytes: Buffer): Promise<boolean> {
+/**
+ * Resolves when the bytes have left (true) or the client has (false). They count as sent once the write before them is
+ * over: then their own begins, and what of it does not leave is at most one buffer.
+ */
+function write(
+  response: ServerResponse,
+  bytes: Buffer,
+  exchange: Exchange,
+  before: Promise<boolean> | undefined,
+): Promise<boolean> {
   if (response.destroyed || response.closed) return Promise.resolve(false);
+  if (before) void before.then((left) => (exchange.sent += left ? bytes.length : 0));
+  else exchange.sent += bytes.length;
   return new Promise((resolve) => {
     const gone = () => resolve(false);
     response.once('close', gone);

@@ -2,7 +2,6 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import { Downloads } from './downloads.ts';
 import { openFile, type FileKind, type PackageFile } from './files.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
 import type { SearchQuery } from './search-query.ts';
@@ -33,12 +32,10 @@ export interface Shelf {
  */
 export class Feed {
   readonly #shelf: Shelf;
-  readonly #downloads: Downloads;
   readonly #search: Search;
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
     this.#shelf = { database, blobs, limits, now };
-    this.#downloads = new Downloads(database, now);
     this.#search = new Search(database);
   }
 
@@ -114,16 +111,7 @@ export class Feed {
   }
 
   /** One file of a version; undefined when the account has none such. */
-  async openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<PackageFile | undefined> {
-    const opened = await openFile(this.#shelf.database, this.#shelf.blobs, accountId, id, version, kind);
-    if (!opened) return undefined;
-    const { row, content, type } = opened;
-    const downloaded = () => this.#downloads.count(row.package_row, row.version_row);
-    return { content, digest: row.digest, type, downloaded };
-  }
-
-  /** Writes down the downloads counted in memory; called every few seconds and at the end. */
-  flush(): Promise<void> {
-    return this.#downloads.flush();
+  openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<PackageFile | undefined> {
+    return openFile(this.#shelf.database, this.#shelf.blobs, accountId, id, version, kind);
   }
 }

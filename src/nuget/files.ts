@@ -13,8 +13,6 @@ export interface PackageFile {
   content: Content;
   digest: Digest;
   type: string;
-  /** Notes that it was downloaded. */
-  downloaded: () => void;
 }
 
 /** Media types; an icon's is its own. */
@@ -25,8 +23,6 @@ export const fileTypes: Record<Exclude<FileKind, 'icon'>, string> = {
 };
 
 interface FileRow {
-  package_row: number;
-  version_row: number;
   digest: Digest;
   size: number;
   icon_type: string | null;
@@ -40,17 +36,17 @@ export async function openFile(
   id: string,
   version: string,
   kind: FileKind,
-): Promise<{ row: FileRow; content: Content; type: string } | undefined> {
+): Promise<PackageFile | undefined> {
   const key = keyOfVersion(version);
   if (key === undefined) return undefined;
   const column = `${kind}_digest`;
   const row = await database.get<FileRow>(
-    `SELECT p.id AS package_row, v.id AS version_row, v.${column} AS digest, b.size, v.icon_type
+    `SELECT v.${column} AS digest, b.size, v.icon_type
      FROM packages p JOIN package_versions v ON v.package_row = p.id JOIN blobs b ON b.digest = v.${column}
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
     [accountId, packageKey(id), key],
   );
   if (!row) return undefined;
   const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : fileTypes[kind];
-  return { row, content: await blobs.open(row.digest, row.size), type };
+  return { content: await blobs.open(row.digest, row.size), digest: row.digest, type };
 }

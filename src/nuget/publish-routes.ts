@@ -6,6 +6,7 @@ import { DomainError } from '../errors.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { sendJson } from '../http/send.ts';
 import { oneLine } from './errors.ts';
+import { packageKey } from './packages.ts';
 import { refuseMethods, type Answering, type FeedParts } from './routes.ts';
 import { receiveFile } from './upload.ts';
 
@@ -26,19 +27,24 @@ export function addPublishing(
   // https://learn.microsoft.com/nuget/api/package-publish-resource
   router.put(
     '/push',
-    answering('write', async ({ request, response, accountId, addresses }) => {
-      const staged = await receiveFile(request, blobs, upload);
-      exchangeOf(response).received = staged.size;
-      const { id, version, isNew, warnings } = await feed.publish(accountId, staged);
-      log.info({ request: exchangeOf(response).id, id, version }, 'package published');
-      const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
-      if (upstream !== undefined) {
-        log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
-        warnings.push(`${id} came from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
-      }
-      if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
-      sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
-    }),
+    answering(
+      'write',
+      async ({ request, response, accountId, addresses }) => {
+        const exchange = exchangeOf(response);
+        const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
+        const { id, version, isNew, warnings } = await feed.publish(accountId, staged);
+        exchange.subject = packageKey(id);
+        log.info({ request: exchange.id, id, version }, 'package published');
+        const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
+        if (upstream !== undefined) {
+          log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
+          warnings.push(`${id} came from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
+        }
+        if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
+        sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
+      },
+      'upload',
+    ),
   );
   router.delete(
     '/push/:id/:version',
@@ -58,11 +64,17 @@ export function addPublishing(
   // https://learn.microsoft.com/nuget/api/symbol-package-publish-resource
   router.put(
     '/symbols',
-    answering('write', async ({ request, response, accountId }) => {
-      const staged = await receiveFile(request, blobs, upload);
-      exchangeOf(response).received = staged.size;
-      sendJson(request, response, 201, await feed.publishSymbols(accountId, staged));
-    }),
+    answering(
+      'write',
+      async ({ request, response, accountId }) => {
+        const exchange = exchangeOf(response);
+        const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
+        const published = await feed.publishSymbols(accountId, staged);
+        exchange.subject = packageKey(published.id);
+        sendJson(request, response, 201, published);
+      },
+      'upload',
+    ),
   );
   router.get(
     '/symbols/:file/:key/:again',

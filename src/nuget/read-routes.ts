@@ -3,6 +3,7 @@ import { gzip } from 'node:zlib';
 import type { Router } from 'express';
 import { DomainError } from '../errors.ts';
 import { cacheStatus, type Served } from '../http/cache-status.ts';
+import { exchangeOf } from '../http/exchange.ts';
 import { sendBytes, sendContent, sendJson } from '../http/send.ts';
 import { hives, type Hive } from './addresses.ts';
 import type { FileKind } from './files.ts';
@@ -26,19 +27,26 @@ function immutable(served: Served) {
 export function addReading(router: Router, answering: Answering, { source, vulnerabilities, limits }: FeedParts): void {
   router.get(
     '/index.json',
-    answering('read', ({ request, response, addresses }) =>
-      sendJson(request, response, 200, serviceIndex(addresses), { 'Cache-Control': 'private, no-cache' }),
+    answering(
+      'read',
+      ({ request, response, addresses }) =>
+        sendJson(request, response, 200, serviceIndex(addresses), { 'Cache-Control': 'private, no-cache' }),
+      'version-check',
     ),
   );
 
   // https://learn.microsoft.com/nuget/api/package-base-address-resource
   router.get(
     '/package/:id/index.json',
-    answering('read', async ({ request, response, accountId, path }) => {
-      const found = await source.versionKeys(accountId, idOf(path));
-      if (!found) throw noPackage(path);
-      sendJson(request, response, 200, { versions: found.value }, changing(found.served));
-    }),
+    answering(
+      'read',
+      async ({ request, response, accountId, path }) => {
+        const found = await source.versionKeys(accountId, idOf(path));
+        if (!found) throw noPackage(path);
+        sendJson(request, response, 200, { versions: found.value }, changing(found.served));
+      },
+      'version-check',
+    ),
   );
   router.get(
     '/package/:id/:version/:file',
@@ -48,7 +56,9 @@ export function addReading(router: Router, answering: Answering, { source, vulne
       const file = kind && (await source.openFile(accountId, idOf(path), path['version']!, kind));
       if (!file) throw noFile(path);
       if (kind === 'nupkg' && request.method === 'GET') {
-        response.once('finish', () => response.statusCode === 200 && file.downloaded());
+        const exchange = exchangeOf(response);
+        exchange.act = 'download';
+        exchange.version = keyOfVersion(path['version']!)!;
       }
       await sendContent(request, response, file.content, {
         headers: { 'Content-Type': file.type, ...immutable(file.served) },
@@ -63,35 +73,47 @@ export function addReading(router: Router, answering: Answering, { source, vulne
     const { semVer2 } = hives[hive];
     router.get(
       `/${hive}/:id/index.json`,
-      answering('read', async (asked) => {
-        const id = idOf(asked.path);
-        const pages = await source.pages(asked.accountId, id, semVer2);
-        if (!pages) throw noPackage(asked.path);
-        await sendDocument(asked, hive, pages.served, registrationIndex(asked.addresses, hive, id, pages.value));
-      }),
+      answering(
+        'read',
+        async (asked) => {
+          const id = idOf(asked.path);
+          const pages = await source.pages(asked.accountId, id, semVer2);
+          if (!pages) throw noPackage(asked.path);
+          await sendDocument(asked, hive, pages.served, registrationIndex(asked.addresses, hive, id, pages.value));
+        },
+        'version-check',
+      ),
     );
     router.get(
       `/${hive}/:id/page/:lower/:upper.json`,
-      answering('read', async (asked) => {
-        const id = idOf(asked.path);
-        const lower = keyOfVersion(asked.path['lower']!);
-        const upper = keyOfVersion(asked.path['upper']!);
-        const bounds = lower !== undefined && upper !== undefined ? { lower, upper } : undefined;
-        const versions = bounds && (await source.versions(asked.accountId, id, semVer2, bounds.lower, bounds.upper));
-        if (!versions) throw noPackage(asked.path);
-        const document = registrationPage(asked.addresses, hive, id, bounds, versions.value);
-        await sendDocument(asked, hive, versions.served, document);
-      }),
+      answering(
+        'read',
+        async (asked) => {
+          const id = idOf(asked.path);
+          const lower = keyOfVersion(asked.path['lower']!);
+          const upper = keyOfVersion(asked.path['upper']!);
+          const bounds = lower !== undefined && upper !== undefined ? { lower, upper } : undefined;
+          const versions = bounds && (await source.versions(asked.accountId, id, semVer2, bounds.lower, bounds.upper));
+          if (!versions) throw noPackage(asked.path);
+          const document = registrationPage(asked.addresses, hive, id, bounds, versions.value);
+          await sendDocument(asked, hive, versions.served, document);
+        },
+        'version-check',
+      ),
     );
     router.get(
       `/${hive}/:id/:version.json`,
-      answering('read', async (asked) => {
-        const id = idOf(asked.path);
-        const key = keyOfVersion(asked.path['version']!);
-        const found = key === undefined ? undefined : await source.versions(asked.accountId, id, semVer2, key, key);
-        if (!found) throw noFile(asked.path);
-        await sendDocument(asked, hive, found.served, registrationLeaf(asked.addresses, hive, id, found.value[0]!));
-      }),
+      answering(
+        'read',
+        async (asked) => {
+          const id = idOf(asked.path);
+          const key = keyOfVersion(asked.path['version']!);
+          const found = key === undefined ? undefined : await source.versions(asked.accountId, id, semVer2, key, key);
+          if (!found) throw noFile(asked.path);
+          await sendDocument(asked, hive, found.served, registrationLeaf(asked.addresses, hive, id, found.value[0]!));
+        },
+        'version-check',
+      ),
     );
   }
 

@@ -6,8 +6,11 @@ import { DomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { problem } from '../http/problem.ts';
+import { admit } from '../http/quota.ts';
 import type { Urls } from '../http/urls.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+import type { Act } from '../usage/counters.ts';
+import type { Quota } from '../usage/quota.ts';
 import { Addresses } from './addresses.ts';
 import { refuseErrors } from './errors.ts';
 import type { Feed } from './feed.ts';
@@ -15,6 +18,7 @@ import type { MergedSearch } from './merged-search.ts';
 import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
 import { addSearching } from './search-routes.ts';
+import { packageKey } from './packages.ts';
 import type { PackageSource } from './source.ts';
 import type { PackageMirror } from './upstream.ts';
 import type { UpstreamVulnerabilities } from './upstream-vulnerabilities.ts';
@@ -27,6 +31,7 @@ export interface FeedParts {
   vulnerabilities: UpstreamVulnerabilities;
   blobs: BlobStore;
   authenticator: Authenticator;
+  quota: Quota;
   urls: Urls;
   limits: Config['limits'];
   log: Logger;
@@ -42,13 +47,13 @@ export interface Asked {
   path: Record<string, string>;
 }
 
-/** A handler for whoever has the scope. */
-export type Answering = (scope: Scope, answer: (asked: Asked) => void | Promise<void>) => RequestHandler;
+/** A handler for whoever has the scope; `act` is what the request counts as. */
+export type Answering = (scope: Scope, answer: (asked: Asked) => void | Promise<void>, act?: Act) => RequestHandler;
 
 /** The package feed, mounted at `/v3`. https://learn.microsoft.com/nuget/api/overview */
 export function createFeed(parts: FeedParts): Router {
-  const { authenticator, urls } = parts;
-  const answering: Answering = (scope, answer) => async (request, response) => {
+  const { authenticator, urls, quota } = parts;
+  const answering: Answering = (scope, answer, act) => async (request, response) => {
     const principal = await authenticator.principalOf(request, { apiKey: true });
     const exchange = exchangeOf(response);
     exchange.principal = principal;
@@ -58,8 +63,12 @@ export function createFeed(parts: FeedParts): Router {
       throw new DomainError('Unauthorized', `This needs an API token with the scope "${scope}".`);
     }
     requireScope(principal, scope);
+    if (request.method === 'PUT') await admit(quota, request, response, principal);
     const addresses = new Addresses(urls.of(request).feed);
     const path = request.params as Record<string, string>;
+    exchange.kind = 'package';
+    exchange.subject = packageKey(path['id'] ?? '');
+    exchange.act = act;
     await answer({ request, response, accountId: principal.accountId, addresses, path });
   };
   const router = Router();

@@ -30,7 +30,6 @@ export interface SourceFile {
   /** Unknown while the file is on its way from an upstream. */
   digest: Digest | undefined;
   type: string;
-  downloaded: () => void;
 }
 
 export interface SourceParts {
@@ -40,8 +39,6 @@ export interface SourceParts {
   mirror: PackageMirror;
   registrations: UpstreamRegistrations;
 }
-
-const noted = () => undefined;
 
 /**
  * Packages wherever they are. A hosted id is answered from what is hosted, and a claimed or reserved one is never asked
@@ -195,7 +192,7 @@ export class PackageSource {
     );
     if (!entry) return undefined;
     const { outcome, content, facts } = entry;
-    return { served: outcome, content, digest: facts?.digest, type: fileTypes.nupkg, downloaded: noted };
+    return { served: outcome, content, digest: facts?.digest, type: fileTypes.nupkg };
   }
 
   /** From the nupkg where that is stored: what is in it needs no upstream. */
@@ -205,13 +202,13 @@ export class PackageSource {
     if (inside) {
       const { bytes, imageType } = inside;
       const type = kind === 'icon' ? imageType! : fileTypes[kind];
-      return { served: 'hit', content: contentOf(bytes), digest: digestOf(bytes), type, downloaded: noted };
+      return { served: 'hit', content: contentOf(bytes), digest: digestOf(bytes), type };
     }
     const entry = await this.#parts.mirror.openBeside(id, version, kind);
     if (!entry) return undefined;
     const { outcome, content, facts } = entry;
     const type = kind === 'icon' ? (facts?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
-    return { served: outcome, content, digest: facts?.digest, type, downloaded: noted };
+    return { served: outcome, content, digest: facts?.digest, type };
   }
 
   async #readInside(digest: Digest, kind: BesideKind): ReturnType<typeof readPart> {

@@ -17,13 +17,14 @@ const multipartOverhead = 64 * 1024;
 
 /**
  * The one file in a push, staged and hashed with sha256 and sha512 on its way: the first file of a multipart form, as
- * NuGet's clients send it, or the body itself. Throws `Invalid`, `TooLarge` or `Aborted`, with nothing left behind.
+ * NuGet's clients send it, or the body itself; `heard` is told of each piece of the body. Throws `Invalid`, `TooLarge` or `Aborted`, with nothing left behind.
  * https://learn.microsoft.com/nuget/api/package-publish-resource#push-a-package
  */
 export async function receiveFile(
   request: IncomingMessage,
   blobs: BlobStore,
   limits: UploadLimits,
+  heard: (bytes: number) => void,
 ): Promise<StagedFile> {
   const isForm = /^multipart\//i.test(request.headers['content-type'] ?? '');
   const announced = Number(request.headers['content-length'] ?? 0);
@@ -32,6 +33,7 @@ export async function receiveFile(
   }
   const staged = await blobs.stage(['sha256', 'sha512']);
   try {
+    request.on('data', (piece: Buffer) => heard(piece.length));
     if (isForm) await receiveForm(request, staged, limits);
     else await staged.append(request, { limit: limits.size, idle: limits.idle });
     if (staged.size === 0) {

@@ -25,7 +25,8 @@ export async function probe({ request, response }: Call): Promise<void> {
 export async function getBlob(call: Call): Promise<void> {
   const { request, response, item, source, limits } = call;
   const digest = parseDigest(item);
-  const { served, content } = await source.openBlob(askedOf(call), digest, request.method === 'HEAD');
+  const { served, content, repository } = await source.openBlob(askedOf(call), digest, request.method === 'HEAD');
+  exchangeOf(response).subject = repository;
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
@@ -39,11 +40,15 @@ export async function getManifest(call: Call): Promise<void> {
   const { request, response, item, source } = call;
   const manifest = await source.openManifest(askedOf(call), readableReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
+  const exchange = exchangeOf(response);
+  exchange.subject = manifest.repository;
+  // An index on its own is not yet an image.
+  if (request.method === 'HEAD') exchange.act = 'version-check';
+  else if (!isIndex(mediaType)) exchange.act = 'download';
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
   });
-  if (request.method === 'GET' && response.statusCode === 200 && !isIndex(mediaType)) manifest.pulled();
 }
 
 /** end-7a, end-7b */
@@ -53,7 +58,9 @@ export async function putManifest(call: Call): Promise<void> {
   const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...query.getAll('tag')])];
   for (const tag of tags) parseTag(tag);
   const bytes = await readBody(request, { limit: limits.manifest, idle: limits.uploadIdle });
-  exchangeOf(response).received += bytes.length;
+  const exchange = exchangeOf(response);
+  exchange.act = 'upload';
+  exchange.received += bytes.length;
   const { digest, subject, warning } = await pushes.push(principal.accountId, name, {
     tags,
     digest: reference.digest,
@@ -87,6 +94,7 @@ export async function listTags(call: Call): Promise<void> {
   const limit = pageSize(query, mostTags);
   const last = query.get('last') ?? '';
   if (last !== '') parseTag(last);
+  exchangeOf(response).act = 'version-check';
   const { served, items, more } = await source.listTags(askedOf(call), limit, last);
   const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1), ns }) : {};
   sendJson(request, response, 200, { name, tags: items }, { ...cacheStatus(served), ...link });

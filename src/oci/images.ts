@@ -40,12 +40,9 @@ export class Images {
   readonly referrers: Referrers;
   readonly uploads: Uploads;
   readonly #database: Database;
-  readonly #now: () => number;
-  #pulls = new Map<number, { count: number; at: number }>();
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
     this.#database = database;
-    this.#now = now;
     this.repositories = new Repositories(database);
     this.blobs = new ImageBlobs(database, blobs, now);
     this.manifests = new Manifests(database, blobs, now);
@@ -53,35 +50,9 @@ export class Images {
     this.uploads = new Uploads(database, blobs, this.blobs, limits, now);
   }
 
-  /** Counts one pull in memory: an image manifest that was fetched, as an index on its own is not yet an image. */
-  countPull(repositoryId: number): void {
-    const { count } = this.#pulls.get(repositoryId) ?? { count: 0 };
-    this.#pulls.set(repositoryId, { count: count + 1, at: this.#now() });
-  }
-
-  /** Writes down the pulls counted so far and closes quiet uploads; called every few seconds. */
+  /** Closes quiet uploads; called every few seconds. */
   async flush(): Promise<void> {
     await this.uploads.closeQuiet();
-    const pulls = this.#pulls;
-    if (pulls.size === 0) return;
-    this.#pulls = new Map();
-    try {
-      await this.#database.transaction(async (tx) => {
-        for (const [id, { count, at }] of pulls) {
-          await tx.run('UPDATE repositories SET pull_count = pull_count + ?, last_pulled_at = ? WHERE id = ?', [
-            count,
-            at,
-            id,
-          ]);
-        }
-      });
-    } catch (error) {
-      for (const [id, { count, at }] of pulls) {
-        const since = this.#pulls.get(id);
-        this.#pulls.set(id, { count: count + (since?.count ?? 0), at: since?.at ?? at });
-      }
-      throw error;
-    }
   }
 
   /** Lets uploads under way end and writes down what is pending. */
@@ -114,8 +85,8 @@ export class Images {
         name: row.name,
         sizeBytes: sizes.get(row.id) ?? 0,
         tagCount: row.tag_count,
-        pullCount: row.pull_count + (this.#pulls.get(row.id)?.count ?? 0),
-        lastPulledAt: this.#pulls.get(row.id)?.at ?? row.last_pulled_at,
+        pullCount: row.pull_count,
+        lastPulledAt: row.last_pulled_at,
         tags: await this.#tags(row.id),
       });
     }

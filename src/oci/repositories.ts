@@ -1,5 +1,6 @@
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import type { Downloads } from '../usage/record.ts';
 
 /** Part of a list in byte order, and whether there is more of it. */
 export interface Page {
@@ -91,4 +92,13 @@ export function nameUnknown(name: string): DomainError {
 /** The first `limit` of `names`, which are more than that where there are more. */
 export function pageOfNames(names: readonly string[], limit: number): Page {
   return { items: names.slice(0, limit), more: names.length > limit };
+}
+
+/** Adds pulls to a repository of the account, if it is hosted. */
+export async function addPulls(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
+  const pulls = [...versions.values()].reduce((sum, number) => sum + number, 0);
+  await tx.run(
+    'UPDATE repositories SET pull_count = pull_count + ?, last_pulled_at = ? WHERE account_id = ? AND name = ?',
+    [pulls, last, accountId, name],
+  );
 }

@@ -7,7 +7,9 @@ import { DomainError, isDomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { sendJson } from '../http/send.ts';
+import { admit } from '../http/quota.ts';
 import type { Urls } from '../http/urls.ts';
+import type { Quota } from '../usage/quota.ts';
 import { discardBody } from './body.ts';
 import type { Handler } from './call.ts';
 import { challenges, scopeOf } from './challenge.ts';
@@ -23,6 +25,7 @@ export interface RegistryParts {
   images: Images;
   source: ImageSource;
   pushes: Pushes;
+  quota: Quota;
   authenticator: Authenticator;
   urls: Urls;
   limits: Config['limits'];
@@ -34,6 +37,9 @@ interface Endpoint {
   route: string;
   methods: Record<string, readonly [scope: Scope, handler: Handler]>;
 }
+
+/** The methods that bring bytes; the others of an upload only ask for it or end it. */
+const sending = new Set(['POST', 'PATCH', 'PUT']);
 
 /** A GET that answers a HEAD too. */
 function reading(handler: Handler): Endpoint['methods'] {
@@ -83,6 +89,7 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
   try {
     const exchange = exchangeOf(response);
     const endpoint = target.kind === 'unknown' ? undefined : endpoints[target.kind];
+    exchange.kind = 'container';
     if (endpoint) exchange.route = endpoint.route;
     const principal = await authenticate(parts.authenticator, request, target);
     exchange.principal = principal;
@@ -94,6 +101,8 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
     const ns = namespaceOf(parts.urls, request, query);
     const own = scope === 'read' ? name : source.hostedName(name, ns);
     const { item } = target;
+    exchange.subject = own;
+    if (scope === 'write' && sending.has(request.method)) await admit(parts.quota, request, response, principal);
     await handler({ request, response, principal, name: own, ns, item, query, images, source, pushes, limits });
   } catch (error) {
     refuse(parts, request, response, target, error);

@@ -26,14 +26,15 @@ export interface SourceManifest {
   digest: Digest;
   mediaType: string;
   content: Content;
-  /** To be called when it was fetched. */
-  pulled: () => void;
+  /** The repository under the name by which it is listed. */
+  repository: string;
 }
 
 /** A blob that is to be served; the caller closes its content. */
 export interface SourceBlob {
   served: Served;
   content: Content;
+  repository: string;
 }
 
 export interface SourceParts {
@@ -80,8 +81,8 @@ export class ImageSource {
     }
     if (!place) {
       if (hosted === undefined) throw nameUnknown(asked.name);
-      const { repositoryId, ...manifest } = await this.#images.manifests.open(asked.accountId, hosted, reference);
-      return { ...manifest, served: 'hosted', pulled: () => this.#images.countPull(repositoryId) };
+      const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference);
+      return { ...manifest, served: 'hosted', repository: hosted };
     }
     const entry = await this.#mirror.openManifest(place, reference.tag ?? reference.digest);
     if (!entry) throw manifestUnknown(reference);
@@ -91,7 +92,7 @@ export class ImageSource {
       digest: facts.digest,
       mediaType: manifestTypeOf(facts),
       content: entry.content,
-      pulled: () => undefined,
+      repository: listedName(place),
     };
   }
 
@@ -104,7 +105,8 @@ export class ImageSource {
     const { hosted, place } = await this.#locate(asked);
     if (hosted !== undefined) {
       try {
-        return { served: 'hosted', content: await this.#images.blobs.open(asked.accountId, hosted, digest) };
+        const content = await this.#images.blobs.open(asked.accountId, hosted, digest);
+        return { served: 'hosted', content, repository: hosted };
       } catch (error) {
         if (!place || !isDomainError(error, 'BlobUnknown')) throw error;
       }
@@ -113,7 +115,7 @@ export class ImageSource {
     if (head && !(await this.#mirror.isMirrored(place))) throw blobUnknown(digest);
     const entry = await this.#mirror.openBlob(place, digest);
     if (!entry) throw blobUnknown(digest);
-    return { served: entry.outcome, content: entry.content };
+    return { served: entry.outcome, content: entry.content, repository: listedName(place) };
   }
 
   /** Up to `limit` tags after `last`; `NameUnknown`, or the upstream's failure. */
@@ -178,4 +180,9 @@ export class ImageSource {
     const pushed = names.find((each) => there.has(each));
     return { hosted: pushed ?? (place ? undefined : names[0]), place };
   }
+}
+
+/** The name under which what is mirrored is listed and counted, however a client asks for it. */
+function listedName({ upstream, name }: Place): string {
+  return `${upstream.name}/${name}`;
 }

@@ -13,6 +13,8 @@ interface Measurement {
   startedAt: number;
   /** Milliseconds; undefined while it is under way. */
   took: number | undefined;
+  /** What the one before took. */
+  expected: number;
 }
 
 /** A measurement that takes longer than so many milliseconds is shared by those who ask. */
@@ -45,9 +47,8 @@ export class StoredBytes {
 
   /** The same without waiting for long work, while there is any earlier result. */
   async recent(accountId: number): Promise<Stored> {
-    const before = this.#latest?.took ?? 0;
-    const { accounts } = this.#measurement();
-    const known = before > long && this.#last ? this.#last : await accounts;
+    const { accounts, took, expected } = this.#measurement();
+    const known = (took ?? expected) > long && this.#last ? this.#last : await accounts;
     return known.get(accountId) ?? nothing;
   }
 
@@ -75,15 +76,15 @@ export class StoredBytes {
     return this.#latest && this.#serves(this.#latest) ? this.#latest : this.#measure();
   }
 
-  #serves({ startedAt, took }: Measurement): boolean {
+  #serves({ startedAt, took, expected }: Measurement): boolean {
     const age = this.#now() - startedAt;
-    return took === undefined ? age > long : took > long && age < 20 * took;
+    return took === undefined ? age > long || expected > long : took > long && age < 20 * took;
   }
 
   #measure(): Measurement {
     const startedAt = this.#now();
     const accounts = measureStored(this.#database, this.#mirrorAccount);
-    const measurement: Measurement = { accounts, startedAt, took: undefined };
+    const measurement: Measurement = { accounts, startedAt, took: undefined, expected: this.#latest?.took ?? 0 };
     this.#latest = measurement;
     void this.#end(measurement);
     return measurement;

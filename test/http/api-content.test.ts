@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { measureHosted } from '../../src/usage/hosted.ts';
+import { measureStored } from '../../src/usage/stored.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { makeNupkg } from '../support/nupkg.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -182,7 +182,7 @@ for (const dialect of dialects) {
       t.like(usage['storage'], { current_bytes: withOne + 5000 - alone, by_origin: { mirrored: 0 } });
       const { house } = server;
       t.is(
-        await measureHosted(house.database, house.defaultAccount.id, 1),
+        (await measureStored(house.database, house.defaultAccount.id, 1)).get(house.defaultAccount.id)!.hosted,
         withOne + 5000 - alone,
         'in steps of one blob',
       );

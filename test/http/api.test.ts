@@ -86,6 +86,8 @@ test('the account: its period, its limits, and nothing stored yet', async (t) =>
     { name: 'package', unit: 'bytes', limit: 10 * 1024 * 1024 },
     { name: 'manifest', unit: 'bytes', limit: 4 * 1024 * 1024 },
     { name: 'blob', unit: 'bytes', limit: null },
+    { name: 'storage', unit: 'bytes', limit: null },
+    { name: 'egress', unit: 'bytes per month', limit: null },
   ]);
 });
 

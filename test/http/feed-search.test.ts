@@ -17,7 +17,7 @@ async function download(feed: TestFeed, id: string, times: number): Promise<void
   for (let time = 0; time < times; time += 1) {
     await (await feed.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).arrayBuffer();
   }
-  await feed.server.house.feed.flush();
+  await feed.server.house.usage.flush();
 }
 
 const idsOf = async (feed: TestFeed, query: string) =>

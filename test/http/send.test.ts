@@ -26,7 +26,7 @@ async function sending(t: ExecutionContext, make: () => Content, options: Partia
   const exchanges: Exchange[] = [];
   let open = 0;
   const server = createServer((request, response) => {
-    const exchange = { id: '', startedAt: 0, received: 0, sent: 0 };
+    const exchange = { id: '', startedAt: 0, received: 0, sent: 0, fetched: 0 };
     exchanges.push(exchange);
     openExchange(response, exchange);
     open += 1;

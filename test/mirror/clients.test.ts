@@ -19,7 +19,7 @@ async function startFront(t: ExecutionContext) {
   const made = await openMirror(t, upstream.url);
   const digests = new Map<string, Digest>();
   const server = createServer(async (request, response) => {
-    openExchange(response, { id: '1', startedAt: 0, received: 0, sent: 0 });
+    openExchange(response, { id: '1', startedAt: 0, received: 0, sent: 0, fetched: 0 });
     try {
       const digest = digests.get(request.url!);
       const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));

@@ -1,0 +1,14 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Principal } from '../accounts/principal.ts';
+import type { Quota } from '../usage/quota.ts';
+
+/** Lets a push go on, with a warning in `X-Entrepot-Limit-Warning` where a limit is near; throws `QuotaExceeded`. */
+export async function admit(
+  quota: Quota,
+  request: IncomingMessage,
+  response: ServerResponse,
+  principal: Principal,
+): Promise<void> {
+  const announced = Number(request.headers['content-length'] ?? 0);
+  await quota.admit(principal, announced, (text) => response.appendHeader('X-Entrepot-Limit-Warning', text));
+}

@@ -1,0 +1,139 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import test from 'ava';
+import type { Database } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { hour, parsePeriod } from '../../src/usage/period.ts';
+import { storageOf } from '../../src/usage/report.ts';
+import { measureStored, StoredBytes } from '../../src/usage/stored.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+/** A database whose every look takes `clock.cost` milliseconds and finds one byte more. */
+function slowDatabase(clock: { now: number; cost: number }): { database: Database; looks: () => number } {
+  let looks = 0;
+  const get = async () => {
+    looks += 1;
+    await sleep(1);
+    clock.now += clock.cost;
+    return { blobs: 1, last: 'sha256:00' };
+  };
+  const select = async () => [
+    { account_id: 1, mirrored: 0, bytes: looks },
+    { account_id: 1, mirrored: 1, bytes: 100 },
+  ];
+  return { database: { get, select } as unknown as Database, looks: () => looks };
+}
+
+test('quick measurements are made each time, long ones are shared for a while', async (t) => {
+  const clock = { now: 1_000_000, cost: 2 };
+  const { database, looks } = slowDatabase(clock);
+  const stored = new StoredBytes(database, 1, () => clock.now);
+  await stored.of(1);
+  t.deepEqual(await stored.recent(1), { hosted: 2, mirrored: 100 });
+  t.is(looks(), 2);
+  clock.cost = 1000;
+  const startedAt = clock.now;
+  t.deepEqual(await stored.of(1), { hosted: 3, mirrored: 100, asOf: startedAt });
+  clock.now = startedAt + 19_999;
+  t.deepEqual(await stored.of(1), { hosted: 3, mirrored: 100, asOf: startedAt });
+  t.deepEqual(await stored.of(2), { hosted: 0, mirrored: 0, asOf: startedAt });
+  clock.now = startedAt + 20_000;
+  t.is((await stored.recent(1)).hosted, 3, 'long work is not waited for where an earlier result will do');
+  t.is((await stored.of(1)).hosted, 4);
+});
+
+test('who asks while a long measurement is under way waits for it; one that fails is forgotten', async (t) => {
+  const clock = { now: 1_000_000, cost: 0 };
+  let answer = Promise.withResolvers<{ blobs: number; last: string }>();
+  let looks = 0;
+  const get = () => {
+    looks += 1;
+    return answer.promise;
+  };
+  const found = [{ account_id: 1, mirrored: 0, bytes: 7 }];
+  const stored = new StoredBytes({ get, select: async () => found } as unknown as Database, 1, () => clock.now);
+  const first = stored.of(1);
+  clock.now += 251;
+  const second = stored.of(1);
+  t.is(looks, 1);
+  answer.reject(new Error('gone'));
+  await t.throwsAsync(first, { message: 'gone' });
+  await t.throwsAsync(second, { message: 'gone' });
+  answer = Promise.withResolvers();
+  answer.resolve({ blobs: 1, last: 'sha256:00' });
+  t.is((await stored.of(1)).hosted, 7);
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: each blob counts once for an account, as hosted before mirrored, and is sampled by the hour`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const sizes = [1, 10, 100, 1000, 10_000, 100_000];
+    const digests = sizes.map((_, index) => `sha256:${index}`);
+    await database.transaction(async (tx) => {
+      for (const name of ['default', 'other', 'empty']) await tx.insert('accounts', { name, created_at: 0 });
+      const blobs = sizes.map((size, index) => ({ digest: digests[index]!, size, stored_at: 0 }));
+      await tx.insertNew('blobs', blobs);
+      for (const [account, names] of [['1', ['a', 'b']] as const, ['2', ['a']] as const]) {
+        for (const name of names) {
+          const id = await tx.insert('repositories', {
+            account_id: Number(account),
+            name,
+            created_at: 0,
+            updated_at: 0,
+          });
+          const linked = account === '1' ? [0, 1] : [1, 2];
+          await tx.insertNew(
+            'repository_blobs',
+            linked.map((index) => ({ repository_id: id, digest: digests[index]!, linked_at: 0 })),
+          );
+        }
+      }
+      const entry = { upstream: 'u', kind: 'blob', content_type: 't', attributes: '{}', size_bytes: 0 };
+      const times = { stored_at: 0, validated_at: 0, used_at: 0 };
+      for (const [index, reference] of [
+        [1, 'hosted too'],
+        [2, 'hosted by another'],
+        [3, 'once'],
+        [3, 'twice'],
+      ] as const) {
+        const row = { id: reference, name: 'n', reference, digest: digests[index]!, ...entry, ...times };
+        await tx.insert('mirror_entries', row);
+      }
+    });
+    const expected = [
+      [1, { hosted: 11, mirrored: 1100 }],
+      [2, { hosted: 110, mirrored: 0 }],
+    ];
+    for (const step of [1, 2, 2000])
+      t.deepEqual(
+        [...(await measureStored(database, 1, step))].sort(([a], [b]) => a - b),
+        expected,
+      );
+
+    const start = Date.UTC(2027, 1, 28, 22);
+    let now = start + 1000;
+    const stored = new StoredBytes(database, 1, () => now);
+    await stored.sample(start - hour);
+    await stored.sample(start);
+    await database.transaction((tx) => tx.run('DELETE FROM mirror_entries'));
+    now += 1000;
+    await Promise.all([stored.sample(start), new StoredBytes(database, 1, () => now).sample(start)]);
+    now += hour;
+    await stored.sample(start + hour);
+    const february = parsePeriod('2027-02')!;
+    const open = await storageOf(database, stored, 1, february, now);
+    t.deepEqual(open, {
+      current: { hosted: 11, mirrored: 0 },
+      peak: 1111,
+      average: 561,
+      byteHours: 1122,
+      asOf: now,
+    });
+    await database.transaction((tx) => tx.run('DELETE FROM repository_blobs'));
+    now = Date.UTC(2027, 2, 1, 0, 0, 0);
+    const closed = await storageOf(database, stored, 1, february, now);
+    t.deepEqual(closed, { ...open, asOf: now }, 'the last sample stands');
+    t.like(await storageOf(database, stored, 1, parsePeriod('2027-03')!, now), { peak: 0, byteHours: 0 });
+    t.like(await storageOf(database, stored, 3, february, now), { peak: 0, average: 0 });
+  });
+}
