@@ -27,6 +27,7 @@ import { addDownloads } from './nuget/downloads.ts';
 import { Feed } from './nuget/feed.ts';
 import { createFeed } from './nuget/routes.ts';
 import { MergedSearch } from './nuget/merged-search.ts';
+import { MirroredPackages } from './nuget/mirrored-packages.ts';
 import { PackageSource } from './nuget/source.ts';
 import { PackageMirror } from './nuget/upstream.ts';
 import { UpstreamRegistrations } from './nuget/upstream-registration.ts';
@@ -208,6 +209,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
         api: createApi({
           ...shared,
           ...house,
+          mirroredPackages: new MirroredPackages(house.database, house.packageMirror),
           mirroredImages: new MirroredImages(house.database, house.imageMirror),
           now,
         }),

@@ -1,20 +1,24 @@
 import { z } from 'zod';
+import { isDomainError } from '../errors.ts';
 import type { Feed } from '../nuget/feed.ts';
-import type { PackageSummary } from '../nuget/summary.ts';
+import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../nuget/mirrored-packages.ts';
+import type { PackageSummary, VersionSummary } from '../nuget/summary.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
-import { listOf, packageDetails, packageSummary, timeOf, timeOrNull } from './schemas.ts';
+import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from './schemas.ts';
 
 const id = 'The package id, in any letter case';
 
-/** `/packages`: the account's packages and their versions. */
-export function packageOperations(feed: Feed): Operation[] {
+type Summary = PackageSummary | MirroredSummary;
+
+/** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
+export function packageOperations(feed: Feed, mirrored: MirroredPackages): Operation[] {
   return [
     operation({
       method: 'get',
       path: '/packages',
       id: 'listPackages',
-      summary: 'List all packages in the account, by id',
+      summary: 'List all packages in the account and those mirrored from upstreams, by id',
       scope: 'read',
       anonymous: true,
       query: pageQuery,
@@ -24,8 +28,14 @@ export function packageOperations(feed: Feed): Operation[] {
         const { entries, next_cursor } = await readPage(query, {
           list: 'packages',
           key: z.tuple([z.string()]),
-          keyOf: (each: PackageSummary) => [each.key] as [string],
-          read: (limit, after) => feed.listPackages(principal.accountId, limit, after?.[0]),
+          keyOf: (each: Summary) => [each.key] as [string],
+          read: async (limit, after) => {
+            const [hosted, others]: Summary[][] = await Promise.all([
+              feed.listPackages(principal.accountId, limit, after?.[0]),
+              mirrored.list(principal.accountId, limit, after?.[0]),
+            ]);
+            return [...hosted!, ...others!].sort(byKey).slice(0, limit);
+          },
         });
         return { items: entries.map(shown), next_cursor };
       },
@@ -41,42 +51,43 @@ export function packageOperations(feed: Feed): Operation[] {
       status: 200,
       answer: packageDetails,
       run: async ({ principal, params }) => {
-        const found = await feed.getPackage(principal.accountId, params['id']!);
-        return {
-          ...shown(found),
-          versions: found.versions.map((each) => ({
-            version: each.version,
-            listed: each.listed,
-            published_at: timeOf(each.publishedAt),
-            cached_at: null,
-            size_bytes: each.sizeBytes,
-            sha512: each.sha512,
-            download_count: each.downloadCount,
-          })),
-        };
+        const id = params['id']!;
+        const found = (await mirrored.get(principal.accountId, id)) ?? (await feed.getPackage(principal.accountId, id));
+        return { ...shown(found), versions: found.versions.map(shownVersion) };
       },
     }),
     operation({
       method: 'delete',
       path: '/packages/:id/:version',
       id: 'deletePackageVersion',
-      summary: 'Delete one version of a package',
+      summary: 'Delete one version of a package; a mirrored one is dropped, and asked for anew when it is wanted',
       scope: 'delete',
       params: { id, version: 'The version, in any spelling that is equal' },
       status: 204,
       run: async ({ principal, params }) => {
-        await feed.deleteVersion(principal.accountId, params['id']!, params['version']!);
+        const asked = [principal.accountId, params['id']!, params['version']!] as const;
+        try {
+          await feed.deleteVersion(...asked);
+        } catch (error) {
+          if (!isDomainError(error, 'NotFound') || !(await mirrored.deleteVersion(...asked))) throw error;
+        }
       },
     }),
   ];
 }
 
-function shown(each: PackageSummary): z.input<typeof packageSummary> {
+/** In the order of the database: by bytes. */
+function byKey(a: Summary, b: Summary): number {
+  return Buffer.compare(Buffer.from(a.key), Buffer.from(b.key));
+}
+
+function shown(each: Summary): z.input<typeof packageSummary> {
+  const isMirrored = 'upstream' in each;
   return {
     id: each.id,
     package_type: each.packageTypes[0] ?? 'Dependency',
-    origin: 'hosted',
-    upstream: null,
+    origin: isMirrored ? 'mirrored' : 'hosted',
+    upstream: isMirrored ? each.upstream : null,
     latest_version: each.latestVersion,
     version_count: each.versionCount,
     size_bytes: each.sizeBytes,
@@ -84,5 +95,17 @@ function shown(each: PackageSummary): z.input<typeof packageSummary> {
     created_at: timeOf(each.createdAt),
     updated_at: timeOf(each.updatedAt),
     last_downloaded_at: timeOrNull(each.lastDownloadedAt),
+  };
+}
+
+function shownVersion(each: VersionSummary | MirroredVersion): z.input<typeof packageVersion> {
+  return {
+    version: each.version,
+    listed: each.listed,
+    published_at: timeOf(each.publishedAt),
+    cached_at: timeOrNull('cachedAt' in each ? each.cachedAt : null),
+    size_bytes: each.sizeBytes,
+    sha512: each.sha512,
+    download_count: each.downloadCount,
   };
 }

@@ -13,6 +13,7 @@ import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Feed } from '../nuget/feed.ts';
+import type { MirroredPackages } from '../nuget/mirrored-packages.ts';
 import type { Images } from '../oci/images.ts';
 import type { MirroredImages } from '../oci/mirrored-images.ts';
 import type { UsageRecord } from '../usage/record.ts';
@@ -34,6 +35,7 @@ export interface ApiParts {
   feed: Feed;
   images: Images;
   mirroredImages: MirroredImages;
+  mirroredPackages: MirroredPackages;
   authenticator: Authenticator;
   urls: Urls;
   limits: Config['limits'];
@@ -47,7 +49,7 @@ const bodyLimit = 64 * 1024;
 /** The REST management API, mounted at `/v1`. */
 export function createApi(parts: ApiParts): Router {
   const operations = [
-    ...packageOperations(parts.feed),
+    ...packageOperations(parts.feed, parts.mirroredPackages),
     ...containerOperations(parts.images, parts.mirroredImages),
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),

@@ -207,6 +207,18 @@ export class PackageMirror {
     });
   }
 
+  /** Drops what is stored of a version, of whichever upstream; resolves to whether there was a nupkg. */
+  async forget(id: string, version: string): Promise<boolean> {
+    let found = false;
+    for (const { name: upstream } of this.#origin.candidates(id)) {
+      for (const kind of ['nupkg', 'nuspec', 'readme', 'icon']) {
+        const removed = await this.#mirror.remove({ upstream, kind, name: packageKey(id), reference: version });
+        found ||= removed && kind === 'nupkg';
+      }
+    }
+    return found;
+  }
+
   /** Of an owner that must not be asked, only what is stored. */
   async #open({ silence }: Owner, resource: MirrorResource): Promise<Entry | undefined> {
     if (!silence) return this.#mirror.open(resource);

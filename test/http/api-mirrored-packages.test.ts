@@ -1,0 +1,169 @@
+import { createHash } from 'node:crypto';
+import test, { type ExecutionContext } from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { answer } from '../support/faulty-upstream.ts';
+import { TestFeed } from '../support/feed.ts';
+import { makeNupkg } from '../support/nupkg.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import type { TestServer } from '../support/server.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+
+// Mirrored packages as the management API shows them, beside hosted ones.
+
+interface Setup {
+  up: UpstreamFeed;
+  server: TestServer;
+  feed: TestFeed;
+}
+
+async function download(feed: TestFeed, id: string, version: string): Promise<void> {
+  const key = id.toLowerCase();
+  const response = await feed.fetch(`/package/${key}/${version}/${key}.${version}.nupkg`);
+  if (response.status !== 200) throw new Error(`${id} ${version}: ${response.status}`);
+  await response.arrayBuffer();
+}
+
+async function listed(server: TestServer, limit = 50): Promise<[id: string, origin: string][]> {
+  const found: [string, string][] = [];
+  for (let path: string | undefined = `/v1/packages?limit=${limit}`; path !== undefined;) {
+    const page: any = await (await server.fetch(path)).json();
+    found.push(...page.items.map(({ id, origin }: any) => [id, origin]));
+    path = page.next_cursor === null ? undefined : `/v1/packages?limit=${limit}&cursor=${page.next_cursor}`;
+  }
+  return found;
+}
+
+for (const dialect of dialects) {
+  const suite = (title: string, run: (t: ExecutionContext, setup: Setup) => Promise<void>, settings: object = {}) =>
+    test(`${dialect}: ${title}`, async (t) => {
+      const up = await UpstreamFeed.start(t);
+      const database = { url: await temporaryDatabase(t, dialect) };
+      const server = await startMirrorOf(t, [up.as('up.test')], { database, ...settings });
+      await run(t, { up, server, feed: new TestFeed(server) });
+    });
+
+  suite('a mirrored package shows the versions that are stored, and where they are from', async (t, setup) => {
+    const { up, server, feed } = setup;
+    const document = await OpenDocument.of(server);
+    const tool = { id: 'Public.Tool', packageTypes: [{ name: 'DotnetTool' }] };
+    const [old, beta] = [
+      await makeNupkg({ ...tool, version: '1.9.0' }),
+      await makeNupkg({ ...tool, version: '2.0.0-Beta' }),
+    ];
+    await up.offer({
+      id: 'Public.Tool',
+      versions: [{ version: '1.9.0', nupkg: old }, { version: '1.10.0' }, { version: '2.0.0-beta', nupkg: beta }],
+    });
+    const dated = { 'last-modified': 'Tue, 02 Jan 2024 03:04:05 GMT' };
+    up.upstream.on('/flat/public.tool/1.9.0/public.tool.1.9.0.nupkg', answer(200, dated, old));
+    const before = Date.now();
+    await download(feed, 'Public.Tool', '1.9.0');
+    await download(feed, 'Public.Tool', '2.0.0-beta');
+    const list = await document.read('GET /packages', await server.fetch('/v1/packages'));
+    const [summary] = list['items'] as any[];
+    t.like(summary, {
+      id: 'Public.Tool',
+      package_type: 'DotnetTool',
+      origin: 'mirrored',
+      upstream: 'up.test',
+      latest_version: '1.9.0',
+      version_count: 2,
+      size_bytes: old.length + beta.length,
+    });
+    t.true(Date.parse(summary.created_at) >= before && summary.created_at <= summary.updated_at);
+    const details: any = await document.read('GET /packages/{id}', await server.fetch('/v1/packages/public.TOOL'));
+    const { versions, ...rest } = details;
+    t.deepEqual(rest, summary);
+    t.deepEqual(
+      versions.map(({ version, size_bytes, sha512 }: any) => [version, size_bytes, sha512]),
+      [
+        ['2.0.0-Beta', beta.length, createHash('sha512').update(beta).digest('base64')],
+        ['1.9.0', old.length, createHash('sha512').update(old).digest('base64')],
+      ],
+    );
+    t.is(versions[1].published_at, '2024-01-02T03:04:05.000Z');
+    t.true(versions.every(({ cached_at }: any) => Date.parse(cached_at) >= before));
+    t.is((await server.fetch('/v1/packages/Public.Other')).status, 404);
+  });
+
+  suite('hosted and mirrored packages are paged through by id, each once', async (t, { up, server, feed }) => {
+    for (const id of ['A.Up', 'C.Up', 'E.Up', 'Taken', 'Gone']) {
+      await up.offer({ id, versions: [{ version: '1.0.0' }] });
+      await download(feed, id, '1.0.0');
+    }
+    await feed.publish(
+      { id: 'B.Here', version: '1.0.0' },
+      { id: 'D.Here', version: '1.0.0' },
+      { id: 'Taken', version: '2.0.0' },
+      { id: 'Gone', version: '2.0.0' },
+    );
+    t.is((await server.fetch('/v1/packages/Gone/2.0.0', { method: 'DELETE' })).status, 204);
+    const all: [string, string][] = [
+      ['A.Up', 'mirrored'],
+      ['B.Here', 'hosted'],
+      ['C.Up', 'mirrored'],
+      ['D.Here', 'hosted'],
+      ['E.Up', 'mirrored'],
+      ['Taken', 'hosted'],
+    ];
+    for (const limit of [1, 2, 5, 50]) t.deepEqual(await listed(server, limit), all);
+    t.is((await server.fetch('/v1/packages/Gone')).status, 404);
+    t.like(await (await server.fetch('/v1/packages/Taken')).json(), { origin: 'hosted', version_count: 1 });
+  });
+
+  suite('a mirrored version that is deleted is fetched anew', async (t, { up, server, feed }) => {
+    await up.offer({ id: 'A', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+    for (const version of ['1.0.0', '2.0.0']) await download(feed, 'A', version);
+    const remove = async (version: string) =>
+      (await server.fetch(`/v1/packages/a/${version}`, { method: 'DELETE' })).status;
+    t.is(await remove('1.0'), 204);
+    t.is(await remove('1.0.0'), 404);
+    t.is(await remove('7.0.0'), 404);
+    t.is(await remove('no-version'), 404);
+    t.like(await (await server.fetch('/v1/packages/A')).json(), { version_count: 1, latest_version: '2.0.0' });
+    const asked = up.asked.length;
+    await download(feed, 'A', '2.0.0');
+    t.is(up.asked.length, asked);
+    await download(feed, 'A', '1.0.0');
+    t.is(up.asked.length, asked + 1);
+    t.like(await (await server.fetch('/v1/packages/A')).json(), { version_count: 2 });
+    for (const version of ['1.0.0', '2.0.0']) t.is(await remove(version), 204);
+    t.is((await server.fetch('/v1/packages/A')).status, 404);
+    t.deepEqual(await listed(server), []);
+  });
+
+  suite(
+    'of a merged id the hosted version is deleted first, and of a hosted one nothing is dropped',
+    async (t, { up, server, feed }) => {
+      for (const id of ['Merged', 'Plain']) {
+        await up.offer({ id, versions: [{ version: '1.0.0' }] });
+        await download(feed, id, '1.0.0');
+        await feed.publish({ id, version: '1.0.0' });
+      }
+      const remove = async (id: string) =>
+        (await server.fetch(`/v1/packages/${id}/1.0.0`, { method: 'DELETE' })).status;
+      t.deepEqual([await remove('Merged'), await remove('Merged'), await remove('Merged')], [204, 204, 404]);
+      t.deepEqual([await remove('Plain'), await remove('Plain')], [204, 404]);
+    },
+    { merge: { packages: ['Merged'] } },
+  );
+}
+
+test('of what two upstreams have sent the first one’s is shown, and nothing that is reserved by now', async (t) => {
+  const [first, second] = [await UpstreamFeed.start(t), await UpstreamFeed.start(t)];
+  for (const id of ['Both', 'Secret.Plans']) await second.offer({ id, versions: [{ version: '1.0.0' }] });
+  const upstreams = [first.as('first.test', { freshFor: '1s', negativeFor: '1s' }), second.as('second.test')];
+  const server = await startMirrorOf(t, upstreams);
+  server.clock.now = Date.now();
+  const feed = new TestFeed(server);
+  for (const id of ['Both', 'Secret.Plans']) await download(feed, id, '1.0.0');
+  await first.offer({ id: 'Both', versions: [{ version: '2.0.0' }] });
+  server.clock.now += 5000;
+  await download(feed, 'Both', '2.0.0');
+  t.like(await (await server.fetch('/v1/packages/Both')).json(), { upstream: 'first.test', latest_version: '2.0.0' });
+  await server.close();
+  const later = await startMirrorOf(t, upstreams, { data: server.data, reserved: { packages: ['secret.*'] } });
+  t.deepEqual(await listed(later), [['Both', 'mirrored']]);
+  t.is((await later.fetch('/v1/packages/Secret.Plans')).status, 404);
+  t.is((await later.fetch('/v1/packages/Secret.Plans/1.0.0', { method: 'DELETE' })).status, 404);
+});
