@@ -78,7 +78,7 @@ export const schema = z.strictObject({
       trustProxy: flag
         .default(false)
         .describe('Believe X-Forwarded-Proto, -Host and -For (behind a reverse proxy only)'),
-      workers: whole(1, 64).default(1).describe('Processes that serve; only 1 for now'),
+      workers: whole(1, 64).default(1).describe('Processes that serve on one port; more than one needs Redis'),
     })
     .prefault({}),
   data: z.string().min(1).default('./data').describe('Folder of the blobs and of the embedded database'),
