@@ -32,6 +32,7 @@ import { PackageSource } from './nuget/source.ts';
 import { PackageMirror } from './nuget/upstream.ts';
 import { UpstreamRegistrations } from './nuget/upstream-registration.ts';
 import { UpstreamSearch } from './nuget/upstream-search.ts';
+import { UpstreamSymbols } from './nuget/upstream-symbols.ts';
 import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
 import { Images } from './oci/images.ts';
 import { MirroredImages } from './oci/mirrored-images.ts';
@@ -223,6 +224,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
           source: house.packageSource,
           search: house.packageSearch,
           vulnerabilities: house.vulnerabilities,
+          symbols: new UpstreamSymbols(house.mirror, house.packageSource, config.limits),
         }),
         operations: ownPort ? undefined : operations,
       },

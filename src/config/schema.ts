@@ -22,6 +22,7 @@ const upstream = z.strictObject({
   name: z.string().regex(/^[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?$/, 'expected a name such as nuget.org or docker.io'),
   kind: z.enum(['nuget', 'registry']),
   url: url.optional(),
+  symbolsUrl: url.optional(),
   mode: z.enum(['online', 'offline']).default('online'),
   default: z.boolean().default(false),
   freshFor: duration.prefault('5m'),

@@ -37,7 +37,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     lastModified: answer.headers['last-modified'] ?? null,
     ...(answer.digest !== undefined && { digest: answer.digest }),
     ...(!answer.decoded && { resume: (offset: number) => resume(upstream, request, offset, answer) }),
-    failed: (error) => upstream.bodyFailed(error),
+    failed: (error) => upstream.bodyFailed(error, request.aside),
   };
 }
 

@@ -3,8 +3,9 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
 import { DomainError } from '../errors.ts';
+import { cacheStatus } from '../http/cache-status.ts';
 import { exchangeOf } from '../http/exchange.ts';
-import { sendJson } from '../http/send.ts';
+import { sendContent, sendJson } from '../http/send.ts';
 import { oneLine } from './errors.ts';
 import { packageKey } from './packages.ts';
 import { refuseMethods, type Answering, type FeedParts } from './routes.ts';
@@ -13,14 +14,13 @@ import { receiveFile } from './upload.ts';
 const symbolHeaders = {
   'Content-Type': 'application/octet-stream',
   'Cache-Control': 'private, max-age=31536000, immutable',
-  'Cache-Status': 'entrepot; hit; detail=hosted',
 };
 
 /** Push, unlist and relist, and the same for symbols with their look-up; each address with and without a slash at its end. */
 export function addPublishing(
   router: Router,
   answering: Answering,
-  { feed, blobs, mirror, limits, log }: FeedParts,
+  { feed, blobs, mirror, symbols, limits, log }: FeedParts,
 ): void {
   const upload = { size: limits.nupkg, idle: limits.uploadIdle };
 
@@ -82,8 +82,12 @@ export function addPublishing(
       const { file = '', key = '', again = '' } = path;
       const same = file.toLowerCase() === again.toLowerCase();
       const pdb = same ? await feed.openSymbols(accountId, file, key) : undefined;
-      if (!pdb) throw new DomainError('NotFound', 'No symbols package here has this file.');
-      await sendStream(request, response, pdb);
+      if (pdb) return sendStream(request, response, pdb);
+      const checksum = request.get('symbolchecksum');
+      const entry = same ? await symbols.open(accountId, file, key, checksum) : undefined;
+      if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
+      const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
+      return sendContent(request, response, entry.content, { headers, ranges: true, idle: limits.uploadIdle });
     }),
   );
 
@@ -104,7 +108,7 @@ async function sendStream(
   response: ServerResponse,
   { size, stream }: { size: number; stream: Readable },
 ): Promise<void> {
-  response.writeHead(200, { ...symbolHeaders, 'Content-Length': size });
+  response.writeHead(200, { ...symbolHeaders, ...cacheStatus('hosted'), 'Content-Length': size });
   if (request.method === 'HEAD') {
     stream.destroy();
     response.end();

@@ -21,6 +21,7 @@ import { addSearching } from './search-routes.ts';
 import { packageKey } from './packages.ts';
 import type { PackageSource } from './source.ts';
 import type { PackageMirror } from './upstream.ts';
+import type { UpstreamSymbols } from './upstream-symbols.ts';
 import type { UpstreamVulnerabilities } from './upstream-vulnerabilities.ts';
 
 export interface FeedParts {
@@ -29,6 +30,7 @@ export interface FeedParts {
   source: PackageSource;
   search: MergedSearch;
   vulnerabilities: UpstreamVulnerabilities;
+  symbols: UpstreamSymbols;
   blobs: BlobStore;
   authenticator: Authenticator;
   quota: Quota;

@@ -129,6 +129,13 @@ export class PackageSource {
     return (await claimedAmong(database, accountId, unmerged)).size > 0;
   }
 
+  /** The upstreams that may be asked for an id, in order; none for one that is claimed, merged or not. */
+  async candidates(accountId: number, id: string): Promise<Upstream[]> {
+    const candidates = this.#parts.mirror.origin.candidates(id);
+    const isClosed = candidates.length > 0 && (await claimedAmong(this.#parts.database, accountId, [id])).size > 0;
+    return isClosed ? [] : candidates;
+  }
+
   /** The upstream to ask for an id; undefined when there is none, or the id is claimed. */
   async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
     return (await this.#mayAsk(accountId, id, false)) ? this.#parts.mirror.owner(id) : undefined;

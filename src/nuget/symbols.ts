@@ -54,19 +54,31 @@ export async function openPdb(path: string, pdbPath: string): Promise<{ size: nu
   return { size: entry.size, stream: await zip.open(entry) };
 }
 
+/** The signature of a PDB in a package; refuses what is no portable one. */
+async function readKey(zip: Zip, entry: ZipEntry): Promise<string> {
+  const read = (start: number, length: number) => zip.slice(entry, start, length);
+  const key = await keyOfPdb(read);
+  if (key !== undefined) return key;
+  const what = isWindowsPdb(await read(0, headBytes)) ? 'is a Windows PDB' : 'is not a portable PDB';
+  throw invalid(`'${entry.name}' ${what}. Set DebugType to portable and pack again.`);
+}
+
+/** Whether a file that begins with `head` is of the older format, which symbol servers have as well. */
+export function isWindowsPdb(head: Buffer): boolean {
+  return head.subarray(0, 17).toString('latin1') === 'Microsoft C/C++ M';
+}
+
 /**
- * The signature of a portable PDB: the GUID that starts the `#Pdb` stream.
+ * The signature of a portable PDB: the GUID that starts the `#Pdb` stream; undefined when it is none. `read` gets up to
+ * so many bytes from a position on.
  * https://github.com/dotnet/runtime/blob/main/docs/design/specs/PortablePdb-Metadata.md#pdb-stream
  * https://github.com/dotnet/symstore/blob/main/docs/specs/SSQP_Key_Conventions.md#portable-pdb-signature
  */
-async function readKey(zip: Zip, entry: ZipEntry): Promise<string> {
-  const head = await zip.slice(entry, 0, headBytes);
-  if (head.subarray(0, 17).toString('latin1') === 'Microsoft C/C++ M') {
-    throw invalid(`'${entry.name}' is a Windows PDB. Set DebugType to portable and pack again.`);
-  }
+export async function keyOfPdb(read: (start: number, length: number) => Promise<Buffer>): Promise<string | undefined> {
+  const head = await read(0, headBytes);
   const start = head.subarray(0, 4).toString('latin1') === 'BSJB' ? pdbStream(head) : undefined;
-  const id = start === undefined ? head.subarray(0, 0) : await zip.slice(entry, start, 20);
-  if (id.length < 20) throw invalid(`'${entry.name}' is not a portable PDB. Set DebugType to portable and pack again.`);
+  const id = start === undefined ? head.subarray(0, 0) : await read(start, 20);
+  if (id.length < 20) return undefined;
   // The "N" format of a .NET Guid: its first three groups are little-endian numbers.
   const groups = [id.subarray(0, 4), id.subarray(4, 6), id.subarray(6, 8)].map((group) => group.toReversed());
   return `${Buffer.concat([...groups, id.subarray(8, 16)]).toString('hex')}ffffffff`;

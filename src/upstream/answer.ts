@@ -2,6 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Digest } from '../digest.ts';
 
+export type Aside = 'search' | 'symbols';
+
 export interface UpstreamRequest {
   method?: 'GET' | 'HEAD';
   url: URL;
@@ -9,8 +11,8 @@ export interface UpstreamRequest {
   /** For the registry token exchange: `repository:<name>:pull`. */
   scope?: string;
   signal?: AbortSignal;
-  /** What clients can do without, such as a search: that it fails is no reason not to ask for anything else. */
-  aside?: boolean;
+  /** A service that clients can do without, such as search: that it fails is no reason not to ask for anything else. */
+  aside?: Aside;
 }
 
 export interface UpstreamAnswer {

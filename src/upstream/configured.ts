@@ -47,6 +47,12 @@ export function baseOf({ kind, name, url }: Pick<UpstreamConfig, 'kind' | 'name'
   return new URL(name === 'docker.io' ? `https://registry-1.${name}` : `https://${name}`);
 }
 
+/** Where a feed's symbol server is: as configured, else where public feeds have theirs; undefined for none. */
+export function symbolsOf({ kind, name, url, symbolsUrl }: UpstreamConfig): URL | undefined {
+  if (symbolsUrl !== undefined) return new URL(symbolsUrl);
+  return kind === 'nuget' && url === undefined ? new URL(`https://symbols.${name}/download/symbols`) : undefined;
+}
+
 function readAuth(auth: NonNullable<UpstreamConfig['auth']>, key: string): UpstreamAuth {
   if ('bearer' in auth) return { bearer: auth.bearer };
   if ('bearerFile' in auth) return { bearer: readSecretFile(auth.bearerFile, `${key}.bearerFile`) };

@@ -9,7 +9,7 @@ import type { UpstreamConfig } from '../config/schema.ts';
 import { isDigest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { checkedAgents, type ProxyEnvironment, type Resolve } from './addresses.ts';
-import type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
+import type { Aside, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { decode, discard } from './body.ts';
 import { Breaker } from './breaker.ts';
 import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
@@ -48,8 +48,7 @@ export class Upstream {
   /** What the upstream last said of its rate limit (`ratelimit-remaining`, `ratelimit-limit`). */
   rateLimit: { remaining?: string; limit?: string } = {};
   readonly #breaker: Breaker;
-  /** For what is asked aside. */
-  readonly #asideBreaker: Breaker;
+  readonly #asideBreakers: Record<Aside, Breaker>;
   readonly #agents: ReturnType<typeof checkedAgents>;
   readonly #got: Got;
   readonly #tokens: Tokens;
@@ -66,7 +65,7 @@ export class Upstream {
     this.config = config;
     this.base = base;
     this.#breaker = new Breaker(now);
-    this.#asideBreaker = new Breaker(now);
+    this.#asideBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
     this.#auth = auth;
     this.#log = parts.log;
     this.#offline = parts.offline || config.mode === 'offline';
@@ -92,9 +91,9 @@ export class Upstream {
   }
 
   /** Why this upstream cannot be asked now, as an error to throw; undefined when it can. */
-  unavailable(aside = false): DomainError | undefined {
+  unavailable(aside?: Aside): DomainError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
-    const breaker = aside && this.#breaker.wait === 0 ? this.#asideBreaker : this.#breaker;
+    const breaker = this.#breaker.wait === 0 ? this.#breakerFor(aside) : this.#breaker;
     if (breaker.wait === 0) return undefined;
     return this.#failure('UpstreamUnavailable', `failed a moment ago: it ${breaker.reason}`, pauseOf(breaker.wait));
   }
@@ -125,7 +124,7 @@ export class Upstream {
   }
 
   /** Notes a failure that showed after the answer had begun: a stall or a cut in the body. */
-  bodyFailed(error: unknown, aside = false): void {
+  bodyFailed(error: unknown, aside?: Aside): void {
     if (Errand.current?.signal.aborted) return;
     const reason = messageOf(error);
     this.#breakerFor(aside).failed(reason);
@@ -138,8 +137,8 @@ export class Upstream {
     this.#agents.https.destroy();
   }
 
-  #breakerFor(aside = false): Breaker {
-    return aside ? this.#asideBreaker : this.#breaker;
+  #breakerFor(aside: Aside | undefined): Breaker {
+    return aside ? this.#asideBreakers[aside] : this.#breaker;
   }
 
   /** An error of the house for whatever went wrong, after the breaker and the log have heard of it. */
