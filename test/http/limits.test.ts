@@ -1,0 +1,81 @@
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+const warning = (response: Response) => response.headers.get('x-entrepot-limit-warning');
+
+async function ratio(server: TestServer, limit: string): Promise<number> {
+  const text = await (await fetch(`${server.url}/metrics`)).text();
+  return Number(
+    new RegExp(`^entrepot_account_limit_ratio\\{account="default",limit="${limit}"\\} (\\S+)$`, 'm').exec(text)?.[1],
+  );
+}
+
+function logged(server: TestServer): number[] {
+  const lines = server.lines.map((line) => JSON.parse(line) as { msg: string; percent: number });
+  return lines.filter(({ msg }) => msg.includes('near its limit')).map(({ percent }) => percent);
+}
+
+test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and reading goes on', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: 100_000 } });
+  const repository = new TestRepository(server, 'team/app');
+  const push = async (bytes: number): Promise<Response> => {
+    const body = randomBytes(bytes);
+    return repository.fetch(`blobs/uploads/?digest=${digestOf(body)}`, { method: 'POST', body });
+  };
+  await repository.image('v1');
+  t.is(warning(await push(80_000)), null);
+  t.regex(warning(await push(10_000))!, /^storage: 8\d+ of 100000 bytes \(8\d %\)$/);
+  t.deepEqual(logged(server), [80]);
+  t.is((await push(9000)).status, 201);
+  t.regex(warning(await push(100))!, /99 %/);
+  t.deepEqual(logged(server), [80, 90], 'each once');
+  const tooMuch = await push(2000);
+  t.deepEqual(await errorOf(tooMuch), [403, 'DENIED']);
+  t.true((await ratio(server, 'storage')) > 0.99);
+
+  const feed = new TestFeed(server);
+  const refused = await feed.push({ payloadBytes: 5000 });
+  t.is(refused.status, 413);
+  t.is(refused.headers.get('content-type'), 'application/problem+json');
+  t.like(await refused.json(), { code: 'QuotaExceeded', limit: 'storage', allowed: 100_000 });
+  t.regex(refused.statusText, /of the 100000 bytes/);
+
+  t.is((await repository.fetch('manifests/v1')).status, 200);
+  t.is((await repository.fetch('manifests/v1', { method: 'DELETE' })).status, 202);
+  const { limits } = (await (await server.fetch('/v1/account')).json()) as { limits: unknown[] };
+  t.deepEqual(limits.slice(3), [
+    { name: 'storage', unit: 'bytes', limit: 100_000 },
+    { name: 'egress', unit: 'bytes per month', limit: null },
+  ]);
+});
+
+test('egress: a month that is used up refuses pushes in both protocols, and reading goes on until the next', async (t) => {
+  const server = await startTestServer(t, { limits: { accountEgress: 20_000 } });
+  server.clock.now = Date.UTC(2027, 0, 31, 12);
+  const repository = new TestRepository(server, 'team/app');
+  const { digest } = await repository.blob(randomBytes(8500));
+  const feed = new TestFeed(server);
+  const read = async () => {
+    t.is((await (await repository.fetch(`blobs/${digest}`)).arrayBuffer()).byteLength, 8500);
+    await server.house.usage.flush();
+  };
+  await read();
+  await read();
+  const warned = await feed.push({ version: '1.0.0' });
+  t.is(warned.status, 201);
+  t.regex(warning(warned)!, /^egress: \d+ of 20000 bytes \(8\d %\)$/);
+  await read();
+  const refused = await repository.fetch('blobs/uploads/', { method: 'POST' });
+  t.deepEqual(await errorOf(refused), [403, 'DENIED']);
+  t.is((await feed.push({ version: '1.0.1' })).status, 413);
+  t.deepEqual(logged(server), [80, 100]);
+  t.true((await ratio(server, 'egress')) > 1);
+  await read();
+  const other = await TestFeed.ofAccount(server, 'other');
+  t.is((await other.push()).status, 201, 'another account has its own');
+  server.clock.now = Date.UTC(2027, 1, 1);
+  t.is((await feed.push({ version: '1.0.1' })).status, 201, 'the next month begins anew');
+});

@@ -1,0 +1,234 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { digestOf, eventually, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+type Json = any;
+
+/** The report as the API's own description has it, with everything until now. */
+async function report(server: TestServer, query = ''): Promise<Json> {
+  await server.house.usage.flush();
+  const document = await OpenDocument.of(server);
+  return document.read('GET /account/usage', await server.fetch(`/v1/account/usage${query}`));
+}
+
+async function take(response: Response | Promise<Response>): Promise<Buffer> {
+  return Buffer.from(await (await response).arrayBuffer());
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: a report counts what was done, to the byte, by day, token, package and container`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    server.clock.now = Date.UTC(2027, 4, 31, 12);
+    const { id: account } = server.house.defaultAccount;
+    const { token, value } = await server.house.tokens.create(account, { name: 'reader', scopes: ['read'] });
+    const feed = new TestFeed(server);
+    const reader = new TestFeed(server, value);
+    await feed.publish({ id: 'Made.Package', version: '1.0.0' }, { id: 'Made.Package', version: '2.0.0-B' });
+    const image = await new TestRepository(server, 'team/app').image('v1');
+    const pushed = (await report(server)).bandwidth;
+    t.is((await report(server)).requests.uploads, 3);
+    t.true(pushed.ingress_bytes > image.size + 1000);
+
+    let sent = 0;
+    for (const path of [
+      'made.package/1.0.0/made.package.1.0.0.nupkg',
+      'Made.Package/2.0.0-b/made.package.2.0.0-b.nupkg',
+    ]) {
+      sent += (await take(reader.fetch(`/package/${path}`))).length;
+    }
+    sent += (await take(reader.fetch('/package/made.package/1.0.0/made.package.nuspec'))).length;
+    sent += (await take(reader.fetch('/package/Made.Package/index.json'))).length;
+    sent += (await take(reader.fetch('/registration/made.package/index.json'))).length;
+    sent += (await take(reader.fetch('/index.json'))).length;
+    sent += (await take(reader.fetch('/search?q=made'))).length;
+    const app = new TestRepository(server, 'team/app', value);
+    sent += (await take(app.fetch('manifests/v1'))).length;
+    sent += (await take(app.fetch('tags/list'))).length;
+    sent += (await take(app.fetch(`blobs/${digestOf('{}')}`))).length;
+    await app.fetch('manifests/v1', { method: 'HEAD' });
+    await app.fetch('manifests/v1', { headers: { 'if-none-match': `"${image.digest}"` } });
+    for (const path of ['manifests/none', `blobs/${digestOf('none')}`]) t.is((await app.fetch(path)).status, 404);
+    t.is((await app.put('v2', image.bytes)).status, 403);
+    t.is((await server.fetch('/v3/index.json', { token: 'wrong' })).status, 401);
+
+    const all = await report(server, '?group_by=token&granularity=day');
+    const byToken = all.items.find(({ key }: Json) => key === token.id);
+    t.deepEqual(byToken, {
+      date: '2027-05-31',
+      key: token.id,
+      requests: 12,
+      downloads: 3,
+      uploads: 0,
+      version_checks: 5,
+      cache_hits: 0,
+      cache_misses: 0,
+      egress_bytes: sent,
+      ingress_bytes: 0,
+      upstream_bytes: 0,
+    });
+    t.is(all.bandwidth.ingress_bytes, pushed.ingress_bytes);
+    t.is(all.requests.downloads, 3);
+    t.is(
+      all.requests.total,
+      all.items.reduce((sum: number, { requests }: Json) => sum + requests, 0),
+    );
+
+    const packages = await report(server, '?group_by=package');
+    t.deepEqual(
+      packages.items.map(({ key, downloads, uploads, requests }: Json) => [key, downloads, uploads, requests]),
+      [
+        [null, 0, 0, 2],
+        ['made.package', 2, 2, 7],
+      ],
+    );
+    const containers = await report(server, '?group_by=container');
+    t.like(containers.items, [{ key: 'team/app', downloads: 1, uploads: 1, version_checks: 2, date: null }]);
+
+    server.clock.now = Date.UTC(2027, 5, 1);
+    await take(reader.fetch('/index.json'));
+    t.like(await report(server, '?period=2027-05&granularity=day'), {
+      requests: { downloads: 3 },
+      items: [{ date: '2027-05-31', downloads: 3 }],
+    });
+    t.is((await report(server)).requests.version_checks, 1);
+
+    const details = (await (await server.fetch('/v1/packages/made.package')).json()) as Json;
+    t.is(details.download_count, 2);
+    t.is(details.last_downloaded_at, '2027-05-31T12:00:00.000Z');
+    t.deepEqual(
+      details.versions.map(({ download_count: count }: Json) => count),
+      [1, 1],
+    );
+    const [listed] = ((await (await server.fetch('/v1/containers')).json()) as Json).items;
+    t.like(listed, { pull_count: 1, last_pulled_at: '2027-05-31T12:00:00.000Z' });
+    const { usage } = (await (await server.fetch('/v1/account')).json()) as Json;
+    t.true(usage.requests > 0 && usage.egress_bytes > 0);
+  });
+}
+
+test('lists of a report are paged, and a cursor serves its own list only', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.UTC(2027, 4, 1);
+  for (const name of ['a', 'b', 'c', 'd', 'e']) {
+    await new TestRepository(server, name).blob(name);
+    server.clock.now += 86_400_000;
+    await new TestRepository(server, name).blob(name);
+  }
+  for (const [query, lines] of [
+    ['group_by=container', 5],
+    ['group_by=container&granularity=day', 10],
+    ['granularity=day', 6],
+    ['group_by=token', 1],
+  ] as const) {
+    const whole = await report(server, `?${query}`);
+    t.is(whole.items.length, lines, query);
+    const found: Json[] = [];
+    let cursor: string | null = null;
+    do {
+      const page: Json = await report(server, `?${query}&limit=2${cursor ? `&cursor=${cursor}` : ''}`);
+      t.deepEqual(page.requests, whole.requests.total < page.requests.total ? page.requests : whole.requests);
+      found.push(...page.items);
+      cursor = page.next_cursor;
+    } while (cursor);
+    const keys = (items: Json[]) => items.map(({ date, key }: Json) => [date, key]);
+    t.deepEqual(keys(found), keys(whole.items), query);
+  }
+  const { next_cursor: cursor } = await report(server, '?group_by=container&limit=2');
+  for (const query of ['granularity=day', 'group_by=package', 'group_by=container&period=2027-04', '']) {
+    t.is((await server.fetch(`/v1/account/usage?${query}&cursor=${cursor}`)).status, 400, query);
+  }
+});
+
+test('a download that is broken off counts what left, and is no download', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'team/large');
+  const size = 64 * 2 ** 20;
+  const { digest } = await repository.blob(randomBytes(size));
+  const before = (await report(server)).bandwidth.egress_bytes;
+  const request = openRequest(server, 'GET', `/v2/team/large/blobs/${digest}`);
+  request.end();
+  const [response] = await once(request, 'response');
+  let got = 0;
+  for await (const piece of response as AsyncIterable<Buffer>) {
+    got += piece.length;
+    if (got > 2 ** 20) break;
+  }
+  request.destroy();
+  const lines = () =>
+    server.lines.map((line) => JSON.parse(line)).filter(({ status, path }) => status === 200 && path?.endsWith(digest));
+  const [line] = await eventually(
+    () => Promise.resolve(lines()),
+    (found) => found.length > 0,
+  );
+  t.false(line.complete);
+  const counted = (await report(server)).bandwidth.egress_bytes - before;
+  t.true(counted >= got && counted < size / 2, `${got} arrived, ${counted} counted`);
+  t.true(line.sent >= got && line.sent <= counted);
+});
+
+test('the mirror’s hits, misses and bytes from upstream are counted under the name it is listed by', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { manifest, config, layer } = upstream.image('library/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { default: true })] });
+  for (const name of ['up.test/library/app', 'library/app']) {
+    const app = new TestRepository(server, name);
+    for (const path of ['manifests/v1', `blobs/${config.digest}`, `blobs/${layer.digest}`]) await take(app.fetch(path));
+  }
+  t.is((await new TestRepository(server, 'up.test/library/app').fetch('manifests/none')).status, 404);
+  const size = manifest.size + config.size + layer.size;
+  const found = await report(server, '?group_by=container');
+  t.like(found.requests, { cache_hits: 3, cache_misses: 3, downloads: 2 });
+  t.is(found.bandwidth.upstream_bytes, size);
+  t.like(found.items, [
+    { key: 'up.test/library/app', requests: 6, downloads: 2, upstream_bytes: size, egress_bytes: 2 * size },
+  ]);
+  t.is(found.items.length, 1);
+  t.like(found.storage, { current_bytes: size, by_origin: { hosted: 0, mirrored: size } });
+});
+
+test('what the mirror goes on to fetch after a client left is counted with its request', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { layer, manifest } = upstream.image('team/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  const app = new TestRepository(server, 'up.test/team/app');
+  await take(app.fetch('manifests/v1'));
+  const request = openRequest(server, 'GET', `/v2/up.test/team/app/blobs/${layer.digest}`);
+  request.end();
+  const [response] = await once(request, 'response');
+  response.destroy();
+  const fetched = await eventually(
+    async () => (await report(server)).bandwidth.upstream_bytes as number,
+    (bytes) => bytes === layer.size + manifest.size,
+  );
+  t.is(fetched, layer.size + manifest.size);
+});
+
+test('a month ends at 23:59:59.999', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.UTC(2027, 0, 31, 23, 59, 59, 999);
+  await take(server.fetch('/v3/index.json'));
+  server.clock.now += 1;
+  await take(server.fetch('/v3/index.json'));
+  await take(server.fetch('/v3/index.json'));
+  await server.house.usage.flush();
+  const january = await report(server, '?period=2027-01');
+  t.like(january, { period: { status: 'open', end: '2027-02-01T00:00:00.000Z' }, requests: { version_checks: 1 } });
+  t.is((await report(server, '?period=2027-02')).requests.version_checks, 2);
+  server.clock.now += 600_000;
+  t.is((await report(server, '?period=2027-01')).period.status, 'closed');
+});
+
+test('a manifest that refers to an index is an upload, and fetching an index no download', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'team/app');
+  const { mediaType, digest, size } = await repository.image('v1');
+  await repository.put('all', { schemaVersion: 2, mediaType: ociIndex, manifests: [{ mediaType, digest, size }] });
+  await take(repository.fetch('manifests/all'));
+  t.like((await report(server)).requests, { uploads: 2, downloads: 0 });
+});
