@@ -147,7 +147,7 @@ export class PackageMirror {
     const name = packageKey(id);
     for (const { name: upstream } of this.#origin.candidates(id)) {
       for (const kind of ['flat', 'nupkg', 'registration-semver2', 'registration']) {
-        if ((await this.#mirror.references({ upstream, kind, name })).length > 0) return upstream;
+        if ((await this.#mirror.references({ upstream, kind, name }, 1)).length > 0) return upstream;
       }
     }
     return undefined;
