@@ -273,11 +273,11 @@ export class Upstream {
       this.#challenge = { realm, service };
       return this.#tokens.authorization({ realm, service, scope, keptAs: request.scope ?? scope }, presented);
     }
-    if (this.#auth && challenges.some(({ scheme }) => scheme === 'basic') && this.#challenge !== 'configured') {
-      this.#challenge = 'configured';
-      return authorizationOf(this.#auth);
-    }
-    return undefined;
+    const configured = this.#auth && authorizationOf(this.#auth);
+    // By now another request may have learned what is wanted; what counts is what this one has shown.
+    if (presented === configured || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
+    this.#challenge = 'configured';
+    return configured;
   }
 }
 

@@ -261,6 +261,21 @@ test('a registry that wants Basic gets it when it asks, and then at once', async
   );
 });
 
+test('requests that learn together that a registry wants Basic are all answered', async (t) => {
+  const server = await startFaultyUpstream(t);
+  server.on('/thing', (request, response) => {
+    const isKnown = request.headers.authorization === basic;
+    (isKnown ? answer(200) : answer(401, { 'www-authenticate': 'Basic realm="x"' }))(request, response);
+  });
+  const { upstream } = await openUpstream(t, server.url, { auth: me, settings: { timeout: '2s' } });
+  const url = new URL('/thing', server.url);
+  const answers = await Promise.all(Array.from({ length: 5 }, () => upstream.send({ url })));
+  t.deepEqual(
+    answers.map(({ status }) => status),
+    [200, 200, 200, 200, 200],
+  );
+});
+
 test('a feed gets its credentials at once, and a refusal is not answered with them again', async (t) => {
   const { server, upstream } = await setUp(t, { auth: me, settings: { kind: 'nuget' } });
   server.on('/index.json', answer(401, { 'www-authenticate': 'Basic realm="x"' }));
