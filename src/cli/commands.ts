@@ -7,6 +7,7 @@ import { addDoctor } from './doctor.ts';
 import type { Terminal } from './in-house.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
+import { addUsage } from './usage.ts';
 
 const { version } = packageFile;
 
@@ -24,6 +25,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addAccount(program, environment, terminal);
   addToken(program, environment, terminal);
   addClaim(program, environment, terminal);
+  addUsage(program, environment, terminal);
   addDoctor(program, environment, terminal);
   try {
     await program.parseAsync([...words], { from: 'user' });

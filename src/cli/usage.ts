@@ -1,0 +1,86 @@
+import { Option, type Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { DomainError } from '../errors.ts';
+import { counterNames } from '../usage/counters.ts';
+import { isClosed, parsePeriod, periodAt, type Period } from '../usage/period.ts';
+import { reconcile } from '../usage/reconcile.ts';
+import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
+import type { House } from '../server.ts';
+import { accountId, inHouse, type Terminal } from './in-house.ts';
+
+type Division = 'day' | Grouping;
+
+const pageSize = 500;
+
+/** `entrepot usage` */
+export function addUsage(program: Command, environment: Environment, terminal: Terminal): void {
+  const usage = program
+    .command('usage')
+    .description('show what an account has used in a month')
+    .option('--account <name>', 'the account', 'default')
+    .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
+    .addOption(new Option('--by <division>', 'also a line for each').choices(['day', 'token', 'package', 'container']))
+    .action((options: { account: string; period?: string; by?: Division }) =>
+      inHouse(environment, async (house) => {
+        const period = periodIn(options.period);
+        const account = await accountId(house, options.account);
+        await report(house, account, period, terminal);
+        if (options.by) await list(house, account, period, options.by, terminal);
+      }),
+    );
+  usage
+    .command('reconcile')
+    .description('compare what was recorded with access logs, and print the difference; fails when there is any')
+    .requiredOption('--access-log <files...>', 'the JSON logs of all instances')
+    .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
+    .action((options: { accessLog: string[] }, command: Command) =>
+      inHouse(environment, async (house) => {
+        const { period } = command.optsWithGlobals<{ period?: string }>();
+        const compared = await reconcile(house.database, options.accessLog, periodIn(period));
+        terminal.stdout.write('account\tcounter\taccess log\trecorded\tdifference\n');
+        for (const { account, counter, logged, recorded } of compared) {
+          terminal.stdout.write(`${account}\t${counter}\t${logged}\t${recorded}\t${recorded - logged}\n`);
+        }
+        const wrong = compared.filter(({ logged, recorded }) => logged !== recorded).length;
+        if (wrong > 0) throw new DomainError('Invalid', `${wrong} of ${compared.length} counters differ`);
+      }),
+    );
+}
+
+async function report(house: House, account: number, period: Period, terminal: Terminal): Promise<void> {
+  const now = Date.now();
+  const totals = await totalsOf(house.database, account, period);
+  const { current, peak, average, byteHours } = await storageOf(house.database, house.stored, account, period, now);
+  const lines: [string, string | number][] = [
+    ['period', `${new Date(period.start).toISOString().slice(0, 7)} (${isClosed(period, now) ? 'closed' : 'open'})`],
+    ['hosted_bytes', current.hosted],
+    ['mirrored_bytes', current.mirrored],
+    ['peak_bytes', peak],
+    ['average_bytes', average],
+    ['byte_hours', byteHours],
+    ...counterNames.map((name): [string, number] => [name, totals[name]]),
+  ];
+  for (const [name, value] of lines) terminal.stdout.write(`${name}\t${value}\n`);
+}
+
+async function list(house: House, account: number, period: Period, by: Division, terminal: Terminal): Promise<void> {
+  const division = { byDay: by === 'day', groupBy: by === 'day' ? undefined : by };
+  terminal.stdout.write(`\n${by}\t${counterNames.join('\t')}\n`);
+  let after: [string, number] | undefined;
+  for (;;) {
+    const items = await itemsOf(house.database, account, period, division, pageSize, after);
+    for (const { day, name, counters } of items) {
+      const title = day === null ? name || '-' : new Date(day).toISOString().slice(0, 10);
+      terminal.stdout.write(`${title}\t${counterNames.map((each) => counters[each]).join('\t')}\n`);
+    }
+    const last = items.at(-1);
+    if (!last || items.length < pageSize) return;
+    after = [last.name ?? '', last.day ?? 0];
+  }
+}
+
+function periodIn(text: string | undefined): Period {
+  const period = text === undefined ? periodAt(Date.now()) : parsePeriod(text);
+  if (!period) throw new DomainError('Invalid', '--period takes a month such as 2027-01.');
+  return period;
+}
