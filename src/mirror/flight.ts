@@ -12,6 +12,8 @@ import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 /** Resumptions of one body: in a row without progress, and in all. */
 const fruitless = 3;
 const resumptions = 40;
+/** Milliseconds between two times that readers hear of more bytes. */
+const wakeEvery = 5;
 /** Bytes between two requests to make durable what is there. */
 const syncEvery = 16 * 2 ** 20;
 
@@ -54,6 +56,8 @@ export class Flight {
   #over = false;
   #failure: { error: unknown } | undefined;
   #waiting: (() => void)[] = [];
+  #wokeAt = 0;
+  #alarm: NodeJS.Timeout | undefined;
 
   constructor(resource: MirrorResource, parts: FlightParts) {
     this.#resource = resource;
@@ -271,7 +275,7 @@ export class Flight {
 
   /** Bytes are made durable along the way, so that little is left to wait for at the end. */
   #progress(): void {
-    this.#wake();
+    this.#wakeSoon();
     const staged = this.#staged!;
     if (this.#syncing || staged.size - this.#synced < syncEvery) return;
     this.#synced = staged.size;
@@ -283,7 +287,18 @@ export class Flight {
       .finally(() => (this.#syncing = false));
   }
 
+  /** At once after a pause, else once in a while, so that many readers move few large pieces. */
+  #wakeSoon(): void {
+    if (this.#alarm) return;
+    const rest = this.#wokeAt + wakeEvery - performance.now();
+    if (rest <= 0) this.#wake();
+    else this.#alarm = setTimeout(() => this.#wake(), rest);
+  }
+
   #wake(): void {
+    clearTimeout(this.#alarm);
+    this.#alarm = undefined;
+    this.#wokeAt = performance.now();
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const each of waiting) each();
