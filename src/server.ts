@@ -20,6 +20,9 @@ import { countFetched } from './http/exchange.ts';
 import { Operations } from './http/operations.ts';
 import { createTokenEndpoint } from './http/token.ts';
 import { Urls } from './http/urls.ts';
+import { Jobs } from './jobs/jobs.ts';
+import { Runs } from './jobs/runs.ts';
+import { jobTable } from './jobs/table.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { Origin } from './mirror/origin.ts';
@@ -42,11 +45,12 @@ import { createRegistry } from './oci/routes.ts';
 import { ImageSource } from './oci/source.ts';
 import { ImageMirror } from './oci/upstream.ts';
 import { BlobStore } from './storage/blob-store.ts';
+import { Collector } from './storage/collector.ts';
 import { Paths } from './storage/paths.ts';
+import { Scrubber } from './storage/scrub.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
 import { openUpstreams } from './upstream/configured.ts';
 import type { Upstream } from './upstream/upstream.ts';
-import { hourOf } from './usage/period.ts';
 import { Quota } from './usage/quota.ts';
 import { UsageRecord } from './usage/record.ts';
 import { StoredBytes } from './usage/stored.ts';
@@ -79,6 +83,7 @@ export interface House {
   imageMirror: ImageMirror;
   imageSource: ImageSource;
   pushes: Pushes;
+  jobs: Jobs;
   usage: UsageRecord;
   stored: StoredBytes;
   defaultAccount: Account;
@@ -122,6 +127,12 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
     const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
     const imageSource = new ImageSource({ database, images, mirror: imageMirror, limits: config.limits, now });
+    const collector = new Collector(database, paths);
+    const scrubber = new Scrubber(database, paths, config.scrub.rate);
+    const stored = new StoredBytes(database, defaultAccount.id, now);
+    const { uploads } = images;
+    const table = jobTable({ config, database, entries, uploads, collector, scrubber, stored, log, now });
+    const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
     return {
       config,
       database,
@@ -140,10 +151,12 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       imageMirror,
       imageSource,
       pushes: new Pushes({ images, source: imageSource, mirror: imageMirror, log }),
+      jobs,
       usage,
-      stored: new StoredBytes(database, defaultAccount.id, now),
+      stored,
       defaultAccount,
       close: async () => {
+        await jobs.close();
         await tokens.flush();
         await images.close();
         for (const upstream of upstreams) upstream.close();
@@ -244,11 +257,10 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       attempt(house.usage.flush(), 'usage was not written; it is kept for the next time');
       attempt(house.entries.flushUses(), 'the last uses of mirrored content were not written');
     }, 5000);
-    const expiry = setInterval(() => {
-      attempt(house.images.uploads.expire(now()), 'abandoned uploads were not removed');
-      attempt(house.stored.sample(hourOf(now())), 'what accounts store was not sampled');
+    const reviews = setInterval(() => {
       attempt(quota.review(), 'the limits of accounts were not looked at');
     }, 600_000);
+    house.jobs.start((...run) => operations.countJob(...run));
     const { port } = servers[0]!.address() as AddressInfo;
     return {
       house,
@@ -256,7 +268,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       firstToken,
       close: async (grace = 10_000) => {
         clearInterval(chores);
-        clearInterval(expiry);
+        clearInterval(reviews);
         await Promise.all(servers.map((server) => drain(server, grace)));
         await house.close();
       },

@@ -194,6 +194,9 @@ export const schema = z.strictObject({
       retention: schedule.default('40 2 * * *').describe('When the rules of `retention` are applied, or `off`'),
       evict: schedule.default('10 * * * *').describe('When upstream content is cut down to `mirror.maxSize`, or `off`'),
       collect: schedule.default('20 * * * *').describe('When bytes that nothing refers to are removed, or `off`'),
+      sample: schedule
+        .default('*/10 * * * *')
+        .describe('When what accounts store is measured, once in an hour, or `off`'),
       scrub: schedule.default('0 4 * * 0').describe('When stored bytes are read again and checked, or `off`'),
     })
     .prefault({}),

@@ -11,6 +11,8 @@ export class Operations {
   readonly #requests: Counter<'method' | 'status'>;
   readonly #seconds: Histogram;
   readonly #bytes: Counter<'direction'>;
+  readonly #jobRuns: Counter<'job' | 'outcome'>;
+  readonly #jobItems: Counter<'job' | 'item'>;
 
   /** `ready` rejects with the reason while the service cannot do its work. */
   constructor(ready: () => Promise<void>) {
@@ -32,6 +34,18 @@ export class Operations {
       name: 'entrepot_http_body_bytes_total',
       help: 'Bytes of bodies taken in and sent',
       labelNames: ['direction'],
+      registers,
+    });
+    this.#jobRuns = new Counter({
+      name: 'entrepot_job_runs_total',
+      help: 'Runs of scheduled jobs that ended here',
+      labelNames: ['job', 'outcome'],
+      registers,
+    });
+    this.#jobItems = new Counter({
+      name: 'entrepot_job_items_total',
+      help: 'What scheduled jobs did, such as bytes collected or damaged blobs found',
+      labelNames: ['job', 'item'],
       registers,
     });
     this.router.get('/livez', (request, response) => sendJson(request, response, 200, { status: 'ok' }));
@@ -66,6 +80,12 @@ export class Operations {
       },
     });
     this.metrics.registerMetric(gauge);
+  }
+
+  /** Counts one run of a job that is over. */
+  countJob(job: string, outcome: string, counts: Readonly<Record<string, number>>): void {
+    this.#jobRuns.inc({ job, outcome });
+    for (const [item, count] of Object.entries(counts)) this.#jobItems.inc({ job, item }, count);
   }
 
   /** Counts one request that is over. */

@@ -43,8 +43,8 @@ export interface JobsOptions {
   lease?: number;
 }
 
-/** Hears of each run that ends: its job, what came of it, how long it took. */
-export type Observer = (name: string, outcome: string, seconds: number, counts: Counts) => void;
+/** Hears of each run that ends: its job, what came of it, what it did. */
+export type Observer = (name: string, outcome: string, counts: Counts) => void;
 
 /**
  * Scheduled work: each due time of a job has one run among all instances that share a database, no run overlaps another
@@ -202,7 +202,7 @@ export class Jobs {
       await underway.end('done', counts, null);
       const seconds = (performance.now() - startedAt) / 1000;
       log.info({ ...counts, seconds }, 'done');
-      this.#observe(name, 'done', seconds, counts);
+      this.#observe(name, 'done', counts);
       return counts;
     } catch (error) {
       const outcome = underway.signal.aborted && !byHand ? 'interrupted' : 'failed';
@@ -212,7 +212,7 @@ export class Jobs {
       await underway
         .end(outcome, {}, reason.message)
         .catch((err: unknown) => log.warn({ err }, 'its end was not written'));
-      this.#observe(name, outcome, (performance.now() - startedAt) / 1000, {});
+      this.#observe(name, outcome, {});
       throw reason;
     } finally {
       underway.stop();

@@ -150,6 +150,20 @@ export class Entries {
     if ((await this.recall(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
   }
 
+  /** Drops those that have not been used since `used_at`; resolves to their ids. */
+  async drop(rows: readonly { id: string; used_at: number }[]): Promise<Set<string>> {
+    const dropped = await this.#database.transaction(async (tx) => {
+      const gone = new Set<string>();
+      for (const { id, used_at: usedAt } of rows) {
+        const statement = 'DELETE FROM mirror_entries WHERE id = ? AND used_at = ?';
+        if (!this.#used.has(id) && (await tx.run(statement, [id, usedAt])) > 0) gone.add(id);
+      }
+      return gone;
+    });
+    for (const id of dropped) await this.#cache.delete(`entry:${id}`);
+    return dropped;
+  }
+
   /** The upstream said that there is no such thing; believed for `milliseconds`. */
   async setAbsent(id: string, milliseconds: number): Promise<void> {
     await this.#cache.set(`absent:${id}`, true, milliseconds);

@@ -116,16 +116,21 @@ export async function deleteVersion(
 ): Promise<void> {
   await database.transaction(async (tx) => {
     const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
-    await tx.run(
-      `UPDATE packages SET version_count = version_count - 1,
-         size_bytes = size_bytes - (SELECT size_bytes FROM package_versions WHERE id = ?) WHERE id = ?`,
-      [versionRow, packageRow],
-    );
-    await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
-    await tx.run('DELETE FROM package_blobs WHERE version_row = ?', [versionRow]);
-    await tx.run('DELETE FROM package_versions WHERE id = ?', [versionRow]);
+    await removeVersion(tx, packageRow, versionRow);
     await refreshPackage(tx, packageRow, now());
   });
+}
+
+/** Takes out a version of a package that is locked, and is to be refreshed when no more is taken out. */
+export async function removeVersion(tx: Transaction, packageRow: number, versionRow: number): Promise<void> {
+  await tx.run(
+    `UPDATE packages SET version_count = version_count - 1,
+         size_bytes = size_bytes - (SELECT size_bytes FROM package_versions WHERE id = ?) WHERE id = ?`,
+    [versionRow, packageRow],
+  );
+  await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
+  await tx.run('DELETE FROM package_blobs WHERE version_row = ?', [versionRow]);
+  await tx.run('DELETE FROM package_versions WHERE id = ?', [versionRow]);
 }
 
 /** The package's row, made if the account has none of this id yet, and locked. */

@@ -43,7 +43,7 @@ export class ImageBlobs {
     await this.#blobs.commit([{ staged, digest }], async (tx) => {
       await alongside?.(tx);
       const repositoryId = await ensureRepository(tx, accountId, name, now);
-      await tx.insertNew('repository_blobs', [{ repository_id: repositoryId, digest, linked_at: now }]);
+      await writeLink(tx, repositoryId, digest, now);
     });
   }
 
@@ -101,8 +101,14 @@ export class ImageBlobs {
 async function link(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<boolean> {
   // The row's lock and its new time keep a collector away until the reference is there.
   if ((await tx.run('UPDATE blobs SET stored_at = ? WHERE digest = ?', [now, digest])) === 0) return false;
-  await tx.insertNew('repository_blobs', [{ repository_id: repositoryId, digest, linked_at: now }]);
+  await writeLink(tx, repositoryId, digest, now);
   return true;
+}
+
+/** A link that is there counts as new: its blob was just sent, and a manifest is about to refer to it. */
+async function writeLink(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<void> {
+  const row = { repository_id: repositoryId, digest, linked_at: now };
+  await tx.upsert('repository_blobs', ['repository_id', 'digest'], [row], 'linked_at = new.linked_at');
 }
 
 /** `BlobUnknown`, for a repository that does not have the blob. */

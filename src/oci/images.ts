@@ -94,15 +94,8 @@ export class Images {
   }
 
   /** Deletes a tag and leaves its manifest; resolves to whether the account had such a tag. */
-  async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
-    const deleted = await this.#database.transaction((tx) =>
-      tx.run(
-        `DELETE FROM tags WHERE name = ?
-           AND repository_id = (SELECT id FROM repositories WHERE account_id = ? AND name = ?)`,
-        [tag, accountId, name],
-      ),
-    );
-    return deleted > 0;
+  deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
+    return this.manifests.deleteTag(accountId, name, tag);
   }
 
   async #sizes(ids: readonly number[]): Promise<Map<number, number>> {

@@ -89,6 +89,7 @@ export class Manifests {
       await lockRepository(tx, repositoryId, now);
       const children = await childSizes(tx, repositoryId, manifest);
       await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
+      await noteUntagged(tx, repositoryId, tags, now);
       await tx.upsert(
         'tags',
         ['repository_id', 'name'],
@@ -106,13 +107,23 @@ export class Manifests {
     await this.#database.transaction(async (tx) => {
       const repositoryId = await findRepository(tx, accountId, name);
       if (repositoryId === undefined) throw nameUnknown(name);
-      await lockRepository(tx, repositoryId, this.#now());
+      const now = this.#now();
+      await lockRepository(tx, repositoryId, now);
       const deleted =
         reference.tag === undefined
-          ? await deleteManifest(tx, repositoryId, reference.digest)
-          : await tx.run('DELETE FROM tags WHERE repository_id = ? AND name = ?', [repositoryId, reference.tag]);
+          ? await deleteManifest(tx, repositoryId, reference.digest, now)
+          : await deleteTag(tx, repositoryId, reference.tag, now);
       if (deleted === 0) throw manifestUnknown(reference);
     });
+  }
+
+  /** Deletes a tag and leaves its manifest; resolves to whether the account had such a tag. */
+  async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
+    const deleted = await this.#database.transaction(async (tx) => {
+      const repositoryId = await findRepository(tx, accountId, name);
+      return repositoryId === undefined ? 0 : deleteTag(tx, repositoryId, tag, this.#now());
+    });
+    return deleted > 0;
   }
 
   async #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
@@ -210,14 +221,64 @@ async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifes
   return [...sizes.values()].reduce((sum, size) => sum + size, 0);
 }
 
-async function deleteManifest(tx: Transaction, repositoryId: number, digest: Digest): Promise<number> {
+/**
+ * Deletes a manifest with its tags, in a repository that is locked; resolves to how many there were. What it held is
+ * unused from now on: its blobs since `now`, its children and referrers since `since`, unless they are in use otherwise.
+ */
+export async function deleteManifest(
+  tx: Transaction,
+  repositoryId: number,
+  digest: Digest,
+  now: number,
+  since = now,
+): Promise<number> {
   const key = [repositoryId, digest];
-  await tx.run(
-    'DELETE FROM manifest_references WHERE manifest_id IN (SELECT id FROM manifests WHERE repository_id = ? AND digest = ?)',
-    key,
-  );
+  const row = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', key);
+  if (!row) return 0;
+  const held = await tx.select<{ digest: Digest }>('SELECT digest FROM manifest_references WHERE manifest_id = ?', [
+    row.id,
+  ]);
+  const later = `UPDATE manifests SET untagged_at = CASE WHEN COALESCE(untagged_at, pushed_at) > ?
+                 THEN COALESCE(untagged_at, pushed_at) ELSE ? END WHERE repository_id = ?`;
+  for (const part of batches(held)) {
+    const digests = part.map((each) => each.digest);
+    const among = `digest IN (${placeholders(digests)})`;
+    await tx.run(`UPDATE repository_blobs SET linked_at = ? WHERE repository_id = ? AND ${among}`, [
+      now,
+      repositoryId,
+      ...digests,
+    ]);
+    await tx.run(`${later} AND ${among}`, [since, since, repositoryId, ...digests]);
+  }
+  await tx.run(`${later} AND subject = ?`, [since, since, ...key]);
+  await tx.run('DELETE FROM manifest_references WHERE manifest_id = ?', [row.id]);
   await tx.run('DELETE FROM tags WHERE repository_id = ? AND digest = ?', key);
-  return tx.run('DELETE FROM manifests WHERE repository_id = ? AND digest = ?', key);
+  return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
+}
+
+async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now: number): Promise<number> {
+  await noteUntagged(tx, repositoryId, [tag], now);
+  return tx.run('DELETE FROM tags WHERE repository_id = ? AND name = ?', [repositoryId, tag]);
+}
+
+/** Notes that `tags` leave their manifests: how long one is unused counts from there. */
+async function noteUntagged(
+  tx: Transaction,
+  repositoryId: number,
+  tags: readonly string[],
+  now: number,
+): Promise<void> {
+  if (tags.length === 0) return;
+  const rows = await tx.select<{ digest: Digest }>(
+    `SELECT digest FROM tags WHERE repository_id = ? AND name IN (${placeholders(tags)})`,
+    [repositoryId, ...tags],
+  );
+  if (rows.length === 0) return;
+  await tx.run(`UPDATE manifests SET untagged_at = ? WHERE repository_id = ? AND digest IN (${placeholders(rows)})`, [
+    now,
+    repositoryId,
+    ...rows.map(({ digest }) => digest),
+  ]);
 }
 
 /** `ManifestUnknown`, for a repository without such a manifest. */

@@ -86,6 +86,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.retention': 'off',
     'jobs.evict': '*/5 * * * *',
     'jobs.collect': '30 2 * * mon-fri',
+    'jobs.sample': '@hourly',
     'jobs.scrub': '*/10 * * * * *',
   };
   t.deepEqual(
@@ -130,6 +131,7 @@ test('every setting can come from the environment', (t) => {
       retention: 'off',
       evict: '*/5 * * * *',
       collect: '30 2 * * mon-fri',
+      sample: '@hourly',
       scrub: '*/10 * * * * *',
     },
   });

@@ -1,0 +1,71 @@
+import type { Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { DomainError } from '../errors.ts';
+import type { House } from '../server.ts';
+import { inHouse, type Terminal } from './in-house.ts';
+
+type Counts = Awaited<ReturnType<House['jobs']['run']>>;
+
+/** `entrepot jobs`, and the names under which its jobs are looked for: `gc`, `retention`, `scrub`. */
+export function addJobs(program: Command, environment: Environment, terminal: Terminal): void {
+  const say = (line: string) => void terminal.stdout.write(`${line}\n`);
+  const run = (name: string, dryRun: boolean | undefined, check?: (counts: Counts) => void) =>
+    inHouse(environment, async ({ jobs }) => {
+      const counts = await jobs.run(name, { dryRun: dryRun ?? false, say });
+      say(`${dryRun ? 'would have been' : 'done'}: ${inWords(counts)}`);
+      check?.(counts);
+    });
+  const dryRun: [string, string] = ['--dry-run', 'only show what would be done'];
+
+  const jobs = program.command('jobs').description('list the scheduled work, and run some of it now');
+  jobs
+    .command('list')
+    .description('list the jobs: when they run next, and what came of their last run')
+    .action(() =>
+      inHouse(environment, async (house) => {
+        for (const each of await house.jobs.list()) say(lineOf(each));
+      }),
+    );
+  jobs
+    .command('run <name>')
+    .description('run a job now, off or not, unless it is running already')
+    .option(...dryRun)
+    .action((name: string, options: { dryRun?: boolean }) => run(name, options.dryRun));
+  program
+    .command('gc')
+    .description('remove bytes that nothing refers to')
+    .option(...dryRun)
+    .action((options: { dryRun?: boolean }) => run('collect', options.dryRun));
+  program
+    .command('retention')
+    .description('apply the rules for what hosted content may go (settings "retention")')
+    .option(...dryRun)
+    .action((options: { dryRun?: boolean }) => run('retention', options.dryRun));
+  program
+    .command('scrub')
+    .description('read stored bytes again and check them; goes on where a pass was interrupted')
+    .action(() => run('scrub', false, refuseDamage));
+}
+
+/** Damage to what cannot be had again must not go unnoticed in a script. */
+function refuseDamage(counts: Counts): void {
+  const damaged = counts['damaged_hosted'] ?? 0;
+  if (damaged === 0) return;
+  throw new DomainError('Invalid', `${damaged} hosted ${damaged === 1 ? 'blob is' : 'blobs are'} damaged; see above`);
+}
+
+function lineOf({ job, last }: Awaited<ReturnType<House['jobs']['list']>>[number]): string {
+  const next = job.schedule ? `next ${new Date(job.schedule.next()).toISOString()}` : 'off';
+  if (!last) return [job.name, next, 'never ran', job.summary].join('\t');
+  const ended = last.endedAt === null ? '' : ` in ${(last.endedAt - last.startedAt) / 1000} s`;
+  const outcome = `${last.outcome} ${new Date(last.startedAt).toISOString()}${ended}`;
+  return [job.name, next, outcome, last.error ?? inWords(last.counts), job.summary].join('\t');
+}
+
+/** `3 blobs, 4096 bytes`; what is none is left out. */
+function inWords(counts: Counts): string {
+  const words = Object.entries(counts)
+    .filter(([, count]) => count !== 0)
+    .map(([what, count]) => `${count} ${what.replaceAll('_', ' ')}`);
+  return words.length === 0 ? 'nothing' : words.join(', ');
+}

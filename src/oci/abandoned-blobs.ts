@@ -1,0 +1,90 @@
+import { placeholders, type Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import { Pace } from '../storage/pace.ts';
+import { lockRepository } from './repositories.ts';
+
+export interface AbandonedOptions {
+  /** Only those that came, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
+  before: number;
+  now: number;
+  dryRun: boolean;
+  signal: AbortSignal;
+}
+
+interface Link {
+  repository_id: number;
+  digest: Digest;
+  size: number;
+}
+
+const page = 500;
+
+/** No manifest of the repository refers to it. */
+const isAbandoned = `NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
+                     WHERE f.digest = rb.digest AND m.repository_id = rb.repository_id)`;
+
+/**
+ * Takes blobs out of repositories none of whose manifests refers to them: layers of images that were deleted, and of
+ * pushes that were never finished. Resolves to how many, and their size.
+ */
+export async function dropAbandonedBlobs(
+  database: Database,
+  { before, now, dryRun, signal }: AbandonedOptions,
+): Promise<{ layers: number; layer_bytes: number }> {
+  const dropped = { layers: 0, layer_bytes: 0 };
+  const pace = new Pace(signal);
+  let last: Link = { repository_id: 0, digest: '' as Digest, size: 0 };
+  for (;;) {
+    const links: (Link & { abandoned: number })[] = await database.select(
+      `SELECT rb.repository_id, rb.digest, COALESCE(b.size, 0) AS size,
+         CASE WHEN rb.linked_at < ? AND ${isAbandoned} THEN 1 ELSE 0 END AS abandoned
+       FROM repository_blobs rb LEFT JOIN blobs b ON b.digest = rb.digest
+       WHERE rb.repository_id >= ? AND (rb.repository_id > ? OR rb.digest > ?)
+       ORDER BY rb.repository_id, rb.digest LIMIT ${page}`,
+      [before, last.repository_id, last.repository_id, last.digest],
+    );
+    await pace.step();
+    const found = links.filter(({ abandoned }) => abandoned === 1);
+    for (const [repositoryId, some] of Map.groupBy(found, (link) => link.repository_id)) {
+      const gone = dryRun ? some : await drop(database, repositoryId, some, before, now);
+      dropped.layers += gone.length;
+      for (const { size } of gone) dropped.layer_bytes += size;
+      await pace.step();
+    }
+    if (links.length < page) return dropped;
+    last = links.at(-1)!;
+  }
+}
+
+/** Asks again, with the repository locked: a manifest may just be coming that refers to them. */
+function drop(
+  database: Database,
+  repositoryId: number,
+  links: readonly Link[],
+  before: number,
+  now: number,
+): Promise<Link[]> {
+  return database.transaction(async (tx) => {
+    await lockRepository(tx, repositoryId, now);
+    const lock = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
+    const digests = links.map(({ digest }) => digest);
+    const old = await tx.select<{ digest: Digest }>(
+      `SELECT digest FROM repository_blobs
+       WHERE repository_id = ? AND digest IN (${placeholders(digests)}) AND linked_at < ? ORDER BY digest${lock}`,
+      [repositoryId, ...digests, before],
+    );
+    if (old.length === 0) return [];
+    const free = await tx.select<{ digest: Digest }>(
+      `SELECT rb.digest FROM repository_blobs rb
+       WHERE rb.repository_id = ? AND rb.digest IN (${placeholders(old)}) AND ${isAbandoned}`,
+      [repositoryId, ...old.map(({ digest }) => digest)],
+    );
+    if (free.length === 0) return [];
+    await tx.run(`DELETE FROM repository_blobs WHERE repository_id = ? AND digest IN (${placeholders(free)})`, [
+      repositoryId,
+      ...free.map(({ digest }) => digest),
+    ]);
+    const gone = new Set(free.map(({ digest }) => digest));
+    return links.filter(({ digest }) => gone.has(digest));
+  });
+}

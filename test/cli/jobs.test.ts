@@ -1,0 +1,106 @@
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { run } from '../../src/cli/commands.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+
+interface Heard {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+async function entrepot(environment: Record<string, string>, ...words: string[]): Promise<Heard> {
+  const heard = { stdout: '', stderr: '' };
+  const code = await run(words, environment, {
+    stdout: { write: (text: string) => (heard.stdout += text) },
+    stderr: { write: (text: string) => (heard.stderr += text) },
+    once: () => {},
+  });
+  return { code, ...heard };
+}
+
+async function folder(t: ExecutionContext): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: upkeep by command, beside a running server`, async (t) => {
+    const [data, url] = [await folder(t), await temporaryDatabase(t, dialect)];
+    const server = await startTestServer(t, { data, database: { url } });
+    const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_GC_GRACE: '0s' };
+    const app = new TestRepository(server, 'team/app');
+    await app.blob('abandoned');
+    const kept = await app.blob('kept');
+    await app.image('v1', { layers: [kept] });
+    const old = await app.image('old', { layers: [kept], annotations: { a: 'b' } });
+    await app.fetch('manifests/old', { method: 'DELETE' });
+
+    const listed = await entrepot(environment, 'jobs', 'list');
+    t.deepEqual(
+      listed.stdout
+        .trimEnd()
+        .split('\n')
+        .map((line) => line.split('\t')[0]),
+      ['uploads', 'retention', 'evict', 'collect', 'sample', 'scrub'],
+    );
+    t.regex(listed.stdout, /^collect\tnext \S+:20:00\.000Z\tnever ran\t/m);
+    const off = await entrepot({ ...environment, ENTREPOT_JOBS_COLLECT: 'off' }, 'jobs', 'list');
+    t.regex(off.stdout, /^collect\toff\tnever ran\t/m);
+
+    const would = await entrepot(environment, 'gc', '--dry-run');
+    // The image helper makes up a layer for each image, which these two do not use.
+    t.deepEqual(would, { code: 0, stdout: 'would have been: 3 layers, 209 layer bytes\n', stderr: '' });
+    t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^collect\t.*never ran/m, 'a dry run is no run');
+    const done = await entrepot(environment, 'gc');
+    t.is(done.stdout, 'done: 3 layers, 209 layer bytes, 3 blobs, 209 bytes\n');
+    t.regex(
+      (await entrepot(environment, 'jobs', 'list')).stdout,
+      /^collect\tnext \S+\tdone \S+ in [\d.]+ s\t3 layers, /m,
+    );
+    t.is((await entrepot(environment, 'jobs', 'run', 'collect')).stdout, 'done: nothing\n');
+    t.is(await (await app.fetch(`blobs/${kept.digest}`)).text(), 'kept');
+
+    const rules = { ...environment, ENTREPOT_RETENTION_CONTAINERS_UNTAGGED_AFTER: '0s' };
+    const line = `manifest team/app@${old.digest}\n`;
+    t.is((await entrepot(rules, 'retention', '--dry-run')).stdout, `${line}would have been: 1 manifests\n`);
+    t.is((await app.fetch(`manifests/${old.digest}`)).status, 200);
+    t.is((await entrepot(rules, 'jobs', 'run', 'retention')).stdout, `${line}done: 1 manifests\n`);
+    t.is((await app.fetch(`manifests/${old.digest}`)).status, 404);
+    t.is((await app.fetch('manifests/v1')).status, 200);
+
+    t.regex((await entrepot(environment, 'scrub')).stdout, /^done: 4 blobs, \d+ bytes\n$/);
+    await writeFile(join(data, 'blobs/sha256', kept.digest.slice(7, 9), kept.digest.slice(7)), 'kepT');
+    const damaged = await entrepot(environment, 'scrub');
+    t.is(damaged.code, 1);
+    t.is(damaged.stderr, 'entrepot: 1 hosted blob is damaged; see above\n');
+    t.regex(damaged.stdout, new RegExp(`^corrupt ${kept.digest}: needed by repository team/app; push it again\\n`));
+    t.deepEqual(await readdir(join(data, 'quarantine')), [kept.digest.replace(':', '-')]);
+  });
+}
+
+test('what cannot be run says why', async (t) => {
+  const environment = { ENTREPOT_DATA: await folder(t) };
+  const cases: [string[], RegExp][] = [
+    [['jobs', 'run', 'tidy'], /no job "tidy"; there are uploads, retention, evict, collect, sample, scrub/],
+    [['jobs', 'run', 'scrub', '--dry-run'], /"scrub" has no dry run/],
+    [['jobs', 'run'], /missing required argument 'name'/],
+    [['gc', '--force'], /unknown option/],
+  ];
+  for (const [words, message] of cases) {
+    const heard = await entrepot(environment, ...words);
+    t.is(heard.code, 1, words.join(' '));
+    t.regex(heard.stderr, message);
+  }
+  const wrong = await entrepot({ ...environment, ENTREPOT_JOBS_COLLECT: '* * *' }, 'jobs', 'list');
+  t.is(wrong.code, 1);
+  t.regex(
+    wrong.stderr,
+    /^entrepot: ENTREPOT_JOBS_COLLECT: expected a cron expression .*: expected 5 or 6 fields but got 3\n$/,
+  );
+});

@@ -1,0 +1,268 @@
+import { open, readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { Dialect } from '../../src/database/database.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { errorOf, ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+const day = 86_400_000;
+const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', scrub: 'off' };
+
+async function start(t: ExecutionContext, dialect: Dialect, settings: Record<string, unknown> = {}) {
+  const database = { url: await temporaryDatabase(t, dialect) };
+  return startTestServer(t, { database, jobs: off, ...settings });
+}
+
+function pass(server: TestServer, milliseconds: number): void {
+  server.clock.now = (server.clock.now ?? Date.now()) + milliseconds;
+}
+
+/** What a run tells of, and its counts. */
+async function run(server: TestServer, name: string, dryRun = false) {
+  const said: string[] = [];
+  const counts = await server.house.jobs.run(name, { dryRun, say: (line) => said.push(line) });
+  return { said: said.sort(), counts };
+}
+
+const has = async (repository: TestRepository, { digest }: { digest: string }, kind = 'blobs') =>
+  (await repository.fetch(`${kind}/${digest}`, { method: 'HEAD' })).status === 200;
+
+async function bytesOnDisk(server: TestServer): Promise<number> {
+  const entries = await readdir(join(server.data, 'blobs'), { recursive: true, withFileTypes: true });
+  const files = entries.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name));
+  return (await Promise.all(files.map((file) => stat(file)))).reduce((sum, { size }) => sum + size, 0);
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: layers of a deleted image go, a day later, and nothing that anything else uses`, async (t) => {
+    const server = await start(t, dialect);
+    const [app, other] = [new TestRepository(server, 'team/app'), new TestRepository(server, 'team/other')];
+    const [shared, own] = [await app.blob('shared'), await app.blob('own')];
+    const kept = await app.image('kept', { layers: [shared] });
+    const gone = await app.image('gone', { layers: [shared, own] });
+    await other.fetch(`blobs/uploads/?mount=${own.digest}&from=team/app`, { method: 'POST' });
+    const elsewhere = await other.image('v1', { layers: [own] });
+    const abandoned = await app.blob('pushed, and then nothing');
+    pass(server, 30 * day);
+    t.is((await app.fetch(`manifests/${gone.digest}`, { method: 'DELETE' })).status, 202);
+    t.like((await run(server, 'collect', true)).counts, { layers: 4, blobs: 1 }, 'a layer of each image is made up');
+    await run(server, 'collect');
+    t.true(await has(app, own), 'a layer without a manifest waits for the push of the next one');
+    t.false(await has(app, abandoned), 'but not for ever');
+    pass(server, 2 * day);
+    await run(server, 'collect');
+    t.false(await has(app, own), 'no manifest of the repository refers to it');
+    t.true(await has(other, own), 'one of another does');
+    for (const [repository, image] of [
+      [app, kept],
+      [other, elsewhere],
+    ] as const) {
+      t.true(await has(repository, image, 'manifests'));
+      const { config, layers } = JSON.parse(image.bytes) as { config: Descriptor; layers: Descriptor[] };
+      for (const part of [config, ...layers]) t.true(await has(repository, part));
+    }
+    t.false(await has(app, gone, 'manifests'));
+    t.like((await run(server, 'collect')).counts, { layers: 0, blobs: 0, files: 0 }, 'and then all is done');
+    const again = await app.image('gone', { layers: [shared, await app.blob('own')] });
+    t.is(again.digest, gone.digest, 'it can be pushed again');
+    await run(server, 'collect');
+    t.true(await has(app, own));
+  });
+
+  test(`${dialect}: a blob that is sent again is kept for the manifest to come`, async (t) => {
+    const server = await start(t, dialect, { gc: { grace: '1h' } });
+    const app = new TestRepository(server, 'team/app');
+    await app.blob('layer');
+    pass(server, day);
+    const layer = await app.blob('layer');
+    await run(server, 'collect');
+    t.is(
+      (
+        await app.put('v1', {
+          schemaVersion: 2,
+          mediaType: 'application/vnd.oci.image.manifest.v1+json',
+          config: layer,
+          layers: [],
+        })
+      ).status,
+      201,
+    );
+  });
+
+  test(`${dialect}: untagged manifests go after their time, with what only they held`, async (t) => {
+    const retention = { containers: { untaggedAfter: '10d' }, protect: ['team/safe'] };
+    const server = await start(t, dialect, { retention });
+    const [app, safe] = [new TestRepository(server, 'team/app'), new TestRepository(server, 'team/safe')];
+    await app.put('latest', JSON.stringify(await app.manifest()));
+    await app.image('latest');
+    const one = await app.image('one');
+    const two = await app.image('two');
+    const inner = { schemaVersion: 2, mediaType: ociIndex, manifests: [one] };
+    const innerBytes = JSON.stringify(inner);
+    const index = async (tag: string, manifests: object[]) => {
+      const bytes = JSON.stringify({ schemaVersion: 2, mediaType: ociIndex, manifests, annotations: { tag } });
+      const response = await app.put(tag, bytes, ociIndex);
+      return { mediaType: ociIndex, digest: response.headers.get('docker-content-digest')!, size: bytes.length };
+    };
+    const nested = await index('nested', [one]);
+    const outer = await index('outer', [nested, two]);
+    const signature = await app.image('signature', { subject: outer });
+    const byDigest = await app.image('temporary');
+    for (const tag of ['one', 'two', 'nested', 'signature', 'temporary', 'latest']) {
+      t.is((await app.fetch(`manifests/${tag}`, { method: 'DELETE' })).status, 202);
+    }
+    const untagged = await safe.image('v1');
+    await safe.fetch('manifests/v1', { method: 'DELETE' });
+    const all = [one, two, nested, outer, signature];
+    pass(server, 11 * day);
+    const first = await run(server, 'retention', true);
+    t.is(first.counts['manifests'], 3, first.said.join('; '));
+    t.true(first.said.includes(`manifest team/app@${byDigest.digest}`));
+    t.deepEqual((await run(server, 'retention')).said, first.said, 'as the dry run told');
+    for (const each of all)
+      t.true(await has(app, each, 'manifests'), 'an index keeps its children, and its signature stays');
+    t.true(await has(safe, untagged, 'manifests'), 'protected');
+    // The tag moves on: from now on the old index is untagged, and it was in use until now.
+    await app.put('outer', innerBytes, ociIndex);
+    pass(server, 9 * day);
+    t.is((await run(server, 'retention')).counts['manifests'], 0);
+    pass(server, 2 * day);
+    const last = await run(server, 'retention');
+    t.deepEqual(
+      last.said,
+      [nested, outer, signature, two].map(({ digest }) => `manifest team/app@${digest}`).sort(),
+      'and what only it held goes with it; what another index holds does not',
+    );
+    t.true(await has(app, one, 'manifests'));
+    pass(server, 2 * day);
+    await run(server, 'collect');
+    const { layers } = JSON.parse(one.bytes) as { layers: Descriptor[] };
+    t.true(await has(app, layers[0]!));
+    t.false(await has(app, (JSON.parse(two.bytes) as { layers: Descriptor[] }).layers[0]!), 'their bytes follow');
+  });
+
+  test(`${dialect}: old versions go, releases and prereleases apart, and protected ones stay`, async (t) => {
+    const retention = { packages: { keepVersions: 2 }, protect: ['contoso.safe', 'Contoso.Lib:1.0.*'] };
+    const server = await start(t, dialect, { retention });
+    const feed = new TestFeed(server);
+    const other = await TestFeed.ofAccount(server, 'other');
+    const versions = ['1.0.0', '1.1.0', '2.0.0', '10.0.0', '3.0.0-a.1', '3.0.0-a.2', '3.0.0-a.10'];
+    for (const version of versions) {
+      await feed.publish({ id: 'Contoso.Lib', version }, { id: 'Contoso.Safe', version });
+    }
+    for (const version of ['1.0.0', '2.0.0', '3.0.0']) await other.publish({ id: 'Contoso.Tool', version });
+    const told = ['package Contoso.Lib 1.1.0', 'package Contoso.Lib 3.0.0-a.1', 'package Contoso.Tool 1.0.0'];
+    t.deepEqual((await run(server, 'retention', true)).said, told);
+    const { said, counts } = await run(server, 'retention');
+    t.deepEqual(said, told);
+    t.is(counts['versions'], 3);
+    t.true(counts['version_bytes']! > 0);
+    const list = async (id: string) => (await feed.json<{ versions: string[] }>(`/package/${id}/index.json`)).versions;
+    t.deepEqual(await list('contoso.lib'), ['1.0.0', '2.0.0', '3.0.0-a.2', '3.0.0-a.10', '10.0.0']);
+    t.is((await list('contoso.safe')).length, versions.length);
+    t.is((await server.house.feed.getPackage(server.house.defaultAccount.id, 'Contoso.Lib')).versionCount, 5);
+    t.deepEqual((await run(server, 'retention')).said, []);
+    const before = await bytesOnDisk(server);
+    pass(server, 2 * day);
+    await run(server, 'collect');
+    t.true((await bytesOnDisk(server)) < before);
+    for (const version of await list('contoso.lib')) {
+      t.is((await feed.fetch(`/package/contoso.lib/${version}/contoso.lib.${version}.nupkg`)).status, 200);
+    }
+  });
+
+  test(`${dialect}: upstream content is cut down to its limit, the least recently used first`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const server = await start(t, dialect, {
+      upstreams: [upstream.settings('up.test')],
+      mirror: { maxSize: '450kB' },
+      gc: { grace: '0s' },
+    });
+    const mirrored = new TestRepository(server, 'up.test/app');
+    const images = ['a', 'b', 'c'].map((tag) => upstream.image('app', tag));
+    const pull = async (index: number) => {
+      const { manifest, layer } = images[index]!;
+      await (await mirrored.fetch(`manifests/${manifest.digest}`)).arrayBuffer();
+      const response = await mirrored.fetch(`blobs/${layer.digest}`);
+      return { status: response.status, bytes: Buffer.from(await response.arrayBuffer()) };
+    };
+    for (const index of [0, 1, 2]) {
+      t.is((await pull(index)).status, 200);
+      pass(server, day);
+    }
+    // Hosted content of the same bytes as the oldest, and the oldest but one is used again.
+    const app = new TestRepository(server, 'team/app');
+    await app.image('v1', { layers: [await app.blob(images[0]!.layer.bytes)] });
+    await pull(1);
+    await server.house.entries.flushUses();
+    const told = await run(server, 'evict', true);
+    t.true(
+      told.said.every((line) => line.includes(images[0]!.layer.digest) || line.includes('manifest')),
+      told.said.join(),
+    );
+    const evicted = await run(server, 'evict');
+    t.deepEqual(evicted, told);
+    t.true(evicted.counts['bytes']! >= 200_000);
+    pass(server, 1);
+    await run(server, 'collect');
+    const asked = upstream.requests().length;
+    t.is((await pull(1)).status, 200);
+    t.is((await pull(2)).status, 200);
+    t.is(upstream.requests().length, asked, 'what was used more lately is still here');
+    t.true(await has(app, images[0]!.layer), 'nothing hosted went');
+    t.deepEqual((await pull(0)).bytes, images[0]!.layer.bytes, 'and what went is fetched anew');
+    t.true(upstream.requests().length > asked);
+  });
+
+  test(`${dialect}: a bit flipped on disk: upstream content is fetched anew, hosted content is reported`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const server = await start(t, dialect, { upstreams: [upstream.settings('up.test')] });
+    const { layer } = upstream.image('app', 'v1');
+    const mirrored = new TestRepository(server, 'up.test/app');
+    await (await mirrored.fetch(`blobs/${layer.digest}`)).arrayBuffer();
+    const app = new TestRepository(server, 'team/app');
+    const hosted = await app.blob('hosted');
+    await app.image('v1', { layers: [hosted] });
+    for (const { digest } of [layer, hosted]) {
+      const file = await open(join(server.data, 'blobs/sha256', digest.slice(7, 9), digest.slice(7)), 'r+');
+      await file.write(Buffer.from([1]), 0, 1, 3);
+      await file.close();
+    }
+    const { counts, said } = await run(server, 'scrub');
+    t.like(counts, { corrupt: 2, missing: 0, damaged_hosted: 1, damaged_mirrored: 1 });
+    t.true(
+      said.some((line) => line.includes('needed by repository team/app; push it again')),
+      said.join(),
+    );
+    t.true(server.lines.some((line) => line.includes('"level":50') && line.includes(hosted.digest)));
+    const response = await mirrored.fetch(`blobs/${layer.digest}`);
+    t.deepEqual(Buffer.from(await response.arrayBuffer()), layer.bytes);
+    t.deepEqual(await errorOf(await app.fetch(`blobs/${hosted.digest}`)), [404, 'BLOB_UNKNOWN']);
+    await app.blob('hosted');
+    t.is(await (await app.fetch(`blobs/${hosted.digest}`)).text(), 'hosted');
+    t.like((await run(server, 'scrub')).counts, { corrupt: 0, missing: 0 });
+  });
+}
+
+test('what jobs do is in the metrics', async (t) => {
+  const server = await start(t, 'sqlite');
+  await new TestRepository(server, 'team/app').blob('abandoned');
+  pass(server, 2 * day);
+  await run(server, 'collect');
+  const metrics = await (await fetch(`${server.url}/metrics`)).text();
+  t.regex(metrics, /^entrepot_job_runs_total\{job="collect",outcome="done"\} 1$/m);
+  t.regex(metrics, /^entrepot_job_items_total\{job="collect",item="layers"\} 1$/m);
+});
+
+test('without rules nothing hosted goes', async (t) => {
+  const server = await start(t, 'sqlite');
+  const app = new TestRepository(server, 'team/app');
+  await app.image('v1');
+  await app.fetch('manifests/v1', { method: 'DELETE' });
+  pass(server, 1000 * day);
+  t.deepEqual((await run(server, 'retention')).counts, {});
+  t.deepEqual((await run(server, 'evict')).counts, {});
+});
