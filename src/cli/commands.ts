@@ -6,6 +6,7 @@ import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './in-house.ts';
 import { addJobs } from './jobs.ts';
+import { addPrefetch } from './prefetch.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
@@ -28,6 +29,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addClaim(program, environment, terminal);
   addUsage(program, environment, terminal);
   addDoctor(program, environment, terminal);
+  addPrefetch(program, environment, terminal);
   addJobs(program, environment, terminal);
   try {
     await program.parseAsync([...words], { from: 'user' });

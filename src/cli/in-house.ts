@@ -5,14 +5,23 @@ import { openHouse, type House } from '../server.ts';
 
 /** The process as the command line uses it. */
 export interface Terminal {
+  stdin?: AsyncIterable<Uint8Array | string>;
   stdout: { write(text: string): unknown };
-  stderr: { write(text: string): unknown };
+  /** `columns` where it is a screen. */
+  stderr: { write(text: string): unknown; isTTY?: boolean; columns?: number };
   once(signal: 'SIGTERM' | 'SIGINT', listener: () => void): unknown;
 }
 
-/** Opens the house without the network, beside a running server too, and closes it after `work`. */
-export async function inHouse(environment: Environment, work: (house: House) => Promise<void>): Promise<void> {
-  const log = pino({ level: 'warn' }, destination(2));
+/**
+ * Opens the house without the network, beside a running server too, and closes it after `work`. What `work` tells by
+ * itself need not be in a log on the terminal too: `level` says how much is.
+ */
+export async function inHouse(
+  environment: Environment,
+  work: (house: House) => Promise<void>,
+  level: 'warn' | 'silent' = 'warn',
+): Promise<void> {
+  const log = pino({ level }, destination(2));
   const house = await openHouse(loadConfig(environment), { log, now: Date.now, proxy: environment });
   try {
     await work(house);

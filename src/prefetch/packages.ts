@@ -1,0 +1,214 @@
+import type { Database } from '../database/database.ts';
+import { readDocument } from '../mirror/document.ts';
+import type { Mirror } from '../mirror/mirror.ts';
+import { claimedAmong } from '../nuget/claims.ts';
+import { nearestGroups } from '../nuget/frameworks.ts';
+import { maxNuspecBytes, parseNuspec } from '../nuget/nuspec.ts';
+import { keyOfVersion, packageKey } from '../nuget/packages.ts';
+import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../nuget/range.ts';
+import type { PackageSource } from '../nuget/source.ts';
+import { documentLimit, type PackageMirror } from '../nuget/upstream.ts';
+import { isPrerelease, parseVersion, versionKey } from '../nuget/version.ts';
+import { readAll, type Content } from '../storage/content.ts';
+import { discard } from '../upstream/body.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { UpstreamVulnerabilities } from '../nuget/upstream-vulnerabilities.ts';
+import type { Run } from './run.ts';
+import type { Spot } from './wish.ts';
+
+export interface PackageParts {
+  database: Database;
+  mirror: Mirror;
+  packageMirror: PackageMirror;
+  packageSource: PackageSource;
+  vulnerabilities: UpstreamVulnerabilities;
+}
+
+/** What is asked of packages: all of them as one account sees them. */
+export class WantedPackages {
+  readonly #parts: PackageParts;
+  readonly #run: Run;
+  readonly #accountId: number;
+  readonly #brought = new Map<string, Promise<boolean>>();
+
+  constructor(parts: PackageParts, run: Run, accountId: number) {
+    this.#parts = parts;
+    this.#run = run;
+    this.#accountId = accountId;
+  }
+
+  /** One version, with the document in which clients look for it first. */
+  version(id: string, version: string, spot: Spot): void {
+    const name = `${id} ${version}`;
+    this.#run.once(`package ${packageKey(id)} ${version}`, name, spot, async () => {
+      if (!(await this.#bring(id, version))) this.#run.missing(name, 'its upstream has no such version', spot);
+    });
+  }
+
+  /** The version that a restore would take for `range`, and what that depends on. */
+  dependency(id: string, range: VersionRange, frameworks: readonly string[], spot: Spot): void {
+    this.#run.report.approximate = true;
+    const bounds = formatRange(range);
+    const name = `${id} ${bounds}`;
+    this.#run.once(`range ${packageKey(id)} ${bounds} ${frameworks.join()}`, name, spot, async () => {
+      const versions = await this.#versions(id);
+      if (!versions) {
+        if (!(await this.#isOurs(id))) this.#run.missing(name, 'no upstream has a package of this name', spot);
+        return;
+      }
+      const chosen = lowestApplicable(
+        range,
+        versions.map((each) => parseVersion(each)!),
+      );
+      if (!chosen) {
+        this.#run.missing(name, 'there is no version in this range', spot);
+        return;
+      }
+      const version = versionKey(chosen);
+      this.version(id, version, spot);
+      this.#run.once(
+        `depends ${packageKey(id)} ${version} ${frameworks.join()}`,
+        `what ${id} ${version} depends on`,
+        spot,
+        () => this.#follow(id, version, frameworks, spot),
+      );
+    });
+  }
+
+  /** The newest versions of an id: releases, or prereleases of what has no release. */
+  newest(id: string, count: number, spot: Spot): void {
+    this.#run.once(`newest ${id}`, id, spot, async () => {
+      if (await this.#isOurs(id)) return;
+      const versions = ((await this.#versions(id)) ?? []).toReversed();
+      const releases = versions.filter((each) => !isPrerelease(parseVersion(each)!));
+      for (const version of (releases.length > 0 ? releases : versions).slice(0, count))
+        this.version(id, version, spot);
+    });
+  }
+
+  /** What is known of vulnerable packages: a restore asks for it. */
+  advisories(spot: Spot): void {
+    const { packageMirror, vulnerabilities } = this.#parts;
+    if (packageMirror.origin.all.length === 0 || this.#run.dryRun) return;
+    this.#run.once('advisories', 'what is known of vulnerable packages', spot, async () => {
+      for (const { upstream, name } of await vulnerabilities.pages()) await vulnerabilities.page(upstream, name);
+    });
+  }
+
+  /** Whether no upstream is asked for an id; that is said in the end. */
+  async #isOurs(id: string): Promise<boolean> {
+    const { database, packageMirror } = this.#parts;
+    const { origin } = packageMirror;
+    const { skipped } = this.#run.report;
+    if (origin.isReserved(id)) skipped.set(id, 'reserved');
+    else if (!origin.isMerged(id) && (await claimedAmong(database, this.#accountId, [id])).size > 0)
+      skipped.set(id, 'hosted here');
+    return skipped.has(id);
+  }
+
+  /** All versions; undefined when there is no such package. */
+  async #versions(id: string): Promise<string[] | undefined> {
+    if (!(await this.#isOurs(id))) await this.#pass(id);
+    return (await this.#parts.packageSource.versionKeys(this.#accountId, id))?.value;
+  }
+
+  /** As `fetch`, once for each version; of what is ours there is nothing to bring. */
+  #bring(id: string, version: string): Promise<boolean> {
+    const key = `${packageKey(id)} ${version}`;
+    const known = this.#brought.get(key);
+    if (known) return known;
+    const bringing = this.#isOurs(id).then((isOurs) => isOurs || this.#fetch(id, version));
+    this.#brought.set(key, bringing);
+    // What failed is tried again.
+    bringing.catch(() => this.#brought.delete(key));
+    return bringing;
+  }
+
+  /** Whether the version is here now; in a dry run, whether it is to be had. */
+  async #fetch(id: string, version: string): Promise<boolean> {
+    const { packageSource } = this.#parts;
+    const here = await this.#stored(id, version);
+    if (here !== undefined) {
+      this.#run.found('package', 'present', here);
+      return true;
+    }
+    if (!(await this.#versions(id))?.includes(version)) return false;
+    if (this.#run.dryRun) {
+      await this.#measure(id, version);
+      return true;
+    }
+    await this.#pass(id);
+    const file = await packageSource.openFile(this.#accountId, id, version, 'nupkg');
+    if (!file) return false;
+    const bytes = await readThrough(file.content);
+    this.#run.found('package', file.served === 'miss' ? 'fetched' : 'present', bytes);
+    return true;
+  }
+
+  /** The bytes of what is stored, in such a way that a restore finds it with nobody asked. */
+  async #stored(id: string, version: string): Promise<number | undefined> {
+    const { mirror, packageMirror } = this.#parts;
+    const name = packageKey(id);
+    for (const { name: upstream } of packageMirror.origin.candidates(id)) {
+      const open = (kind: string, reference: string) =>
+        mirror.openStored({ key: { upstream, kind, name, reference }, lifetime: 'immutable' });
+      const nupkg = await open('nupkg', version);
+      nupkg?.content.close();
+      const index = nupkg && (await open('flat', ''));
+      if (!nupkg || !index) continue;
+      const { versions } = (await readDocument(index, documentLimit)) as { versions?: unknown };
+      const lists =
+        Array.isArray(versions) && versions.some((each) => typeof each === 'string' && keyOfVersion(each) === version);
+      if (lists) return nupkg.size;
+    }
+    return undefined;
+  }
+
+  /** Asks how large a nupkg is. */
+  async #measure(id: string, version: string): Promise<void> {
+    const { packageMirror } = this.#parts;
+    await this.#pass(id);
+    const owner = await packageMirror.owner(id);
+    if (!owner) return;
+    const name = encodeURIComponent(packageKey(id));
+    const url = new URL(`${name}/${version}/${name}.${version}.nupkg`, await packageMirror.flat(owner.upstream));
+    const { status, headers, body } = await owner.upstream.send({ method: 'HEAD', url });
+    discard(body);
+    const length = Number(headers['content-length'] ?? Number.NaN);
+    if (status !== 200 || !Number.isSafeInteger(length)) this.#run.report.unmeasured += 1;
+    this.#run.found('package', 'fetched', Number.isSafeInteger(length) ? length : 0);
+  }
+
+  async #follow(id: string, version: string, frameworks: readonly string[], spot: Spot): Promise<void> {
+    if (!(await this.#bring(id, version))) return;
+    if (!(await this.#isOurs(id)) && (await this.#stored(id, version)) === undefined) await this.#pass(id);
+    const file = await this.#parts.packageSource.openFile(this.#accountId, id, version, 'nuspec');
+    // That it is missing is said of the version itself.
+    if (!file) return;
+    const { dependencyGroups } = parseNuspec(await readAll(file.content, maxNuspecBytes));
+    for (const { dependencies } of nearestGroups(dependencyGroups, frameworks)) {
+      for (const each of dependencies) this.dependency(each.id, parseRange(each.range)!, frameworks, spot);
+    }
+  }
+
+  /** Waits until the first upstream that may have an id may be asked. */
+  async #pass(id: string): Promise<void> {
+    const [first] = this.#parts.packageMirror.origin.candidates(id) as (Upstream | undefined)[];
+    if (first) await this.#run.gate.pass(first);
+  }
+}
+
+/** Reads to the end, which is there when all is verified and stored; resolves to the number of bytes. Closes it. */
+async function readThrough(content: Content): Promise<number> {
+  const buffer = Buffer.allocUnsafe(256 * 1024);
+  let position = 0;
+  try {
+    for (;;) {
+      const read = await content.read(buffer, position);
+      if (read === 0) return position;
+      position += read;
+    }
+  } finally {
+    content.close();
+  }
+}

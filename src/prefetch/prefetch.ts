@@ -1,0 +1,121 @@
+import { Errand } from '../upstream/errand.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { Platform } from './image-name.ts';
+import { WantedImages, type ImageParts } from './images.ts';
+import { mirroredPackages, pulledTags } from './in-use.ts';
+import { WantedPackages, type PackageParts } from './packages.ts';
+import type { Report } from './report.ts';
+import { Run } from './run.ts';
+import type { Spot, Wish } from './wish.ts';
+import type { Window } from './window.ts';
+
+export interface PrefetchParts extends PackageParts, ImageParts {
+  upstreams: readonly Upstream[];
+}
+
+export interface PrefetchOptions {
+  /** What this account hosts is not fetched. */
+  accountId: number;
+  wishes: readonly Wish[];
+  /** Also what has been used through the mirror. */
+  inUse?: { newest: number; since: number } | undefined;
+  /** Of multi-platform images only these; none means all. */
+  platforms: readonly Platform[];
+  /** For references that do not say what they are for; none means those of the projects in `wishes`. */
+  frameworks: readonly string[];
+  referrers: boolean;
+  dryRun: boolean;
+  concurrency: number;
+  /** Bytes a second, from all upstreams together. */
+  rate?: number | undefined;
+  /** How much of an upstream's announced rate limit may be used up, from 0 to 1. */
+  rateLimitShare: number;
+  window?: Window | undefined;
+  signal: AbortSignal;
+  now: () => number;
+  /** Milliseconds after which an upstream that gives nothing is given up. */
+  patience?: number;
+  /** Hears how far it is, now and then. */
+  watch?: (progress: Progress) => void;
+}
+
+export interface Progress {
+  /** Things that are known to be wanted by now, and those of them that are done. */
+  known: number;
+  ended: number;
+  /** Bytes from upstreams. */
+  received: number;
+  /** Why nothing moves. */
+  waiting: string | undefined;
+}
+
+const anywhere: Spot = { file: 'what is in use', line: 0 };
+
+/**
+ * Fills the mirror with what will be needed, through the doors that clients use. What is stored is passed over, so that
+ * one that was called off goes on where it stopped. What cannot be had is in the report; it rejects only for faults of
+ * our own, such as a full disk.
+ */
+export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<Report> {
+  const { accountId, signal, watch, patience = 30_000 } = options;
+  const errand = new Errand(signal, options.rate);
+  let why: string | undefined;
+  const run = new Run({
+    ...options,
+    upstreams: parts.upstreams,
+    share: options.rateLimitShare,
+    patience,
+    waiting: (reason) => {
+      why = reason;
+    },
+  });
+  const packages = new WantedPackages(parts, run, accountId);
+  const images = new WantedImages(parts, run, options);
+  const tell = () => watch?.({ ...run.progress, received: errand.received, waiting: why });
+  const timer = watch && setInterval(tell, 200);
+  try {
+    await errand.run(async () => {
+      begin(options, packages, images, run);
+      if (options.inUse || options.wishes.some(({ kind }) => ['package', 'dependency'].includes(kind))) {
+        packages.advisories({ file: 'advisories', line: 0 });
+      }
+      if (options.inUse) {
+        for await (const id of mirroredPackages(parts.database)) packages.newest(id, options.inUse.newest, anywhere);
+        for await (const { upstream: name, name: repository, tag } of pulledTags(parts.database, options.inUse.since)) {
+          const upstream = parts.imageMirror.upstreams.find((each) => each.name === name);
+          if (upstream) images.tag({ upstream, name: repository }, tag, anywhere);
+        }
+      }
+      await run.done();
+    });
+  } finally {
+    clearInterval(timer);
+    tell();
+  }
+  run.report.received = errand.received;
+  return run.report;
+}
+
+function begin(
+  { wishes, frameworks }: PrefetchOptions,
+  packages: WantedPackages,
+  images: WantedImages,
+  run: Run,
+): void {
+  const inProjects = new Set(wishes.flatMap((wish) => ('frameworks' in wish ? wish.frameworks : [])));
+  const usual = frameworks.length > 0 ? frameworks : [...inProjects];
+  const central = new Set(wishes.flatMap((wish) => (wish.kind === 'dependency' ? [wish.id.toLowerCase()] : [])));
+  for (const wish of wishes.toReversed()) {
+    const { spot } = wish;
+    if (wish.kind === 'package') packages.version(wish.id, wish.version, spot);
+    if (wish.kind === 'image') images.image(wish.image, wish.platforms, spot);
+    if (wish.kind === 'unclear') run.missing(wish.what, wish.reason, spot);
+    if (wish.kind === 'dependency') {
+      const own = frameworks.length > 0 || wish.frameworks.length === 0 ? usual : wish.frameworks;
+      packages.dependency(wish.id, wish.range, own, spot);
+    }
+    if (wish.kind === 'central' && !central.has(wish.id.toLowerCase())) {
+      run.missing(wish.id, 'it has no version here; give Directory.Packages.props too', spot);
+    }
+  }
+}

@@ -1,0 +1,84 @@
+import { DomainError, isDomainError } from '../errors.ts';
+import { isUpstreamFailure } from '../mirror/mirror.ts';
+import { Declined, Gate, type GateOptions } from './gate.ts';
+import { Queue } from './queue.ts';
+import { Report, type Thing } from './report.ts';
+import type { Spot } from './wish.ts';
+
+/** One thing is asked for so often while its upstream fails. */
+const attempts = 4;
+
+export interface RunOptions extends GateOptions {
+  /** Things under way at the same time. */
+  concurrency: number;
+  /** Fetch only what tells what there would be to fetch. */
+  dryRun: boolean;
+}
+
+/** One prefetch under way: what is done once, at the gate's leave, and how it comes out. */
+export class Run {
+  readonly report = new Report();
+  readonly gate: Gate;
+  readonly dryRun: boolean;
+  readonly #queue: Queue;
+  readonly #signal: AbortSignal;
+  readonly #begun = new Set<string>();
+  #ended = 0;
+
+  constructor({ concurrency, dryRun, ...gate }: RunOptions) {
+    this.gate = new Gate(gate);
+    this.dryRun = dryRun;
+    this.#signal = gate.signal;
+    this.#queue = new Queue(concurrency);
+  }
+
+  /** Things begun or waiting, and those that have ended. */
+  get progress(): { known: number; ended: number } {
+    return { known: this.#begun.size, ended: this.#ended };
+  }
+
+  /**
+   * Does `work` when its turn comes, unless it was given under this key before. What it declines, or fails at for good,
+   * is missing under the name `what`.
+   */
+  once(key: string, what: string, spot: Spot, work: () => Promise<void>): void {
+    if (this.#begun.has(key)) return;
+    this.#begun.add(key);
+    this.#queue.add(async () => {
+      await this.#attempt(what, spot, work);
+      this.#ended += 1;
+    });
+  }
+
+  /** Resolves when there is nothing more to do. Rejects with what is no fault of an upstream's. */
+  async done(): Promise<void> {
+    await this.#queue.done();
+    this.report.interrupted = this.#signal.aborted;
+  }
+
+  found(thing: Thing, where: 'fetched' | 'present', bytes: number): void {
+    this.report.add(thing, where, bytes);
+  }
+
+  missing(what: string, reason: string, spot: Spot): void {
+    this.report.missing.push({ what, reason, spot });
+  }
+
+  async #attempt(what: string, spot: Spot, work: () => Promise<void>): Promise<void> {
+    for (let attempt = 1; !this.#signal.aborted; attempt += 1) {
+      try {
+        await work();
+        this.gate.succeeded();
+        return;
+      } catch (error) {
+        if (this.#signal.aborted) return;
+        if (!(error instanceof Declined || error instanceof DomainError)) throw error;
+        // A body that broke off closes its upstream for a moment; the gate waits, and gives up where it has to.
+        if (isDomainError(error) && isUpstreamFailure(error) && attempt < attempts && this.gate.isClosed(error))
+          continue;
+        this.missing(what, error.message, spot);
+        return;
+      }
+    }
+  }
+}

@@ -1,0 +1,138 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import test, { type ExecutionContext } from 'ava';
+import { run } from '../../src/cli/commands.ts';
+import { bytesText } from '../../src/cli/progress.ts';
+import { held, serve, until } from '../support/faulty-upstream.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { UpstreamFeed } from '../support/upstream-feed.ts';
+
+async function setUp(t: ExecutionContext) {
+  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const feed = await UpstreamFeed.start(t);
+  const registry = await startUpstreamRegistry(t);
+  const upstreams = [feed.as('feed.test', { timeout: '2s' }), registry.settings('docker.io', { default: true })];
+  const environment = { ENTREPOT_DATA: join(folder, 'data'), ENTREPOT_UPSTREAMS: JSON.stringify(upstreams) };
+  const file = async (name: string, text: string) => {
+    await writeFile(join(folder, name), text);
+    return join(folder, name);
+  };
+  /** Runs it in this process. */
+  const prefetch = async (
+    words: string[],
+    { stdin = '', isTTY = false, onSignal = (_stop: () => void) => {} } = {},
+  ) => {
+    const heard = { stdout: '', stderr: '' };
+    const code = await run(['prefetch', ...words], environment, {
+      stdin: Readable.from([stdin]),
+      stdout: { write: (text: string) => (heard.stdout += text) },
+      stderr: { write: (text: string) => (heard.stderr += text), isTTY, columns: 60 },
+      once: (signal, stop) => signal === 'SIGINT' && onSignal(stop),
+    });
+    return { code, ...heard };
+  };
+  return { folder, feed, registry, file, prefetch };
+}
+
+test('several files at once: a summary, and with everything here it succeeds', async (t) => {
+  const { feed, registry, file, prefetch } = await setUp(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  registry.image('library/redis', '7');
+  registry.image('team/app', '1');
+  const lock = JSON.stringify({ version: 1, dependencies: { net8: { Lib: { type: 'Direct', resolved: '1.0.0' } } } });
+  const files = [
+    await file('packages.lock.json', lock),
+    await file('compose.yaml', 'services: { a: { image: "redis:${TAG}" } }'),
+    '-',
+  ];
+  const words = [...files, '--arg', 'TAG=7', '--no-referrers'];
+  const first = await prefetch(words, { stdin: 'team/app:1\n' });
+  t.deepEqual([first.code, first.stderr], [0, '']);
+  t.regex(
+    first.stdout,
+    /^packages: 1 \([\d.]+ [KMi]*B\) fetched, 0 here already\nmanifests: 2 \(.*\nlayers: 4 \(391 KiB\) fetched, 0 here already\n$/,
+  );
+  const second = await prefetch(words, { stdin: 'team/app:1\n' });
+  t.regex(
+    second.stdout,
+    /^packages: 0 fetched, 1 \(.*\nmanifests: 0 fetched, 2 .*\nlayers: 0 fetched, 4 \(391 KiB\) here already\n$/,
+  );
+  const dry = await prefetch([...words, '--dry-run'], { stdin: 'team/app:1\n' });
+  t.regex(dry.stdout, /^packages: 0 to fetch, 1 .*\nmanifests: 0 fetched/);
+});
+
+test('what is missing is listed with its place and reason, and the command fails', async (t) => {
+  const { feed, file, prefetch } = await setUp(t);
+  await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
+  const list = await file('list.txt', 'Lib@1.0.0\nLib@2.0.0\nteam/none:1\n');
+  const { code, stdout, stderr } = await prefetch([list]);
+  t.is(code, 1);
+  t.regex(stdout, /^packages: 1 \(/);
+  const lines = stderr.trimEnd().split('\n').sort();
+  t.deepEqual(lines, [
+    'entrepot: 2 missing',
+    `missing: Lib 2.0.0 (${list}:2): its upstream has no such version`,
+    `missing: team/none:1 (${list}:3): docker.io has no such image`,
+  ]);
+});
+
+test('bad input is one line that names what is wrong, before anything is asked', async (t) => {
+  const { feed, registry, file, prefetch, folder } = await setUp(t);
+  const good = await file('good.txt', 'Lib@1.0.0\n');
+  const bad = await file('packages.lock.json', '{\n "version": 1,\n "dependencies": {{\n');
+  const cases: [string[], RegExp][] = [
+    [[], /name a file/],
+    [[good, bad], /packages\.lock\.json:3: not JSON/],
+    [[join(folder, 'none.txt')], /none\.txt: cannot be read: ENOENT/],
+    [[good, '--kind', 'novel'], /Take one of lock, assets/],
+    [[good, '--rate', 'fast'], /bytes a second such as 20MiB\/s/],
+    [[good, '--window', '22'], /hours such as 22:00-06:00/],
+    [[good, '--concurrency', '0'], /whole number from 1 to 64/],
+    [[good, '--rate-limit-share', '120%'], /share such as 80%/],
+    [[good, '--platform', 'amd64'], /platforms such as linux\/amd64/],
+    [[good, '--arg', 'X'], /NAME=VALUE/],
+    [[good, '--used-within', 'long'], /duration such as/],
+    [[good, '--account', 'none'], /no account "none"/],
+  ];
+  for (const [words, message] of cases) {
+    const { code, stdout, stderr } = await prefetch(words);
+    t.is(code, 1, words.join(' '));
+    t.is(stdout, '');
+    t.regex(stderr, message);
+    t.is(stderr.trimEnd().split('\n').length, 1, stderr);
+  }
+  t.deepEqual([...feed.asked, ...registry.requests()], []);
+});
+
+test('an interrupted one says so, and the same command goes on; on a screen there is a bar', async (t) => {
+  const { registry, file, prefetch } = await setUp(t);
+  const { layer } = registry.image('team/a', '1');
+  const other = registry.image('team/b', '1');
+  const { behaviour, release } = held(serve(other.layer.bytes));
+  registry.on(`/v2/team/b/blobs/${other.layer.digest}`, behaviour);
+  const words = [await file('images.txt', 'team/a:1\nteam/b:1\n'), '--rate', '100MiB/s', '--rate-limit-share', '90%'];
+  const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
+  const underWay = until(() => isAsked('a', layer.digest) && isAsked('b', other.layer.digest));
+  const stopped = await prefetch(words, { isTTY: true, onSignal: (stop) => void underWay.then(stop, t.fail) });
+  t.is(stopped.code, 1);
+  t.regex(stopped.stderr, /stopped before the end; the same command goes on from here\n$/);
+  t.regex(stopped.stderr, /\r\[[#.]{24}\] \d+\/\d+ {2}/);
+  for (const line of stopped.stderr.split('\r')) t.true(line.replace('\u001B[K', '').split('\n')[0]!.length < 80);
+  release();
+  const rest = await prefetch(words);
+  t.deepEqual([rest.code, rest.stderr], [0, '']);
+});
+
+test('amounts are told in units', (t) => {
+  t.deepEqual([0, 1023, 1024, 1536, 150_000, 5 * 2 ** 30].map(bytesText), [
+    '0 B',
+    '1023 B',
+    '1.0 KiB',
+    '1.5 KiB',
+    '146 KiB',
+    '5.0 GiB',
+  ]);
+});

@@ -1,0 +1,336 @@
+import { randomBytes } from 'node:crypto';
+import test, { type ExecutionContext } from 'ava';
+import { parsePlatform } from '../../src/prefetch/image-name.ts';
+import { answer, held, serve, until } from '../support/faulty-upstream.ts';
+import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
+import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
+
+interface Setup {
+  registry: UpstreamRegistry;
+  mirror: TestServer;
+  /** Asks as a client; the status. */
+  get: (path: string) => Promise<number>;
+}
+
+async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}, upstream = {}): Promise<Setup> {
+  const registry = await startUpstreamRegistry(t);
+  const upstreams = [registry.settings('docker.io', { default: true, ...upstream })];
+  const mirror = await startTestServer(t, { upstreams, ...settings });
+  const get = async (path: string) => {
+    const response = await mirror.fetch(`/v2/${path}`);
+    await response.arrayBuffer();
+    return response.status;
+  };
+  return { registry, mirror, get };
+}
+
+/** An index of one image for each platform, with what BuildKit attests about the first. */
+function offerIndex(registry: UpstreamRegistry, name: string, tag: string, platforms: string[]) {
+  const images = platforms.map(() => registry.image(name));
+  const children = images.map(({ manifest: { mediaType, digest, size } }, index) => {
+    const [os, architecture, variant] = platforms[index]!.split('/');
+    return { mediaType, digest, size, platform: { os, architecture, ...(variant && { variant }) } };
+  });
+  const attested = registry.image(name).manifest;
+  const annotations = {
+    'vnd.docker.reference.digest': children[0]!.digest,
+    'vnd.docker.reference.type': 'attestation-manifest',
+  };
+  const attestation = {
+    mediaType: ociManifest,
+    digest: attested.digest,
+    size: attested.size,
+    platform: { os: 'unknown', architecture: 'unknown' },
+    annotations,
+  };
+  const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [...children, attestation] };
+  return { images, attested, index: registry.manifest(name, index, tag) };
+}
+
+test('an image is there, tag and all, when the upstream is gone, and its content is asked for once', async (t) => {
+  const { registry, mirror, get } = await setUp(t);
+  const { manifest, config, layer } = registry.image('library/alpine', '3.20');
+  const wishes = wishesOf('alpine:3.20', 'docker.io/library/alpine:3.20', `alpine@${manifest.digest}`);
+  const report = await prefetchInto(mirror, wishes);
+  t.deepEqual(missingIn(report), []);
+  t.is(report.fetched.blob.count, 2);
+  t.is(report.fetched.blob.bytes, config.size + layer.size);
+  t.is(registry.count(`/v2/library/alpine/blobs/${layer.digest}`), 1);
+  t.is(registry.count('/v2/library/alpine/manifests/3.20', 'GET'), 1);
+
+  const before = registry.requests().length;
+  const again = await prefetchInto(mirror, wishes);
+  t.is(again.fetched.blob.count + again.fetched.manifest.count, 0);
+  t.is(again.present.blob.bytes, report.fetched.blob.bytes);
+  t.deepEqual(registry.requests().slice(before), [], 'while the tag is fresh nobody is asked');
+  mirror.clock.now = Date.now() + 3_600_000;
+  await prefetchInto(mirror, wishes);
+  const later = registry.requests().slice(before);
+  t.deepEqual(
+    later.filter((each) => each.startsWith('GET') && !/referrers|tags\/list|sha256-/.test(each)),
+    [],
+    'then by HEAD, which costs no pull',
+  );
+
+  await registry.stop();
+  t.is(await get('library/alpine/manifests/3.20'), 200);
+  t.is(await get(`docker.io/library/alpine/manifests/${manifest.digest}`), 200);
+  t.is(await get(`library/alpine/blobs/${layer.digest}`), 200);
+  t.is(await get(`library/alpine/blobs/${config.digest}`), 200);
+});
+
+test('of an index only the chosen platforms are fetched, and the index stays as it is', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  const { images, attested, index } = offerIndex(registry, 'team/app', '1', [
+    'linux/amd64',
+    'linux/arm64/v8',
+    'linux/arm/v7',
+  ]);
+  const chosen = await prefetchInto(mirror, wishesOf('team/app:1'), { platforms: [parsePlatform('linux/amd64')!] });
+  t.deepEqual(missingIn(chosen), []);
+  t.is(chosen.fetched.manifest.count, 3, 'the index, one image and its attestation');
+  const asked = (image: { manifest: Descriptor }) =>
+    registry.count(`/v2/team/app/manifests/${image.manifest.digest}`, 'GET');
+  t.deepEqual(images.map(asked), [1, 0, 0]);
+  t.is(asked({ manifest: attested }), 1);
+  t.deepEqual(
+    images.map(({ layer }) => registry.count(`/v2/team/app/blobs/${layer.digest}`)),
+    [1, 0, 0],
+  );
+  const served = await mirror.fetch('/v2/team/app/manifests/1');
+  t.is(served.headers.get('docker-content-digest'), index.digest);
+  t.is(((await served.json()) as { manifests: unknown[] }).manifests.length, 4);
+
+  const arm = await prefetchInto(mirror, wishesOf('team/app:1'), { platforms: [parsePlatform('linux/arm64')!] });
+  t.deepEqual(missingIn(arm), []);
+  t.deepEqual(images.map(asked), [1, 1, 0]);
+  const none = await prefetchInto(mirror, wishesOf('team/app:1'), { platforms: [parsePlatform('linux/s390x')!] });
+  t.deepEqual(missingIn(none), [
+    'team/app:1: it has none of linux/s390x, but linux/amd64, linux/arm64/v8, linux/arm/v7',
+  ]);
+  const file = 'FROM --platform=linux/arm/v7 team/app:1\n';
+  await prefetchInto(mirror, wishesIn('Dockerfile', file), { platforms: [parsePlatform('linux/amd64')!] });
+  t.deepEqual(images.map(asked), [1, 1, 1], 'what the input says goes before');
+  const all = await prefetchInto(mirror, wishesOf('team/app:1'));
+  t.is(all.present.manifest.count, 5);
+  t.is(all.fetched.blob.count, 0);
+});
+
+test('signatures and other referrers come with their image, unless they are left out', async (t) => {
+  const { registry, mirror, get } = await setUp(t);
+  const { manifest } = registry.image('team/app', '1');
+  const subject = { mediaType: manifest.mediaType, digest: manifest.digest, size: manifest.size };
+  const layer = registry.blob('team/app', 'a bill of materials');
+  const empty = registry.blob('team/app', '{}');
+  const artifact = {
+    schemaVersion: 2,
+    mediaType: ociManifest,
+    artifactType: 'application/sbom',
+    config: empty,
+    layers: [layer],
+    subject,
+  };
+  const sbom = registry.manifest('team/app', artifact);
+  const list = { schemaVersion: 2, mediaType: ociIndex, manifests: [{ ...sbom, artifactType: 'application/sbom' }] };
+  registry.on(
+    `/v2/team/app/referrers/${manifest.digest}`,
+    answer(200, { 'content-type': ociIndex }, JSON.stringify(list)),
+  );
+  const tag = `${manifest.digest.replace(':', '-')}.sig`;
+  const signature = registry.image('team/app', tag);
+  registry.on('/v2/team/app/tags/list', answer(200, {}, JSON.stringify({ name: 'team/app', tags: ['1', tag] })));
+
+  const bare = await prefetchInto(mirror, wishesOf('team/app:1'), { referrers: false });
+  t.is(bare.fetched.manifest.count, 1);
+  t.is(registry.requests().filter((each) => /referrers|tags\/list/.test(each)).length, 0);
+  const whole = await prefetchInto(mirror, wishesOf('team/app:1'));
+  t.deepEqual(missingIn(whole), []);
+  t.is(whole.fetched.manifest.count, 2);
+  t.is(whole.fetched.blob.count, 4);
+  await registry.stop();
+  t.is(await get(`team/app/manifests/${sbom.digest}`), 200);
+  t.is(await get(`team/app/blobs/${layer.digest}`), 200);
+  t.is(await get(`team/app/manifests/${tag}`), 200);
+  t.is(await get(`team/app/blobs/${signature.layer.digest}`), 200);
+  t.is(await get(`team/app/referrers/${manifest.digest}`), 200);
+});
+
+test('what cannot be had is listed with its reason; names of this service and of others are understood', async (t) => {
+  const { registry, mirror } = await setUp(t, {
+    server: { baseUrl: 'https://hub.example/' },
+    reserved: { containers: ['secret/*'] },
+  });
+  registry.image('library/good', '1');
+  const { manifest, layer } = registry.image('team/broken', '1');
+  registry.on(`/v2/team/broken/blobs/${layer.digest}`, serve(randomBytes(layer.size)));
+  const { layer: lost } = registry.image('team/lost', '1');
+  registry.on(`/v2/team/lost/blobs/${lost.digest}`, answer(404));
+  await new TestRepository(mirror, 'mine/app').image('1');
+  const wishes = wishesOf(
+    'hub.example/docker.io/library/good:1',
+    'hub.example/good:1',
+    'index.docker.io/good:1',
+    'ghcr.io/org/app:1',
+    'none:1',
+    'team/broken:1',
+    'team/lost:1',
+    'mine/app:1',
+    'secret/app:1',
+    'hub.example/docker.io/mine/app:1',
+  );
+  const report = await prefetchInto(mirror, wishes);
+  t.is(registry.count('/v2/library/good/manifests/1', 'GET'), 1);
+  t.deepEqual(missingIn(report), [
+    'ghcr.io/org/app:1: there is no upstream named ghcr.io',
+    'none:1: docker.io has no such image',
+    `team/broken:1: layer ${layer.digest}: The upstream docker.io sent ${
+      report.missing.find(({ what }) => what.startsWith('team/broken'))?.reason.match(/sent (\S+)/)?.[1]
+    } where ${layer.digest} was asked for.`,
+    `team/lost:1: layer ${lost.digest}: docker.io has no such blob`,
+  ]);
+  t.truthy(manifest);
+  t.deepEqual(Object.fromEntries(report.skipped), {
+    'mine/app:1': 'hosted here',
+    'hub.example/docker.io/mine/app:1': 'hosted here',
+    'secret/app:1': 'reserved',
+  });
+  t.deepEqual(
+    registry.requests().filter((each) => /mine|secret/.test(each)),
+    [],
+  );
+});
+
+test('a dry run fetches manifests alone, and tells what the rest would be', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  const { images } = offerIndex(registry, 'team/app', '1', ['linux/amd64', 'linux/arm64']);
+  registry.image('team/other', '1');
+  await prefetchInto(mirror, wishesOf('team/other:1'));
+  const asked = registry.requests().length;
+  const options = { platforms: [parsePlatform('linux/amd64')!] };
+  const dry = await prefetchInto(mirror, wishesOf('team/app:1', 'team/other:1'), { ...options, dryRun: true });
+  t.deepEqual(
+    registry
+      .requests()
+      .slice(asked)
+      .filter((each) => each.includes('/blobs/')),
+    [],
+  );
+  t.is(dry.fetched.blob.count, 4);
+  t.true(dry.fetched.blob.bytes > 2 * 200_000);
+  t.is(dry.present.blob.count, 2);
+  const real = await prefetchInto(mirror, wishesOf('team/app:1', 'team/other:1'), options);
+  t.deepEqual(real.fetched.blob, dry.fetched.blob);
+  t.is(registry.count(`/v2/team/app/blobs/${images[0]!.layer.digest}`), 1);
+});
+
+test('it stops at a share of the rate limit, told by the upstream, and goes on from there', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  let remaining = 100;
+  for (const name of ['a', 'b', 'c', 'd']) {
+    const { manifest } = registry.image(`team/${name}`, '1');
+    registry.on(`/v2/team/${name}/manifests/1`, (request, response) => {
+      remaining -= 25;
+      const limits = { 'ratelimit-limit': '100;w=21600', 'ratelimit-remaining': `${remaining};w=21600` };
+      answer(200, { 'content-type': ociManifest, ...limits }, manifest.bytes)(request, response);
+    });
+  }
+  const wishes = wishesOf('team/a:1', 'team/b:1', 'team/c:1', 'team/d:1');
+  const options = { rateLimitShare: 0.5, concurrency: 1, referrers: false };
+  const report = await prefetchInto(mirror, wishes, options);
+  t.is(remaining, 50);
+  t.is(report.fetched.manifest.count, 2);
+  t.is(report.fetched.blob.count, 4, 'blobs are not counted');
+  t.is(report.missing.length, 2);
+  for (const { reason } of report.missing) {
+    t.is(reason, 'docker.io has 50 of 100 left of its rate limit, and 50% may be used');
+  }
+  mirror.house.upstreams[0]!.rateLimit = {};
+  remaining = 1000;
+  const rest = await prefetchInto(mirror, wishes, options);
+  t.deepEqual(missingIn(rest), []);
+  t.is(rest.present.manifest.count, 2);
+  t.is(rest.fetched.manifest.count, 2);
+});
+
+test('one that is called off stops at once, and the next goes on where it was', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  const { layer } = registry.image('team/a', '1');
+  const other = registry.image('team/b', '1');
+  const { behaviour, release } = held(serve(other.layer.bytes));
+  registry.on(`/v2/team/b/blobs/${other.layer.digest}`, behaviour);
+  const calling = new AbortController();
+  const wishes = wishesOf('team/a:1', 'team/b:1');
+  const running = prefetchInto(mirror, wishes, { signal: calling.signal, concurrency: 2 });
+  const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
+  await until(() => isAsked('b', other.layer.digest) && isAsked('a', layer.digest));
+  await until(async () => (await mirror.house.blobs.stat(layer.digest as `sha256:${string}`)) !== undefined);
+  const startedAt = performance.now();
+  calling.abort();
+  const report = await running;
+  t.true(performance.now() - startedAt < 1500);
+  t.true(report.interrupted);
+  t.deepEqual(report.missing, []);
+  release();
+  const rest = await prefetchInto(mirror, wishes);
+  t.false(rest.interrupted);
+  t.deepEqual(missingIn(rest), []);
+  t.is(registry.count(`/v2/team/a/blobs/${layer.digest}`), 1);
+  t.is(rest.fetched.blob.count + rest.present.blob.count, 4);
+});
+
+test('the rate holds over all that is fetched, and the window is waited for', async (t) => {
+  const { registry, mirror } = await setUp(t);
+  registry.image('team/a', '1');
+  registry.image('team/b', '1');
+  const startedAt = performance.now();
+  const report = await prefetchInto(mirror, wishesOf('team/a:1', 'team/b:1'), { rate: 400_000 });
+  t.deepEqual(missingIn(report), []);
+  t.true(report.received >= 400_000);
+  t.true(performance.now() - startedAt > 950);
+
+  // Half a second before it opens, by the clock that is given.
+  const opens = new Date(2030, 0, 1, 22, 0, 0).getTime();
+  const began = performance.now();
+  const now = () => opens - 500 + (performance.now() - began);
+  registry.image('team/c', '1');
+  let waited = '';
+  const late = await prefetchInto(mirror, wishesOf('team/c:1'), {
+    window: { from: 22 * 60, to: 6 * 60 },
+    now,
+    watch: ({ waiting }) => (waited ||= waiting ?? ''),
+  });
+  t.deepEqual(missingIn(late), []);
+  t.true(performance.now() - began >= 490);
+  t.is(waited, 'the window is closed');
+});
+
+test('tags that clients pulled lately are resolved again, with what they have come to name', async (t) => {
+  const { registry, mirror, get } = await setUp(t, {}, { freshFor: '1ms' });
+  registry.image('library/used', '1');
+  registry.image('library/old', '1');
+  registry.image('library/listed', '1');
+  const start = Date.now();
+  mirror.clock.now = start - 40 * 86_400_000;
+  t.is(await get('library/old/manifests/1'), 200);
+  await mirror.house.entries.flushUses();
+  mirror.clock.now = start;
+  t.is(await get('library/used/manifests/1'), 200);
+  await mirror.house.entries.flushUses();
+  const renewed = registry.image('library/used', '1');
+  registry.image('library/old', '1');
+  mirror.clock.now = start + 1000;
+  const inUse = { newest: 1, since: start - 30 * 86_400_000 };
+  const report = await prefetchInto(mirror, [], { inUse });
+  t.deepEqual(missingIn(report), []);
+  t.is(report.fetched.blob.count, 2);
+  t.is(registry.count('/v2/library/old/manifests/1'), 1);
+  await registry.stop();
+  const served = await mirror.fetch('/v2/library/used/manifests/1');
+  t.is(served.headers.get('docker-content-digest'), renewed.manifest.digest);
+  t.is(await get(`library/used/blobs/${renewed.layer.digest}`), 200);
+  // What is only kept fresh does not go on being in use by that.
+  const later = await prefetchInto(mirror, [], { inUse: { newest: 1, since: start + 500 }, patience: 10 });
+  t.deepEqual([later.present.manifest.count, later.missing.length], [0, 0]);
+});

@@ -1,0 +1,62 @@
+import test from 'ava';
+import type { Row } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { digestOf } from '../../src/digest.ts';
+import { entryId } from '../../src/mirror/entries.ts';
+import { mirroredPackages, pulledTags } from '../../src/prefetch/in-use.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+const number = (index: number) => String(index).padStart(4, '0');
+
+function row(upstream: string, kind: string, name: string, reference: string, usedAt: number): Row {
+  return {
+    id: entryId({ upstream, kind, name, reference }),
+    upstream,
+    kind,
+    name,
+    reference,
+    digest: digestOf(name),
+    size_bytes: 1,
+    content_type: 'x',
+    attributes: '{}',
+    stored_at: 1,
+    validated_at: 1,
+    used_at: usedAt,
+  };
+}
+
+async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const list: T[] = [];
+  for await (const each of items) list.push(each);
+  return list;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: what is in use is read in pages, each once`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const rows: Row[] = [];
+    for (let index = 0; index < 1100; index += 1) {
+      rows.push(row('a', 'nupkg', `p${number(index)}`, '1.0.0', 5), row('b', 'nupkg', `p${number(index)}`, '2.0.0', 5));
+      // Many of one moment, so that a page ends among them.
+      rows.push(row('r', 'manifest', `n${number(index)}`, 'v1', index < 900 ? 2000 : 1000 + index));
+      rows.push(row('r', 'manifest', `n${number(index)}`, digestOf(String(index)), 2000));
+    }
+    rows.push(
+      row('a', 'flat', 'z', '', 2000),
+      row('r', 'manifest', 'old', 'v1', 999),
+      row('r', 'blob', 'x', 'v1', 2000),
+    );
+    await database.transaction(async (tx) => {
+      for (let at = 0; at < rows.length; at += 50) await tx.insertNew('mirror_entries', rows.slice(at, at + 50));
+    });
+    const packages = await all(mirroredPackages(database));
+    t.is(packages.length, 1100);
+    t.is(packages[1099], 'p1099');
+    const tags = await all(pulledTags(database, 1000));
+    t.is(tags.length, 1100);
+    t.is(new Set(tags.map(({ name }) => name)).size, 1100);
+    t.deepEqual(new Set(tags.map(({ tag }) => tag)), new Set(['v1']));
+    t.is((await all(pulledTags(database, 2001))).length, 99);
+  });
+}

@@ -1,0 +1,255 @@
+import test, { type ExecutionContext } from 'ava';
+import { answer, serve } from '../support/faulty-upstream.ts';
+import { TestFeed } from '../support/feed.ts';
+import { makeNupkg, type MadeDependency, type NupkgOptions } from '../support/nupkg.ts';
+import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
+import type { TestServer } from '../support/server.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+
+type Versions = Record<string, Omit<NupkgOptions, 'id' | 'version'>>;
+
+interface Setup {
+  feed: UpstreamFeed;
+  mirror: TestServer;
+  offer: (id: string, versions: Versions) => Promise<void>;
+  /** Whether a restore finds a version with the upstream gone. */
+  isHere: (id: string, version: string) => Promise<boolean>;
+}
+
+async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}, upstream = {}): Promise<Setup> {
+  const feed = await UpstreamFeed.start(t);
+  const mirror = await startMirrorOf(t, [feed.as('up.test', { timeout: '2s', ...upstream })], settings);
+  return {
+    feed,
+    mirror,
+    offer: async (id, versions) => {
+      const made = Object.entries(versions).map(async ([version, options]) => ({
+        version,
+        nupkg: await makeNupkg({ id, version, ...options }),
+      }));
+      await feed.offer({ id, versions: await Promise.all(made) });
+    },
+    isHere: async (id, version) => {
+      const key = id.toLowerCase();
+      const index = await mirror.fetch(`/v3/package/${key}/index.json`);
+      if (index.status !== 200) return false;
+      const { versions } = (await index.json()) as { versions: string[] };
+      const nupkg = await mirror.fetch(`/v3/package/${key}/${version}/${key}.${version}.nupkg`);
+      await nupkg.arrayBuffer();
+      return versions.includes(version) && nupkg.status === 200;
+    },
+  };
+}
+
+const on = (...dependencies: MadeDependency[]) => ({ dependencies });
+
+test('what a lock file pins is there when the upstream is gone, and asked for once', async (t) => {
+  const { feed, mirror, offer, isHere } = await setUp(t);
+  await offer('Lib.A', { '1.0.0': {}, '1.1.0': {}, '2.0.0': {} });
+  await offer('Lib.B', { '3.0.0-beta': {} });
+  const wishes = wishesOf('Lib.A@1.0.0', 'lib.a@1.1', 'Lib.B@3.0.0-Beta', 'Lib.A@1.0.0');
+  const report = await prefetchInto(mirror, wishes);
+  t.deepEqual(report.missing, []);
+  t.is(report.fetched.package.count, 3);
+  t.true(report.fetched.package.bytes > 500);
+  t.true(report.received >= report.fetched.package.bytes);
+  t.false(report.approximate);
+  t.is(feed.upstream.count('/flat/lib.a/index.json'), 1);
+
+  const asked = feed.asked.filter((path) => path.startsWith('/flat/')).length;
+  mirror.clock.now = Date.now() + 86_400_000;
+  const again = await prefetchInto(mirror, wishes);
+  t.is(again.present.package.count, 3);
+  t.is(again.fetched.package.count, 0);
+  t.is(feed.asked.filter((path) => path.startsWith('/flat/')).length, asked, 'nothing of what is stored');
+
+  await feed.upstream.stop();
+  for (const [id, version] of [
+    ['Lib.A', '1.0.0'],
+    ['Lib.A', '1.1.0'],
+    ['Lib.B', '3.0.0-beta'],
+  ] as const) {
+    t.true(await isHere(id, version), id);
+  }
+  t.false(await isHere('Lib.A', '2.0.0'));
+});
+
+test('a version that is newer than the stored list of versions brings a new list', async (t) => {
+  const { feed, mirror, offer, isHere } = await setUp(t);
+  await offer('Lib', { '1.0.0': {} });
+  await prefetchInto(mirror, wishesOf('Lib@1.0.0'));
+  await offer('Lib', { '1.0.0': {}, '2.0.0': {} });
+  mirror.clock.now = Date.now() + 3_600_000;
+  t.deepEqual(missingIn(await prefetchInto(mirror, wishesOf('Lib@2.0.0'))), []);
+  await feed.upstream.stop();
+  t.true(await isHere('Lib', '2.0.0'));
+});
+
+test('a project is followed to the lowest versions that apply, for its framework, and said to be approximate', async (t) => {
+  const { feed, mirror, offer, isHere } = await setUp(t);
+  await offer('App', {
+    '1.0.0': {
+      dependencyGroups: [
+        { targetFramework: 'net8.0', dependencies: [{ id: 'Modern', version: '1.5' }] },
+        { targetFramework: '.NETStandard1.3', dependencies: [{ id: 'Ancient', version: '1.0' }] },
+      ],
+    },
+  });
+  await offer('Modern', {
+    '1.0.0': {},
+    '1.5.0-beta': {},
+    '1.6.0': on({ id: 'Deep', version: '[1.0,2.0)' }),
+    '2.0.0': {},
+  });
+  await offer('Deep', { '0.9.0': {}, '1.2.0': on({ id: 'app', version: '1.0.0' }) });
+  await offer('Ancient', { '1.0.0': {} });
+  const project = `<Project><PropertyGroup><TargetFramework>net9.0</TargetFramework></PropertyGroup>
+<ItemGroup><PackageReference Include="App" Version="1.0.0" /></ItemGroup></Project>`;
+  const report = await prefetchInto(mirror, wishesIn('App.csproj', project));
+  t.deepEqual(missingIn(report), []);
+  t.true(report.approximate);
+  t.is(report.fetched.package.count, 3);
+  t.is(feed.upstream.count('/flat/ancient/index.json'), 0);
+  const props = '<Project><ItemGroup><PackageVersion Include="App" Version="[1.0.0]" /></ItemGroup></Project>';
+  const all = await prefetchInto(mirror, wishesIn('Directory.Packages.props', props));
+  t.is(all.fetched.package.count, 1, 'without a framework all groups count');
+  await feed.upstream.stop();
+  for (const [id, version] of [
+    ['App', '1.0.0'],
+    ['Modern', '1.6.0'],
+    ['Deep', '1.2.0'],
+    ['Ancient', '1.0.0'],
+  ] as const) {
+    t.true(await isHere(id, version), id);
+  }
+});
+
+test('a reference without a version has it from the central file, or is missing', async (t) => {
+  const { mirror, offer } = await setUp(t);
+  await offer('Lib', { '1.0.0': {} });
+  const project = wishesIn('a.csproj', '<Project><ItemGroup><PackageReference Include="Lib" /></ItemGroup></Project>');
+  const props = '<Project><ItemGroup><PackageVersion Include="lib" Version="1.0.0" /></ItemGroup></Project>';
+  t.deepEqual(missingIn(await prefetchInto(mirror, project)), [
+    'Lib: it has no version here; give Directory.Packages.props too',
+  ]);
+  const both = await prefetchInto(mirror, [...project, ...wishesIn('Directory.Packages.props', props)]);
+  t.deepEqual(missingIn(both), []);
+  t.is(both.fetched.package.count, 1);
+});
+
+test('what cannot be had is listed with its reason and place, and the rest is fetched', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  await offer('Good', { '1.0.0': {} });
+  await offer('Old', { '1.0.0': {} });
+  await offer('Wrong', { '1.0.0': {} });
+  feed.upstream.on('/flat/wrong/1.0.0/wrong.1.0.0.nupkg', serve(await makeNupkg({ id: 'Other', version: '1.0.0' })));
+  await offer('Needy', { '1.0.0': on({ id: 'Nowhere', version: '1.0.0' }, { id: 'Old', version: '[5.0]' }) });
+  const project = '<Project><ItemGroup>\n\n<PackageReference Include="Needy" Version="1.0.0" /></ItemGroup></Project>';
+  const wishes = [
+    ...wishesOf('Good@1.0.0', 'Old@9.0.0', 'None@1.0.0', 'Wrong@1.0.0'),
+    ...wishesIn('a.csproj', project),
+  ];
+  const report = await prefetchInto(mirror, wishes);
+  t.is(report.fetched.package.count, 2);
+  t.deepEqual(missingIn(report), [
+    'None 1.0.0: its upstream has no such version',
+    'Nowhere [1.0.0, ): no upstream has a package of this name',
+    'Old 9.0.0: its upstream has no such version',
+    'Old [5.0.0, 5.0.0]: there is no version in this range',
+    'Wrong 1.0.0: The upstream up.test sent something else than was asked for: it is Other 1.0.0.',
+  ]);
+  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Old 9'))?.spot, { file: 'list.txt', line: 2 });
+  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Nowhere'))?.spot, { file: 'a.csproj', line: 3 });
+});
+
+test('hosted and reserved ids are passed over and said so; what hosted ones depend on is fetched', async (t) => {
+  const { feed, mirror, offer } = await setUp(t, { reserved: { packages: ['Contoso.*'] } });
+  await offer('Mine', { '9.0.0': {} });
+  await offer('Contoso.Lib', { '1.0.0': {} });
+  await offer('Theirs', { '1.0.0': {} });
+  await new TestFeed(mirror).publish({ id: 'Mine', version: '1.0.0', ...on({ id: 'Theirs', version: '1.0.0' }) });
+  const project = `<Project><ItemGroup><PackageReference Include="Mine" Version="1.0.0" />
+<PackageReference Include="Contoso.Lib" Version="1.0.0" /></ItemGroup></Project>`;
+  const report = await prefetchInto(mirror, [...wishesIn('a.csproj', project), ...wishesOf('Mine@9.0.0')]);
+  t.deepEqual(missingIn(report), []);
+  t.deepEqual(Object.fromEntries(report.skipped), { 'Contoso.Lib': 'reserved', Mine: 'hosted here' });
+  t.is(report.fetched.package.count, 1);
+  t.deepEqual(
+    feed.asked.filter((path) => /mine|contoso/.test(path)),
+    [],
+  );
+});
+
+test('a dry run counts packages and bytes and fetches none', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  await offer('Lib', { '1.0.0': { payloadBytes: 50_000, ...on({ id: 'Dep', version: '1.0.0' }) } });
+  await offer('Dep', { '1.0.0': { payloadBytes: 30_000 } });
+  const dry = await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Dep@1.0.0', 'None@1.0.0'), { dryRun: true });
+  t.is(dry.fetched.package.count, 2);
+  t.true(dry.fetched.package.bytes > 80_000 && dry.fetched.package.bytes < 85_000);
+  t.true(dry.received < 5000);
+  t.deepEqual(missingIn(dry), ['None 1.0.0: its upstream has no such version']);
+  t.is(feed.upstream.count('/flat/lib/1.0.0/lib.1.0.0.nupkg', 'GET'), 0);
+  const real = await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Dep@1.0.0'));
+  t.deepEqual(real.fetched.package, dry.fetched.package);
+});
+
+test('what is in use: the newest releases of all packages of which something is mirrored', async (t) => {
+  const { mirror, offer, isHere, feed } = await setUp(t);
+  await offer('Lib', { '1.0.0': {} });
+  await offer('Pre', { '1.0.0-a': {} });
+  await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Pre@1.0.0-a'));
+  await offer('Lib', { '1.0.0': {}, '1.1.0': {}, '1.2.0': {}, '2.0.0-rc': {} });
+  await offer('Pre', { '1.0.0-a': {}, '1.0.0-b': {} });
+  await offer('Unused', { '1.0.0': {} });
+  mirror.clock.now = Date.now() + 3_600_000;
+  const report = await prefetchInto(mirror, [], { inUse: { newest: 2, since: 0 } });
+  t.deepEqual(missingIn(report), []);
+  t.deepEqual([report.fetched.package.count, report.present.package.count], [3, 1]);
+  await feed.upstream.stop();
+  t.true(await isHere('Lib', '1.2.0'));
+  t.true(await isHere('Pre', '1.0.0-b'));
+  t.false(await isHere('Lib', '2.0.0-rc'));
+});
+
+test('an upstream that fails for a moment is waited for; one that is gone is given up, with the rest told', async (t) => {
+  const { feed, mirror, offer, isHere } = await setUp(t, {}, { timeout: '500ms' });
+  for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) await offer(id, { '1.0.0': {} });
+  const flaky = [answer(503), answer(503), answer(503), serve(await makeNupkg({ id: 'a', version: '1.0.0' }))];
+  feed.upstream.on('/flat/a/1.0.0/a.1.0.0.nupkg', ...flaky);
+  const report = await prefetchInto(mirror, wishesOf('a@1.0.0', 'b@1.0.0', 'c@1.0.0'), { patience: 10_000 });
+  t.deepEqual(missingIn(report), []);
+  t.true(await isHere('a', '1.0.0'));
+
+  await feed.upstream.stop();
+  const startedAt = performance.now();
+  const gone = await prefetchInto(mirror, wishesOf('a@1.0.0', 'd@1.0.0', 'e@1.0.0', 'f@1.0.0'), { patience: 500 });
+  t.true(performance.now() - startedAt < 8000);
+  t.is(gone.present.package.count, 1);
+  t.is(gone.missing.length, 3);
+  for (const { reason } of gone.missing) t.regex(reason, /up\.test.*cannot be reached/);
+});
+
+test('an upstream that is set to offline is not waited for', async (t) => {
+  const { feed, mirror } = await setUp(t, { offline: true });
+  const report = await prefetchInto(mirror, wishesOf('a@1.0.0'), { patience: 60_000 });
+  t.regex(missingIn(report)[0]!, /set to offline/);
+  t.is(feed.upstream.connections(), 0);
+});
+
+test('advisories come along, so that a restore can look at them', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  await offer('Lib', { '1.0.0': {} });
+  const page = `${feed.url}/vulnerabilities/base.json`;
+  const entry = { '@name': 'base', '@id': page, '@updated': '2026-01-01T00:00:00Z', comment: '' };
+  const json = { 'content-type': 'application/json' };
+  feed.upstream.on('/vulnerabilities/index.json', answer(200, json, JSON.stringify([entry])));
+  const known = { lib: [{ severity: 2, url: 'https://advisory.example/1', versions: '(, 2.0.0)' }] };
+  feed.upstream.on('/vulnerabilities/base.json', answer(200, json, JSON.stringify(known)));
+  await prefetchInto(mirror, wishesOf('Lib@1.0.0'));
+  await feed.upstream.stop();
+  mirror.clock.now = Date.now() + 3_600_000;
+  const { house } = mirror;
+  const [found] = await house.vulnerabilities.pages();
+  t.deepEqual((await house.vulnerabilities.page(found!.upstream, found!.name))?.value, known);
+});

@@ -1,0 +1,41 @@
+import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
+import { readInput } from '../../src/prefetch/inputs.ts';
+import type { Report } from '../../src/prefetch/report.ts';
+import type { Wish } from '../../src/prefetch/wish.ts';
+import type { TestServer } from './server.ts';
+
+/** What a plain list asks for. */
+export function wishesOf(...lines: string[]): Wish[] {
+  return wishesIn('list.txt', lines.join('\n'));
+}
+
+export function wishesIn(file: string, text: string): Wish[] {
+  return readInput({ file, text, values: new Map() });
+}
+
+/** Prefetches into a test server, in its own process. */
+export function prefetchInto(
+  { house, clock }: TestServer,
+  wishes: readonly Wish[],
+  options: Partial<PrefetchOptions> = {},
+): Promise<Report> {
+  return prefetch(house, {
+    accountId: house.defaultAccount.id,
+    wishes,
+    platforms: [],
+    frameworks: [],
+    referrers: true,
+    dryRun: false,
+    concurrency: 4,
+    rateLimitShare: 0.8,
+    signal: new AbortController().signal,
+    now: () => clock.now ?? Date.now(),
+    patience: 1500,
+    ...options,
+  });
+}
+
+/** `what: reason` of all that is missing, in order. */
+export function missingIn({ missing }: Report): string[] {
+  return missing.map(({ what, reason }) => `${what}: ${reason}`).sort();
+}
