@@ -4,14 +4,14 @@ import type { Target } from './reference.ts';
 const realm = 'Entrepot';
 
 /**
- * The `WWW-Authenticate` of a 401: Basic; and before it Bearer where somebody without credentials may read, because
- * clients then need a token endpoint to be either (distribution's "Token Authentication Specification").
+ * The `WWW-Authenticate` of a 401: Basic; but Bearer where somebody without credentials may read, because clients then
+ * need a token endpoint to be either (distribution's "Token Authentication Specification"). Never both: a Docker engine
+ * answers every challenge it can, and without credentials gives up at Basic.
  */
-export function challenges(registryUrl: string, scope: string | undefined, allowsAnonymous: boolean): string[] {
-  const basic = `Basic realm="${realm}"`;
-  if (!allowsAnonymous) return [basic];
+export function challengeFor(registryUrl: string, scope: string | undefined, allowsAnonymous: boolean): string {
+  if (!allowsAnonymous) return `Basic realm="${realm}"`;
   const service = new URL(registryUrl).host;
-  return [`Bearer realm="${registryUrl}/token",service="${service}"${scope ? `,scope="${scope}"` : ''}`, basic];
+  return `Bearer realm="${registryUrl}/token",service="${service}"${scope ? `,scope="${scope}"` : ''}`;
 }
 
 const actions: Record<string, string> = { GET: 'pull', HEAD: 'pull', DELETE: 'delete' };

@@ -12,7 +12,7 @@ import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
 import { discardBody } from './body.ts';
 import type { Handler } from './call.ts';
-import { challenges, scopeOf } from './challenge.ts';
+import { challengeFor, scopeOf } from './challenge.ts';
 import * as content from './content-routes.ts';
 import { toWire } from './errors.ts';
 import type { Images } from './images.ts';
@@ -159,7 +159,7 @@ function refuse(
   if (status === 401) {
     const scope = scopeOf(target, request.method);
     const { registry } = urls.of(request);
-    response.setHeader('WWW-Authenticate', challenges(registry, scope, authenticator.allowsAnonymous));
+    response.setHeader('WWW-Authenticate', challengeFor(registry, scope, authenticator.allowsAnonymous));
   }
   if (isDomainError(error, 'RangeNotSatisfiable')) {
     response.setHeader('Content-Range', `bytes */${String(error.detail?.['size'])}`);

@@ -16,12 +16,15 @@ const needed = ['docker-registry', 'umoci', 'skopeo'];
 let upstream: DebianRegistry | undefined;
 let entrepot: Entrepot | undefined;
 let engine: DockerEngine | undefined;
+let mirroring: DockerEngine | undefined;
 let skopeo: CommandLine;
+let podman: CommandLine;
 let single: Image;
 let index: Image;
 
 test.after.always(async () => {
   await engine?.stop();
+  await mirroring?.stop();
   await entrepot?.stop();
   await upstream?.stop();
   await folder.remove();
@@ -34,6 +37,8 @@ testWith(...needed)('an upstream has a single image and a multi-platform one', a
   const source = { name: 'upstream', kind: 'registry', url: `http://${upstream.host}`, default: true };
   const auth = { username: upstream.username, password: upstream.password };
   entrepot = await startEntrepot(folder.path, {
+    // An engine has no credentials for its mirror.
+    ENTREPOT_ANONYMOUS_READ: 'true',
     ENTREPOT_UPSTREAMS: JSON.stringify([{ ...source, auth, freshFor: '1s', allowPrivateNetwork: true }]),
   });
   skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), [upstream.host, entrepot.host]);
@@ -58,7 +63,7 @@ testWith(...needed)('skopeo reads both through the mirror, by prefix and without
 });
 
 testWith(...needed, 'podman')('podman pulls through the mirror', async (t) => {
-  const podman = await containerClient('podman', join(folder.path, 'podman'), [mirror()]);
+  podman = await containerClient('podman', join(folder.path, 'podman'), [mirror()]);
   await podman.run('login', '-u', 'api', '-p', entrepot?.token ?? '', mirror());
   await podman.run('pull', '--quiet', `${mirror()}/upstream/library/single:1`);
   const digest = await podman.run(
@@ -78,6 +83,16 @@ testWith(...needed, 'dockerd')('docker pulls through the mirror', async (t) => {
   t.regex(said, new RegExp(`Digest: ${single.digest}`));
 });
 
+testWith(...needed, 'dockerd')(
+  'an engine that has it for its mirror pulls official images by their own name',
+  async (t) => {
+    mirroring = await startDockerEngine(join(folder.path, 'mirroring'), { mirrors: [`http://${mirror()}`] });
+    const said = await mirroring.docker.run('pull', 'single:1');
+    t.regex(said, new RegExp(`Digest: ${single.digest}`));
+    t.regex(said, /docker\.io\/library\/single:1/);
+  },
+);
+
 testWith(...needed)('what was pulled once is there when the upstream is gone', async (t) => {
   await upstream?.stop();
   upstream = undefined;
@@ -87,6 +102,25 @@ testWith(...needed)('what was pulled once is there when the upstream is gone', a
   // What was never pulled is not "not found": nobody knows.
   const said = await skopeo.fails('inspect', '--raw', `docker://${mirror()}/upstream/team/other:1`);
   t.notRegex(said, /manifest unknown|name unknown/i);
+});
+
+testWith(...needed, 'podman')('podman pulls it again without the upstream', async (t) => {
+  const name = `${mirror()}/upstream/library/single:1`;
+  await podman.run('rmi', name);
+  await podman.run('pull', '--quiet', name);
+  t.is((await podman.run('image', 'inspect', '--format', '{{.Digest}}', name)).trim(), single.digest);
+});
+
+testWith(...needed, 'dockerd')('docker pulls it again without the upstream, by prefix and as its mirror', async (t) => {
+  for (const [each, name] of [
+    [engine, `${mirror()}/upstream/library/single:1`],
+    [mirroring, 'single:1'],
+  ] as const) {
+    await each?.docker.run('rmi', name);
+    const said = await each?.docker.run('pull', name);
+    t.regex(said ?? '', new RegExp(`Digest: ${single.digest}`));
+    t.regex(said ?? '', /Pull complete/);
+  }
 });
 
 function mirror(): string {
