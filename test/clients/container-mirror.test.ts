@@ -123,6 +123,29 @@ testWith(...needed, 'dockerd')('docker pulls it again without the upstream, by p
   }
 });
 
+testWith(
+  ...needed,
+  'podman',
+  'dockerd',
+)('pushes need no upstream, over what was mirrored neither', async (t) => {
+  const mirrored = `${mirror()}/upstream/library/single:1`;
+  await skopeo.run('copy', '--all', index.reference, `docker://${mirror()}/team/new:1`);
+  t.is(await digestOf(`${mirror()}/team/new:1`), index.digest);
+  for (const [client, name] of [
+    [podman, 'team/podman'],
+    [engine?.docker, 'team/docker'],
+    // The engine has its layers from there, and so sends none of them.
+    [engine?.docker, 'library/single'],
+  ] as const) {
+    await client?.run('tag', mirrored, `${mirror()}/${name}:mine`);
+    await client?.run('push', `${mirror()}/${name}:mine`);
+    await copyFrom(`${mirror()}/${name}:mine`, `pushed-${name.replace('/', '-')}`);
+  }
+  // Claimed, the name is the account's own, by whatever way it is asked for.
+  const gone = await skopeo.fails('inspect', '--raw', `docker://${mirrored}`);
+  t.regex(gone, /manifest unknown/i);
+});
+
 function mirror(): string {
   if (entrepot === undefined) throw new Error('entrepot did not start');
   return entrepot.host;
