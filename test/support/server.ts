@@ -18,6 +18,9 @@ export interface TestServer extends RunningServer {
   clock: { now: number | undefined };
 }
 
+/** A test does by hand what a schedule would do in its midst. */
+const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) => [name, 'off']));
+
 /** A whole server of this project on a free port with a fresh data folder; closed when the test ends. */
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
@@ -26,7 +29,7 @@ export async function startTestServer(
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test';
   const server = { host: '127.0.0.1', port: 0, ...(settings['server'] as object | undefined) };
-  const config: Config = schema.parse({ bootstrapToken: token, upstreams: [], ...settings, data, server });
+  const config: Config = schema.parse({ bootstrapToken: token, upstreams: [], jobs: noJobs, ...settings, data, server });
   const lines: string[] = [];
   const clock: TestServer['clock'] = { now: undefined };
   const log = pino(
