@@ -130,8 +130,21 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const collector = new Collector(database, paths);
     const scrubber = new Scrubber(database, paths, config.scrub.rate);
     const stored = new StoredBytes(database, defaultAccount.id, now);
+    const vulnerabilities = new UpstreamVulnerabilities(packageMirror, log);
+    const prefetch = {
+      config,
+      database,
+      mirror,
+      upstreams,
+      packageMirror,
+      packageSource,
+      vulnerabilities,
+      imageMirror,
+      accountId: defaultAccount.id,
+      now,
+    };
     const { uploads } = images;
-    const table = jobTable({ config, database, entries, uploads, collector, scrubber, stored, log, now });
+    const table = jobTable({ config, database, entries, uploads, collector, scrubber, stored, prefetch, log, now });
     const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
     return {
       config,
@@ -147,7 +160,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       packageMirror,
       packageSource,
       packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
-      vulnerabilities: new UpstreamVulnerabilities(packageMirror, log),
+      vulnerabilities,
       imageMirror,
       imageSource,
       pushes: new Pushes({ images, source: imageSource, mirror: imageMirror, log }),

@@ -12,7 +12,7 @@ const rooms: Record<string, string> = {
   'main.ts': 'cli',
   cli: 'server.ts prefetch usage config upstream errors.ts',
   'server.ts': 'jobs api nuget oci http mirror accounts usage storage database upstream cache config digest.ts',
-  jobs: 'nuget oci mirror usage storage database config errors.ts',
+  jobs: 'prefetch nuget oci mirror usage storage database config errors.ts',
   prefetch: 'nuget oci mirror storage database upstream config digest.ts errors.ts',
   api: 'nuget oci http accounts usage database config errors.ts',
   nuget: 'http mirror accounts usage storage database upstream cache config digest.ts errors.ts',

@@ -188,6 +188,34 @@ export const schema = z.strictObject({
         .describe('Bytes a second at most that a scrub reads'),
     })
     .prefault({}),
+  prefetch: z
+    .strictObject({
+      files: z
+        .array(z.string().min(1))
+        .default([])
+        .describe('Files that list what the job `prefetch` fetches, as the command reads them'),
+      inUse: flag.default(true).describe('Also newest versions of mirrored packages, and tags that were pulled'),
+      newest: whole(1, 1000).default(1).describe('So many versions of each mirrored package'),
+      usedWithin: duration.prefault('30d').describe('Tags that were pulled in this time are looked at again'),
+      platforms: z
+        .array(z.string().regex(/^[a-z0-9]+\/[a-z0-9_]+(?:\/[a-z0-9.]+)?$/, 'expected platforms such as linux/amd64'))
+        .default([])
+        .describe('Of multi-platform images only these; all by default'),
+      frameworks: z.array(z.string().min(1)).default([]).describe('Choose dependencies for these, such as net8.0'),
+      referrers: flag.default(true).describe('Whether signatures and other referrers come with their image'),
+      concurrency: whole(1, 64).default(4).describe('So many fetches at a time'),
+      rate: size
+        .pipe(z.number().min(1, 'expected more than 0'))
+        .optional()
+        .describe('Bytes a second from all upstreams together; unlimited by default'),
+      rateLimitShare: whole(1, 100).default(80).describe('Per cent of an upstream’s announced rate limit to use'),
+      window: z
+        .string()
+        .regex(/^((?:[01]\d|2[0-3]):[0-5]\d)-(?!\1$)(?:[01]\d|2[0-3]):[0-5]\d$/, 'expected hours such as 22:00-06:00')
+        .optional()
+        .describe('Fetch at these hours only (local time), such as `22:00-06:00`'),
+    })
+    .prefault({}),
   jobs: z
     .strictObject({
       uploads: schedule.default('*/10 * * * *').describe('When abandoned uploads are dropped (cron, UTC), or `off`'),
@@ -197,6 +225,7 @@ export const schema = z.strictObject({
       sample: schedule
         .default('*/10 * * * *')
         .describe('When what accounts store is measured, once in an hour, or `off`'),
+      prefetch: schedule.default('off').describe('When `prefetch` is done, or `off`'),
       scrub: schedule.default('0 4 * * 0').describe('When stored bytes are read again and checked, or `off`'),
     })
     .prefault({}),

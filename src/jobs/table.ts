@@ -13,6 +13,7 @@ import type { Damage, Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
+import { prefetchAsSet, type ScheduledPrefetchParts } from './prefetch.ts';
 import type { Counts } from './runs.ts';
 import { Schedule } from './schedule.ts';
 
@@ -24,6 +25,7 @@ export interface TableParts {
   collector: Collector;
   scrubber: Scrubber;
   stored: StoredBytes;
+  prefetch: ScheduledPrefetchParts;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
@@ -53,6 +55,9 @@ export function jobTable(parts: TableParts): Job[] {
       await stored.sample(hourOf(now()));
       return {};
     }),
+    job('prefetch', 'fetch ahead what is listed and what has been used', true, (work) =>
+      prefetchAsSet(parts.prefetch, work),
+    ),
     job('scrub', 'read stored bytes again and check them', false, (work) => scrub(parts, work)),
   ];
 }

@@ -111,7 +111,7 @@ function begin(
     if (wish.kind === 'image') images.image(wish.image, wish.platforms, spot);
     if (wish.kind === 'unclear') run.missing(wish.what, wish.reason, spot);
     if (wish.kind === 'dependency') {
-      const own = frameworks.length > 0 || wish.frameworks.length === 0 ? usual : wish.frameworks;
+      const own = wish.frameworks.length === 0 ? usual : wish.frameworks;
       packages.dependency(wish.id, wish.range, own, spot);
     }
     if (wish.kind === 'central' && !central.has(wish.id.toLowerCase())) {

@@ -1,0 +1,54 @@
+import type { Config } from '../config/schema.ts';
+import { parsePlatform } from '../prefetch/image-name.ts';
+import { openInput, readInput } from '../prefetch/inputs.ts';
+import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
+import { things, type Report } from '../prefetch/report.ts';
+import { spotText, type Wish } from '../prefetch/wish.ts';
+import { parseWindow } from '../prefetch/window.ts';
+import type { Work } from './jobs.ts';
+import type { Counts } from './runs.ts';
+
+export interface ScheduledPrefetchParts extends PrefetchParts {
+  config: Config;
+  /** Whose hosted content is left alone. */
+  accountId: number;
+  /** Milliseconds since 1970 UTC. */
+  now: () => number;
+}
+
+/** Fetches what the settings list and what has been used. Tells of each thing that is missing. */
+export async function prefetchAsSet(parts: ScheduledPrefetchParts, { signal, dryRun, say }: Work): Promise<Counts> {
+  const { accountId, now, config } = parts;
+  const settings = config.prefetch;
+  const wishes: Wish[] = [];
+  for (const file of settings.files) {
+    for (const wish of readInput(await openInput(file, new Map(), undefined))) wishes.push(wish);
+  }
+  const report = await prefetch(parts, {
+    accountId,
+    wishes,
+    inUse: settings.inUse ? { newest: settings.newest, since: now() - settings.usedWithin } : undefined,
+    platforms: settings.platforms.map((each) => parsePlatform(each)!),
+    frameworks: settings.frameworks,
+    referrers: settings.referrers,
+    dryRun,
+    concurrency: settings.concurrency,
+    rate: settings.rate,
+    rateLimitShare: settings.rateLimitShare / 100,
+    window: settings.window === undefined ? undefined : parseWindow(settings.window),
+    signal,
+    now,
+  });
+  signal.throwIfAborted();
+  for (const { what, reason, spot } of report.missing) say(`missing: ${what} (${spotText(spot)}): ${reason}`);
+  return countsOf(report);
+}
+
+function countsOf({ fetched, present, missing }: Report): Counts {
+  const counts: Counts = {};
+  for (const thing of things) counts[`${thing}s`] = fetched[thing].count;
+  counts['bytes'] = things.reduce((sum, thing) => sum + fetched[thing].bytes, 0);
+  counts['present'] = things.reduce((sum, thing) => sum + present[thing].count, 0);
+  counts['missing'] = missing.length;
+  return counts;
+}

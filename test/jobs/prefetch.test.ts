@@ -1,0 +1,47 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { held, serve, until } from '../support/faulty-upstream.ts';
+import { startTestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+test('the scheduled prefetch fetches what the settings list, and tells what is missing', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const file = join(folder, 'images.txt');
+  await writeFile(file, 'team/app:1\nteam/none:1\n');
+  const registry = await startUpstreamRegistry(t);
+  const { layer } = registry.image('team/app', '1');
+  const server = await startTestServer(t, {
+    upstreams: [registry.settings('docker.io', { default: true })],
+    prefetch: { files: [file], platforms: ['linux/amd64'] },
+  });
+  const said: string[] = [];
+  const run = (dryRun: boolean) => server.house.jobs.run('prefetch', { dryRun, say: (line) => said.push(line) });
+  t.like(await run(true), { manifests: 1, blobs: 2, missing: 1 });
+  t.is(registry.count(`/v2/team/app/blobs/${layer.digest}`), 0);
+  t.like(await run(false), { manifests: 0, blobs: 2, present: 1, missing: 1 });
+  t.deepEqual(said, Array(2).fill(`missing: team/none:1 (${file}:2): docker.io has no such image`));
+  await registry.stop();
+  t.is((await server.fetch(`/v2/team/app/blobs/${layer.digest}`)).status, 200);
+
+  await writeFile(file, 'no image at all\n');
+  await t.throwsAsync(run(false), { message: /images\.txt:1: "no image at all" is not/ });
+});
+
+test('a server that closes ends its prefetch at once', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [registry.settings('docker.io', { default: true })] });
+  const { layer } = registry.image('team/app', '1');
+  registry.on(`/v2/team/app/blobs/${layer.digest}`, held(serve(layer.bytes)).behaviour);
+  t.is((await server.fetch('/v2/team/app/manifests/1')).status, 200);
+  await server.house.entries.flushUses();
+  const run = server.house.jobs.run('prefetch');
+  await until(() => registry.count(`/v2/team/app/blobs/${layer.digest}`) > 0);
+  const startedAt = performance.now();
+  const [closed, ended] = await Promise.allSettled([server.close(), run]);
+  t.is(closed.status, 'fulfilled');
+  t.is(ended.status, 'rejected');
+  t.true(performance.now() - startedAt < 3000);
+});
