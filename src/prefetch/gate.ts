@@ -39,13 +39,9 @@ export class Gate {
    * is called off. Registries do not count blobs: with their manifest here, they are fetched beyond the limit too.
    */
   async pass(upstream: Upstream, isCounted = true): Promise<void> {
-    const { signal, window, now, waiting } = this.#options;
-    for (let closed = window ? untilOpen(window, now()) : 0; closed > 0; closed = untilOpen(window!, now())) {
-      waiting('the window is closed');
-      await this.#rest(Math.min(closed, look));
-    }
+    const { waiting } = this.#options;
     for (;;) {
-      if (signal.aborted) throw calledOff();
+      await this.open();
       const reason = this.#givenUp.get(upstream) ?? (isCounted ? this.#limitReached(upstream) : undefined);
       if (reason !== undefined) throw new Declined(reason);
       const refusal = upstream.unavailable();
@@ -61,6 +57,16 @@ export class Gate {
         await this.#rest(pause);
       }
     }
+  }
+
+  /** Resolves when the window is open, and throws `Aborted` when the whole is called off. */
+  async open(): Promise<void> {
+    const { signal, window, now, waiting } = this.#options;
+    for (let closed = window ? untilOpen(window, now()) : 0; closed > 0; closed = untilOpen(window!, now())) {
+      waiting('the window is closed');
+      await this.#rest(Math.min(closed, look));
+    }
+    if (signal.aborted) throw calledOff();
   }
 
   /** Whether the upstream that `error` came from is left alone for now, so that waiting may help. */

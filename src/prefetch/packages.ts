@@ -91,6 +91,7 @@ export class WantedPackages {
     const { packageMirror, vulnerabilities } = this.#parts;
     if (packageMirror.origin.all.length === 0 || this.#run.dryRun) return;
     this.#run.once('advisories', 'what is known of vulnerable packages', spot, async () => {
+      await this.#run.gate.open();
       for (const { upstream, name } of await vulnerabilities.pages()) await vulnerabilities.page(upstream, name);
     });
   }
