@@ -47,7 +47,7 @@ for (const dialect of dialects) {
         .trimEnd()
         .split('\n')
         .map((line) => line.split('\t')[0]),
-      ['uploads', 'retention', 'evict', 'collect', 'sample', 'scrub'],
+      ['uploads', 'retention', 'evict', 'collect', 'sample', 'prefetch', 'scrub'],
     );
     t.regex(listed.stdout, /^collect\tnext \S+:20:00\.000Z\tnever ran\t/m);
     const off = await entrepot({ ...environment, ENTREPOT_JOBS_COLLECT: 'off' }, 'jobs', 'list');
@@ -87,7 +87,7 @@ for (const dialect of dialects) {
 test('what cannot be run says why', async (t) => {
   const environment = { ENTREPOT_DATA: await folder(t) };
   const cases: [string[], RegExp][] = [
-    [['jobs', 'run', 'tidy'], /no job "tidy"; there are uploads, retention, evict, collect, sample, scrub/],
+    [['jobs', 'run', 'tidy'], /no job "tidy"; there are uploads, retention, evict, collect, sample, prefetch, scrub/],
     [['jobs', 'run', 'scrub', '--dry-run'], /"scrub" has no dry run/],
     [['jobs', 'run'], /missing required argument 'name'/],
     [['gc', '--force'], /unknown option/],
