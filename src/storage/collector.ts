@@ -73,22 +73,19 @@ export class Collector {
 
   async #collectFiles({ before, dryRun, signal }: CollectOptions, collected: Collected): Promise<void> {
     const pace = new Pace(signal);
-    for await (const digests of this.#paths.stored()) {
-      for (let start = 0; start < digests.length; start += page) {
-        const unknown = await this.#unknown(digests.slice(start, start + page));
+    for await (const digests of inPages(this.#paths.stored())) {
+      const unknown = await this.#unknown(digests);
+      await pace.step();
+      for (const digest of unknown) {
+        const info = await stat(this.#paths.blob(digest)).catch(() => undefined);
+        if (!info?.isFile() || info.mtimeMs >= before) continue;
+        collected.files += dryRun ? 1 : await this.#removeFiles([digest]);
         await pace.step();
-        for (const digest of unknown) {
-          const info = await stat(this.#paths.blob(digest)).catch(() => undefined);
-          if (!info?.isFile() || info.mtimeMs >= before) continue;
-          collected.files += dryRun ? 1 : await this.#removeFiles([digest]);
-          await pace.step();
-        }
       }
     }
   }
 
   async #unknown(digests: readonly Digest[]): Promise<Digest[]> {
-    if (digests.length === 0) return [];
     const rows = await this.#database.select<{ digest: Digest }>(
       `SELECT digest FROM blobs WHERE digest IN (${placeholders(digests)})`,
       digests,
@@ -132,6 +129,16 @@ export class Collector {
       return ours.length;
     });
   }
+}
+
+/** Folders may hold few files or many. */
+async function* inPages(folders: AsyncIterable<Digest[]>): AsyncGenerator<Digest[]> {
+  let gathered: Digest[] = [];
+  for await (const digests of folders) {
+    gathered.push(...digests);
+    for (; gathered.length >= page; gathered = gathered.slice(page)) yield gathered.slice(0, page);
+  }
+  if (gathered.length > 0) yield gathered;
 }
 
 function digestsOf(rows: readonly BlobRow[]): Digest[] {

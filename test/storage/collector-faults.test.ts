@@ -1,0 +1,91 @@
+import { spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { Database, Dialect } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { BlobStore } from '../../src/storage/blob-store.ts';
+import { Collector } from '../../src/storage/collector.ts';
+import { Paths } from '../../src/storage/paths.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+const contents = Array.from({ length: 40 }, (_, index) => Buffer.alloc(100 + index * 50, `content ${index}`));
+
+interface Store {
+  url: string;
+  data: string;
+  database: Database;
+  blobs: BlobStore;
+  paths: Paths;
+}
+
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
+  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const url = await temporaryDatabase(t, dialect);
+  const database = await openUntilEnd(t, url);
+  await migrate(database);
+  const paths = new Paths(data);
+  const blobs = new BlobStore(database, paths, Date.now);
+  await blobs.prepare();
+  return { url, data, database, blobs, paths };
+}
+
+/** Refers to a content and lets go of it again, over and over, until `ended`; looks each time whether it is there. */
+async function referAndLetGo({ blobs, database }: Store, repository: number, ended: () => boolean): Promise<string[]> {
+  const wrong: string[] = [];
+  while (!ended()) {
+    const arrivals = [];
+    for (const start = randomInt(contents.length), more = randomInt(1, 4); arrivals.length < more;) {
+      arrivals.push(await blobs.stageBytes(contents[(start + arrivals.length) % contents.length]!));
+    }
+    const digests = arrivals.map(({ digest }) => digest);
+    await blobs.commit(arrivals, (tx) =>
+      tx.insertNew(
+        'repository_blobs',
+        digests.map((digest) => ({ repository_id: repository, digest, linked_at: 0 })),
+      ),
+    );
+    for (const digest of digests) {
+      const bytes = await readFile(blobs.pathOf(digest)).catch((error: Error) => error.message);
+      if (typeof bytes === 'string' || digestOf(bytes) !== digest)
+        wrong.push(`${digest} was referred to: ${bytes.length}`);
+    }
+    await database.transaction((tx) => tx.run('DELETE FROM repository_blobs WHERE repository_id = ?', [repository]));
+  }
+  return wrong;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: collectors that are killed at any instant lose nothing that is referred to`, async (t) => {
+    const store = await setUp(t, dialect);
+    const script = join(import.meta.dirname, '../support/collect-forever.ts');
+    let ended = false;
+    const writers = [1, 2, 3, 4].map((repository) => referAndLetGo(store, repository, () => ended));
+    let removed = 0;
+    for (const target of [1, 3, 2, 5]) {
+      const child = spawn(process.execPath, [script, store.url, store.data], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const closed = once(child, 'close');
+      let lines = 0;
+      child.stdout.on('data', (chunk: Buffer) => {
+        for (const line of chunk.toString().trim().split('\n')) removed += Number(line);
+        lines += 1;
+        if (lines === target) child.kill('SIGKILL');
+      });
+      await closed;
+    }
+    ended = true;
+    for (const writer of writers) t.deepEqual(await writer, []);
+    t.true(removed > 10, `${removed} blobs were removed meanwhile`);
+    const rows = await store.database.select<{ digest: Digest }>('SELECT digest FROM blobs');
+    for (const { digest } of rows)
+      t.is(digestOf(await readFile(store.blobs.pathOf(digest))), digest, 'each row has its file');
+    await new Collector(store.database, store.paths).collect({ before: Number.MAX_SAFE_INTEGER });
+    t.deepEqual(await store.database.select('SELECT digest FROM blobs'), []);
+    for await (const files of store.paths.stored()) t.deepEqual(files, [], 'what they left behind is found');
+  });
+}
