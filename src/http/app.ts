@@ -12,7 +12,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
 import { isBillable, type Use } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
-import { exchangeOf, openExchange, runExchange, type Exchange } from './exchange.ts';
+import { exchangeOf, newExchange, openExchange, runExchange, type Exchange } from './exchange.ts';
 import type { Operations } from './operations.ts';
 import { problem } from './problem.ts';
 
@@ -59,73 +59,65 @@ export function createApp(config: Config, interfaces: Interfaces, { log, observe
 function accessLog({ log, observe, usage, now }: Observers): RequestHandler {
   return (request, response, next) => {
     const startedAt = performance.now();
-    const exchange: Exchange = { id: randomUUID(), startedAt, received: 0, sent: 0, fetched: 0 };
+    const exchange = newExchange(randomUUID(), startedAt);
     openExchange(response, exchange);
     response.setHeader('X-Request-Id', exchange.id);
     response.once('close', () => {
       const seconds = (performance.now() - startedAt) / 1000;
       observe.count(request.method, response.statusCode, seconds, exchange);
-      const use = useOf(exchange, response, now());
-      if (exchange.principal) usage.count(use);
-      log.info(accessLine(request, exchange, seconds, use), 'request');
-      exchange.fetchedLater = (bytes) => {
-        const later = { ...use, at: now(), fetched: bytes };
-        if (exchange.principal) usage.countFetched(later);
-        log.info(fetchedLine(exchange, later), 'fetched');
-      };
+      const line = accessLine(request, response, exchange, seconds, now());
+      const { principal } = exchange;
+      if (principal) usage.count(principal.accountId, line, exchange.version);
+      log.info(line, 'request');
+      if (exchange.fetching > 0) exchange.fetchedLater = (bytes) => countLater(line, bytes);
     });
     runExchange(exchange, next);
+
+    /** Somebody left, and the mirror goes on. */
+    function countLater({ request: id, status, account, token, kind, subject, billable }: AccessLine, fetched: number) {
+      const later = { request: id, at: now(), status, fetched, account, token, kind, subject, billable };
+      if (exchange.principal) usage.countFetched(exchange.principal.accountId, later);
+      log.info(later, 'fetched');
+    }
   };
 }
 
-function useOf(exchange: Exchange, response: Response, at: number): Use {
-  const { principal } = exchange;
-  return {
-    at,
-    accountId: principal?.accountId ?? 0,
-    tokenId: principal?.tokenId,
-    kind: exchange.kind ?? 'other',
-    subject: exchange.subject ?? '',
-    version: exchange.version,
-    act: exchange.act,
-    status: response.statusCode,
-    complete: response.writableFinished,
-    cache: response.getHeader('Cache-Status') as string | undefined,
-    sent: exchange.sent,
-    received: exchange.received,
-    fetched: exchange.fetched,
-  };
+interface AccessLine extends Use {
+  request: string;
+  method: string;
+  path: string;
+  seconds: number;
+  remote: string | undefined;
+  agent: string | undefined;
+  account: string | undefined;
+  billable: boolean;
 }
 
 /** Usage can be counted again from these lines (`entrepot usage reconcile`). */
-function accessLine(request: Request, { id, principal }: Exchange, seconds: number, use: Use): Record<string, unknown> {
+function accessLine(request: Request, response: Response, exchange: Exchange, seconds: number, at: number): AccessLine {
+  const { principal, fetched } = exchange;
+  const { statusCode: status } = response;
   return {
-    request: id,
-    at: use.at,
+    request: exchange.id,
+    at,
     method: request.method,
-    path: request.originalUrl.split('?', 1)[0],
-    status: use.status,
-    complete: use.complete,
+    path: request.originalUrl.split('?', 1)[0]!,
+    status,
+    complete: response.writableFinished,
     seconds: Math.round(seconds * 1e6) / 1e6,
-    received: use.received,
-    sent: use.sent,
-    fetched: use.fetched,
+    received: exchange.received,
+    sent: exchange.sent,
+    fetched,
     remote: request.ip,
     agent: request.headers['user-agent'],
     account: principal?.accountName,
-    token: use.tokenId,
-    kind: use.kind,
-    subject: use.subject,
-    act: use.act,
-    cache: use.cache,
-    billable: principal !== undefined && isBillable(use.status),
+    token: principal?.tokenId,
+    kind: exchange.kind,
+    subject: exchange.subject,
+    act: exchange.act,
+    cache: response.getHeader('Cache-Status') as string | undefined,
+    billable: principal !== undefined && isBillable(status),
   };
-}
-
-/** What came from upstreams after the request was over: somebody left, and the mirror went on. */
-function fetchedLine({ id, principal }: Exchange, { at, status, fetched, tokenId, kind, subject }: Use): object {
-  const billable = principal !== undefined && isBillable(status);
-  return { request: id, at, status, fetched, account: principal?.accountName, token: tokenId, kind, subject, billable };
 }
 
 /** The Host becomes part of the URLs in answers, so it has to be one. */

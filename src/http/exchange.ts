@@ -7,22 +7,42 @@ import type { Act, SubjectKind } from '../usage/counters.ts';
 export interface Exchange {
   id: string;
   startedAt: number;
-  principal?: Principal;
+  principal: Principal | undefined;
   /** Which route answered, with placeholders: bounded, for metrics. */
-  route?: string;
+  route: string | undefined;
   /** What the request was about, and for what it was made: the routes know. */
-  kind?: SubjectKind;
-  subject?: string;
-  version?: string;
-  act?: Act | undefined;
+  kind: SubjectKind;
+  subject: string;
+  version: string | undefined;
+  act: Act | undefined;
   /** Bytes of body taken in. */
   received: number;
   /** Bytes of body that were handed to the system, the last write of an answer that broke off included. */
   sent: number;
-  /** Bytes of bodies that upstreams sent because of this request, as far as it has not ended yet. */
+  /** Bytes of bodies that upstreams sent because of this request, until it ended. */
   fetched: number;
-  /** Hears of bytes from upstreams after the end. */
-  fetchedLater?: (bytes: number) => void;
+  /** How many bodies are on their way from upstreams, and who hears of their bytes when the request has ended. */
+  fetching: number;
+  fetchedLater: ((bytes: number) => void) | undefined;
+}
+
+/** The record of a request that begins; every field is there from the start, which keeps it quick. */
+export function newExchange(id: string, startedAt: number): Exchange {
+  return {
+    id,
+    startedAt,
+    principal: undefined,
+    route: undefined,
+    kind: 'other',
+    subject: '',
+    version: undefined,
+    act: undefined,
+    received: 0,
+    sent: 0,
+    fetched: 0,
+    fetching: 0,
+    fetchedLater: undefined,
+  };
 }
 
 const exchanges = new WeakMap<ServerResponse, Exchange>();
@@ -48,8 +68,10 @@ export function exchangeOf(response: ServerResponse): Exchange {
 /** For whoever asks an upstream now: where to count the bytes that come, however long it takes. */
 export function countFetched(): (bytes: number) => void {
   const exchange = current.getStore();
+  if (!exchange) return () => undefined;
+  exchange.fetching += 1;
   return (bytes) => {
-    if (!exchange || bytes === 0) return;
+    exchange.fetching -= 1;
     if (exchange.fetchedLater) exchange.fetchedLater(bytes);
     else exchange.fetched += bytes;
   };

@@ -25,14 +25,11 @@ export type SubjectKind = 'package' | 'container' | 'other';
 export interface Use {
   /** When it was over, in milliseconds since 1970: it belongs to the day and month of this moment, UTC. */
   at: number;
-  accountId: number;
   /** Undefined for an anonymous reader. */
-  tokenId: string | undefined;
+  token: string | undefined;
   kind: SubjectKind;
   /** The package id in lower case, or the repository; empty where there is none. */
   subject: string;
-  /** Of a package that is downloaded: the key of its version. */
-  version: string | undefined;
   act: Act | undefined;
   status: number;
   /** Whether all of the answer has been handed to the system. */
@@ -75,10 +72,7 @@ export function isDownload({ act, status, complete }: Pick<Use, 'act' | 'status'
 }
 
 /** Counts one billable request. What is hosted is neither a hit nor a miss of the cache. */
-export function countUse(
-  counters: Counters,
-  use: Omit<Use, 'at' | 'accountId' | 'tokenId' | 'kind' | 'subject'>,
-): void {
+export function countUse(counters: Counters, use: Omit<Use, 'at' | 'token' | 'kind' | 'subject'>): void {
   const { act, status, cache } = use;
   counters.requests += 1;
   if (isDownload(use)) counters.downloads += 1;

@@ -15,7 +15,7 @@ export interface Comparison {
 }
 
 /** What a line of the access log tells of usage. */
-type Line = Omit<Use, 'accountId' | 'tokenId' | 'subject'> & { msg: string; account?: string; billable: boolean };
+type Line = Use & { msg: string; account?: string; billable: boolean };
 
 /**
  * Compares what was recorded for a period with the access logs of all instances. What a running instance has not

@@ -29,6 +29,9 @@ interface Entry {
   last: number;
 }
 
+/** What a use is counted under. */
+type Key = Pick<Use, 'at' | 'token' | 'kind' | 'subject' | 'status'>;
+
 /** Entries that are written in one transaction: all of them, once. */
 interface Batch {
   number: number;
@@ -66,21 +69,20 @@ export class UsageRecord {
     this.#writtenAt = now();
   }
 
-  /** Counts a request that is over, if it is billable. */
-  count(use: Use): void {
+  /** Counts a request that is over, if it is billable. `version` is of a package that is downloaded. */
+  count(accountId: number, use: Use, version = ''): void {
     if (!isBillable(use.status)) return;
-    const entry = this.#entryFor(use);
+    const entry = this.#entryFor(accountId, use);
     countUse(entry.counters, use);
     if (!isDownload(use)) return;
     entry.versions ??= new Map();
-    const version = use.version ?? '';
     entry.versions.set(version, (entry.versions.get(version) ?? 0) + 1);
     entry.last = use.at;
   }
 
   /** Counts what was fetched from upstream for a request after it was over. */
-  countFetched(use: Use): void {
-    if (isBillable(use.status)) this.#entryFor(use).counters.upstream_bytes += use.fetched;
+  countFetched(accountId: number, use: Key & Pick<Use, 'fetched'>): void {
+    if (isBillable(use.status)) this.#entryFor(accountId, use).counters.upstream_bytes += use.fetched;
   }
 
   /** Up to when everything counted here has been written down. */
@@ -105,8 +107,8 @@ export class UsageRecord {
     await this.#database.transaction((tx) => tx.run('DELETE FROM usage_writers WHERE id = ?', [this.#writer]));
   }
 
-  #entryFor(use: Use): Entry {
-    const { accountId, tokenId: token = '', at } = use;
+  #entryFor(accountId: number, use: Key): Entry {
+    const { token = '', at } = use;
     const day = dayOf(at);
     let { kind } = use;
     // An error is nobody's use of a subject; a name that is not there would fill the table.

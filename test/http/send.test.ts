@@ -3,7 +3,7 @@ import { createServer, get, type IncomingHttpHeaders, type IncomingMessage } fro
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/errors.ts';
-import { openExchange, type Exchange } from '../../src/http/exchange.ts';
+import { newExchange, openExchange, type Exchange } from '../../src/http/exchange.ts';
 import { sendContent, type SendOptions } from '../../src/http/send.ts';
 import { contentOf, type Content } from '../../src/storage/content.ts';
 
@@ -26,7 +26,7 @@ async function sending(t: ExecutionContext, make: () => Content, options: Partia
   const exchanges: Exchange[] = [];
   let open = 0;
   const server = createServer((request, response) => {
-    const exchange = { id: '', startedAt: 0, received: 0, sent: 0, fetched: 0 };
+    const exchange = newExchange('', 0);
     exchanges.push(exchange);
     openExchange(response, exchange);
     open += 1;

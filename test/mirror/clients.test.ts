@@ -4,7 +4,7 @@ import { createServer, request as httpRequest, type IncomingMessage } from 'node
 import type { AddressInfo } from 'node:net';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { isDomainError } from '../../src/errors.ts';
-import { openExchange } from '../../src/http/exchange.ts';
+import { newExchange, openExchange } from '../../src/http/exchange.ts';
 import { sendContent } from '../../src/http/send.ts';
 import { serve, startFaultyUpstream, until } from '../support/faulty-upstream.ts';
 import { openMirror } from '../support/mirror.ts';
@@ -19,7 +19,7 @@ async function startFront(t: ExecutionContext) {
   const made = await openMirror(t, upstream.url);
   const digests = new Map<string, Digest>();
   const server = createServer(async (request, response) => {
-    openExchange(response, { id: '1', startedAt: 0, received: 0, sent: 0, fetched: 0 });
+    openExchange(response, newExchange('1', 0));
     try {
       const digest = digests.get(request.url!);
       const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));

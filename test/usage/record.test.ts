@@ -14,11 +14,9 @@ const february = parsePeriod('2027-02')!;
 function use(changes: Partial<Use> = {}): Use {
   return {
     at: lastMoment,
-    accountId: 1,
-    tokenId: 'token-a',
+    token: 'token-a',
     kind: 'package',
     subject: 'made.package',
-    version: undefined,
     act: undefined,
     status: 200,
     complete: true,
@@ -46,12 +44,15 @@ for (const dialect of dialects) {
   suite('each request is in its account, token, subject and day, and adds up over flushes', async (t, database) => {
     const record = new UsageRecord(database, () => lastMoment);
     for (let round = 0; round < 3; round += 1) {
-      record.count(use({ act: 'download', version: '1.0.0', sent: 100, cache: 'entrepot; hit' }));
-      record.count(use({ tokenId: 'token-b', kind: 'container', subject: 'team/app', sent: 10, act: 'version-check' }));
-      record.count(use({ kind: 'other', subject: '', act: 'upload', status: 201, received: 7, at: january.start }));
-      record.count(use({ tokenId: undefined, cache: 'entrepot; fwd=miss; stored', fetched: 1000, status: 206 }));
-      record.count(use({ status: 416, subject: 'not.there', sent: 1 }));
-      for (const status of [401, 403, 404, 429, 500, 502, 504]) record.count(use({ status, sent: 9, received: 9 }));
+      record.count(1, use({ act: 'download', sent: 100, cache: 'entrepot; hit' }), '1.0.0');
+      record.count(
+        1,
+        use({ token: 'token-b', kind: 'container', subject: 'team/app', sent: 10, act: 'version-check' }),
+      );
+      record.count(1, use({ kind: 'other', subject: '', act: 'upload', status: 201, received: 7, at: january.start }));
+      record.count(1, use({ token: undefined, cache: 'entrepot; fwd=miss; stored', fetched: 1000, status: 206 }));
+      record.count(1, use({ status: 416, subject: 'not.there', sent: 1 }));
+      for (const status of [401, 403, 404, 429, 500, 502, 504]) record.count(1, use({ status, sent: 9, received: 9 }));
       await record.flush();
     }
     t.deepEqual(await totalsOf(database, 1, january), {
@@ -104,7 +105,7 @@ for (const dialect of dialects) {
     });
     const record = new UsageRecord(faulty, () => lastMoment);
     const count = (number: number, name: string) => {
-      for (let index = 0; index < number; index += 1) record.count(use({ subject: `${name}${index}`, sent: 1 }));
+      for (let index = 0; index < number; index += 1) record.count(1, use({ subject: `${name}${index}`, sent: 1 }));
     };
     for (fault of ['before', 'after', 'after', 'before'] as const) {
       count(250, 'some.');
@@ -123,7 +124,8 @@ for (const dialect of dialects) {
     const other = await openUntilEnd(t, url);
     const records = [database, other].map((each) => new UsageRecord(each, () => lastMoment));
     for (let round = 0; round < 5; round += 1) {
-      for (const record of records) for (let n = 0; n < 120; n += 1) record.count(use({ subject: `p${n}`, sent: n }));
+      for (const record of records)
+        for (let n = 0; n < 120; n += 1) record.count(1, use({ subject: `p${n}`, sent: n }));
       await Promise.all(records.map((record) => record.flush()));
     }
     t.is((await totalsOf(database, 1, january)).requests, 1200);
@@ -134,15 +136,15 @@ for (const dialect of dialects) {
   suite('a closed month stays as it is: what comes late is counted on the day it is written', async (t, database) => {
     let now = lastMoment;
     const record = new UsageRecord(database, () => now);
-    record.count(use());
+    record.count(1, use());
     now += 1;
-    record.count(use({ at: now }));
+    record.count(1, use({ at: now }));
     now += 60_000;
     t.false(isClosed(january, now));
     await record.flush();
     t.is((await totalsOf(database, 1, january)).requests, 1, '23:59:59.999 is the old month');
     t.is((await totalsOf(database, 1, february)).requests, 1, '00:00:00.000 is the new one');
-    record.count(use());
+    record.count(1, use());
     now += 3_600_000;
     t.true(isClosed(january, now));
     t.deepEqual(periodAt(now), february);
@@ -159,9 +161,9 @@ for (const dialect of dialects) {
         return Promise.resolve();
       },
     });
-    for (const version of ['1.0.0', '2.0.0', '1.0.0']) record.count(use({ act: 'download', version }));
-    record.count(use({ act: 'download', version: '3.0.0', complete: false }));
-    record.count(use({ act: 'download', version: '3.0.0', status: 206 }));
+    for (const version of ['1.0.0', '2.0.0', '1.0.0']) record.count(1, use({ act: 'download' }), version);
+    record.count(1, use({ act: 'download', complete: false }), '3.0.0');
+    record.count(1, use({ act: 'download', status: 206 }), '3.0.0');
     await record.flush();
     t.deepEqual(told, [{ accountId: 1, name: 'made.package', last: lastMoment, versions: { '1.0.0': 2, '2.0.0': 1 } }]);
   });
@@ -179,9 +181,9 @@ test('without a database memory stays bounded, and nothing is lost but names', a
   });
   const record = new UsageRecord(faulty, () => lastMoment);
   const many = 60_000;
-  for (let index = 0; index < many; index += 1) record.count(use({ subject: `p${index}` }));
+  for (let index = 0; index < many; index += 1) record.count(1, use({ subject: `p${index}` }));
   await t.throwsAsync(record.flush());
-  for (let index = 0; index < many; index += 1) record.count(use({ subject: `q${index}` }));
+  for (let index = 0; index < many; index += 1) record.count(1, use({ subject: `q${index}` }));
   await t.throwsAsync(record.flush());
   down = false;
   await record.flush();
