@@ -29,7 +29,14 @@ export async function startTestServer(
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test';
   const server = { host: '127.0.0.1', port: 0, ...(settings['server'] as object | undefined) };
-  const config: Config = schema.parse({ bootstrapToken: token, upstreams: [], jobs: noJobs, ...settings, data, server });
+  const config: Config = schema.parse({
+    bootstrapToken: token,
+    upstreams: [],
+    jobs: noJobs,
+    ...settings,
+    data,
+    server,
+  });
   const lines: string[] = [];
   const clock: TestServer['clock'] = { now: undefined };
   const log = pino(
