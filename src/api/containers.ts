@@ -64,7 +64,7 @@ function shown(each: Summary): z.input<typeof container> {
     tags: each.tags.map(shownTag),
     tag_count: each.tagCount,
     size_bytes: each.sizeBytes,
-    pull_count: isMirrored ? 0 : each.pullCount,
+    pull_count: each.pullCount,
     last_pulled_at: timeOrNull(each.lastPulledAt),
   };
 }

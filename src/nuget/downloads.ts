@@ -1,9 +1,10 @@
 import type { Transaction } from '../database/database.ts';
+import { addMirrored } from '../usage/mirrored.ts';
 import type { Downloads } from '../usage/record.ts';
 import { movePackage, type IndexedPackage } from './term-index.ts';
 import { standingOf } from './terms.ts';
 
-/** Adds downloads to a package of the account and to its versions, as far as they are hosted. */
+/** Adds downloads to a package of the account and to its versions; those that are not hosted count as mirrored. */
 export async function addDownloads(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
   const total = [...versions.values()].reduce((sum, number) => sum + number, 0);
   const counted = await tx.run(
@@ -11,17 +12,23 @@ export async function addDownloads(tx: Transaction, { accountId, name, versions,
      WHERE account_id = ? AND package_key = ?`,
     [total, last, accountId, name],
   );
-  if (counted === 0) return;
+  if (counted === 0) {
+    await addMirrored(tx, 'package', { accountId, name, versions });
+    return;
+  }
   const row = (await tx.get<IndexedPackage & { download_count: number }>(
     `SELECT id, account_id, standing, flags, terms, download_count FROM packages
      WHERE account_id = ? AND package_key = ?`,
     [accountId, name],
   ))!;
+  const others = new Map<string, number>();
   for (const [version, number] of versions) {
-    await tx.run(
+    const hosted = await tx.run(
       'UPDATE package_versions SET download_count = download_count + ? WHERE package_row = ? AND version_key = ?',
       [number, row.id, version],
     );
+    if (hosted === 0) others.set(version, number);
   }
+  await addMirrored(tx, 'package', { accountId, name, versions: others });
   await movePackage(tx, row, standingOf(row.download_count));
 }

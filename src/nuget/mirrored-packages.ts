@@ -1,5 +1,6 @@
 import { placeholders, type Database } from '../database/database.ts';
 import type { Facts } from '../mirror/entries.ts';
+import { mirroredDownloads, type MirroredDownloads } from '../usage/mirrored.ts';
 import { claimedAmong } from './claims.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 import type { PackageSummary, VersionSummary } from './summary.ts';
@@ -55,7 +56,7 @@ export class MirroredPackages {
       const names = rows.map(({ name }) => name);
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
-      found.push(...(await this.#packages(visible)));
+      found.push(...(await this.#packages(accountId, visible)));
       if (found.length >= limit || names.length < namesAtATime) return found.slice(0, limit);
       after = names.at(-1)!;
     }
@@ -64,7 +65,7 @@ export class MirroredPackages {
   /** One package with the versions that are stored; undefined when there are none, or the account claims the id. */
   async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
-    return (await this.#packages([packageKey(id)]))[0];
+    return (await this.#packages(accountId, [packageKey(id)]))[0];
   }
 
   /** Drops a version that is stored, to be asked for anew. Resolves to whether there was one for the account. */
@@ -77,7 +78,7 @@ export class MirroredPackages {
   }
 
   /** In the order of `names`, without those of which nothing is served any more. */
-  async #packages(names: readonly string[]): Promise<MirroredDetails[]> {
+  async #packages(accountId: number, names: readonly string[]): Promise<MirroredDetails[]> {
     if (names.length === 0) return [];
     const rows = await this.#database.select<EntryRow>(
       `SELECT upstream, name, reference, size_bytes, attributes, last_modified, stored_at, used_at FROM mirror_entries
@@ -85,18 +86,24 @@ export class MirroredPackages {
       [...names],
     );
     const byName = Map.groupBy(rows, ({ name }) => name);
+    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
     return names.flatMap((name) => {
       // What lower upstreams had before is not what is served.
       for (const { name: upstream } of this.#mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream) ?? [];
-        if (stored.length > 0) return detailsOf(name, upstream, stored);
+        if (stored.length > 0) return detailsOf(name, upstream, stored, downloadsOf(name));
       }
       return [];
     });
   }
 }
 
-function detailsOf(key: string, upstream: string, rows: readonly EntryRow[]): MirroredDetails {
+function detailsOf(
+  key: string,
+  upstream: string,
+  rows: readonly EntryRow[],
+  downloads: MirroredDownloads,
+): MirroredDetails {
   const versions = rows
     .map((row) => ({ row, attributes: JSON.parse(row.attributes) as Facts['attributes'], order: orderOf(row) }))
     .sort((a, b) => (a.order < b.order ? 1 : -1));
@@ -110,7 +117,7 @@ function detailsOf(key: string, upstream: string, rows: readonly EntryRow[]): Mi
     latestVersion: newest.attributes['version'] ?? newest.row.reference,
     versionCount: rows.length,
     sizeBytes: rows.reduce((sum, { size_bytes }) => sum + size_bytes, 0),
-    downloadCount: 0,
+    downloadCount: downloads.total,
     createdAt: Math.min(...storedAt),
     updatedAt: Math.max(...storedAt),
     lastDownloadedAt: Math.max(...rows.map(({ used_at }) => used_at)),
@@ -121,7 +128,7 @@ function detailsOf(key: string, upstream: string, rows: readonly EntryRow[]): Mi
       cachedAt: row.stored_at,
       sizeBytes: row.size_bytes,
       sha512: attributes['sha512'] ?? '',
-      downloadCount: 0,
+      downloadCount: downloads.versions.get(row.reference) ?? 0,
     })),
   };
 }

@@ -1,6 +1,7 @@
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Facts } from '../mirror/entries.ts';
+import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
 import { imageBytesOf, manifestTypeOf, type ImageMirror } from './upstream.ts';
@@ -12,6 +13,7 @@ export interface MirroredSummary {
   /** Every distinct blob and manifest that is stored of it. */
   sizeBytes: number;
   tagCount: number;
+  pullCount: number;
   lastPulledAt: number;
   /** In byte order, at most `tagsShown`. */
   tags: TagSummary[];
@@ -54,7 +56,7 @@ export class MirroredImages {
         const names = await this.#names(upstream, after);
         for (const name of await this.#visible(accountId, prefix, names)) {
           if (found.length === limit) return found;
-          found.push(await this.#summary(upstream, name));
+          found.push(await this.#summary(accountId, upstream, name));
         }
         if (names.length < namesAtATime) break;
         after = names.at(-1)!;
@@ -92,7 +94,7 @@ export class MirroredImages {
       .map(({ name }) => name);
   }
 
-  async #summary(upstream: string, name: string): Promise<MirroredSummary> {
+  async #summary(accountId: number, upstream: string, name: string): Promise<MirroredSummary> {
     const key = [name, upstream];
     const tags = await this.#database.select<TagRow>(
       `SELECT reference, digest, content_type, size_bytes, attributes, stored_at FROM mirror_entries
@@ -112,11 +114,14 @@ export class MirroredImages {
        ) AS stored`,
       [...kinds, ...key],
     );
+    const listed = `${upstream}/${name}`;
+    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', [listed]);
     return {
-      name: `${upstream}/${name}`,
+      name: listed,
       upstream,
       sizeBytes: stored?.bytes ?? 0,
       tagCount: uses?.tags ?? 0,
+      pullCount: downloadsOf(listed).total,
       lastPulledAt: uses?.used_at ?? 0,
       tags: tags.map(summaryOf),
     };

@@ -1,5 +1,6 @@
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { addMirrored } from '../usage/mirrored.ts';
 import type { Downloads } from '../usage/record.ts';
 
 /** Part of a list in byte order, and whether there is more of it. */
@@ -94,11 +95,12 @@ export function pageOfNames(names: readonly string[], limit: number): Page {
   return { items: names.slice(0, limit), more: names.length > limit };
 }
 
-/** Adds pulls to a repository of the account, if it is hosted. */
+/** Adds pulls to a repository of the account; one that is not hosted counts as mirrored. */
 export async function addPulls(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
   const pulls = [...versions.values()].reduce((sum, number) => sum + number, 0);
-  await tx.run(
+  const hosted = await tx.run(
     'UPDATE repositories SET pull_count = pull_count + ?, last_pulled_at = ? WHERE account_id = ? AND name = ?',
     [pulls, last, accountId, name],
   );
+  if (hosted === 0) await addMirrored(tx, 'container', { accountId, name, versions });
 }

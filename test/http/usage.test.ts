@@ -6,6 +6,7 @@ import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { digestOf, eventually, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 
 type Json = any;
@@ -190,7 +191,41 @@ test('the mirror’s hits, misses and bytes from upstream are counted under the 
   ]);
   t.is(found.items.length, 1);
   t.like(found.storage, { current_bytes: size, by_origin: { hosted: 0, mirrored: size } });
+  const [listed] = ((await (await server.fetch('/v1/containers')).json()) as Json).items;
+  t.like(listed, { name: 'up.test/library/app', origin: 'mirrored', pull_count: 2 });
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: downloads of mirrored packages are counted by version, for each account`, async (t) => {
+    const up = await UpstreamFeed.start(t);
+    await up.offer({ id: 'Public.Tool', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const server = await startMirrorOf(t, [up.as('up.test')], { database });
+    const feed = new TestFeed(server);
+    for (const version of ['1.0.0', '2.0.0', '2.0.0']) {
+      await take(feed.fetch(`/package/Public.Tool/${version}/public.tool.${version}.nupkg`));
+      await server.house.usage.flush();
+    }
+    const shown = (await (await server.fetch('/v1/packages/public.tool')).json()) as Json;
+    t.is(shown.download_count, 3);
+    t.deepEqual(
+      shown.versions.map(({ version, download_count: count }: Json) => [version, count]),
+      [
+        ['2.0.0', 2],
+        ['1.0.0', 1],
+      ],
+    );
+    const { items, requests } = await report(server, '?group_by=package');
+    t.like(items, [{ key: 'public.tool', downloads: 3 }]);
+    t.like(requests, { downloads: 3, cache_hits: 1, cache_misses: 2 });
+    const { value } = await server.house.tokens.create((await server.house.accounts.create('other')).id, {
+      name: 'x',
+      scopes: ['read'],
+    });
+    const theirs = (await (await server.fetch('/v1/packages/public.tool', { token: value })).json()) as Json;
+    t.is(theirs.download_count, 0);
+  });
+}
 
 test('what the mirror goes on to fetch after a client left is counted with its request', async (t) => {
   const upstream = await startUpstreamRegistry(t);

@@ -5,6 +5,7 @@ import type { Migration } from '../migrate.ts';
  * of its tokens, packages and containers, so that no report adds up more rows than it shows. `period_start` is the month's
  * first moment and comes before the name: a page of a month's names lies in one place.
  *
+ * `mirrored_downloads` counts for ever what is not hosted, beside which hosted content has columns of its own.
  * `usage_writers` holds the number of the last batch that a process has written, in the transaction that wrote it.
  */
 export const usage: Migration[] = [
@@ -44,6 +45,17 @@ export const usage: Migration[] = [
       hosted_bytes BIGINT NOT NULL,
       mirrored_bytes BIGINT NOT NULL,
       PRIMARY KEY (account_id, hour)
+    ){clustered}`,
+  },
+  {
+    name: '006-4-mirrored-downloads',
+    sql: `CREATE TABLE mirrored_downloads (
+      account_id BIGINT NOT NULL,
+      kind VARCHAR(16) NOT NULL,
+      name VARCHAR(255) NOT NULL,
+      version VARCHAR(128) NOT NULL,
+      downloads BIGINT NOT NULL,
+      PRIMARY KEY (account_id, kind, name, version)
     ){clustered}`,
   },
 ];
