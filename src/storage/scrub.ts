@@ -35,7 +35,7 @@ export interface Scrubbed {
 const page = 200;
 const piece = 256 * 1024;
 /** A file costs as much as so many bytes, so that small ones are no flood; bytes. */
-const fileCost = 32 * 1024;
+const fileCost = 64 * 1024;
 /** How often is written down where it has got to, in milliseconds. */
 const saveEvery = 5000;
 const holdersShown = 5;
@@ -109,8 +109,9 @@ export class Scrubber {
     let handle: FileHandle | undefined;
     try {
       handle = await open(this.#paths.blob(digest), 'r');
-      const { ino } = await handle.stat();
-      if (await isWhole(handle, digest, size, throttle)) return undefined;
+      const { ino, size: found } = await handle.stat();
+      await throttle.spend(fileCost);
+      if (found === size && (await isWhole(handle, digest, size, throttle))) return undefined;
       return await this.#quarantine(digest, ino);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
@@ -178,8 +179,6 @@ async function holders(tx: Transaction, digest: Digest): Promise<string[]> {
 }
 
 async function isWhole(handle: FileHandle, digest: Digest, size: number, throttle: Throttle): Promise<boolean> {
-  await throttle.spend(fileCost);
-  if ((await handle.stat()).size !== size) return false;
   const algorithm = algorithmOf(digest);
   const hash = startHash(algorithm);
   const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
