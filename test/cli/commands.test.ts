@@ -1,37 +1,12 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
-import { run } from '../../src/cli/commands.ts';
+import test from 'ava';
 import { greeting } from '../../src/cli/greeting.ts';
 import { CommandLine } from '../support/command.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { entrepot, folder } from '../support/in-process.ts';
 import { startTestServer } from '../support/server.ts';
 
 const tokenLine = /^ent_[0-9A-Za-z]{36}\n$/;
-
-interface Heard {
-  code: number;
-  stdout: string;
-  stderr: string;
-}
-
-/** Runs a command in this process. */
-async function entrepot(environment: Record<string, string>, ...words: string[]): Promise<Heard> {
-  const heard = { stdout: '', stderr: '' };
-  const code = await run(words, environment, {
-    stdout: { write: (text: string) => (heard.stdout += text) },
-    stderr: { write: (text: string) => (heard.stderr += text) },
-    once: () => {},
-  });
-  return { code, ...heard };
-}
-
-async function folder(t: ExecutionContext): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(path, { recursive: true, force: true }));
-  return path;
-}
 
 for (const dialect of dialects) {
   test(`${dialect}: accounts and tokens by command, on a new database`, async (t) => {

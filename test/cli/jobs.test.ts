@@ -1,33 +1,10 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
-import { run } from '../../src/cli/commands.ts';
+import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { entrepot, folder } from '../support/in-process.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-
-interface Heard {
-  code: number;
-  stdout: string;
-  stderr: string;
-}
-
-async function entrepot(environment: Record<string, string>, ...words: string[]): Promise<Heard> {
-  const heard = { stdout: '', stderr: '' };
-  const code = await run(words, environment, {
-    stdout: { write: (text: string) => (heard.stdout += text) },
-    stderr: { write: (text: string) => (heard.stderr += text) },
-    once: () => {},
-  });
-  return { code, ...heard };
-}
-
-async function folder(t: ExecutionContext): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(path, { recursive: true, force: true }));
-  return path;
-}
 
 for (const dialect of dialects) {
   test(`${dialect}: upkeep by command, beside a running server`, async (t) => {
