@@ -257,7 +257,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       { log, observe: operations, usage: house.usage, now },
     );
     const { host, port: publicPort, adminPort } = config.server;
-    servers.push(await listen(app, host, publicPort, 'ENTREPOT_PORT'));
+    servers.push(await listen(app, host, publicPort, 'ENTREPOT_PORT', config.server.workers > 1));
     if (adminPort !== undefined) {
       servers.push(await listen(express().use(operations.router), host, adminPort, 'ENTREPOT_ADMIN_PORT'));
     }
@@ -297,12 +297,22 @@ function anonymous(account: Account): Principal {
   return { accountId: account.id, accountName: account.name, tokenId: undefined, scopes: new Set(['read']) };
 }
 
-/** No limit on a request's whole time, because an upload may take hours; silence is timed where bodies are read. */
-async function listen(listener: RequestListener, host: string, port: number, key: string): Promise<Server> {
+/**
+ * No limit on a request's whole time, because an upload may take hours; silence is timed where bodies are read. With
+ * `shared`, the system deals out the port's connections to the processes: where the first process hands them over, those
+ * on their way to one that is killed are never answered.
+ */
+async function listen(
+  listener: RequestListener,
+  host: string,
+  port: number,
+  key: string,
+  shared = false,
+): Promise<Server> {
   const server = createHttpServer({ requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 }, listener);
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen(port, host, resolve);
+    server.listen({ port, host, reusePort: shared && process.platform === 'linux' }, resolve);
   });
   await listening.catch((error: NodeJS.ErrnoException) => {
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
