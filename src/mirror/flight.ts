@@ -188,7 +188,7 @@ export class Flight {
     const staged = this.#staged!;
     const { limit, idle } = this.#resource;
     try {
-      await staged.append(body, { limit: size ?? limit, idle, progress: () => this.#progress() });
+      await staged.append(body, { limit: size ?? limit, idle, consume: true, progress: () => this.#progress() });
     } catch (error) {
       body.destroy();
       if (isDomainError(error, 'TooLarge')) throw this.#invalid('sends more bytes than it may', error);

@@ -35,7 +35,7 @@ export async function receiveFile(
   try {
     request.on('data', (piece: Buffer) => heard(piece.length));
     if (isForm) await receiveForm(request, staged, limits);
-    else await staged.append(request, { limit: limits.size, idle: limits.idle });
+    else await staged.append(request, { limit: limits.size, idle: limits.idle, consume: true });
     if (staged.size === 0) {
       throw new DomainError('Invalid', 'The request carries no package. Send it as the file of a multipart form.');
     }

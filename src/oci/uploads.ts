@@ -246,7 +246,11 @@ export class Uploads {
   }
 
   async #append(staged: StagedFile, { source, length, heard }: Chunk): Promise<number> {
-    const appending = staged.append(source, { limit: this.#limits.blob, idle: this.#limits.uploadIdle });
+    const appending = staged.append(source, {
+      limit: this.#limits.blob,
+      idle: this.#limits.uploadIdle,
+      consume: true,
+    });
     source.on('data', (piece: Buffer) => heard(piece.length));
     const appended = await appending;
     if (length === undefined || appended === length) return appended;
