@@ -3,6 +3,7 @@ import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
 import express from 'express';
 import type { AddressInfo } from 'node:net';
+import { platform } from 'node:os';
 import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
 import type { Principal } from './accounts/principal.ts';
@@ -312,7 +313,7 @@ async function listen(
   const server = createHttpServer({ requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 }, listener);
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen({ port, host, reusePort: shared && process.platform === 'linux' }, resolve);
+    server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
   });
   await listening.catch((error: NodeJS.ErrnoException) => {
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';

@@ -13,6 +13,7 @@ import {
   listPage,
   listPages,
   listVersionKeys,
+  revisionOf,
   type RegisteredPage,
   type RegisteredVersion,
 } from './versions.ts';
@@ -72,6 +73,11 @@ export class Feed {
   /** See `getPackage`. */
   getPackage(accountId: number, id: string): Promise<PackageDetails> {
     return getPackage(this.#shelf.database, accountId, id);
+  }
+
+  /** See `revisionOf`. */
+  revisionOf(accountId: number, id: string): Promise<string | undefined> {
+    return revisionOf(this.#shelf.database, accountId, id);
   }
 
   /** See `listVersionKeys`. */

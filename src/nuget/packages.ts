@@ -87,12 +87,10 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
   let flags = metadata ? typeFlags(metadata.packageTypes) : 0;
   Object.values(views).forEach(({ bit }, index) => (flags |= latest[index] === null ? 0 : bit));
   const assignments = Object.values(views).map((view) => `${view.latest} = ?`);
-  await tx.run(`UPDATE packages SET ${assignments.join(', ')}, flags = ?, updated_at = ? WHERE id = ?`, [
-    ...latest,
-    flags,
-    now,
-    packageRow,
-  ]);
+  await tx.run(
+    `UPDATE packages SET ${assignments.join(', ')}, flags = ?, updated_at = ?, revision = revision + 1 WHERE id = ?`,
+    [...latest, flags, now, packageRow],
+  );
   if (metadata) {
     const types = metadata.packageTypes.map(({ name }) => name).join(' ');
     await tx.run('UPDATE packages SET package_id = ?, package_types = ? WHERE id = ?', [

@@ -6,11 +6,13 @@ import { cacheStatus, type Served } from '../http/cache-status.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { sendBytes, sendContent, sendJson } from '../http/send.ts';
 import { hives, type Hive } from './addresses.ts';
+import { Documents } from './documents.ts';
 import type { FileKind } from './files.ts';
 import { isPackageId } from './nuspec.ts';
 import { registrationIndex, registrationLeaf, registrationPage } from './registration.ts';
 import type { Answering, Asked, FeedParts } from './routes.ts';
 import { serviceIndex } from './service-index.ts';
+import type { Answer } from './source.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
 
@@ -25,6 +27,29 @@ function immutable(served: Served) {
 
 /** The service index, the flat container, registrations and advisories. */
 export function addReading(router: Router, answering: Answering, { source, vulnerabilities, limits }: FeedParts): void {
+  const documents = new Documents();
+  /** Answers with the document that `build` makes of a package, or with the one that was made before. */
+  const sendAbout = async (
+    asked: Asked,
+    hive: Hive | 'package',
+    build: (id: string) => Promise<Answer<object> | undefined>,
+  ): Promise<void> => {
+    const { accountId, addresses, path } = asked;
+    const id = idOf(path);
+    const revision = await source.revisionOf(accountId, id);
+    const parts = revision === undefined ? [] : [revision, hive, addresses.at('')];
+    const held = revision === undefined ? undefined : documents.get(parts);
+    if (held) {
+      sendDocument(asked, hive, 'hosted', held);
+      return;
+    }
+    const built = await build(id);
+    if (!built) throw noPackage(path);
+    const bytes = await bytesOf(hive, built.value);
+    if (revision !== undefined && built.served === 'hosted') documents.set(parts, bytes);
+    sendDocument(asked, hive, built.served, bytes);
+  };
+
   router.get(
     '/index.json',
     answering(
@@ -40,11 +65,11 @@ export function addReading(router: Router, answering: Answering, { source, vulne
     '/package/:id/index.json',
     answering(
       'read',
-      async ({ request, response, accountId, path }) => {
-        const found = await source.versionKeys(accountId, idOf(path));
-        if (!found) throw noPackage(path);
-        sendJson(request, response, 200, { versions: found.value }, changing(found.served));
-      },
+      (asked) =>
+        sendAbout(asked, 'package', async (id) => {
+          const found = await source.versionKeys(asked.accountId, id);
+          return found && { served: found.served, value: { versions: found.value } };
+        }),
       'version-check',
     ),
   );
@@ -75,12 +100,11 @@ export function addReading(router: Router, answering: Answering, { source, vulne
       `/${hive}/:id/index.json`,
       answering(
         'read',
-        async (asked) => {
-          const id = idOf(asked.path);
-          const pages = await source.pages(asked.accountId, id, semVer2);
-          if (!pages) throw noPackage(asked.path);
-          await sendDocument(asked, hive, pages.served, registrationIndex(asked.addresses, hive, id, pages.value));
-        },
+        (asked) =>
+          sendAbout(asked, hive, async (id) => {
+            const pages = await source.pages(asked.accountId, id, semVer2);
+            return pages && { served: pages.served, value: registrationIndex(asked.addresses, hive, id, pages.value) };
+          }),
         'version-check',
       ),
     );
@@ -96,7 +120,7 @@ export function addReading(router: Router, answering: Answering, { source, vulne
           const versions = bounds && (await source.versions(asked.accountId, id, semVer2, bounds.lower, bounds.upper));
           if (!versions) throw noPackage(asked.path);
           const document = registrationPage(asked.addresses, hive, id, bounds, versions.value);
-          await sendDocument(asked, hive, versions.served, document);
+          sendDocument(asked, hive, versions.served, await bytesOf(hive, document));
         },
         'version-check',
       ),
@@ -110,7 +134,8 @@ export function addReading(router: Router, answering: Answering, { source, vulne
           const key = keyOfVersion(asked.path['version']!);
           const found = key === undefined ? undefined : await source.versions(asked.accountId, id, semVer2, key, key);
           if (!found) throw noFile(asked.path);
-          await sendDocument(asked, hive, found.served, registrationLeaf(asked.addresses, hive, id, found.value[0]!));
+          const document = registrationLeaf(asked.addresses, hive, id, found.value[0]!);
+          sendDocument(asked, hive, found.served, await bytesOf(hive, document));
         },
         'version-check',
       ),
@@ -150,17 +175,21 @@ export function addReading(router: Router, answering: Answering, { source, vulne
 }
 
 /** The clients of a compressed hive expect gzip whether they asked for it or not. */
-async function sendDocument({ request, response }: Asked, hive: Hive, served: Served, document: object): Promise<void> {
-  if (!hives[hive].gzip) {
-    sendJson(request, response, 200, document, changing(served));
-    return;
-  }
-  const bytes = await compress(JSON.stringify(document), { level: 4 });
+async function bytesOf(hive: Hive | 'package', document: object): Promise<Buffer> {
+  const text = JSON.stringify(document);
+  return isCompressed(hive) ? compress(text, { level: 4 }) : Buffer.from(text);
+}
+
+function sendDocument({ request, response }: Asked, hive: Hive | 'package', served: Served, bytes: Buffer): void {
   sendBytes(request, response, 200, bytes, {
     'Content-Type': 'application/json',
-    'Content-Encoding': 'gzip',
+    ...(isCompressed(hive) && { 'Content-Encoding': 'gzip' }),
     ...changing(served),
   });
+}
+
+function isCompressed(hive: Hive | 'package'): boolean {
+  return hive !== 'package' && hives[hive].gzip;
 }
 
 /** The id in a path, in lower case; `NotFound` when it can be no id. */

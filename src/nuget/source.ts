@@ -51,6 +51,14 @@ export class PackageSource {
     this.#parts = parts;
   }
 
+  /**
+   * What the documents of a package depend on where they are made of hosted versions alone; undefined where there is no
+   * such package, or an upstream's versions may be among them.
+   */
+  async revisionOf(accountId: number, id: string): Promise<string | undefined> {
+    return this.#parts.mirror.origin.isMerged(id) ? undefined : this.#parts.feed.revisionOf(accountId, id);
+  }
+
   /** The keys of all versions, in order; undefined when there is no such package. */
   async versionKeys(accountId: number, id: string): Promise<Answer<string[]> | undefined> {
     const { feed, mirror } = this.#parts;

@@ -49,6 +49,18 @@ interface VersionRow {
   metadata: string;
 }
 
+/**
+ * What all documents of a package depend on: another one after each change to its versions. Undefined when the account
+ * has no such package.
+ */
+export async function revisionOf(database: Database, accountId: number, id: string): Promise<string | undefined> {
+  const row = await database.get<{ id: number; created_at: number; revision: number }>(
+    'SELECT id, created_at, revision FROM packages WHERE account_id = ? AND package_key = ?',
+    [accountId, packageKey(id)],
+  );
+  return row && `${row.id}/${row.created_at}/${row.revision}`;
+}
+
 /** The keys of all versions, listed or not, in order; empty when the account has no such package. */
 export async function listVersionKeys(database: Database, accountId: number, id: string): Promise<string[]> {
   const rows = await database.select<{ version_key: string }>(

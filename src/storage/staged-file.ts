@@ -124,15 +124,15 @@ export class StagedFile {
           pending = [];
           pendingBytes = 0;
           writing = true;
-          this.#handle.writev(pieces, position).then(({ bytesWritten }) => {
-            if (options.consume) for (const piece of pieces) release(piece);
-            written(bytesWritten, bytes);
-          }, settle);
+          this.#handle
+            .writev(pieces, position)
+            .then(({ bytesWritten }) => written(bytesWritten, bytes, pieces), settle);
         } else if (ended) {
           settle(failure);
         }
       };
-      const written = (count: number, wanted: number) => {
+      const written = (count: number, wanted: number, pieces: readonly Buffer[]) => {
+        if (options.consume) for (const piece of pieces) release(piece);
         writing = false;
         this.#size += count;
         if (count < wanted) {

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { refreshPackage } from '../../src/nuget/packages.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg } from '../support/nupkg.ts';
@@ -54,6 +55,48 @@ for (const dialect of dialects) {
     t.is((await feed.push(other)).status, 201);
     const file = await feed.fetch('/package/gone/1.0.0/gone.1.0.0.nupkg');
     t.deepEqual(Buffer.from(await file.arrayBuffer()), other);
+  });
+
+  test(`documents that were asked for before show each change at once, on every instance (${dialect})`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const here = await startTestServer(t, { database });
+    const feed = new TestFeed(here);
+    const shown = async () => {
+      const { versions } = await feed.json('/package/swift/index.json');
+      const seen: unknown[] = [versions];
+      for (const hive of ['registration', 'registration-gz', 'registration-gz-semver2']) {
+        const { items } = await feed.json(`/${hive}/swift/index.json`);
+        seen.push(
+          items[0].items.map((item: { catalogEntry: { version: string; listed: boolean; description: string } }) => {
+            const { version, listed, description } = item.catalogEntry;
+            return `${version} ${listed} ${description}`;
+          }),
+        );
+      }
+      return seen;
+    };
+    await feed.publish({ id: 'Swift', version: '1.0.0', description: 'first' });
+    const first = ['1.0.0 true first'];
+    t.deepEqual(await shown(), [['1.0.0'], first, first, first]);
+    t.deepEqual(await shown(), [['1.0.0'], first, first, first], 'again');
+    await feed.publish({ id: 'Swift', version: '1.1.0', description: 'second' });
+    const both = [...first, '1.1.0 true second'];
+    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], both, both, both]);
+    await feed.fetch('/push/swift/1.1.0', { method: 'DELETE' });
+    const hidden = [...first, '1.1.0 false second'];
+    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], hidden, hidden, hidden]);
+    // By another instance's hand, which tells this one nothing.
+    const { house } = here;
+    await house.database.transaction(async (tx) => {
+      await tx.run('UPDATE package_versions SET listed = 1');
+      await refreshPackage(tx, 1, Date.now());
+    });
+    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], both, both, both]);
+    await house.feed.deleteVersion(house.defaultAccount.id, 'swift', '1.1.0');
+    t.deepEqual(await shown(), [['1.0.0'], first, first, first]);
+    await feed.publish({ id: 'Swift', version: '1.1.0', description: 'third' });
+    const anew = [...first, '1.1.0 true third'];
+    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], anew, anew, anew]);
   });
 
   test(`accounts are walls (${dialect})`, async (t) => {

@@ -2,6 +2,7 @@ import type { Migration } from '../migrate.ts';
 import { accounts } from './001-accounts.ts';
 import { blobs } from './002-blobs.ts';
 import { jobs } from './007-jobs.ts';
+import { revisions } from './008-revisions.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
@@ -16,4 +17,5 @@ export const migrations: readonly Migration[] = [
   ...mirror,
   ...usage,
   ...jobs,
+  ...revisions,
 ];
