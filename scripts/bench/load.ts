@@ -1,9 +1,13 @@
 import { writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { execute, requiredCommand } from '../../test/support/clients.ts';
 import type { Peer } from './processes.ts';
+
+/** docker-registry shows an OCI manifest only to those who say that they take one. */
+const accept = { Accept: 'application/vnd.oci.image.manifest.v1+json, */*' };
 
 export interface Rate {
   perSecond: number;
@@ -17,15 +21,13 @@ export interface Rate {
 export async function rate(
   peer: Peer,
   path: string,
-  options: { method?: 'GET' | 'HEAD'; connections?: number; seconds: number },
+  options: { connections?: number; seconds: number },
 ): Promise<Rate> {
   const script = join(tmpdir(), 'entrepot-bench.lua');
-  // docker-registry shows an OCI manifest only to those who say that they take one.
-  const accept = { Accept: 'application/vnd.oci.image.manifest.v1+json, */*' };
   const headers = Object.entries({ ...peer.headers, ...accept }).map(
     ([name, value]) => `wrk.headers["${name}"] = "${value}"\n`,
   );
-  await writeFile(script, `wrk.method = "${options.method ?? 'GET'}"\n${headers.join('')}`);
+  await writeFile(script, headers.join(''));
   const { connections = 32, seconds } = options;
   const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--latency', '-s', script, `${peer.url}${path}`];
   const { stdout, code, stderr } = await execute(requiredCommand('wrk'), args);
@@ -37,6 +39,39 @@ export async function rate(
     p99: latency(stdout, '99%'),
     errors: bad,
   };
+}
+
+/** HEAD, whose answers wrk waits for a body of: one request after the other on each connection, for `seconds`. */
+export async function rateOfHeads(peer: Peer, path: string, seconds: number, connections = 32): Promise<Rate> {
+  const { hostname, port, host } = new URL(peer.url);
+  const headers = Object.entries({ Host: host, ...peer.headers, ...accept });
+  const sent = `HEAD ${path} HTTP/1.1\r\n${headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`;
+  const times: number[] = [];
+  let errors = 0;
+  const start = performance.now();
+  const end = start + seconds * 1000;
+  const ask = () =>
+    new Promise<void>((resolve, reject) => {
+      const socket = connect(Number(port), hostname, () => socket.write(sent));
+      let asked = performance.now();
+      let heard = '';
+      socket.setNoDelay().on('error', reject);
+      socket.on('data', (bytes) => {
+        heard += bytes.toString('latin1');
+        if (!heard.endsWith('\r\n\r\n')) return;
+        if (!heard.startsWith('HTTP/1.1 200')) errors += 1;
+        heard = '';
+        const now = performance.now();
+        times.push(now - asked);
+        asked = now;
+        if (now < end) socket.write(sent);
+        else resolve(void socket.destroy());
+      });
+    });
+  await Promise.all(Array.from({ length: connections }, ask));
+  times.sort((a, b) => a - b);
+  const at = (share: number) => times[Math.floor(times.length * share)]!;
+  return { perSecond: times.length / ((performance.now() - start) / 1000), p50: at(0.5), p99: at(0.99), errors };
 }
 
 function latency(text: string, percentile: string): number {
@@ -56,6 +91,19 @@ export async function drain(peer: Peer, path: string, connections: number, count
   await Promise.all(Array.from({ length: connections }, worker));
   agent.destroy();
   return bytes / ((performance.now() - start) / 1000);
+}
+
+/** The bytes of an answer as they came, compressed or not. */
+export function bodyOf(peer: Peer, path: string): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const sent = request(`${peer.url}${path}`, { headers: peer.headers }, (response) => {
+      const pieces: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => pieces.push(chunk));
+      response.on('end', () => resolve(Buffer.concat(pieces)));
+    });
+    sent.on('error', reject);
+    sent.end();
+  });
 }
 
 function readOne(agent: Agent, peer: Peer, path: string): Promise<number> {

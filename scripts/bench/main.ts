@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util';
 import { makeNupkg } from '../../test/support/nupkg.ts';
 import { temporaryFolder } from '../../test/support/clients.ts';
 import { ensureCommands } from '../packages.ts';
-import { drain, push, rate } from './load.ts';
+import { bodyOf, drain, push, rate, rateOfHeads } from './load.ts';
 import { startBareNode, startDockerRegistry, startEntrepot, startNginx } from './peers.ts';
 import type { Peer } from './processes.ts';
 import { compare, median, note, results } from './report.ts';
@@ -125,9 +125,7 @@ async function packages(): Promise<void> {
     ['nupkg of 50 kB', '/v3/package/bench.package/1.0.0/bench.package.1.0.0.nupkg'],
     ['registration of 100 versions, gzip', '/v3/registration-gz-semver2/bench.package/index.json'],
   ] as const) {
-    const answer = await fetch(ours.url + path, { headers: { ...ours.headers, 'accept-encoding': 'identity' } });
-    const bytes = Buffer.from(await answer.arrayBuffer());
-    const bare = await startBareNode(join(folder.path, `bare-${title}`), bytes, {});
+    const bare = await startBareNode(join(folder.path, `bare-${title}`), await bodyOf(ours, path), {});
     await rates(title, path, [ours, bare], 'GET');
     await bare.stop();
   }
@@ -178,7 +176,7 @@ async function mirror(): Promise<void> {
 async function rates(title: string, path: string, peers: readonly Peer[], method: 'GET' | 'HEAD'): Promise<void> {
   const p99 = new Map<Peer, number[]>();
   const measure = (peer: Peer) => async () => {
-    const found = await rate(peer, path, { method, seconds });
+    const found = await (method === 'HEAD' ? rateOfHeads(peer, path, seconds) : rate(peer, path, { seconds }));
     if (found.errors > 0) throw new Error(`${peer.name} refused ${found.errors} requests of ${path}`);
     p99.set(peer, [...(p99.get(peer) ?? []), found.p99]);
     return found.perSecond;

@@ -1,7 +1,7 @@
 import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import type { SmallBlobs } from '../storage/small-blobs.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
 /** The files of a version that the flat container serves. */
@@ -31,7 +31,7 @@ interface FileRow {
 /** One file of a version, in any spelling; undefined when the account has none such. */
 export async function openFile(
   database: Database,
-  blobs: BlobStore,
+  blobs: SmallBlobs,
   accountId: number,
   id: string,
   version: string,

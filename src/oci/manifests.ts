@@ -1,9 +1,9 @@
-import { LRUCache } from 'lru-cache';
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import { contentOf, readAll, type Content } from '../storage/content.ts';
+import type { Content } from '../storage/content.ts';
+import { SmallBlobs } from '../storage/small-blobs.ts';
 import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
@@ -40,15 +40,12 @@ export class Manifests {
   readonly #blobs: BlobStore;
   readonly #now: () => number;
   /** Content only: whether a repository shows it is asked of the database every time. */
-  readonly #recent = new LRUCache<Digest, Buffer>({
-    maxSize: 16 * 1024 * 1024,
-    maxEntrySize: 256 * 1024,
-    sizeCalculation: (bytes) => bytes.length + 1,
-  });
+  readonly #contents: SmallBlobs;
 
   constructor(database: Database, blobs: BlobStore, now: () => number) {
     this.#database = database;
     this.#blobs = blobs;
+    this.#contents = new SmallBlobs(blobs);
     this.#now = now;
   }
 
@@ -63,7 +60,7 @@ export class Manifests {
       repositoryId: row.repository_id,
       digest: row.digest,
       mediaType: row.media_type,
-      content: await this.#content(row.digest, row.size_bytes),
+      content: await this.#contents.open(row.digest, row.size_bytes),
     };
   }
 
@@ -140,15 +137,6 @@ export class Manifests {
            WHERE r.account_id = ? AND r.name = ?`,
           [reference.tag, accountId, name],
         );
-  }
-
-  async #content(digest: Digest, size: number): Promise<Content> {
-    let bytes = this.#recent.get(digest);
-    if (!bytes) {
-      bytes = await readAll(await this.#blobs.open(digest, size), size);
-      this.#recent.set(digest, bytes);
-    }
-    return contentOf(bytes);
   }
 
   async #write(
