@@ -86,7 +86,10 @@ export async function drain(peer: Peer, path: string, connections: number, count
   let left = count;
   const start = performance.now();
   const worker = async () => {
-    while (left-- > 0) bytes += await readOne(agent, peer, path);
+    while (left-- > 0) {
+      const read = await readOne(agent, peer, path);
+      bytes += read;
+    }
   };
   await Promise.all(Array.from({ length: connections }, worker));
   agent.destroy();
