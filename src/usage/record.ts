@@ -57,6 +57,8 @@ export class UsageRecord {
   readonly #downloads: Partial<Record<SubjectKind, AddDownloads>>;
   readonly #writer = randomUUID();
   #entries = new Map<string, Entry>();
+  /** The entry counted last: the next request is often about the same. */
+  #last: Entry | undefined;
   #batches: Batch[] = [];
   #batchCount = 0;
   #flushing: Promise<void> | undefined;
@@ -113,9 +115,19 @@ export class UsageRecord {
     let { kind } = use;
     // An error is nobody's use of a subject; a name that is not there would fill the table.
     let name = use.status < 400 ? use.subject : '';
+    const last = this.#last;
+    if (
+      last?.name === name &&
+      last.token === token &&
+      last.accountId === accountId &&
+      last.kind === kind &&
+      last.day === day
+    ) {
+      return last;
+    }
     let key = `${accountId} ${token} ${kind} ${day} ${name}`;
     let entry = this.#entries.get(key);
-    if (entry) return entry;
+    if (entry) return (this.#last = entry);
     if (this.#entries.size + this.#batches.length * batchSize >= mostKeys) {
       kind = 'other';
       name = '';
@@ -151,6 +163,7 @@ export class UsageRecord {
   #seal(): void {
     const entries = [...this.#entries.values()];
     this.#entries = new Map();
+    this.#last = undefined;
     for (let start = 0; start < entries.length; start += batchSize) {
       this.#batches.push({ number: ++this.#batchCount, entries: entries.slice(start, start + batchSize) });
     }
