@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import type { Digest } from '../digest.ts';
+import { algorithmOf, digestOf, type Digest } from '../digest.ts';
 import type { BlobStore } from './blob-store.ts';
 import { contentOf, readAll, type Content } from './content.ts';
 
@@ -21,7 +21,8 @@ export class SmallBlobs {
     let bytes = this.#recent.get(digest);
     if (!bytes) {
       bytes = await readAll(await this.#blobs.open(digest, size), size);
-      this.#recent.set(digest, bytes);
+      // Damage on the disk must not outlive its repair here.
+      if (digestOf(bytes, algorithmOf(digest)) === digest) this.#recent.set(digest, bytes);
     }
     return contentOf(bytes);
   }

@@ -1,0 +1,22 @@
+import { writeFile } from 'node:fs/promises';
+import test from 'ava';
+import { readAll } from '../../src/storage/content.ts';
+import { SmallBlobs } from '../../src/storage/small-blobs.ts';
+import { openStore } from '../support/store.ts';
+
+test('a small blob is read from the disk once, and damage is not remembered', async (t) => {
+  const { blobs, paths } = await openStore(t, 'sqlite');
+  const bytes = Buffer.from('what is stored');
+  const arrival = await blobs.stageBytes(bytes);
+  await blobs.commit([arrival], () => Promise.resolve());
+  const path = paths.blob(arrival.digest);
+  const small = new SmallBlobs(blobs);
+  const read = async () => readAll(await small.open(arrival.digest, bytes.length), bytes.length);
+
+  await writeFile(path, 'what is damaged');
+  t.notDeepEqual(await read(), bytes);
+  await writeFile(path, bytes);
+  t.deepEqual(await read(), bytes);
+  await writeFile(path, 'what is damaged');
+  t.deepEqual(await read(), bytes, 'from memory');
+});
