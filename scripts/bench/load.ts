@@ -97,24 +97,21 @@ export async function drain(peer: Peer, path: string, connections: number, count
 }
 
 /** The bytes of an answer as they came, compressed or not. */
-export function bodyOf(peer: Peer, path: string): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const sent = request(`${peer.url}${path}`, { headers: peer.headers }, (response) => {
-      const pieces: Buffer[] = [];
-      response.on('data', (chunk: Buffer) => pieces.push(chunk));
-      response.on('end', () => resolve(Buffer.concat(pieces)));
-    });
-    sent.on('error', reject);
-    sent.end();
-  });
+export async function bodyOf(peer: Peer, path: string): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  await readOne(undefined, peer, path, (chunk) => pieces.push(chunk));
+  return Buffer.concat(pieces);
 }
 
-function readOne(agent: Agent, peer: Peer, path: string): Promise<number> {
+function readOne(agent: Agent | undefined, peer: Peer, path: string, take?: (chunk: Buffer) => void): Promise<number> {
   return new Promise((resolve, reject) => {
     const sent = request(`${peer.url}${path}`, { agent, headers: peer.headers }, (response) => {
       let size = 0;
       if (response.statusCode !== 200) return reject(new Error(`${peer.name} answered ${response.statusCode}`));
-      response.on('data', (chunk: Buffer) => (size += chunk.length));
+      response.on('data', (chunk: Buffer) => {
+        size += chunk.length;
+        take?.(chunk);
+      });
       response.on('end', () => resolve(size));
       response.on('error', reject);
       return undefined;

@@ -1,12 +1,12 @@
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { Router } from 'express';
+import { LRUCache } from 'lru-cache';
 import { DomainError } from '../errors.ts';
 import { cacheStatus, type Served } from '../http/cache-status.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { sendBytes, sendContent, sendJson } from '../http/send.ts';
 import { hives, type Hive } from './addresses.ts';
-import { Documents } from './documents.ts';
 import type { FileKind } from './files.ts';
 import { isPackageId } from './nuspec.ts';
 import { registrationIndex, registrationLeaf, registrationPage } from './registration.ts';
@@ -17,6 +17,11 @@ import { keyOfVersion, packageKey } from './packages.ts';
 import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
 
 const compress = promisify(gzip);
+/** Bytes of finished documents that are held. */
+const room = 16 * 2 ** 20;
+/** The forms of a package's documents: the flat container's index, and those of the hives. */
+type Form = 'package' | Hive;
+
 /** What changes with a push must be asked for each time; a version's files never change. */
 export function changing(served: Served) {
   return { ...cacheStatus(served), 'Cache-Control': 'private, no-cache' };
@@ -27,27 +32,28 @@ function immutable(served: Served) {
 
 /** The service index, the flat container, registrations and advisories. */
 export function addReading(router: Router, answering: Answering, { source, vulnerabilities, limits }: FeedParts): void {
-  const documents = new Documents();
+  /** Under all that they are made of: when a package changes nobody has to be told, in no process. */
+  const finished = new LRUCache<string, Buffer>({ maxSize: room, sizeCalculation: (bytes) => bytes.length + 200 });
   /** Answers with the document that `build` makes of a package, or with the one that was made before. */
   const sendAbout = async (
     asked: Asked,
-    hive: Hive | 'package',
+    form: Form,
     build: (id: string) => Promise<Answer<object> | undefined>,
   ): Promise<void> => {
     const { accountId, addresses, path } = asked;
     const id = idOf(path);
     const revision = await source.revisionOf(accountId, id);
-    const parts = revision === undefined ? [] : [revision, hive, addresses.at('')];
-    const held = revision === undefined ? undefined : documents.get(parts);
+    const key = revision && `${revision} ${form} ${addresses.at('')}`;
+    const held = key && finished.get(key);
     if (held) {
-      sendDocument(asked, hive, 'hosted', held);
+      sendDocument(asked, form, 'hosted', held);
       return;
     }
     const built = await build(id);
     if (!built) throw noPackage(path);
-    const bytes = await bytesOf(hive, built.value);
-    if (revision !== undefined && built.served === 'hosted') documents.set(parts, bytes);
-    sendDocument(asked, hive, built.served, bytes);
+    const bytes = await bytesOf(form, built.value);
+    if (key && built.served === 'hosted') finished.set(key, bytes);
+    sendDocument(asked, form, built.served, bytes);
   };
 
   router.get(
@@ -175,21 +181,21 @@ export function addReading(router: Router, answering: Answering, { source, vulne
 }
 
 /** The clients of a compressed hive expect gzip whether they asked for it or not. */
-async function bytesOf(hive: Hive | 'package', document: object): Promise<Buffer> {
+async function bytesOf(form: Form, document: object): Promise<Buffer> {
   const text = JSON.stringify(document);
-  return isCompressed(hive) ? compress(text, { level: 4 }) : Buffer.from(text);
+  return isCompressed(form) ? compress(text, { level: 4 }) : Buffer.from(text);
 }
 
-function sendDocument({ request, response }: Asked, hive: Hive | 'package', served: Served, bytes: Buffer): void {
+function sendDocument({ request, response }: Asked, form: Form, served: Served, bytes: Buffer): void {
   sendBytes(request, response, 200, bytes, {
     'Content-Type': 'application/json',
-    ...(isCompressed(hive) && { 'Content-Encoding': 'gzip' }),
+    ...(isCompressed(form) && { 'Content-Encoding': 'gzip' }),
     ...changing(served),
   });
 }
 
-function isCompressed(hive: Hive | 'package'): boolean {
-  return hive !== 'package' && hives[hive].gzip;
+function isCompressed(form: Form): boolean {
+  return form !== 'package' && hives[form].gzip;
 }
 
 /** The id in a path, in lower case; `NotFound` when it can be no id. */
