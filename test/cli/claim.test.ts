@@ -1,6 +1,3 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import test from 'ava';
 import { run } from '../../src/cli/commands.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
@@ -8,11 +5,11 @@ import { makeNupkg } from '../support/nupkg.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 for (const dialect of dialects) {
   test(`${dialect}: a name of which nothing is left stays claimed until it is released`, async (t) => {
-    const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-    t.teardown(() => rm(data, { recursive: true, force: true }));
+    const data = await folderUntilEnd(t);
     const url = await temporaryDatabase(t, dialect);
     const upstream = await startUpstreamRegistry(t);
     const { manifest } = upstream.image('team/app', 'v1');

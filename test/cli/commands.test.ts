@@ -3,7 +3,8 @@ import test from 'ava';
 import { greeting } from '../../src/cli/greeting.ts';
 import { CommandLine } from '../support/command.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { entrepot, folder } from '../support/in-process.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
 import { startTestServer } from '../support/server.ts';
 
 const tokenLine = /^ent_[0-9A-Za-z]{36}\n$/;
@@ -11,7 +12,7 @@ const tokenLine = /^ent_[0-9A-Za-z]{36}\n$/;
 for (const dialect of dialects) {
   test(`${dialect}: accounts and tokens by command, on a new database`, async (t) => {
     const environment = {
-      ENTREPOT_DATA: join(await folder(t), 'data'),
+      ENTREPOT_DATA: join(await folderUntilEnd(t), 'data'),
       ENTREPOT_DATABASE_URL: await temporaryDatabase(t, dialect),
     };
     const made = await entrepot(environment, 'token', 'create', '--name=ci', '--scope=write,read', '--expires=90d');
@@ -37,7 +38,7 @@ for (const dialect of dialects) {
 }
 
 test('what goes wrong is one line on stderr, and the command fails', async (t) => {
-  const environment = { ENTREPOT_DATA: await folder(t) };
+  const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
     [['token', 'create', '--name', 'x', '--scope', 'read,all'], /no scope "all"; there are read, write, delete, admin/],
     [['token', 'create', '--name', 'x', '--scope', ','], /at least one scope/],
@@ -77,7 +78,7 @@ test('every command explains itself', async (t) => {
 
 test('a start that cannot succeed says which setting to look at', async (t) => {
   const { port } = new URL((await startTestServer(t)).url);
-  const data = await folder(t);
+  const data = await folderUntilEnd(t);
   const cases: [Record<string, string>, RegExp][] = [
     [{ ENTREPOT_DATABASE_URL: 'mysql://u:s3cr3t@127.0.0.1:1/x' }, /^entrepot: ENTREPOT_DATABASE_URL: .*ECONNREFUSED/],
     [{ ENTREPOT_DATABASE_URL: `sqlite:${import.meta.filename}` }, /^entrepot: ENTREPOT_DATABASE_URL: .*not a database/],

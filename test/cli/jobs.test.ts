@@ -2,13 +2,14 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { entrepot, folder } from '../support/in-process.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
 for (const dialect of dialects) {
   test(`${dialect}: upkeep by command, beside a running server`, async (t) => {
-    const [data, url] = [await folder(t), await temporaryDatabase(t, dialect)];
+    const [data, url] = [await folderUntilEnd(t), await temporaryDatabase(t, dialect)];
     const server = await startTestServer(t, { data, database: { url } });
     const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_GC_GRACE: '0s' };
     const app = new TestRepository(server, 'team/app');
@@ -62,7 +63,7 @@ for (const dialect of dialects) {
 }
 
 test('what cannot be run says why', async (t) => {
-  const environment = { ENTREPOT_DATA: await folder(t) };
+  const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
     [['jobs', 'run', 'tidy'], /no job "tidy"; there are uploads, retention, evict, collect, sample, prefetch, scrub/],
     [['jobs', 'run', 'scrub', '--dry-run'], /"scrub" has no dry run/],

@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
@@ -8,10 +7,10 @@ import { bytesText } from '../../src/cli/progress.ts';
 import { held, serve, until } from '../support/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { UpstreamFeed } from '../support/upstream-feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 async function setUp(t: ExecutionContext) {
-  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const folder = await folderUntilEnd(t);
   const feed = await UpstreamFeed.start(t);
   const registry = await startUpstreamRegistry(t);
   const upstreams = [feed.as('feed.test', { timeout: '2s' }), registry.settings('docker.io', { default: true })];

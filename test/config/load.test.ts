@@ -1,13 +1,12 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, writeFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ConfigError, loadConfig, type Environment } from '../../src/config/load.ts';
 import { environmentName, schema, settings } from '../../src/config/schema.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 async function folder(t: ExecutionContext): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(path, { recursive: true, force: true }));
+  const path = await folderUntilEnd(t);
   return path;
 }
 

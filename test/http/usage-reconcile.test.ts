@@ -1,8 +1,7 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { Agent, request as httpRequest } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
@@ -13,6 +12,7 @@ import { TestFeed } from '../support/feed.ts';
 import { digestOf, eventually, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 const run = promisify(execFile);
 const main = join(import.meta.dirname, '../../src/main.ts');
@@ -51,8 +51,7 @@ for (const dialect of dialects) {
   test.serial(
     `${dialect}: ${requests} mixed requests on ${instances} instances reconcile with their logs`,
     async (t) => {
-      const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-      t.teardown(() => rm(folder, { recursive: true, force: true }));
+      const folder = await folderUntilEnd(t);
       const upstream = await startUpstreamRegistry(t);
       upstream.image('library/app', 'v1');
       const url = await temporaryDatabase(t, dialect);

@@ -1,7 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Collector } from '../../src/storage/collector.ts';
@@ -12,6 +10,7 @@ import { makeNupkg } from '../support/nupkg.ts';
 import { ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 // Pushes, deletes, pulls, retention, eviction and collection at once, with no grace, on two instances. What clients push is drawn
 // from few contents, so that what is being collected is pushed again all the time.
@@ -217,8 +216,7 @@ async function expectWhole(t: ExecutionContext, { house }: TestServer, data: str
 for (const dialect of dialects) {
   test(`${dialect}: pushes, deletes, pulls and collection at once lose nothing that is referred to`, async (t) => {
     t.timeout((seconds + 110) * 1000);
-    const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-    t.teardown(() => rm(data, { recursive: true, force: true }));
+    const data = await folderUntilEnd(t);
     const upstream = await startUpstreamRegistry(t);
     const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', sample: 'off', scrub: 'off' };
     const settings = {

@@ -1,14 +1,13 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { held, serve, until } from '../support/faulty-upstream.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 test('the scheduled prefetch fetches what the settings list, and tells what is missing', async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const folder = await folderUntilEnd(t);
   const file = join(folder, 'images.txt');
   await writeFile(file, 'team/app:1\nteam/none:1\n');
   const registry = await startUpstreamRegistry(t);

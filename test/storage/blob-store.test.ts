@@ -1,40 +1,22 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat, utimes } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
-import type { Database, Dialect } from '../../src/database/database.ts';
-import { migrate } from '../../src/database/migrate.ts';
+import type { Dialect } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
-import { BlobStore } from '../../src/storage/blob-store.ts';
 import { readAll } from '../../src/storage/content.ts';
-import { Paths } from '../../src/storage/paths.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
-
-interface Store {
-  url: string;
-  data: string;
-  paths: Paths;
-  database: Database;
-  blobs: BlobStore;
-}
+import { dialects } from '../support/databases.ts';
+import { openStore, type Store } from '../support/store.ts';
 
 async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
-  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(data, { recursive: true, force: true }));
-  const url = await temporaryDatabase(t, dialect);
-  const database = await openUntilEnd(t, url);
-  await migrate(database);
-  await database.transaction((tx) =>
+  const opened = await openStore(t, dialect);
+  await opened.database.transaction((tx) =>
     tx.run('CREATE TABLE refs (name VARCHAR(50) NOT NULL, digest VARCHAR(135) NOT NULL, parts BIGINT NOT NULL)'),
   );
-  const paths = new Paths(data);
-  const blobs = new BlobStore(database, paths, Date.now);
-  await blobs.prepare();
-  return { url, data, paths, database, blobs };
+  return opened;
 }
 
 /** Stores `text` under its digest, referred to by `name`. */

@@ -1,39 +1,15 @@
 import { spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test, { type ExecutionContext } from 'ava';
-import type { Database, Dialect } from '../../src/database/database.ts';
-import { migrate } from '../../src/database/migrate.ts';
+import test from 'ava';
 import { digestOf, type Digest } from '../../src/digest.ts';
-import { BlobStore } from '../../src/storage/blob-store.ts';
 import { Collector } from '../../src/storage/collector.ts';
-import { Paths } from '../../src/storage/paths.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects } from '../support/databases.ts';
+import { openStore, type Store } from '../support/store.ts';
 
 const contents = Array.from({ length: 40 }, (_, index) => Buffer.alloc(100 + index * 50, `content ${index}`));
-
-interface Store {
-  url: string;
-  data: string;
-  database: Database;
-  blobs: BlobStore;
-  paths: Paths;
-}
-
-async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
-  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(data, { recursive: true, force: true }));
-  const url = await temporaryDatabase(t, dialect);
-  const database = await openUntilEnd(t, url);
-  await migrate(database);
-  const paths = new Paths(data);
-  const blobs = new BlobStore(database, paths, Date.now);
-  await blobs.prepare();
-  return { url, data, database, blobs, paths };
-}
 
 /** Refers to a content and lets go of it again, over and over, until `ended`; looks each time whether it is there. */
 async function referAndLetGo({ blobs, database }: Store, repository: number, ended: () => boolean): Promise<string[]> {
@@ -62,7 +38,7 @@ async function referAndLetGo({ blobs, database }: Store, repository: number, end
 
 for (const dialect of dialects) {
   test(`${dialect}: collectors that are killed at any instant lose nothing that is referred to`, async (t) => {
-    const store = await setUp(t, dialect);
+    const store = await openStore(t, dialect);
     const script = join(import.meta.dirname, '../support/collect-forever.ts');
     let ended = false;
     const writers = [1, 2, 3, 4].map((repository) => referAndLetGo(store, repository, () => ended));

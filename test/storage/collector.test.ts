@@ -1,33 +1,21 @@
-import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { Database, Dialect, Transaction } from '../../src/database/database.ts';
-import { migrate } from '../../src/database/migrate.ts';
+import type { Dialect, Transaction } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
-import { BlobStore } from '../../src/storage/blob-store.ts';
 import { Collector } from '../../src/storage/collector.ts';
-import { Paths } from '../../src/storage/paths.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects } from '../support/databases.ts';
+import { openStore, type Store } from '../support/store.ts';
 
-interface Store {
-  paths: Paths;
-  database: Database;
-  blobs: BlobStore;
+interface CollectedStore extends Store {
   collector: Collector;
   clock: { now: number };
 }
 
-async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
-  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(data, { recursive: true, force: true }));
-  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
-  await migrate(database);
-  const paths = new Paths(data);
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<CollectedStore> {
   const clock = { now: Date.now() };
-  const blobs = new BlobStore(database, paths, () => clock.now);
-  await blobs.prepare();
-  return { paths, database, blobs, collector: new Collector(database, paths), clock };
+  const opened = await openStore(t, dialect, () => clock.now);
+  return { ...opened, collector: new Collector(opened.database, opened.paths), clock };
 }
 
 const nothing = (): Promise<void> => Promise.resolve();
@@ -54,7 +42,7 @@ async function rowsOf({ database }: Store): Promise<Digest[]> {
 }
 
 for (const dialect of dialects) {
-  const suite = (title: string, run: (t: ExecutionContext, store: Store) => Promise<void>) =>
+  const suite = (title: string, run: (t: ExecutionContext, store: CollectedStore) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
   suite('what any table refers to stays, and the rest goes with its bytes', async (t, each) => {

@@ -1,40 +1,26 @@
-import { mkdtemp, open, readdir, readFile, rm, unlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { open, readdir, readFile, unlink, writeFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
-import type { Database, Dialect, Transaction } from '../../src/database/database.ts';
-import { migrate } from '../../src/database/migrate.ts';
+import type { Dialect, Transaction } from '../../src/database/database.ts';
 import type { Digest } from '../../src/digest.ts';
-import { BlobStore } from '../../src/storage/blob-store.ts';
 import { readAll } from '../../src/storage/content.ts';
-import { Paths } from '../../src/storage/paths.ts';
 import { Scrubber, type Damage } from '../../src/storage/scrub.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects } from '../support/databases.ts';
+import { openStore, type Store } from '../support/store.ts';
 
-interface Store {
-  paths: Paths;
-  database: Database;
-  blobs: BlobStore;
+interface ScrubbedStore extends Store {
   damages: Damage[];
   scrub(options?: { rate?: number }): ReturnType<Scrubber['scrub']>;
 }
 
-async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
-  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(data, { recursive: true, force: true }));
-  const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
-  await migrate(database);
+async function setUp(t: ExecutionContext, dialect: Dialect): Promise<ScrubbedStore> {
+  const opened = await openStore(t, dialect);
+  const { database, paths } = opened;
   await database.transaction(async (tx) => {
     await tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 });
   });
-  const paths = new Paths(data);
-  const blobs = new BlobStore(database, paths, Date.now);
-  await blobs.prepare();
   const damages: Damage[] = [];
   return {
-    paths,
-    database,
-    blobs,
+    ...opened,
     damages,
     scrub: ({ rate = 2 ** 30 } = {}) =>
       new Scrubber(database, paths, rate).scrub({ report: (damage) => damages.push(damage) }),
@@ -80,7 +66,7 @@ async function flipBit(path: string, position: number): Promise<void> {
 const clean = { corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
 
 for (const dialect of dialects) {
-  const suite = (title: string, run: (t: ExecutionContext, store: Store) => Promise<void>) =>
+  const suite = (title: string, run: (t: ExecutionContext, store: ScrubbedStore) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
   suite('a bit flipped on disk is found, put aside, and mended by pushing again', async (t, each) => {

@@ -1,7 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
@@ -10,10 +8,10 @@ import { digestOf } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 async function folder(t: ExecutionContext): Promise<Paths> {
-  const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const data = await folderUntilEnd(t);
   const paths = new Paths(data);
   await mkdir(paths.staging, { recursive: true });
   return paths;

@@ -1,8 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import { folderUntilEnd } from './folder.ts';
 
 const main = join(import.meta.dirname, '../../src/main.ts');
 
@@ -39,8 +38,7 @@ export class CommandLine {
     t: Pick<ExecutionContext, 'teardown'>,
     settings: Record<string, string> = {},
   ): Promise<CommandLine> {
-    const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-    t.teardown(() => rm(folder, { recursive: true, force: true }));
+    const folder = await folderUntilEnd(t);
     return new CommandLine(t, join(folder, 'data'), settings);
   }
 

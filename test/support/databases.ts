@@ -1,9 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { createDatabase } from './services.ts';
+import { folderUntilEnd } from './folder.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
 
@@ -17,8 +16,7 @@ export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<stri
     t.teardown(() => database.drop());
     return database.url;
   }
-  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const folder = await folderUntilEnd(t);
   return `sqlite:${join(folder, 'entrepot.db')}`;
 }
 

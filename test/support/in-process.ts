@@ -1,7 +1,3 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import type { ExecutionContext } from 'ava';
 import { run } from '../../src/cli/commands.ts';
 
 export interface Heard {
@@ -19,11 +15,4 @@ export async function entrepot(environment: Record<string, string>, ...words: st
     once: () => {},
   });
   return { code, ...heard };
-}
-
-/** A folder that goes when the test ends. */
-export async function folder(t: ExecutionContext): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(path, { recursive: true, force: true }));
-  return path;
 }

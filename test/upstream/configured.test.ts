@@ -1,6 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Cache } from '../../src/cache/cache.ts';
 import { schema } from '../../src/config/schema.ts';
@@ -8,6 +7,7 @@ import { baseOf, openUpstreams, readProxies } from '../../src/upstream/configure
 import { createAuthority } from '../support/certificates.ts';
 import { answer, startFaultyUpstream } from '../support/faulty-upstream.ts';
 import { testLog } from '../support/mirror.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 
 async function open(t: ExecutionContext, upstreams: Record<string, unknown>[], proxy = {}) {
   const cache = await Cache.open(undefined, Date.now, () => undefined);
@@ -17,8 +17,7 @@ async function open(t: ExecutionContext, upstreams: Record<string, unknown>[], p
 }
 
 async function file(t: ExecutionContext, content: string): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const folder = await folderUntilEnd(t);
   await writeFile(join(folder, 'file'), content);
   return join(folder, 'file');
 }
