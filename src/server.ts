@@ -1,7 +1,6 @@
 import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http';
 import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
-import express from 'express';
 import type { AddressInfo } from 'node:net';
 import { platform } from 'node:os';
 import type { Logger } from 'pino';
@@ -15,7 +14,7 @@ import type { Config } from './config/schema.ts';
 import { digestOf } from './digest.ts';
 import { openDatabase, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
-import { createApp } from './http/app.ts';
+import { createApp, type Interfaces } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
 import { countFetched } from './http/exchange.ts';
 import { Operations } from './http/operations.ts';
@@ -230,38 +229,36 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
     );
     const shared = { authenticator, quota, urls, limits: config.limits, log };
-    const ownPort = config.server.adminPort !== undefined;
-    const app = createApp(
-      config,
-      {
-        api: createApi({
-          ...shared,
-          ...house,
-          mirroredPackages: new MirroredPackages(house.database, house.packageMirror),
-          mirroredImages: new MirroredImages(house.database, house.imageMirror),
-          now,
-        }),
-        registry: createRegistry({ ...shared, images: house.images, source: house.imageSource, pushes: house.pushes }),
-        token: createTokenEndpoint(authenticator, now),
-        feed: createFeed({
-          ...shared,
-          feed: house.feed,
-          blobs: house.blobs,
-          mirror: house.packageMirror,
-          source: house.packageSource,
-          search: house.packageSearch,
-          vulnerabilities: house.vulnerabilities,
-          symbols: new UpstreamSymbols(house.mirror, house.packageSource, config.limits),
-        }),
-        operations: ownPort ? undefined : operations,
-      },
-      { log, observe: operations, usage: house.usage, now },
-    );
+    const interfaces: Interfaces = {
+      api: createApi({
+        ...shared,
+        ...house,
+        mirroredPackages: new MirroredPackages(house.database, house.packageMirror),
+        mirroredImages: new MirroredImages(house.database, house.imageMirror),
+        now,
+      }),
+      registry: createRegistry({ ...shared, images: house.images, source: house.imageSource, pushes: house.pushes }),
+      token: createTokenEndpoint(authenticator, now),
+      feed: createFeed({
+        ...shared,
+        feed: house.feed,
+        blobs: house.blobs,
+        mirror: house.packageMirror,
+        source: house.packageSource,
+        search: house.packageSearch,
+        vulnerabilities: house.vulnerabilities,
+        symbols: new UpstreamSymbols(house.mirror, house.packageSource, config.limits),
+      }),
+    };
     const { host, port: publicPort, adminPort } = config.server;
-    servers.push(await listen(app, host, publicPort, 'ENTREPOT_PORT', config.server.workers > 1));
-    if (adminPort !== undefined) {
-      servers.push(await listen(express().use(operations.router), host, adminPort, 'ENTREPOT_ADMIN_PORT'));
-    }
+    const serve = async (served: Interfaces, port: number, key: string, shared = false) => {
+      const app = createApp(config, served, { log, observe: operations, usage: house.usage, now });
+      servers.push(await listen(app, host, port, key, shared));
+    };
+    const forOperators = { operations: operations.router };
+    const all = adminPort === undefined ? { ...interfaces, ...forOperators } : interfaces;
+    await serve(all, publicPort, 'ENTREPOT_PORT', config.server.workers > 1);
+    if (adminPort !== undefined) await serve(forOperators, adminPort, 'ENTREPOT_ADMIN_PORT');
     const attempt = (work: Promise<unknown>, failure: string) => {
       work.catch((error: unknown) => log.warn({ err: error }, failure));
     };
@@ -308,7 +305,7 @@ async function listen(
   host: string,
   port: number,
   key: string,
-  shared = false,
+  shared: boolean,
 ): Promise<Server> {
   const server = createHttpServer({ requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 }, listener);
   const listening = new Promise<void>((resolve, reject) => {

@@ -1,3 +1,4 @@
+import { parse, type ParsedUrlQuery } from 'node:querystring';
 import { Router, type ErrorRequestHandler, type Request, type RequestHandler, type Response } from 'express';
 import type { Logger } from 'pino';
 import type { Accounts } from '../accounts/accounts.ts';
@@ -11,6 +12,7 @@ import { parseJson, readBody } from '../http/body.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
+import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Feed } from '../nuget/feed.ts';
 import type { MirroredPackages } from '../nuget/mirrored-packages.ts';
@@ -74,7 +76,7 @@ function answer(each: Operation, { authenticator, urls, limits }: ApiParts): Req
     const principal = await authenticator.principalOf(request);
     exchange.principal = principal;
     admit(principal, each);
-    const query = each.query && check(each.query, request.query, 'query');
+    const query = each.query && check(each.query, parametersOf(request), 'query');
     let body: unknown;
     if (each.body) {
       const bytes = await readBody(request, { limit: bodyLimit, idle: limits.uploadIdle });
@@ -110,15 +112,18 @@ function paramsOf(request: Request): Record<string, string> {
   );
 }
 
+/** What stands in the query; a name that is there twice has a list, which nothing here takes. */
+function parametersOf(request: Request): ParsedUrlQuery {
+  return parse(splitTarget(request.originalUrl).query.toString());
+}
+
 /** RFC 8288: the same request with the cursor of the next page. */
 function addNextLink(request: Request, response: Response, urls: Urls, result: unknown): void {
   const cursor = (result as { next_cursor?: string | null }).next_cursor;
   if (!cursor) return;
-  const query = new URLSearchParams({ ...(request.query as Record<string, string>), cursor });
-  response.setHeader(
-    'Link',
-    `<${urls.of(request).base}${request.baseUrl}${request.path}?${query.toString()}>; rel="next"`,
-  );
+  const { path, query } = splitTarget(request.originalUrl);
+  query.set('cursor', cursor);
+  response.setHeader('Link', `<${urls.of(request).base}${path}?${query.toString()}>; rel="next"`);
 }
 
 function methodsByPath(operations: readonly Operation[]): Map<string, string[]> {

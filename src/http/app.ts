@@ -1,13 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import type { RequestListener } from 'node:http';
-import express, {
-  type ErrorRequestHandler,
-  type Express,
-  type Request,
-  type RequestHandler,
-  type Response,
-  type Router,
-} from 'express';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { Router, type Request, type Response } from 'express';
 import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
 import { isBillable, type Use } from '../usage/counters.ts';
@@ -15,18 +8,20 @@ import type { UsageRecord } from '../usage/record.ts';
 import { exchangeOf, newExchange, openExchange, runExchange, type Exchange } from './exchange.ts';
 import type { Operations } from './operations.ts';
 import { problem } from './problem.ts';
+import { hostOf, originForm, remoteOf, splitTarget } from './target.ts';
 
+/** What is served on a port. */
 export interface Interfaces {
-  /** `/v1` */
-  api: Router;
   /** `/v2` */
-  registry: RequestListener;
+  registry?: RequestListener;
   /** `/token`, where container clients look for tokens. */
-  token: RequestListener;
+  token?: RequestListener;
   /** `/v3` */
-  feed: Router;
-  /** `/livez`, `/readyz`, `/metrics`; undefined when they are served on a port of their own. */
-  operations: Operations | undefined;
+  feed?: Router;
+  /** `/v1` */
+  api?: Router;
+  /** `/livez`, `/readyz`, `/metrics` */
+  operations?: Router;
 }
 
 export interface Observers {
@@ -36,49 +31,78 @@ export interface Observers {
   now: () => number;
 }
 
-/** The whole of HTTP: one application, three interfaces, one access log. */
-export function createApp(config: Config, interfaces: Interfaces, { log, observe, usage, now }: Observers): Express {
-  const app = express();
-  app.disable('x-powered-by');
-  app.disable('etag');
-  app.set('trust proxy', config.server.trustProxy);
-  app.set('query parser', 'simple');
-  app.use(accessLog({ log, observe, usage, now }));
-  app.use(refuseMalformedHost);
-  app.use('/v2', (request, response) => interfaces.registry(request, response));
-  app.use('/token', (request, response) => interfaces.token(request, response));
-  app.use('/v3', interfaces.feed);
-  app.use('/v1', interfaces.api);
-  if (interfaces.operations) app.use(interfaces.operations.router);
-  app.use((request, response) => problem(request, response, 404, 'NotFound', 'There is nothing at this address.'));
-  app.use(lastResort(log));
-  return app;
-}
+/** The whole of HTTP on a port: its interfaces and one access log. What has a parser of its own needs no router. */
+export function createApp(config: Config, interfaces: Interfaces, observers: Observers): RequestListener {
+  const { trustProxy } = config.server;
+  const { registry, token, feed, api, operations } = interfaces;
+  const site = Router();
+  if (feed) site.use('/v3', feed);
+  if (api) site.use('/v1', api);
+  if (operations) site.use(operations);
 
-/** One JSON line a request, written when it is over; never a header's value, so never a token. */
-function accessLog({ log, observe, usage, now }: Observers): RequestHandler {
-  return (request, response, next) => {
+  const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
+    if (!isHost(hostOf(request, trustProxy))) {
+      problem(request, response, 400, 'Invalid', 'The Host header is missing or malformed.');
+    } else if (registry && isUnder(target, '/v2')) {
+      registry(request, response);
+    } else if (token && isUnder(target, '/token')) {
+      token(request, response);
+    } else {
+      site(request as Request, response as Response, (error: unknown) => {
+        if (error) lastResort(observers.log, request, response, error);
+        else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
+      });
+    }
+  };
+  return (request, response) => {
     const startedAt = performance.now();
     const exchange = newExchange(randomUUID(), startedAt);
+    const target = originForm(request.url!);
+    request.url = target;
     openExchange(response, exchange);
     response.setHeader('X-Request-Id', exchange.id);
     response.once('close', () => {
+      const remote = remoteOf(request, trustProxy);
       const seconds = (performance.now() - startedAt) / 1000;
-      observe.count(request.method, response.statusCode, seconds, exchange);
-      const line = accessLine(request, response, exchange, seconds, now());
-      const { principal } = exchange;
-      if (principal) usage.count(principal.accountId, line, exchange.version);
-      log.info(line, 'request');
-      if (exchange.fetching > 0) exchange.fetchedLater = (bytes) => countLater(line, bytes);
+      record(observers, request, response, exchange, { path: splitTarget(target).path, remote, seconds });
     });
-    runExchange(exchange, next);
+    runExchange(exchange, () => dispatch(request, response, target));
+  };
+}
 
-    /** Somebody left, and the mirror goes on. */
-    function countLater({ request: id, status, account, token, kind, subject, billable }: AccessLine, fetched: number) {
-      const later = { request: id, at: now(), status, fetched, account, token, kind, subject, billable };
-      if (exchange.principal) usage.countFetched(exchange.principal.accountId, later);
-      log.info(later, 'fetched');
-    }
+function isUnder(target: string, prefix: string): boolean {
+  if (!target.startsWith(prefix)) return false;
+  const next = target[prefix.length];
+  return next === undefined || next === '/' || next === '?';
+}
+
+/** What the access log says of a request beside what the exchange knows. */
+interface Particulars {
+  path: string;
+  remote: string | undefined;
+  seconds: number;
+}
+
+/** Counts a request that is over, and writes one JSON line; never a header's value, so never a token. */
+function record(
+  { log, observe, usage, now }: Observers,
+  request: IncomingMessage,
+  response: ServerResponse,
+  exchange: Exchange,
+  particulars: Particulars,
+): void {
+  observe.count(request.method!, response.statusCode, particulars.seconds, exchange);
+  const line = accessLine(request, response, exchange, particulars, now());
+  const { principal } = exchange;
+  if (principal) usage.count(principal.accountId, line, exchange.version);
+  log.info(line, 'request');
+  if (exchange.fetching === 0) return;
+  // Somebody left, and the mirror goes on.
+  exchange.fetchedLater = (fetched) => {
+    const { request: id, status, account, token, kind, subject, billable } = line;
+    const later = { request: id, at: now(), status, fetched, account, token, kind, subject, billable };
+    if (principal) usage.countFetched(principal.accountId, later);
+    log.info(later, 'fetched');
   };
 }
 
@@ -94,21 +118,27 @@ interface AccessLine extends Use {
 }
 
 /** Usage can be counted again from these lines (`entrepot usage reconcile`). */
-function accessLine(request: Request, response: Response, exchange: Exchange, seconds: number, at: number): AccessLine {
+function accessLine(
+  request: IncomingMessage,
+  response: ServerResponse,
+  exchange: Exchange,
+  { path, remote, seconds }: Particulars,
+  at: number,
+): AccessLine {
   const { principal, fetched } = exchange;
   const { statusCode: status } = response;
   return {
     request: exchange.id,
     at,
-    method: request.method,
-    path: request.originalUrl.split('?', 1)[0]!,
+    method: request.method!,
+    path,
     status,
     complete: response.writableFinished,
     seconds: Math.round(seconds * 1e6) / 1e6,
     received: exchange.received,
     sent: exchange.sent,
     fetched,
-    remote: request.ip,
+    remote,
     agent: request.headers['user-agent'],
     account: principal?.accountName,
     token: principal?.tokenId,
@@ -121,29 +151,23 @@ function accessLine(request: Request, response: Response, exchange: Exchange, se
 }
 
 /** The Host becomes part of the URLs in answers, so it has to be one. */
-const refuseMalformedHost: RequestHandler = (request, response, next) => {
-  if (/^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(request.host ?? '')) next();
-  else problem(request, response, 400, 'Invalid', 'The Host header is missing or malformed.');
-};
+function isHost(text: string | undefined): boolean {
+  return text !== undefined && /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(text);
+}
 
 /** What no interface has answered: a malformed path, or a defect. Never a stack trace. */
-function lastResort(log: Logger): ErrorRequestHandler {
-  return (error: unknown, request, response, _next) => {
-    if (response.headersSent) {
-      log.error({ err: error, request: exchangeOf(response).id }, 'an answer broke off');
-      response.destroy();
-      return;
-    }
-    const status = (error as { status?: number }).status ?? 500;
-    if (status >= 500) log.error({ err: error, request: exchangeOf(response).id }, 'a request failed');
-    if (status < 500) problem(request, response, status, 'Invalid', 'The request is malformed.');
-    else
-      problem(
-        request,
-        response,
-        500,
-        'Internal',
-        `This is a defect here. The log tells more under ${exchangeOf(response).id}.`,
-      );
-  };
+function lastResort(log: Logger, request: IncomingMessage, response: ServerResponse, error: unknown): void {
+  const { id } = exchangeOf(response);
+  if (response.headersSent) {
+    log.error({ err: error, request: id }, 'an answer broke off');
+    response.destroy();
+    return;
+  }
+  const status = (error as { status?: number }).status ?? 500;
+  if (status < 500) {
+    problem(request, response, status, 'Invalid', 'The request is malformed.');
+    return;
+  }
+  log.error({ err: error, request: id }, 'a request failed');
+  problem(request, response, 500, 'Internal', `This is a defect here. The log tells more under ${id}.`);
 }

@@ -1,5 +1,6 @@
-import type { Request } from 'express';
+import type { IncomingMessage } from 'node:http';
 import type { Config } from '../config/schema.ts';
+import { hostOf, schemeOf } from './target.ts';
 
 /** The public addresses of the three interfaces, without a slash at the end. */
 export interface PublicUrls {
@@ -10,22 +11,24 @@ export interface PublicUrls {
 
 /** The one owner of absolute URLs: as configured, else as the request was addressed (Host, or a trusted proxy's word). */
 export class Urls {
-  readonly #server: Config['server'];
+  readonly #configured: Partial<PublicUrls>;
+  readonly #trustProxy: boolean;
 
-  constructor(server: Config['server']) {
-    this.#server = server;
+  constructor({ baseUrl, feedUrl, registryUrl, trustProxy }: Config['server']) {
+    this.#configured = { base: trim(baseUrl), feed: trim(feedUrl), registry: trim(registryUrl) };
+    this.#trustProxy = trustProxy;
   }
 
-  of(request: Request): PublicUrls {
-    const base = trim(this.#server.baseUrl ?? `${request.protocol}://${request.host}`);
-    return {
-      base,
-      feed: trim(this.#server.feedUrl ?? base),
-      registry: trim(this.#server.registryUrl ?? base),
-    };
+  of(request: IncomingMessage): PublicUrls {
+    const { base = this.#addressed(request), feed = base, registry = base } = this.#configured;
+    return { base, feed, registry };
+  }
+
+  #addressed(request: IncomingMessage): string {
+    return `${schemeOf(request, this.#trustProxy)}://${hostOf(request, this.#trustProxy)}`;
   }
 }
 
-function trim(url: string): string {
-  return url.replace(/\/+$/, '');
+function trim(url: string | undefined): string | undefined {
+  return url?.replace(/\/+$/, '');
 }

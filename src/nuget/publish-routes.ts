@@ -83,7 +83,7 @@ export function addPublishing(
       const same = file.toLowerCase() === again.toLowerCase();
       const pdb = same ? await feed.openSymbols(accountId, file, key) : undefined;
       if (pdb) return sendStream(request, response, pdb);
-      const checksum = request.get('symbolchecksum');
+      const checksum = request.headers['symbolchecksum'] as string | undefined;
       const entry = same ? await symbols.open(accountId, file, key, checksum) : undefined;
       if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
       const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };

@@ -1,4 +1,5 @@
-import { Router, type Request, type RequestHandler, type Response } from 'express';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Router, type RequestHandler } from 'express';
 import type { Logger } from 'pino';
 import { requireScope, type Scope } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
@@ -41,8 +42,8 @@ export interface FeedParts {
 
 /** Who asks, from where, and for what. */
 export interface Asked {
-  request: Request;
-  response: Response;
+  request: IncomingMessage;
+  response: ServerResponse;
   accountId: number;
   addresses: Addresses;
   /** Parameters of the path, decoded. */

@@ -1,5 +1,6 @@
 import type { Router } from 'express';
 import { sendJson } from '../http/send.ts';
+import { splitTarget } from '../http/target.ts';
 import type { Wanted } from './merged-search.ts';
 import { isPackageId } from './nuspec.ts';
 import { changing } from './read-routes.ts';
@@ -7,8 +8,6 @@ import type { Answering, FeedParts } from './routes.ts';
 import { parseQuery } from './search-query.ts';
 import type { SearchOptions } from './search.ts';
 import { searchResult } from './search-result.ts';
-
-type Query = Record<string, unknown>;
 
 const defaultTake = 20;
 /** As the public gallery has it. */
@@ -21,7 +20,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   router.get(
     '/search',
     answering('read', async ({ request, response, accountId, addresses }) => {
-      const asked = request.query as Query;
+      const { query: asked } = splitTarget(request.url!);
       const options = optionsOf(asked);
       const { totalHits, data } = await search.find(accountId, wantedIn(asked, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
@@ -34,7 +33,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   router.get(
     '/autocomplete',
     answering('read', async ({ request, response, accountId }) => {
-      const asked = request.query as Query;
+      const { query: asked } = splitTarget(request.url!);
       const options = optionsOf(asked);
       const id = text(asked, 'id');
       if (id === undefined) {
@@ -48,13 +47,13 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   );
 }
 
-function wantedIn(asked: Query, idOnly: boolean): Wanted {
+function wantedIn(asked: URLSearchParams, idOnly: boolean): Wanted {
   const typed = text(asked, 'q') ?? '';
   const packageType = packageTypeOf(asked);
   return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };
 }
 
-function optionsOf(asked: Query): SearchOptions {
+function optionsOf(asked: URLSearchParams): SearchOptions {
   return {
     prerelease: text(asked, 'prerelease')?.toLowerCase() === 'true',
     semVer2: (text(asked, 'semVerLevel') ?? '').startsWith('2.'),
@@ -64,19 +63,18 @@ function optionsOf(asked: Query): SearchOptions {
 }
 
 /** NuGet's own client calls it `packageTypeFilter`. */
-function packageTypeOf(asked: Query): string | undefined {
+function packageTypeOf(asked: URLSearchParams): string | undefined {
   return text(asked, 'packageType') || text(asked, 'packageTypeFilter') || undefined;
 }
 
-function numberOf(asked: Query, name: string, fallback: number, most: number): number {
+function numberOf(asked: URLSearchParams, name: string, fallback: number, most: number): number {
   const value = text(asked, name);
   return value !== undefined && /^\d+$/.test(value) ? Math.min(Number(value), most) : fallback;
 }
 
 /** A parameter, whatever the case of its name; the first if there are several. */
-function text(asked: Query, name: string): string | undefined {
-  const key = name in asked ? name : Object.keys(asked).find((each) => each.toLowerCase() === name.toLowerCase());
-  const value: unknown = key === undefined ? undefined : asked[key];
-  const first: unknown = Array.isArray(value) ? value[0] : value;
-  return typeof first === 'string' ? first : undefined;
+function text(asked: URLSearchParams, name: string): string | undefined {
+  const exact = asked.get(name);
+  if (exact !== null) return exact;
+  return [...asked].find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1];
 }

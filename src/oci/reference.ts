@@ -15,15 +15,6 @@ const tagPattern = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/;
 const uploadPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const unknown: Target = { kind: 'unknown', name: '', item: '' };
 
-/** The path and the query of a request's URL; the path with its percent-encoding, absolute-form (RFC 9112, 3.2.2) too. */
-export function splitUrl(url: string): { path: string; query: URLSearchParams } {
-  const relative = url.replace(/^[a-z]+:\/\/[^/?]*/i, '');
-  const mark = relative.indexOf('?');
-  return mark < 0
-    ? { path: relative, query: new URLSearchParams() }
-    : { path: relative.slice(0, mark), query: new URLSearchParams(relative.slice(mark + 1)) };
-}
-
 /**
  * The one parser of registry paths. It reads from the end, because a name may itself hold segments such as `blobs`, and
  * decodes first, because a name's slashes may come as `%2F`. What it finds is not yet checked; it never throws.

@@ -1,5 +1,4 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
-import type { Request } from 'express';
 import type { Logger } from 'pino';
 import { requireScope, type Principal, type Scope } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
@@ -7,6 +6,7 @@ import { DomainError, isDomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { sendJson } from '../http/send.ts';
+import { splitTarget } from '../http/target.ts';
 import { admit } from '../http/quota.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -18,7 +18,7 @@ import { toWire } from './errors.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
 import type { ImageSource } from './source.ts';
-import { parsePath, parseRepositoryName, splitUrl, type Target } from './reference.ts';
+import { parsePath, parseRepositoryName, type Target } from './reference.ts';
 import * as upload from './upload-routes.ts';
 
 export interface RegistryParts {
@@ -79,12 +79,12 @@ const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Endpoint> = {
 
 /** The container registry: everything under `/v2`. */
 export function createRegistry(parts: RegistryParts): RequestListener {
-  return (request, response) => void answer(parts, request as Request, response);
+  return (request, response) => void answer(parts, request, response);
 }
 
-async function answer(parts: RegistryParts, request: Request, response: ServerResponse): Promise<void> {
+async function answer(parts: RegistryParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
   response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
-  const { path, query } = splitUrl(request.originalUrl);
+  const { path, query } = splitTarget(request.url!);
   const target = parsePath(path);
   try {
     const exchange = exchangeOf(response);
@@ -94,7 +94,7 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
     const principal = await authenticate(parts.authenticator, request, target);
     exchange.principal = principal;
     if (!endpoint) throw new DomainError('NotFound', 'The registry has nothing at this address.');
-    const [scope, handler] = methodOf(endpoint, request.method, response);
+    const [scope, handler] = methodOf(endpoint, request.method!, response);
     allow(principal, scope);
     const name = target.kind === 'base' || target.kind === 'catalog' ? '' : parseRepositoryName(target.name);
     const { images, source, pushes, limits } = parts;
@@ -102,7 +102,7 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
     const own = scope === 'read' ? name : source.hostedName(name, ns);
     const { item } = target;
     exchange.subject = own;
-    if (scope === 'write' && sending.has(request.method)) await admit(parts.quota, request, response, principal);
+    if (scope === 'write' && sending.has(request.method!)) await admit(parts.quota, request, response, principal);
     await handler({ request, response, principal, name: own, ns, item, query, images, source, pushes, limits });
   } catch (error) {
     refuse(parts, request, response, target, error);
@@ -110,7 +110,7 @@ async function answer(parts: RegistryParts, request: Request, response: ServerRe
 }
 
 /** What a client of a mirror says it means; nothing where that is this registry. */
-function namespaceOf(urls: Urls, request: Request, query: URLSearchParams): string | undefined {
+function namespaceOf(urls: Urls, request: IncomingMessage, query: URLSearchParams): string | undefined {
   const ns = query.get('ns') || undefined;
   return ns !== undefined && ns === new URL(urls.of(request).registry).host ? undefined : ns;
 }
@@ -145,7 +145,7 @@ function allow(principal: Principal, scope: Scope): void {
 
 function refuse(
   { authenticator, urls, log, limits }: RegistryParts,
-  request: Request,
+  request: IncomingMessage,
   response: ServerResponse,
   target: Target,
   error: unknown,

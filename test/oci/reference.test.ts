@@ -7,7 +7,6 @@ import {
   parsePath,
   parseReference,
   parseRepositoryName,
-  splitUrl,
   type Target,
 } from '../../src/oci/reference.ts';
 import { isDomainError } from '../../src/errors.ts';
@@ -139,21 +138,6 @@ test('any text is a reference or a domain error', (t) => {
       }
     }),
   );
-});
-
-test('a URL is split with its query, in absolute form too', (t) => {
-  for (const url of ['/v2/a/tags/list?n=1&last=b', 'http://registry.example:5000/v2/a/tags/list?n=1&last=b']) {
-    const { path, query } = splitUrl(url);
-    t.is(path, '/v2/a/tags/list');
-    t.deepEqual(
-      [...query],
-      [
-        ['n', '1'],
-        ['last', 'b'],
-      ],
-    );
-  }
-  t.is(splitUrl('/v2/').path, '/v2/');
 });
 
 test('the fallback tag of a subject is a tag, however long its digest', (t) => {

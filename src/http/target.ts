@@ -1,0 +1,42 @@
+import type { IncomingMessage } from 'node:http';
+
+// What a request is addressed to (RFC 9112, 3.2), and behind a trusted reverse proxy what it was addressed to there.
+
+/** A request's target in origin form: what stands before the path in absolute form is left out (RFC 9112, 3.2.2). */
+export function originForm(target: string): string {
+  if (target.startsWith('/')) return target;
+  const relative = target.replace(/^[a-z]+:\/\/[^/?]*/i, '');
+  return relative.startsWith('/') ? relative : `/${relative}`;
+}
+
+/** The path, with its percent-encoding, and the query of a target in origin form. */
+export function splitTarget(target: string): { path: string; query: URLSearchParams } {
+  const mark = target.indexOf('?');
+  return mark < 0
+    ? { path: target, query: new URLSearchParams() }
+    : { path: target.slice(0, mark), query: new URLSearchParams(target.slice(mark + 1)) };
+}
+
+/** Host and port as the client wrote them; undefined where it wrote none. With `trusted`, by the proxy's word. */
+export function hostOf({ headers }: IncomingMessage, trusted: boolean): string | undefined {
+  return (trusted ? firstOf(headers['x-forwarded-host']) : undefined) ?? headers.host;
+}
+
+/** `http`; `https` where a trusted proxy says that the client spoke that with it. */
+export function schemeOf({ headers }: IncomingMessage, trusted: boolean): 'http' | 'https' {
+  return trusted && firstOf(headers['x-forwarded-proto'])?.toLowerCase() === 'https' ? 'https' : 'http';
+}
+
+/** The client's address. */
+export function remoteOf({ headers, socket }: IncomingMessage, trusted: boolean): string | undefined {
+  return (trusted ? firstOf(headers['x-forwarded-for']) : undefined) ?? socket.remoteAddress;
+}
+
+/** Each proxy on the way adds its value at the end. */
+function firstOf(header: string | string[] | undefined): string | undefined {
+  return (
+    String(header ?? '')
+      .split(',', 1)[0]!
+      .trim() || undefined
+  );
+}
