@@ -5,6 +5,8 @@
 export interface Content {
   /** Total bytes; undefined while an upstream has not said. */
   readonly size: number | undefined;
+  /** All of it, where that is in memory already; nobody writes into it. */
+  readonly bytes?: Buffer;
   /** Reads into `target` from `position` on; resolves to the bytes read, 0 at the end. */
   read(target: Buffer, position: number): Promise<number>;
   close(): void;
@@ -14,6 +16,7 @@ export interface Content {
 export function contentOf(bytes: Buffer): Content {
   return {
     size: bytes.length,
+    bytes,
     read: (target, position) => Promise.resolve(bytes.copy(target, 0, position)),
     close: () => undefined,
   };
