@@ -6,8 +6,17 @@ import { startPeer, type Peer } from './processes.ts';
 
 const main = join(import.meta.dirname, '../../src/main.ts');
 
+export interface Entrepot extends Peer {
+  /** May do everything. */
+  token: string;
+}
+
 /** This server as its users run it: authentication and access log on. */
-export async function startEntrepot(folder: string, settings: Record<string, string> = {}): Promise<Peer> {
+export async function startEntrepot(
+  folder: string,
+  settings: Record<string, string> = {},
+  name = 'entrepot',
+): Promise<Entrepot> {
   const port = await freePort();
   await mkdir(folder, { recursive: true });
   const env = {
@@ -23,17 +32,25 @@ export async function startEntrepot(folder: string, settings: Record<string, str
   });
   if (made.code !== 0) throw new Error(made.stderr);
   const url = `http://127.0.0.1:${port}`;
-  const headers = { Authorization: `Bearer ${made.stdout.trim()}` };
-  return startPeer('entrepot', process.execPath, [main, 'serve'], { url, probe: `${url}/readyz`, headers, env });
+  const token = made.stdout.trim();
+  const headers = { Authorization: `Bearer ${token}` };
+  const options = { url, probe: `${url}/readyz`, headers, env };
+  return { ...(await startPeer(name, process.execPath, [main, 'serve'], options)), token };
 }
 
-/** The registry everyone uses: filesystem, descriptors cached in memory, no authentication. */
-export async function startDockerRegistry(folder: string, proxied?: string): Promise<Peer> {
+/**
+ * The registry everyone uses: filesystem, descriptors cached in memory, no authentication; with `log`, a line in that file
+ * for each request.
+ */
+export async function startDockerRegistry(
+  folder: string,
+  { proxied, log }: { proxied?: string; log?: string } = {},
+): Promise<Peer> {
   const port = await freePort();
   await mkdir(folder, { recursive: true });
   const settings = {
     version: '0.1',
-    log: { level: 'error', accesslog: { disabled: true } },
+    log: { level: 'error', accesslog: { disabled: log === undefined } },
     storage: {
       filesystem: { rootdirectory: folder },
       cache: { blobdescriptor: 'inmemory' },
@@ -46,25 +63,43 @@ export async function startDockerRegistry(folder: string, proxied?: string): Pro
   await writeFile(file, JSON.stringify(settings));
   const url = `http://127.0.0.1:${port}`;
   const name = proxied === undefined ? 'docker-registry' : 'docker-registry as a proxy';
-  return startPeer(name, requiredCommand('docker-registry'), ['serve', file], { url, probe: `${url}/v2/` });
+  return startPeer(name, requiredCommand('docker-registry'), ['serve', file], { url, probe: `${url}/v2/`, log });
 }
 
 /** nginx serving files by sendfile: what the machine can do at most. */
 export async function startNginx(folder: string): Promise<Peer> {
-  const port = await freePort();
   await mkdir(join(folder, 'files'), { recursive: true });
+  await writeFile(join(folder, 'files/ready'), '');
+  return startConfigured('nginx', folder, { location: `root ${folder}/files;` }, '/ready');
+}
+
+/** nginx that keeps what it fetches in files, under its address: what a server in C that checks nothing needs. */
+export async function startNginxProxy(folder: string, proxied: string): Promise<Peer> {
+  await mkdir(folder, { recursive: true });
+  const location = `proxy_pass ${proxied}; proxy_http_version 1.1; proxy_cache kept; proxy_cache_valid 200 1h;`;
+  const http = `proxy_cache_path ${folder}/kept keys_zone=kept:1m use_temp_path=off;`;
+  return startConfigured('nginx as a proxy', folder, { http, location }, '/v2/');
+}
+
+async function startConfigured(
+  name: string,
+  folder: string,
+  { http = '', location }: { http?: string; location: string },
+  probe: string,
+): Promise<Peer> {
+  const port = await freePort();
   const file = join(folder, 'nginx.conf');
   await writeFile(
     file,
     `daemon off; worker_processes 1; pid ${folder}/nginx.pid; error_log /dev/null; user root;
 events { worker_connections 1024; }
-http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;
+http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; ${http}
   client_body_temp_path ${folder}/body; proxy_temp_path ${folder}/proxy; fastcgi_temp_path ${folder}/fastcgi;
   uwsgi_temp_path ${folder}/uwsgi; scgi_temp_path ${folder}/scgi;
-  server { listen 127.0.0.1:${port}; root ${folder}/files; } }`,
+  server { listen 127.0.0.1:${port}; location / { ${location} } } }`,
   );
   const url = `http://127.0.0.1:${port}`;
-  return startPeer('nginx', requiredCommand('nginx'), ['-c', file], { url, probe: `${url}/` });
+  return startPeer(name, requiredCommand('nginx'), ['-c', file], { url, probe: `${url}${probe}` });
 }
 
 /** node:http answering every request with the same bytes: what this runtime can do at most. */

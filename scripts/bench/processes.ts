@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** A server under measurement: its address and what it has used so far. */
@@ -8,6 +9,8 @@ export interface Peer {
   url: string;
   /** Headers that a request needs. */
   headers: Record<string, string>;
+  /** Seconds from its start to its first answer. */
+  startedIn: number;
   /** Seconds of CPU of the process and its children. */
   cpu(): number;
   /** Peak resident bytes, all processes together. */
@@ -15,23 +18,40 @@ export interface Peer {
   stop(): Promise<void>;
 }
 
-/** Starts a server and waits until `probe` answers with anything. */
+/** Starts a server and waits until `probe` is answered with success; what it prints goes to the file `log`. */
 export async function startPeer(
   name: string,
   command: string,
   args: readonly string[],
-  options: { url: string; probe: string; headers?: Record<string, string>; env?: NodeJS.ProcessEnv },
+  {
+    url,
+    probe,
+    headers = {},
+    env = process.env,
+    log = '/dev/null',
+  }: {
+    url: string;
+    probe: string;
+    headers?: Record<string, string>;
+    env?: NodeJS.ProcessEnv;
+    log?: string | undefined;
+  },
 ): Promise<Peer> {
-  const child = spawn(command, args, { stdio: 'ignore', env: options.env ?? process.env });
+  const output = await open(log, 'w');
+  const startedAt = performance.now();
+  const child = spawn(command, args, { stdio: ['ignore', output.fd, 'ignore'], env });
+  await output.close();
   const closed = new Promise<void>((resolve) => child.once('close', () => resolve()));
-  for (let attempt = 0; !(await answers(options.probe)); attempt += 1) {
-    if (child.exitCode !== null || attempt === 600) throw new Error(`${name} did not start`);
-    await sleep(50);
+  while (!(await answers(probe))) {
+    if (child.exitCode !== null || performance.now() - startedAt > 30_000) throw new Error(`${name} did not start`);
+    await sleep(5);
   }
+  const startedIn = (performance.now() - startedAt) / 1000;
   return {
     name,
-    url: options.url,
-    headers: options.headers ?? {},
+    url,
+    headers,
+    startedIn,
     cpu: () => processesOf(child).reduce((sum, pid) => sum + cpuOf(pid), 0),
     peak: () => processesOf(child).reduce((sum, pid) => sum + peakOf(pid), 0),
     stop: async () => {
@@ -43,10 +63,18 @@ export async function startPeer(
   };
 }
 
+export const mebibyte = 2 ** 20;
+
+/** What each has taken of memory so far, in MiB. */
+export function peaks(peers: readonly Peer[]): { subject: string; values: number[] }[] {
+  return peers.map((peer) => ({ subject: peer.name, values: [peer.peak() / mebibyte] }));
+}
+
 async function answers(url: string): Promise<boolean> {
   try {
-    await (await fetch(url)).arrayBuffer();
-    return true;
+    const response = await fetch(url);
+    await response.arrayBuffer();
+    return response.ok;
   } catch {
     return false;
   }

@@ -5,10 +5,16 @@ export interface Sample {
   values: number[];
 }
 
-/** One measurement of several subjects, ours first, taken in turn. */
-export interface Row {
+/** What a row says of itself. */
+interface Heading {
   title: string;
   unit: string;
+  /** What is aimed at. */
+  bar?: string | undefined;
+}
+
+/** One measurement of several subjects, ours first, taken in turn. */
+export interface Row extends Heading {
   samples: Sample[];
 }
 
@@ -16,28 +22,29 @@ const rows: Row[] = [];
 
 /** Measures each subject once a round, in turn, so that what the machine does meanwhile hits all alike. */
 export async function compare(
-  title: string,
-  unit: string,
+  heading: Heading,
   rounds: number,
   subjects: Record<string, () => Promise<number>>,
-): Promise<void> {
+): Promise<Row> {
   const samples = Object.keys(subjects).map((subject): Sample => ({ subject, values: [] }));
   for (let round = 0; round < rounds; round += 1) {
     for (const sample of samples) sample.values.push(await subjects[sample.subject]!());
   }
-  note({ title, unit, samples });
+  return note({ ...heading, samples });
 }
 
 /** Takes in what was measured elsewhere. */
-export function note(row: Row): void {
+export function note(row: Row): Row {
   rows.push(row);
   process.stdout.write(`${line(row)}\n`);
+  return row;
 }
 
 /** Everything measured so far, with the machine and the date. */
-export function results(): Record<string, unknown> {
+export function results(setting: string): Record<string, unknown> {
   const [cpu] = cpus();
-  return { date: new Date().toISOString(), cores: cpus().length, cpu: cpu?.model, node: process.version, rows };
+  const machine = { cores: cpus().length, cpu: cpu?.model, node: process.version };
+  return { date: new Date().toISOString(), setting, ...machine, rows };
 }
 
 export function median(values: readonly number[]): number {
@@ -45,18 +52,18 @@ export function median(values: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)]!;
 }
 
-/** `title | ours [min–max] | peer [min–max] ratio …` in Markdown. */
-function line({ title, unit, samples }: Row): string {
+/** `title | unit | bar | ours [min–max] | peer [min–max] ratio …` in Markdown. */
+function line({ title, unit, bar, samples }: Row): string {
   const [ours] = samples;
   const cells = samples.map(({ subject, values }, index) => {
     const range = `${short(Math.min(...values))}–${short(Math.max(...values))}`;
     const ratio = index === 0 ? '' : ` → ${(median(ours!.values) / median(values)).toFixed(2)}×`;
     return `${subject} ${short(median(values))} [${range}]${ratio}`;
   });
-  return `| ${title} | ${unit} | ${cells.join(' | ')} |`;
+  return `| ${[title, unit, ...(bar === undefined ? [] : [`bar ${bar}`]), ...cells].join(' | ')} |`;
 }
 
 function short(value: number): string {
-  if (value >= 100) return value.toFixed(0);
-  return value >= 10 ? value.toFixed(1) : value.toFixed(2);
+  if (Math.abs(value) >= 100) return value.toFixed(0);
+  return Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
 }

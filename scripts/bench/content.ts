@@ -1,0 +1,74 @@
+import { randomBytes } from 'node:crypto';
+import { digestOf, type Digest } from '../../src/digest.ts';
+import { mediaTypes } from '../../src/oci/manifest.ts';
+import { makeNupkg, type NupkgOptions } from '../../test/support/nupkg.ts';
+import type { Peer } from './processes.ts';
+
+/** A blob by its digest, as a manifest refers to it. */
+interface Described {
+  mediaType: string;
+  digest: Digest;
+  size: number;
+}
+
+/** An image that has been pushed. */
+export interface PushedImage {
+  /** The manifest's exact bytes. */
+  bytes: Buffer;
+  type: string;
+  layer: Buffer;
+  manifest: Described;
+  parts: Described[];
+}
+
+/** Pushes bytes as a blob; resolves to its digest. */
+export async function putBlob(peer: Peer, repository: string, blob: Buffer): Promise<Digest> {
+  const digest = digestOf(blob);
+  const opened = await fetch(`${peer.url}/v2/${repository}/blobs/uploads/`, { method: 'POST', headers: peer.headers });
+  await opened.arrayBuffer();
+  const location = new URL(opened.headers.get('location')!, peer.url);
+  location.searchParams.set('digest', digest);
+  const done = await fetch(location, { method: 'PUT', headers: peer.headers, body: new Uint8Array(blob) });
+  if (done.status !== 201) throw new Error(`${peer.name} answered a push with ${done.status}: ${await done.text()}`);
+  await done.arrayBuffer();
+  return digest;
+}
+
+/** Pushes an image of one layer under the tag `v1`. */
+export async function pushImage(
+  peer: Peer,
+  repository: string,
+  layer: Buffer = randomBytes(1024),
+): Promise<PushedImage> {
+  const config = Buffer.from('{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}');
+  const type = mediaTypes.image;
+  const parts = [
+    describe('application/vnd.oci.image.config.v1+json', config),
+    describe('application/vnd.oci.image.layer.v1.tar+gzip', layer),
+  ];
+  for (const blob of [config, layer]) await putBlob(peer, repository, blob);
+  const bytes = Buffer.from(
+    JSON.stringify({ schemaVersion: 2, mediaType: type, config: parts[0], layers: parts.slice(1) }),
+  );
+  const put = await fetch(`${peer.url}/v2/${repository}/manifests/v1`, {
+    method: 'PUT',
+    headers: { ...peer.headers, 'content-type': type },
+    body: new Uint8Array(bytes),
+  });
+  if (put.status !== 201) throw new Error(`${peer.name} answered a manifest with ${put.status}`);
+  return { bytes, type, layer, manifest: describe(type, bytes), parts };
+}
+
+/** Pushes a package made of `options`; resolves to its bytes. */
+export async function pushPackage(peer: Peer, options: NupkgOptions): Promise<Buffer> {
+  const nupkg = await makeNupkg(options);
+  const form = new FormData();
+  form.append('package', new Blob([new Uint8Array(nupkg)]), 'package.nupkg');
+  const pushed = await fetch(`${peer.url}/v3/push`, { method: 'PUT', headers: peer.headers, body: form });
+  if (pushed.status !== 201) throw new Error(`a push was answered with ${pushed.status}: ${await pushed.text()}`);
+  return nupkg;
+}
+
+function describe(mediaType: string, blob: Buffer): Described {
+  return { mediaType, digest: digestOf(blob), size: blob.length };
+}

@@ -1,0 +1,74 @@
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { dotnet, type Dotnet } from '../../../test/support/dotnet.ts';
+import { findCommand } from '../../packages.ts';
+import type { Bench } from '../bench.ts';
+import { pushPackage } from '../content.ts';
+import { startEntrepot } from '../peers.ts';
+import { compare, note } from '../report.ts';
+
+const count = 110;
+const version = '1.0.0';
+
+/** `dotnet restore` with nothing in the client's caches, through a mirror that has all and from a folder. */
+export async function restore(bench: Bench): Promise<void> {
+  const heading = { title: `dotnet restore of ${count} packages`, unit: 's', bar: '≤ 1.3 ×' };
+  if (findCommand('dotnet') === undefined) {
+    note({ ...heading, title: `${heading.title}: the .NET SDK is not on this machine`, samples: [] });
+    return;
+  }
+  const upstream = bench.keep(
+    await startEntrepot(join(bench.folder, 'restore-upstream'), { ENTREPOT_ANONYMOUS_READ: 'true' }),
+  );
+  const local = join(bench.folder, 'restore-packages');
+  await mkdir(local);
+  for (let index = 0; index < count; index += 1) {
+    const nupkg = await pushPackage(upstream, { ...packageAt(index), payloadBytes: 50_000 });
+    await writeFile(join(local, `${idOf(index)}.${version}.nupkg`), nupkg);
+  }
+  const url = `${upstream.url}/v3/index.json`;
+  const source = { name: 'upstream.test', kind: 'nuget', url, allowPrivateNetwork: true };
+  const mirror = await bench.ours('restore-mirror', { ENTREPOT_UPSTREAMS: JSON.stringify([source]) });
+  const feed = { url: `${mirror.url}/v3/index.json`, username: 'api', password: mirror.token };
+  const through = await dotnet(join(bench.folder, 'restore-through'), feed);
+  const from = await dotnet(join(bench.folder, 'restore-from'), feed);
+  await writeFile(join(from.folder, 'nuget.config'), fromFolder(local));
+  const subjects = { 'a warm mirror': await restoring(through), 'a folder': await restoring(from) };
+  for (const once of Object.values(subjects)) await once();
+  await compare(heading, bench.quick ? 1 : 5, subjects);
+}
+
+/** A project that needs all packages; each call restores it anew, and takes the seconds. */
+async function restoring(client: Dotnet): Promise<() => Promise<number>> {
+  const roots = Array.from({ length: count / 10 }, (_, index) => [idOf(index), version] as const);
+  const project = await client.project('Restored', Object.fromEntries(roots));
+  return async () => {
+    for (const left of ['packages', 'http-cache', 'scratch', 'Restored/obj']) {
+      await rm(join(client.folder, left), { recursive: true, force: true });
+    }
+    const startedAt = performance.now();
+    await client.run('restore', project);
+    const seconds = (performance.now() - startedAt) / 1000;
+    const { length } = await readdir(join(client.folder, 'packages'));
+    if (length !== count) throw new Error(`${length} packages were restored of ${count}`);
+    return seconds;
+  };
+}
+
+function fromFolder(path: string): string {
+  return `<configuration>
+  <packageSources><clear /><add key="folder" value="${path}" /></packageSources>
+  <fallbackPackageFolders><clear /></fallbackPackageFolders>
+</configuration>`;
+}
+
+/** A tenth of the packages are asked for; each of all needs two of those behind it, if there are some. */
+function packageAt(index: number) {
+  const needed = [index + 11, index * 2 + 11].filter((other) => other < count);
+  const dependencies = [...new Set(needed)].map((other) => ({ id: idOf(other), version }));
+  return { id: idOf(index), version, dependencyGroups: [{ targetFramework: 'net8.0', dependencies }] };
+}
+
+function idOf(index: number): string {
+  return `Bench.Restored.P${index}`;
+}

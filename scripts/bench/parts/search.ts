@@ -1,0 +1,36 @@
+import type { Bench } from '../bench.ts';
+import { bodyOf } from '../bodies.ts';
+import type { Peer } from '../processes.ts';
+import { rate, rates, type Rate } from '../requests.ts';
+import { mixed, queries } from '../store/queries.ts';
+import { storeOf } from '../store/store.ts';
+
+const names = { sqlite: 'SQLite', mysql: 'MariaDB' };
+
+/** Search among many packages, on each database: all kinds of queries in turn, and each kind by itself. */
+export async function search(bench: Bench): Promise<void> {
+  const peers: Peer[] = [];
+  for (const dialect of bench.setting === 'embedded' ? (['sqlite', 'mysql'] as const) : (['mysql'] as const)) {
+    peers.push(await bench.serve(await storeOf(bench, bench.many, dialect), { name: names[dialect] }));
+  }
+  const kinds = queries();
+  for (const peer of peers) for (const path of mixed(kinds)) await expectHits(peer, path);
+
+  const { rounds, seconds } = bench;
+  const title = `search among ${bench.many} packages, 16 connections`;
+  const percentiles = { p50: {}, p95: { bar: '≤ 25 ms' } };
+  await rates(title, rounds, peers, load(mixed(kinds), seconds), percentiles);
+  if (bench.quick) return;
+  for (const [kind, paths] of Object.entries(kinds)) {
+    await rates(`${title}: ${kind}`, rounds, peers, load(paths, 2), { p95: percentiles.p95 });
+  }
+}
+
+function load(paths: readonly string[], seconds: number): (peer: Peer) => Promise<Rate> {
+  return (peer) => rate(peer, paths, { seconds, connections: 16 });
+}
+
+async function expectHits(peer: Peer, path: string): Promise<void> {
+  const { totalHits } = JSON.parse((await bodyOf(peer, path)).toString()) as { totalHits: number };
+  if (totalHits === 0) throw new Error(`${peer.name} finds nothing at ${path}`);
+}

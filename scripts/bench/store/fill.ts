@@ -1,0 +1,50 @@
+import type { Row } from '../../../src/database/database.ts';
+import type { Bulk } from './bulk.ts';
+import { makePackages, rowsOf } from './packages.ts';
+import { makeImages, repositoryRow, rowsOfImage } from './tags.ts';
+
+/** Packages at a time: so many that their words come in the order of the index. */
+const chunk = 20_000;
+
+/** Writes `count` made packages into a database that has none. */
+export async function fillPackages(bulk: Bulk, accountId: number, count: number): Promise<void> {
+  const now = Date.now();
+  let [row, version] = [1, 1];
+  let rows: ReturnType<typeof rowsOf>[] = [];
+  for (const made of makePackages(count)) {
+    rows.push(rowsOf(made, { accountId, package: row, firstVersion: version, now }));
+    row += 1;
+    version += made.versions.length;
+    if (rows.length < chunk && row <= count) continue;
+    await insertAll(bulk, rows);
+    rows = [];
+  }
+}
+
+/** Writes `count` made tags into a database that has none. */
+export async function fillTags(bulk: Bulk, accountId: number, count: number): Promise<void> {
+  const now = Date.now();
+  const repositories = new Map<string, number>();
+  const rows: ReturnType<typeof rowsOfImage>[] = [];
+  for (const image of makeImages(count)) {
+    const repository = repositories.get(image.repository) ?? repositories.size + 1;
+    repositories.set(image.repository, repository);
+    rows.push(rowsOfImage(image, { repository, id: rows.length + 1, now }));
+  }
+  await bulk.insert(
+    'repositories',
+    [...repositories].map(([name, repository]) => repositoryRow(name, { accountId, repository, now })),
+  );
+  await insertAll(bulk, rows);
+}
+
+/** Writes the rows of many into their tables, each table in an order that suits its index. */
+async function insertAll(bulk: Bulk, all: readonly Record<string, Row[]>[]): Promise<void> {
+  const insert = (table: string) => {
+    const rows = all.flatMap((each) => each[table]!);
+    const column = ['term', 'digest'].find((name) => name in rows[0]!);
+    if (column !== undefined) rows.sort((a, b) => (a[column]! < b[column]! ? -1 : 1));
+    return bulk.insert(table, rows);
+  };
+  await Promise.all(Object.keys(all[0]!).map(insert));
+}

@@ -1,0 +1,40 @@
+import { makePackages } from './packages.ts';
+import { subjects, vocabulary } from './words.ts';
+
+/** How many of each kind. */
+const number = 20;
+
+/** Addresses of searches among the packages of `makePackages`, each of which finds something; asked as clients do. */
+export function queries(): Record<string, string[]> {
+  const some = [...makePackages(number * 100)].filter((_, index) => index % 100 === 0);
+  const rank = new Map(vocabulary.map((word, index) => [word, index]));
+  const rarest = (text: string) =>
+    text
+      .toLowerCase()
+      .split(/\W+/)
+      .reduce((a, b) => ((rank.get(b) ?? 0) > (rank.get(a) ?? 0) ? b : a));
+  return {
+    'a common word': subjects.slice(0, number).map(search),
+    'a rare word': some.map(({ nuspec }) => search(rarest(nuspec.description!))),
+    'the start of an id': some.map(({ id }) => search(id.slice(0, 6))),
+    'two words of an id': some.map(({ id }) => search(id.split('.').slice(0, 2).join(' '))),
+    'two common words': subjects.slice(0, number).map((word, index) => search(`${word} ${subjects[index + 1]}`)),
+    nothing: [search('')],
+    'an id to complete': some.map(({ id }) => `/v3/autocomplete?${asked(id.slice(0, 4))}`),
+  };
+}
+
+/** All kinds in turn, each as often as any other. */
+export function mixed(kinds: Record<string, string[]>): string[] {
+  const lists = Object.values(kinds);
+  return Array.from({ length: number }, (_, index) => lists.map((list) => list[index % list.length]!)).flat();
+}
+
+function search(text: string): string {
+  return `/v3/search?${asked(text)}`;
+}
+
+function asked(text: string): string {
+  const parameters = { q: text, skip: '0', take: '20', prerelease: 'false', semVerLevel: '2.0.0' };
+  return new URLSearchParams(parameters).toString();
+}

@@ -1,0 +1,102 @@
+import { deepEqual } from 'node:assert/strict';
+import { Accounts } from '../../../src/accounts/accounts.ts';
+import { openDatabase, type Database, type Dialect, type Row, type Value } from '../../../src/database/database.ts';
+import { migrate } from '../../../src/database/migrate.ts';
+import { packageKey } from '../../../src/nuget/packages.ts';
+import type { Bench, Place } from '../bench.ts';
+import { pushImage, pushPackage } from '../content.ts';
+import type { Entrepot } from '../peers.ts';
+import { openBulk } from './bulk.ts';
+import { fillPackages, fillTags } from './fill.ts';
+import { rowsOf } from './packages.ts';
+import { repositoryRow, rowsOfImage } from './tags.ts';
+
+/** What every store has of a push, and so can be pulled whole. */
+export const hot = {
+  id: 'Hot.JsonClient',
+  repository: 'hot/app',
+  tag: 'v1',
+  nuspec: {
+    title: 'Hot JSON client',
+    authors: 'Somebody, Somebody Else',
+    description: 'A client for what is asked for most. It is used by everybody.',
+    tags: 'hot json client',
+    projectUrl: 'https://example.test/hot',
+    dependencyGroups: [{ targetFramework: 'net8.0', dependencies: [{ id: 'Contoso.Core', version: '1.0.0' }] }],
+  },
+  versions: ['0.9.0-beta', '0.9.0-rc.1', ...Array.from({ length: 8 }, (_, patch) => `1.0.${patch}`)],
+  downloads: 0,
+};
+
+const stores = new Map<string, Promise<Place>>();
+
+/**
+ * A place with `count` packages and as many tags, made once a run. All but the hot ones are written straight into the
+ * database, without their files; throws unless the rows are those that a push writes.
+ */
+export function storeOf(bench: Bench, count: number, dialect: Dialect = bench.dialect): Promise<Place> {
+  const name = `store-${count}-${dialect}`;
+  const store = stores.get(name) ?? makeStore(bench, name, count, dialect);
+  stores.set(name, store);
+  return store;
+}
+
+async function makeStore(bench: Bench, name: string, count: number, dialect: Dialect): Promise<Place> {
+  const place = await bench.place(name, dialect);
+  const database = await openDatabase(place.databaseUrl);
+  const bulk = openBulk(place.databaseUrl);
+  try {
+    await migrate(database);
+    const { account } = await new Accounts(database, Date.now).ensureDefault();
+    await fillPackages(bulk, account.id, count - 1);
+    await fillTags(bulk, account.id, count - 1);
+    const server = await bench.serve(place);
+    await pushHot(server, database, account.id);
+    await server.stop();
+  } finally {
+    await bulk.close();
+    await database.close();
+  }
+  return place;
+}
+
+/** Pushes the hot ones, and compares what that writes with what is made for the others. */
+async function pushHot(server: Entrepot, database: Database, accountId: number): Promise<void> {
+  for (const version of hot.versions) {
+    await pushPackage(server, { id: hot.id, ...hot.nuspec, version, payloadBytes: 20_000 });
+  }
+  const image = { ...hot, ...(await pushImage(server, hot.repository)) };
+  const key = async (query: string, value: Value) => (await database.get<{ id: number }>(query, [value]))!.id;
+  const packageRow = await key('SELECT id FROM packages WHERE package_key = ?', packageKey(hot.id));
+  const firstVersion = await key('SELECT MIN(id) AS id FROM package_versions WHERE package_row = ?', packageRow);
+  const repository = await key('SELECT id FROM repositories WHERE name = ?', hot.repository);
+  const manifest = await key('SELECT id FROM manifests WHERE repository_id = ?', repository);
+  const now = Date.now();
+  const ofPackage = rowsOf(hot, { accountId, package: packageRow, firstVersion, now });
+  const ofImage = rowsOfImage(image, { repository, id: manifest, now });
+  for (const [table, where, id, made] of [
+    ['packages', 'id', packageRow, ofPackage.packages],
+    ['package_versions', 'package_row', packageRow, ofPackage.package_versions],
+    ['package_terms', 'package_row', packageRow, ofPackage.package_terms],
+    ['repositories', 'id', repository, [repositoryRow(hot.repository, { accountId, repository, now })]],
+    ['manifests', 'id', manifest, ofImage.manifests],
+    ['tags', 'repository_id', repository, ofImage.tags],
+    ['repository_blobs', 'repository_id', repository, ofImage.repository_blobs],
+    ['manifest_references', 'manifest_id', manifest, ofImage.manifest_references],
+  ] as const) {
+    const pushed = await database.select(`SELECT * FROM ${table} WHERE ${where} = ?`, [id]);
+    deepEqual(comparable(pushed), comparable(made), `a push writes other rows into ${table}`);
+  }
+}
+
+/** Rows in an order of their own, without times and what only a file has. */
+function comparable(rows: readonly Row[]): Row[] {
+  const own = /_at$|^sha512$|^size_bytes$|^nu(?:pkg|spec)_digest$/;
+  return rows
+    .map((row) => Object.fromEntries(Object.entries(row).filter(([column]) => !own.test(column))))
+    .sort((a, b) => (sortable(a) < sortable(b) ? -1 : 1));
+}
+
+function sortable(row: Row): string {
+  return `${row['id']} ${row['term']} ${row['digest']}`;
+}

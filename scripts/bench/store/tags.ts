@@ -1,0 +1,71 @@
+import type { Row } from '../../../src/database/database.ts';
+import { digestOf } from '../../../src/digest.ts';
+import { mediaTypes } from '../../../src/oci/manifest.ts';
+
+/** An image under one tag, as `pushImage` makes it. */
+export interface MadeImage {
+  repository: string;
+  tag: string;
+  /** Digests and sizes of its manifest, and of what that refers to. */
+  manifest: MadeBlob;
+  parts: MadeBlob[];
+}
+
+export interface MadeBlob {
+  digest: string;
+  size: number;
+}
+
+/** So many images, a hundred tags a repository. */
+export function* makeImages(count: number): Generator<MadeImage> {
+  for (let index = 0; index < count; index += 1) {
+    const repository = `team${Math.floor(index / 1000)}/app${Math.floor(index / 100)}`;
+    const tag = `1.${index % 100}`;
+    const blob = (what: string, size: number) => ({ digest: digestOf(`${what} ${repository} ${tag}`), size });
+    const parts = [blob('config', 1500), blob('layer', 30_000_000)];
+    yield { repository, tag, manifest: blob('manifest', 500), parts };
+  }
+}
+
+/** The row that the first push leaves of a repository. */
+export function repositoryRow(name: string, keys: { accountId: number; repository: number; now: number }): Row {
+  const { accountId, repository, now } = keys;
+  return {
+    id: repository,
+    account_id: accountId,
+    name,
+    claimed_at: now,
+    created_at: now,
+    updated_at: now,
+    pull_count: 0,
+    last_pulled_at: null,
+  };
+}
+
+/** The rows that pushing an image leaves in its repository, by table; the files are not there. */
+export function rowsOfImage(
+  { tag, manifest, parts }: MadeImage,
+  { repository, id, now }: { repository: number; id: number; now: number },
+) {
+  return {
+    manifests: [
+      {
+        id,
+        repository_id: repository,
+        digest: manifest.digest,
+        media_type: mediaTypes.image,
+        artifact_type: 'application/vnd.oci.image.config.v1+json',
+        subject: null,
+        annotations: null,
+        size_bytes: manifest.size,
+        image_bytes: [manifest, ...parts].reduce((sum, { size }) => sum + size, 0),
+        pushed_at: now,
+        untagged_at: null,
+      },
+    ],
+    tags: [{ repository_id: repository, name: tag, digest: manifest.digest, updated_at: now }],
+    repository_blobs: parts.map(({ digest }): Row => ({ repository_id: repository, digest, linked_at: now })),
+    manifest_references: parts.map(({ digest }): Row => ({ manifest_id: id, digest })),
+    blobs: [manifest, ...parts].map(({ digest, size }): Row => ({ digest, size, stored_at: now })),
+  };
+}
