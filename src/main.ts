@@ -1,4 +1,4 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --max-semi-space-size=8
 import { enableCompileCache } from 'node:module';
 import { setFlagsFromString } from 'node:v8';
 
@@ -6,6 +6,8 @@ import { setFlagsFromString } from 'node:v8';
 enableCompileCache();
 // Garbage is collected before the heap doubles: with a hundred bodies under way that is a third less memory in as much time.
 setFlagsFromString('--heap-growing-percent=40');
+// The bytes of buffers count with the rest: on their own they have the heap marked every thirty mebibytes of a fast body.
+setFlagsFromString('--external-memory-accounted-in-global-limit');
 // A command may run beside a server in little memory: it spares 45 MB of room for what is short-lived.
 if (process.argv[2] !== 'serve') setFlagsFromString('--semi-space-growth-factor=1');
 const { run } = await import('./cli/commands.ts');

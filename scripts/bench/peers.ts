@@ -35,7 +35,7 @@ export async function startEntrepot(
   const token = made.stdout.trim();
   const headers = { Authorization: `Bearer ${token}` };
   const options = { url, probe: `${url}/readyz`, headers, env };
-  return { ...(await startPeer(name, process.execPath, [main, 'serve'], options)), token };
+  return { ...(await startPeer(name, main, ['serve'], options)), token };
 }
 
 /**
