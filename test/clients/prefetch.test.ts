@@ -24,7 +24,7 @@ test.before(async () => {
   for (const name of ['feed', 'mirror', 'registry']) await mkdir(at(name));
   feed = await startEntrepot(at('feed'));
   const auth = { username: feed.username, password: feed.password };
-  const common = { allowPrivateNetwork: true, freshFor: '1s' };
+  const common = { allowPrivateNetwork: true, freshFor: '1ms' };
   const list: Record<string, unknown>[] = [
     { ...common, name: 'feed', kind: 'nuget', url: `${feed.url}/v3/index.json`, auth },
   ];
