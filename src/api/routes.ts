@@ -114,7 +114,7 @@ function paramsOf(request: Request): Record<string, string> {
 
 /** What stands in the query; a name that is there twice has a list, which nothing here takes. */
 function parametersOf(request: Request): ParsedUrlQuery {
-  return parse(splitTarget(request.originalUrl).query.toString());
+  return parse(splitTarget(request.originalUrl).query);
 }
 
 /** RFC 8288: the same request with the cursor of the next page. */
@@ -122,8 +122,9 @@ function addNextLink(request: Request, response: Response, urls: Urls, result: u
   const cursor = (result as { next_cursor?: string | null }).next_cursor;
   if (!cursor) return;
   const { path, query } = splitTarget(request.originalUrl);
-  query.set('cursor', cursor);
-  response.setHeader('Link', `<${urls.of(request).base}${path}?${query.toString()}>; rel="next"`);
+  const next = new URLSearchParams(query);
+  next.set('cursor', cursor);
+  response.setHeader('Link', `<${urls.of(request).base}${path}?${next.toString()}>; rel="next"`);
 }
 
 function methodsByPath(operations: readonly Operation[]): Map<string, string[]> {

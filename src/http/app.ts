@@ -55,15 +55,14 @@ export function createApp(config: Config, interfaces: Interfaces, observers: Obs
     }
   };
   return (request, response) => {
-    const startedAt = performance.now();
-    const exchange = newExchange(randomUUID(), startedAt);
+    const exchange = newExchange(randomUUID(), performance.now());
     const target = originForm(request.url!);
     request.url = target;
     openExchange(response, exchange);
     response.setHeader('X-Request-Id', exchange.id);
     response.once('close', () => {
+      const seconds = (performance.now() - exchange.startedAt) / 1000;
       const remote = remoteOf(request, trustProxy);
-      const seconds = (performance.now() - startedAt) / 1000;
       record(observers, request, response, exchange, { path: splitTarget(target).path, remote, seconds });
     });
     runExchange(exchange, () => dispatch(request, response, target));

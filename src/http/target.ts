@@ -9,12 +9,10 @@ export function originForm(target: string): string {
   return relative.startsWith('/') ? relative : `/${relative}`;
 }
 
-/** The path, with its percent-encoding, and the query of a target in origin form. */
-export function splitTarget(target: string): { path: string; query: URLSearchParams } {
+/** The path and the query of a target in origin form, both with their percent-encoding. */
+export function splitTarget(target: string): { path: string; query: string } {
   const mark = target.indexOf('?');
-  return mark < 0
-    ? { path: target, query: new URLSearchParams() }
-    : { path: target.slice(0, mark), query: new URLSearchParams(target.slice(mark + 1)) };
+  return mark < 0 ? { path: target, query: '' } : { path: target.slice(0, mark), query: target.slice(mark + 1) };
 }
 
 /** Host and port as the client wrote them; undefined where it wrote none. With `trusted`, by the proxy's word. */

@@ -20,7 +20,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   router.get(
     '/search',
     answering('read', async ({ request, response, accountId, addresses }) => {
-      const { query: asked } = splitTarget(request.url!);
+      const asked = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(asked);
       const { totalHits, data } = await search.find(accountId, wantedIn(asked, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
@@ -33,7 +33,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   router.get(
     '/autocomplete',
     answering('read', async ({ request, response, accountId }) => {
-      const { query: asked } = splitTarget(request.url!);
+      const asked = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(asked);
       const id = text(asked, 'id');
       if (id === undefined) {

@@ -84,7 +84,8 @@ export function createRegistry(parts: RegistryParts): RequestListener {
 
 async function answer(parts: RegistryParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
   response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
-  const { path, query } = splitTarget(request.url!);
+  const { path, query: parameters } = splitTarget(request.url!);
+  const query = new URLSearchParams(parameters);
   const target = parsePath(path);
   try {
     const exchange = exchangeOf(response);

@@ -1,15 +1,14 @@
-import { request } from 'node:http';
-import { text } from 'node:stream/consumers';
 import test from 'ava';
 import { originForm, splitTarget } from '../../src/http/target.ts';
 import { freePort } from '../support/services.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { raw } from '../support/raw.ts';
+import { startTestServer } from '../support/server.ts';
 
 test('a target is split into path and query, in absolute form too', (t) => {
   for (const target of ['/v2/a/tags/list?n=1&last=b', 'http://registry.example:5000/v2/a/tags/list?n=1&last=b']) {
     const { path, query } = splitTarget(originForm(target));
     t.is(path, '/v2/a/tags/list');
-    t.deepEqual(Object.fromEntries(query), { n: '1', last: 'b' });
+    t.deepEqual(Object.fromEntries(new URLSearchParams(query)), { n: '1', last: 'b' });
   }
   t.is(splitTarget('/v2/').path, '/v2/');
   t.is(originForm('http://registry.example'), '/');
@@ -34,7 +33,7 @@ test('each interface answers to its own prefix, in absolute form too, and to no 
     ['/v3/package/%E0%A4%A/index.json', 400],
     ['/livez', 200],
   ] as const) {
-    t.is((await ask(server, target)).status, status, target);
+    t.is((await raw(server, target)).status, status, target);
   }
 });
 
@@ -50,8 +49,8 @@ test('behind a proxy that is trusted, and only there, its word is taken for sche
     [trusting, 'https://packages.example', '192.0.2.7'],
     [wary, wary.url, '127.0.0.1'],
   ] as const) {
-    const { body } = await ask(server, '/v3/index.json', headers);
-    const { resources } = JSON.parse(body) as { resources: { '@id': string }[] };
+    const { body } = await raw(server, '/v3/index.json', { headers });
+    const { resources } = JSON.parse(body.toString()) as { resources: { '@id': string }[] };
     t.true(
       resources.every((each) => each['@id'].startsWith(`${base}/v3/`)),
       base,
@@ -60,33 +59,17 @@ test('behind a proxy that is trusted, and only there, its word is taken for sche
     t.is(line.remote, remote);
   }
   const strange = { ...headers, 'X-Forwarded-Proto': 'javascript' };
-  t.true((await ask(trusting, '/v3/index.json', strange)).body.includes('"http://packages.example/v3/'));
-  t.is((await ask(trusting, '/v3/index.json', { 'X-Forwarded-Host': 'a"b' })).status, 400);
+  t.true((await raw(trusting, '/v3/index.json', { headers: strange })).body.includes('"http://packages.example/v3/'));
+  t.is((await raw(trusting, '/v3/index.json', { headers: { 'X-Forwarded-Host': 'a"b' } })).status, 400);
 });
 
 test('operators have a port of their own when they want one', async (t) => {
   const adminPort = await freePort();
   const server = await startTestServer(t, { server: { adminPort } });
   const admin = { ...server, url: `http://127.0.0.1:${adminPort}` };
-  t.deepEqual(JSON.parse((await ask(admin, '/livez')).body), { status: 'ok' });
-  t.deepEqual(JSON.parse((await ask(admin, '/readyz')).body), { status: 'ready' });
-  t.regex((await ask(admin, '/metrics')).body, /^entrepot_http_requests_total\{/m);
-  t.is((await ask(admin, '/v2/')).status, 404);
-  for (const path of ['/livez', '/readyz', '/metrics']) t.is((await ask(server, path)).status, 404, path);
+  t.deepEqual(JSON.parse((await raw(admin, '/livez')).body.toString()), { status: 'ok' });
+  t.deepEqual(JSON.parse((await raw(admin, '/readyz')).body.toString()), { status: 'ready' });
+  t.regex((await raw(admin, '/metrics')).body.toString(), /^entrepot_http_requests_total\{/m);
+  t.is((await raw(admin, '/v2/')).status, 404);
+  for (const path of ['/livez', '/readyz', '/metrics']) t.is((await raw(server, path)).status, 404, path);
 });
-
-/** Asks with a target exactly as it is written here, which fetch would not. */
-async function ask(
-  { url, token }: Pick<TestServer, 'url' | 'token'>,
-  path: string,
-  headers: Record<string, string> = {},
-): Promise<{ status: number; body: string }> {
-  const { hostname, port } = new URL(url);
-  return new Promise((resolve, reject) => {
-    const asking = request({ hostname, port, path, headers: { Authorization: `Bearer ${token}`, ...headers } });
-    asking.once('error', reject).end();
-    asking.once('response', (response) => {
-      text(response).then((body) => resolve({ status: response.statusCode!, body }), reject);
-    });
-  });
-}
