@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Agent, request } from 'node:http';
 import { digestOf } from '../../src/digest.ts';
+import { upload } from './content.ts';
 import type { Peer } from './processes.ts';
 
 /** Reads bodies and throws them away: `count` of them, `connections` at a time. Resolves to bytes per second. */
@@ -70,21 +71,7 @@ export async function push(
   const start = performance.now();
   const worker = async () => {
     for (let each = bodies.pop(); each; each = bodies.pop()) {
-      const opened = await fetch(`${peer.url}/v2/${repository}/blobs/uploads/`, {
-        method: 'POST',
-        headers: peer.headers,
-      });
-      const location = new URL(opened.headers.get('location')!, peer.url);
-      location.searchParams.set('digest', each.digest);
-      await opened.arrayBuffer();
-      const done = await fetch(location, {
-        method: 'PUT',
-        headers: { ...peer.headers, 'content-type': 'application/octet-stream' },
-        body: Buffer.concat([each.head, body]),
-      });
-      if (done.status !== 201)
-        throw new Error(`${peer.name} answered a push with ${done.status}: ${await done.text()}`);
-      await done.arrayBuffer();
+      await upload(peer, repository, each.digest, Buffer.concat([each.head, body]));
     }
   };
   await Promise.all(Array.from({ length: connections }, worker));

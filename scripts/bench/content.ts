@@ -16,29 +16,35 @@ export interface PushedImage {
   /** The manifest's exact bytes. */
   bytes: Buffer;
   type: string;
-  layer: Buffer;
+  layer: Buffer<ArrayBuffer>;
   manifest: Described;
   parts: Described[];
 }
 
 /** Pushes bytes as a blob; resolves to its digest. */
-export async function putBlob(peer: Peer, repository: string, blob: Buffer): Promise<Digest> {
+export async function putBlob(peer: Peer, repository: string, blob: Buffer<ArrayBuffer>): Promise<Digest> {
   const digest = digestOf(blob);
+  await upload(peer, repository, digest, blob);
+  return digest;
+}
+
+/** Pushes bytes whose digest is known, as container clients do. */
+export async function upload(peer: Peer, repository: string, digest: Digest, blob: Buffer<ArrayBuffer>): Promise<void> {
   const opened = await fetch(`${peer.url}/v2/${repository}/blobs/uploads/`, { method: 'POST', headers: peer.headers });
   await opened.arrayBuffer();
   const location = new URL(opened.headers.get('location')!, peer.url);
   location.searchParams.set('digest', digest);
-  const done = await fetch(location, { method: 'PUT', headers: peer.headers, body: new Uint8Array(blob) });
+  const headers = { ...peer.headers, 'content-type': 'application/octet-stream' };
+  const done = await fetch(location, { method: 'PUT', headers, body: blob });
   if (done.status !== 201) throw new Error(`${peer.name} answered a push with ${done.status}: ${await done.text()}`);
   await done.arrayBuffer();
-  return digest;
 }
 
 /** Pushes an image of one layer under the tag `v1`. */
 export async function pushImage(
   peer: Peer,
   repository: string,
-  layer: Buffer = randomBytes(1024),
+  layer: Buffer<ArrayBuffer> = randomBytes(1024),
 ): Promise<PushedImage> {
   const config = Buffer.from('{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}');
   const type = mediaTypes.image;

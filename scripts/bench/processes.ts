@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { answers } from '../../test/support/services.ts';
 
 /** A server under measurement: its address and what it has used so far. */
 export interface Peer {
@@ -68,16 +69,6 @@ export const mebibyte = 2 ** 20;
 /** What each has taken of memory so far, in MiB. */
 export function peaks(peers: readonly Peer[]): { subject: string; values: number[] }[] {
   return peers.map((peer) => ({ subject: peer.name, values: [peer.peak() / mebibyte] }));
-}
-
-async function answers(url: string): Promise<boolean> {
-  try {
-    const response = await fetch(url);
-    await response.arrayBuffer();
-    return response.ok;
-  } catch {
-    return false;
-  }
 }
 
 function processesOf(child: ChildProcess): number[] {

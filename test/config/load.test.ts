@@ -5,13 +5,8 @@ import { ConfigError, loadConfig, type Environment } from '../../src/config/load
 import { environmentName, schema, settings } from '../../src/config/schema.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
-async function folder(t: ExecutionContext): Promise<string> {
-  const path = await folderUntilEnd(t);
-  return path;
-}
-
 async function loadFile(t: ExecutionContext, yaml: string, environment: Environment = {}) {
-  const file = join(await folder(t), 'settings.yaml');
+  const file = join(await folderUntilEnd(t), 'settings.yaml');
   await writeFile(file, yaml);
   return { file, load: () => loadConfig({ ENTREPOT_CONFIG: file, ...environment }) };
 }
@@ -187,7 +182,7 @@ test('names in the environment are those that users were promised', (t) => {
 });
 
 test('a secret may be in a file', async (t) => {
-  const path = await folder(t);
+  const path = await folderUntilEnd(t);
   const secret = join(path, 'secret');
   await writeFile(secret, 'mysql://u:p@db/entrepot\n');
   t.is(loadConfig({ ENTREPOT_DATABASE_URL_FILE: secret }).database.url, 'mysql://u:p@db/entrepot');

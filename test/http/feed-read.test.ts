@@ -1,28 +1,11 @@
 import { gunzipSync } from 'node:zlib';
-import { request as httpRequest } from 'node:http';
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg, pngPixel } from '../support/nupkg.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { raw } from '../support/raw.ts';
+import { startTestServer } from '../support/server.ts';
 
 const hives = ['registration', 'registration-gz', 'registration-gz-semver2'];
-
-/** What came over the wire, before anybody decoded it. */
-async function raw(server: TestServer, path: string, method = 'GET') {
-  return new Promise<{ status: number; headers: Record<string, unknown>; body: Buffer }>((resolve, reject) => {
-    // The path as it is: a URL would resolve dots.
-    const { hostname, port } = new URL(server.url);
-    const asked = httpRequest({ hostname, port, path, method, headers: { authorization: `Bearer ${server.token}` } });
-    asked.on('error', reject).on('response', (response) => {
-      const pieces: Buffer[] = [];
-      response.on('data', (piece: Buffer) => pieces.push(piece));
-      response.on('end', () =>
-        resolve({ status: response.statusCode!, headers: response.headers, body: Buffer.concat(pieces) }),
-      );
-    });
-    asked.end();
-  });
-}
 
 test('the service index: the four of the interface first, one type an entry, every address absolute and ours', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
@@ -99,7 +82,7 @@ test('every file of a version, in any spelling, with GET and HEAD', async (t) =>
     const body = Buffer.from(await response.arrayBuffer());
     if (bytes) t.deepEqual(body, bytes, path);
     else t.regex(body.toString(), /<id>Contoso\.Icons<\/id>/);
-    const head = await raw(server, `/v3/package/${path}`, 'HEAD');
+    const head = await raw(server, `/v3/package/${path}`, { method: 'HEAD' });
     t.is(head.body.length, 0, path);
     for (const headers of [Object.fromEntries(response.headers), head.headers]) {
       t.is(headers['content-type'], type, path);
@@ -181,8 +164,8 @@ test('what is not there is 404 with a problem document, whatever the path says',
     t.is((await raw(server, `/v3${path}`)).status, 400, path);
   }
   for (const each of climbs) {
-    t.is((await raw(server, `/v3/push/${each}/1.0.0`, 'DELETE')).status, 404, each);
-    t.is((await raw(server, `/v3/push/a/${each}`, 'POST')).status, 404, each);
+    t.is((await raw(server, `/v3/push/${each}/1.0.0`, { method: 'DELETE' })).status, 404, each);
+    t.is((await raw(server, `/v3/push/a/${each}`, { method: 'POST' })).status, 404, each);
   }
 });
 
@@ -222,7 +205,7 @@ test('three hives: plain or gzip, with or without SemVer 2', async (t) => {
     }
     t.is((await feed.fetch(`/${hive}/newest/index.json`)).status, hive.endsWith('2') ? 200 : 404, hive);
     t.is((await feed.fetch(`/${hive}/mixed/3.0.0.json`)).status, hive.endsWith('2') ? 200 : 404, hive);
-    const head = await raw(server, `/v3/${hive}/mixed/index.json`, 'HEAD');
+    const head = await raw(server, `/v3/${hive}/mixed/index.json`, { method: 'HEAD' });
     t.is(head.headers['content-length'], String(body.length));
     t.is(head.body.length, 0);
   }

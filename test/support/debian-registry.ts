@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { requiredCommand } from './clients.ts';
 import type { Access } from './entrepot.ts';
-import { freePort } from './services.ts';
+import { answers, freePort } from './services.ts';
 
 // Another maker's registry, to stand upstream.
 
@@ -37,7 +37,7 @@ export async function startDebianRegistry(folder: string, port?: number): Promis
     child.kill('SIGKILL');
     await closed;
   };
-  for (let attempt = 0; !(await answers(at)); attempt++) {
+  for (let attempt = 0; !(await answers(`http://127.0.0.1:${at}/v2/`, 401)); attempt++) {
     if (child.exitCode !== null || attempt === 200) {
       await stop();
       throw new Error('docker-registry did not start');
@@ -45,14 +45,4 @@ export async function startDebianRegistry(folder: string, port?: number): Promis
     await sleep(50);
   }
   return { host: `127.0.0.1:${at}`, username: 'api', password: 'secret', stop };
-}
-
-async function answers(port: number): Promise<boolean> {
-  try {
-    const response = await fetch(`http://127.0.0.1:${port}/v2/`);
-    await response.arrayBuffer();
-    return response.status === 401;
-  } catch {
-    return false;
-  }
 }

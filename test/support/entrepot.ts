@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { execute } from './clients.ts';
-import { freePort } from './services.ts';
+import { answers, freePort } from './services.ts';
 
 // The server as its users run it: the command line, a data folder and the environment.
 
@@ -79,14 +79,4 @@ export async function startEntrepot(folder: string, settings: Record<string, str
     log: () => output,
     stop,
   };
-}
-
-async function answers(url: string): Promise<boolean> {
-  try {
-    const response = await fetch(url);
-    await response.arrayBuffer();
-    return response.ok;
-  } catch {
-    return false;
-  }
 }

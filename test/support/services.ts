@@ -66,6 +66,17 @@ export function redisUrl(): string {
   return url;
 }
 
+/** Whether a server answers at that address, with that status. */
+export async function answers(url: string, status = 200): Promise<boolean> {
+  try {
+    const response = await fetch(url);
+    await response.arrayBuffer();
+    return response.status === status;
+  } catch {
+    return false;
+  }
+}
+
 export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve));
