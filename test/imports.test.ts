@@ -21,12 +21,13 @@ const rooms: Record<string, string> = {
   mirror: 'storage database upstream cache config digest.ts errors.ts',
   accounts: 'database errors.ts',
   usage: 'database errors.ts',
-  storage: 'database digest.ts errors.ts',
+  storage: 'database digest.ts chunks.ts errors.ts',
   database: 'errors.ts',
-  upstream: 'cache config digest.ts errors.ts',
+  upstream: 'cache config digest.ts chunks.ts errors.ts',
   cache: 'errors.ts',
   config: 'errors.ts',
   'digest.ts': 'errors.ts',
+  'chunks.ts': '',
   'errors.ts': '',
 };
 

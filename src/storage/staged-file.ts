@@ -1,6 +1,7 @@
 import { randomUUID, type Hash } from 'node:crypto';
 import { constants, copyFile, open, rename, unlink, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
+import { release } from '../chunks.ts';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { Paths } from './paths.ts';
@@ -247,12 +248,4 @@ export class StagedFile {
       if (error.code !== 'ENOENT') throw error;
     });
   }
-}
-
-/**
- * Frees a chunk's memory at once. Left to the garbage collector, a fast body makes it mark the whole heap every thirty
- * mebibytes or so, which costs more than the hashing.
- */
-function release(chunk: Buffer): void {
-  if (chunk.buffer instanceof ArrayBuffer && chunk.length === chunk.buffer.byteLength) chunk.buffer.transfer(0);
 }

@@ -1,5 +1,8 @@
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import { pipeline, type Readable } from 'node:stream';
 import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib';
+import { release } from '../chunks.ts';
 import { Refused, timedOut } from './failures.ts';
 
 const nearEnd = 64 * 1024;
@@ -21,6 +24,18 @@ export function decode(body: Readable, coding: string | undefined): Readable | u
   }
   pipeline(body, decoder, () => undefined);
   return decoder;
+}
+
+/** Frees what a response's connection reads once HTTP's parser is through with it: the body that it hands on is a copy. */
+export function freeInput(response: IncomingMessage): void {
+  // One without a body may have given its connection back already.
+  const socket = response.socket as Socket | null;
+  socket?.on('data', freeSoon);
+  response.once('close', () => socket?.off('data', freeSoon));
+}
+
+function freeSoon(chunk: Buffer): void {
+  queueMicrotask(() => release(chunk));
 }
 
 /** Lets go of a body that nobody wants: read to its end where that is near, so that the connection can serve again. */

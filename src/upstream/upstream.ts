@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import type { IncomingHttpHeaders } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { finished } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import got, { type Got } from 'got';
@@ -10,7 +10,7 @@ import { isDigest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { checkedAgents, type ProxyEnvironment, type Resolve } from './addresses.ts';
 import type { Aside, UpstreamAnswer, UpstreamRequest } from './answer.ts';
-import { decode, discard } from './body.ts';
+import { decode, discard, freeInput } from './body.ts';
 import { Breaker } from './breaker.ts';
 import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
 import { Errand } from './errand.ts';
@@ -239,11 +239,15 @@ export class Upstream {
     sent.on('error', () => undefined);
     const count = this.#meter?.();
     if (count) finished(sent, { writable: false }, () => count(sent.downloadProgress.transferred));
-    const [response] = (await once(sent, 'response')) as [{ statusCode: number; headers: IncomingHttpHeaders }];
+    const [response] = (await once(sent, 'response')) as [IncomingMessage];
+    freeInput(response);
     const stream = Errand.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
     const told = rest['docker-content-digest'];
-    const common = { status: response.statusCode, ...(typeof told === 'string' && isDigest(told) && { digest: told }) };
+    const common = {
+      status: response.statusCode!,
+      ...(typeof told === 'string' && isDigest(told) && { digest: told }),
+    };
     if (method === 'HEAD') return { ...common, headers: response.headers, body: stream, decoded: false };
     const decoded = decode(stream, coding);
     if (!decoded) return { ...common, headers: response.headers, body: stream, decoded: false };

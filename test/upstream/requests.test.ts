@@ -1,5 +1,6 @@
 import test from 'ava';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
+import { release } from '../../src/chunks.ts';
 import type { DomainError } from '../../src/errors.ts';
 import { answer, held, serve, startFaultyUpstream, startRawUpstream, until } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
@@ -10,6 +11,23 @@ async function setUp(t: Parameters<typeof startFaultyUpstream>[0], settings?: Re
   const get = (path: string) => made.upstream.send({ url: new URL(path, server.url) });
   return { server, ...made, get };
 }
+
+test.serial('the memory of a body does not wait for the garbage collector', async (t) => {
+  const { server, get } = await setUp(t);
+  const bytes = Buffer.alloc(128 * 2 ** 20);
+  server.on('/thing', serve(bytes));
+  const { body } = await get('/thing');
+  const before = process.memoryUsage().arrayBuffers;
+  let length = 0;
+  let most = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    length += chunk.length;
+    release(chunk);
+    most = Math.max(most, process.memoryUsage().arrayBuffers - before);
+  }
+  t.is(length, bytes.length);
+  t.true(most < 8 * 2 ** 20, `${most}`);
+});
 
 test('"not found" is an answer, and only the upstream’s own', async (t) => {
   const { server, get, upstream } = await setUp(t);
