@@ -3,10 +3,13 @@ import type { Content } from '../storage/content.ts';
 import { exchangeOf, type Exchange } from './exchange.ts';
 import { parseRange } from './ranges.ts';
 
-/** Large buffers are fast; with many clients at once, the later ones get small ones, so that memory stays bounded. */
+/** Large buffers are fast; with very many clients at once, the later ones get small ones, so that memory stays bounded. */
 const largeBuffer = 512 * 1024;
 const smallBuffer = 128 * 1024;
-const largeUsers = 12;
+const largeUsers = 112;
+/** So many clients have two buffers; more keep the machine busy by themselves. */
+const readAheadUsers = 4;
+const keptBuffers = 24;
 const small = 64 * 1024;
 const idleBuffers: Buffer[] = [];
 let pumps = 0;
@@ -128,7 +131,7 @@ async function readPart(content: Content, start: number, end: number): Promise<B
   return bytes;
 }
 
-/** Two buffers: one is read into while the other is written; a buffer is used again only after its write has left. */
+/** One buffer is read into while the other, if there is one, is written; each is used again only after its write has left. */
 async function pump(
   content: Content,
   response: ServerResponse,
@@ -140,12 +143,13 @@ async function pump(
 ): Promise<void> {
   const exchange = exchangeOf(response);
   pumps += 1;
-  const buffers = [takeBuffer(), takeBuffer()];
-  const writes: (Promise<boolean> | undefined)[] = [undefined, undefined];
+  const buffers = Array.from({ length: pumps > readAheadUsers ? 1 : 2 }, takeBuffer);
+  const writes: (Promise<boolean> | undefined)[] = [];
   if (idle !== undefined) response.setTimeout(idle, () => response.destroy());
   try {
+    let before: Promise<boolean> | undefined;
     let turn = 0;
-    for (let position = start; position < end; turn = 1 - turn) {
+    for (let position = start; position < end; turn = (turn + 1) % buffers.length) {
       if (writes[turn] && !(await writes[turn])) return;
       const buffer = buffers[turn]!;
       const read = await content.read(buffer.subarray(0, Math.min(buffer.length, end - position)), position);
@@ -155,7 +159,7 @@ async function pump(
         throw new Error('content is shorter than its size');
       }
       position += read;
-      writes[turn] = write(response, buffer.subarray(0, read), exchange, writes[1 - turn]);
+      before = writes[turn] = write(response, buffer.subarray(0, read), exchange, before);
     }
     for (const each of writes) if (each && !(await each)) return;
     response.end();
@@ -175,7 +179,7 @@ function takeBuffer(): Buffer {
 }
 
 function giveBack(buffer: Buffer): void {
-  if (buffer.length === largeBuffer && idleBuffers.length < 2 * largeUsers) idleBuffers.push(buffer);
+  if (buffer.length === largeBuffer && idleBuffers.length < keptBuffers) idleBuffers.push(buffer);
 }
 
 /**

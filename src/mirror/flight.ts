@@ -12,8 +12,8 @@ import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 /** Resumptions of one body: in a row without progress, and in all. */
 const fruitless = 3;
 const resumptions = 40;
-/** Milliseconds between two times that readers hear of more bytes. */
-const wakeEvery = 5;
+/** Milliseconds for each reader between two times that they hear of more bytes. */
+const wakeEvery = 1.3;
 /** Bytes between two requests to make durable what is there. */
 const syncEvery = 16 * 2 ** 20;
 
@@ -290,7 +290,7 @@ export class Flight {
   /** At once after a pause, else once in a while, so that many readers move few large pieces. */
   #wakeSoon(): void {
     if (this.#alarm) return;
-    const rest = this.#wokeAt + wakeEvery - performance.now();
+    const rest = this.#wokeAt + wakeEvery * this.#readers - performance.now();
     if (rest <= 0) this.#wake();
     else this.#alarm = setTimeout(() => this.#wake(), rest);
   }
