@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
-import * as sqlite from './sqlite.ts';
+import { Connection, Driver, isBusy } from './sqlite.ts';
 
 export type Value = string | number | null;
 export type Row = Record<string, Value>;
@@ -50,6 +50,7 @@ export interface Database extends Queryable {
 export async function openDatabase(url: string): Promise<Database> {
   const path = url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
   if (path !== undefined) mkdirSync(dirname(path), { recursive: true });
+  const driver = new Driver();
   const sequelize =
     path === undefined
       ? new Sequelize(url.replace(/^mariadb:/, 'mysql:'), {
@@ -62,7 +63,7 @@ export async function openDatabase(url: string): Promise<Database> {
         })
       : new Sequelize({
           dialect: 'sqlite',
-          dialectModule: sqlite,
+          dialectModule: driver,
           storage: path,
           logging: false,
           transactionType: SequelizeTransaction.TYPES.IMMEDIATE,
@@ -74,7 +75,7 @@ export async function openDatabase(url: string): Promise<Database> {
     await sequelize.close();
     throw error;
   }
-  return path === undefined ? new MysqlDatabase(sequelize) : new SqliteDatabase(sequelize, path);
+  return path === undefined ? new MysqlDatabase(sequelize) : new SqliteDatabase(sequelize, driver, path);
 }
 
 /** How long `exclusively` waits for its turn, in milliseconds. */
@@ -155,17 +156,19 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly dialect = 'sqlite';
   readonly #path: string;
   /** Reads outside transactions go past Sequelize, which costs more than SQLite itself. */
-  readonly #reader: sqlite.Database;
+  readonly #reader: Connection;
+  readonly #driver: Driver;
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(sequelize: Sequelize, path: string) {
+  constructor(sequelize: Sequelize, driver: Driver, path: string) {
     super(sequelize);
     this.#path = path;
-    this.#reader = new sqlite.Database(path);
+    this.#driver = driver;
+    this.#reader = new Connection(path);
   }
 
   override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
-    return this.#reader.rows(sql, values) as T[];
+    return this.#reader.prepare(sql).all(...values) as T[];
   }
 
   override transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
@@ -192,6 +195,7 @@ class SqliteDatabase extends SequelizeDatabase {
   override async close(): Promise<void> {
     await this.#writing;
     await super.close();
+    this.#driver.close();
     this.#reader.close();
   }
 }
@@ -202,7 +206,7 @@ function isTaken(lock: DatabaseSync): boolean {
     lock.exec('BEGIN EXCLUSIVE');
     return true;
   } catch (error) {
-    if (sqlite.isBusy(error)) return false;
+    if (isBusy(error)) return false;
     throw error;
   }
 }
@@ -325,5 +329,5 @@ function valuesOf(rows: readonly Row[]): string {
 /** Deadlock and lock wait time-out (MySQL 1213, 1205) and a busy SQLite: the whole transaction may be tried again. */
 function isConflict(error: unknown): boolean {
   const parent = (error as { parent?: { errno?: number } }).parent;
-  return parent?.errno === 1213 || parent?.errno === 1205 || sqlite.isBusy(parent ?? {});
+  return parent?.errno === 1213 || parent?.errno === 1205 || isBusy(parent ?? {});
 }

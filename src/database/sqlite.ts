@@ -15,23 +15,78 @@ type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
 /** How long a transaction waits for another process's, in milliseconds. */
 const patience = 30_000;
 
+/** A connection to SQLite and its prepared statements. */
+export class Connection {
+  readonly #database: DatabaseSync;
+  readonly #statements = new LRUCache<string, StatementSync>({ max: 500 });
+
+  constructor(filename: string) {
+    this.#database = new DatabaseSync(filename);
+    // FULL: what was answered with success is there after the power was cut, too.
+    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;`);
+  }
+
+  get isTransaction(): boolean {
+    return this.#database.isTransaction;
+  }
+
+  prepare(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (!statement) {
+      statement = this.#database.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  exec(sql: string): void {
+    this.#database.exec(sql);
+  }
+
+  close(): void {
+    this.#statements.clear();
+    this.#database.close();
+  }
+}
+
 /**
- * The face of the `sqlite3` package that Sequelize's sqlite dialect expects (`dialectModule`), over Node's own SQLite.
- * Sequelize opens one for reads outside transactions and one for each transaction.
+ * What Sequelize's sqlite dialect takes for the `sqlite3` package (`dialectModule`). It opens a `Database` for each
+ * transaction; their connections are used again, because to open one takes longer than most transactions.
  */
-export class Database {
+export class Driver {
+  readonly OPEN_READWRITE = 2;
+  readonly OPEN_CREATE = 4;
+  readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;
+  readonly #idle: Connection[] = [];
+
+  constructor() {
+    const idle = this.#idle;
+    this.Database = class extends Database {
+      constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
+        super(filename, idle);
+        queueMicrotask(() => opened(null));
+      }
+    };
+  }
+
+  /** Closes the connections that nobody uses. */
+  close(): void {
+    for (const connection of this.#idle.splice(0)) connection.close();
+  }
+}
+
+/** The face of the `sqlite3` package's connection, over Node's own SQLite. */
+class Database {
   /** Set by Sequelize on a transaction's connection. */
   uuid: string | undefined;
   readonly filename: string;
-  readonly #connection: DatabaseSync;
-  readonly #statements = new LRUCache<string, StatementSync>({ max: 500 });
+  readonly #connection: Connection;
+  readonly #idle: Connection[];
 
-  constructor(filename: string, _mode = 0, opened: (error: Error | null) => void = () => undefined) {
+  constructor(filename: string, idle: Connection[]) {
     this.filename = filename;
-    this.#connection = new DatabaseSync(filename);
-    // FULL: what was answered with success is there after the power was cut, too.
-    this.#connection.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;`);
-    queueMicrotask(() => opened(null));
+    this.#idle = idle;
+    this.#connection = idle.pop() ?? new Connection(filename);
   }
 
   serialize(work: () => void): void {
@@ -50,7 +105,7 @@ export class Database {
     const outcome: Outcome = { lastID: 0, changes: 0 };
     let rows: unknown[] = [];
     try {
-      const statement = this.#prepare(sql);
+      const statement = this.#connection.prepare(sql);
       const values = Array.isArray(parameters) ? parameters : [parameters as Record<string, SQLInputValue>];
       if (statement.columns().length > 0) {
         rows = statement.all(...(values as SQLInputValue[]));
@@ -66,19 +121,15 @@ export class Database {
     done?.call(outcome, null, rows);
   }
 
-  /** The rows of a query with `?` placeholders. */
-  rows(sql: string, values: readonly SQLInputValue[]): unknown[] {
-    return this.#prepare(sql).all(...values);
-  }
-
   exec(sql: string, done?: (error: Error | null) => void): void {
     this.#connection.exec(sql);
     done?.(null);
   }
 
   close(done?: (error: Error | null) => void): void {
-    this.#statements.clear();
-    this.#connection.close();
+    // One whose transaction could not be ended is of no use to the next.
+    if (this.#connection.isTransaction) this.#connection.close();
+    else this.#idle.push(this.#connection);
     done?.(null);
   }
 
@@ -101,21 +152,9 @@ export class Database {
       await sleep(1 + Math.random() * 9);
     }
   }
-
-  #prepare(sql: string): StatementSync {
-    let statement = this.#statements.get(sql);
-    if (!statement) {
-      statement = this.#connection.prepare(sql);
-      this.#statements.set(sql, statement);
-    }
-    return statement;
-  }
 }
 
 /** Whether another connection holds the lock (SQLITE_BUSY, with or without an extended code). */
 export function isBusy(error: unknown): boolean {
   return ((error as { errcode?: number }).errcode ?? 0) % 256 === 5;
 }
-
-export const OPEN_READWRITE = 2;
-export const OPEN_CREATE = 4;
