@@ -1,4 +1,4 @@
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createConnection } from 'mysql2/promise';
 import type { Dialect } from '../../src/database/database.ts';
@@ -75,6 +75,19 @@ export class Bench {
     { name, settings = {} }: { name?: string; settings?: Record<string, string> } = {},
   ): Promise<Entrepot> {
     return this.keep(await startEntrepot(place.data, { ...place.settings, ...settings }, name));
+  }
+
+  /**
+   * Gets memory for so many bytes of files from the virtual machine's host, where the next to write them would else wait
+   * for it: writes to what was not used for seconds take up to nine times as long, whoever's turn it is.
+   */
+  async touchMemory(bytes: number): Promise<void> {
+    const path = join(this.folder, 'touched');
+    const file = await open(path, 'w');
+    const piece = Buffer.alloc(mebibyte, 1);
+    for (let written = 0; written < bytes; written += piece.length) await file.write(piece);
+    await file.close();
+    await rm(path);
   }
 
   /** Stops `peer` when the part is over. */

@@ -95,7 +95,7 @@ export async function push(
   const start = performance.now();
   const worker = async () => {
     for (let each = bodies.pop(); each; each = bodies.pop()) {
-      await upload(peer, repository, each.digest, Buffer.concat([each.head, body]));
+      await upload(peer, repository, each.digest, [each.head, body]);
     }
   };
   await Promise.all(Array.from({ length: connections }, worker));

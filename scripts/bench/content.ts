@@ -1,4 +1,7 @@
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { request, type IncomingMessage } from 'node:http';
+import { finished } from 'node:stream/promises';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { mediaTypes } from '../../src/oci/manifest.ts';
 import { makeNupkg, type NupkgOptions } from '../../test/support/nupkg.ts';
@@ -16,35 +19,42 @@ export interface PushedImage {
   /** The manifest's exact bytes. */
   bytes: Buffer;
   type: string;
-  layer: Buffer<ArrayBuffer>;
+  layer: Buffer;
   manifest: Described;
   parts: Described[];
 }
 
 /** Pushes bytes as a blob; resolves to its digest. */
-export async function putBlob(peer: Peer, repository: string, blob: Buffer<ArrayBuffer>): Promise<Digest> {
+export async function putBlob(peer: Peer, repository: string, blob: Buffer): Promise<Digest> {
   const digest = digestOf(blob);
-  await upload(peer, repository, digest, blob);
+  await upload(peer, repository, digest, [blob]);
   return digest;
 }
 
-/** Pushes bytes whose digest is known, as container clients do. */
-export async function upload(peer: Peer, repository: string, digest: Digest, blob: Buffer<ArrayBuffer>): Promise<void> {
-  const opened = await fetch(`${peer.url}/v2/${repository}/blobs/uploads/`, { method: 'POST', headers: peer.headers });
-  await opened.arrayBuffer();
-  const location = new URL(opened.headers.get('location')!, peer.url);
+/** Pushes bytes whose digest is known, as container clients do; `fetch` would copy them. */
+export async function upload(peer: Peer, repository: string, digest: Digest, pieces: readonly Buffer[]): Promise<void> {
+  const opened = await send(peer, 'POST', new URL(`/v2/${repository}/blobs/uploads/`, peer.url));
+  const location = new URL(opened.headers.location!, peer.url);
   location.searchParams.set('digest', digest);
-  const headers = { ...peer.headers, 'content-type': 'application/octet-stream' };
-  const done = await fetch(location, { method: 'PUT', headers, body: blob });
-  if (done.status !== 201) throw new Error(`${peer.name} answered a push with ${done.status}: ${await done.text()}`);
-  await done.arrayBuffer();
+  const done = await send(peer, 'PUT', location, pieces);
+  if (done.statusCode !== 201) throw new Error(`${peer.name} answered a push with ${done.statusCode}`);
+}
+
+async function send(peer: Peer, method: string, url: URL, pieces: readonly Buffer[] = []): Promise<IncomingMessage> {
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const headers = { ...peer.headers, 'Content-Type': 'application/octet-stream', 'Content-Length': length };
+  const asked = request(url, { method, headers });
+  for (const piece of pieces) asked.write(piece);
+  const [response] = (await once(asked.end(), 'response')) as [IncomingMessage];
+  await finished(response.resume());
+  return response;
 }
 
 /** Pushes an image of one layer under the tag `v1`. */
 export async function pushImage(
   peer: Peer,
   repository: string,
-  layer: Buffer<ArrayBuffer> = randomBytes(1024),
+  layer: Buffer = randomBytes(1024),
 ): Promise<PushedImage> {
   const config = Buffer.from('{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}');
   const type = mediaTypes.image;

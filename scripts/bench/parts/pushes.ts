@@ -20,8 +20,10 @@ export async function pushes(bench: Bench): Promise<void> {
         [100, 8],
       ]) {
     for (const connections of [1, 8]) {
-      const send = (peer: Peer) => async () =>
-        (await push(peer, 'team/pushed', megabytes! * 1e6, connections, count!)) / 1e6;
+      const send = (peer: Peer) => async () => {
+        await bench.touchMemory(1.25 * megabytes! * 1e6 * count!);
+        return (await push(peer, 'team/pushed', megabytes! * 1e6, connections, count!)) / 1e6;
+      };
       const title = `push of ${megabytes} MB blobs, ${connections} connections`;
       const subjects = { [ours.name]: send(ours), [registry.name]: send(registry) };
       await compare({ title, unit: 'MB/s' }, bench.rounds, subjects);
