@@ -48,34 +48,14 @@ export interface Database extends Queryable {
  * a MySQL database must exist. Rejects when it cannot be reached.
  */
 export async function openDatabase(url: string): Promise<Database> {
-  const path = url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
-  if (path !== undefined) mkdirSync(dirname(path), { recursive: true });
-  const driver = new Driver();
-  const sequelize =
-    path === undefined
-      ? new Sequelize(url.replace(/^mariadb:/, 'mysql:'), {
-          dialect: 'mysql',
-          logging: false,
-          pool: { max: 10, idle: 60_000, acquire: 10_000 },
-          isolationLevel: SequelizeTransaction.ISOLATION_LEVELS.READ_COMMITTED,
-          dialectOptions: { charset: 'utf8mb4', connectTimeout: 5000, supportBigNumbers: true, decimalNumbers: true },
-          retry: { max: 1 },
-        })
-      : new Sequelize({
-          dialect: 'sqlite',
-          dialectModule: driver,
-          storage: path,
-          logging: false,
-          transactionType: SequelizeTransaction.TYPES.IMMEDIATE,
-          retry: { max: 1 },
-        });
+  const database = url.startsWith('sqlite:') ? new SqliteDatabase(url.slice('sqlite:'.length)) : new MysqlDatabase(url);
   try {
-    await sequelize.authenticate();
+    await database.reach();
+    return database;
   } catch (error) {
-    await sequelize.close();
+    await database.close();
     throw error;
   }
-  return path === undefined ? new MysqlDatabase(sequelize) : new SqliteDatabase(sequelize, driver, path);
 }
 
 /** How long `exclusively` waits for its turn, in milliseconds. */
@@ -108,6 +88,11 @@ abstract class SequelizeDatabase implements Database {
 
   constructor(sequelize: Sequelize) {
     this.sequelize = sequelize;
+  }
+
+  /** Rejects when the database cannot be used. */
+  reach(): Promise<void> {
+    return this.sequelize.authenticate();
   }
 
   select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
@@ -160,8 +145,19 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #driver: Driver;
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(sequelize: Sequelize, driver: Driver, path: string) {
-    super(sequelize);
+  constructor(path: string) {
+    mkdirSync(dirname(path), { recursive: true });
+    const driver = new Driver();
+    super(
+      new Sequelize({
+        dialect: 'sqlite',
+        dialectModule: driver,
+        storage: path,
+        logging: false,
+        transactionType: SequelizeTransaction.TYPES.IMMEDIATE,
+        retry: { max: 1 },
+      }),
+    );
     this.#path = path;
     this.#driver = driver;
     this.#reader = new Connection(path);
@@ -213,6 +209,19 @@ function isTaken(lock: DatabaseSync): boolean {
 
 class MysqlDatabase extends SequelizeDatabase {
   readonly dialect = 'mysql';
+
+  constructor(url: string) {
+    super(
+      new Sequelize(url.replace(/^mariadb:/, 'mysql:'), {
+        dialect: 'mysql',
+        logging: false,
+        pool: { max: 10, idle: 60_000, acquire: 10_000 },
+        isolationLevel: SequelizeTransaction.ISOLATION_LEVELS.READ_COMMITTED,
+        dialectOptions: { charset: 'utf8mb4', connectTimeout: 5000, supportBigNumbers: true, decimalNumbers: true },
+        retry: { max: 1 },
+      }),
+    );
+  }
 
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
     return this.sequelize.transaction(async (transaction) => {
