@@ -1,4 +1,6 @@
-import { request, type IncomingHttpHeaders } from 'node:http';
+import { once } from 'node:events';
+import { request, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
+import { buffer } from 'node:stream/consumers';
 import type { TestServer } from './server.ts';
 
 export interface Raw {
@@ -14,15 +16,7 @@ export async function raw(
   { method = 'GET', headers = {} }: { method?: string; headers?: Record<string, string> } = {},
 ): Promise<Raw> {
   const { hostname, port } = new URL(url);
-  return new Promise((resolve, reject) => {
-    const asked = request({ hostname, port, path, method, headers: { authorization: `Bearer ${token}`, ...headers } });
-    asked.on('error', reject).on('response', (response) => {
-      const pieces: Buffer[] = [];
-      response.on('data', (piece: Buffer) => pieces.push(piece));
-      response.on('end', () =>
-        resolve({ status: response.statusCode!, headers: response.headers, body: Buffer.concat(pieces) }),
-      );
-    });
-    asked.end();
-  });
+  const asked = request({ hostname, port, path, method, headers: { authorization: `Bearer ${token}`, ...headers } });
+  const [response] = (await once(asked.end(), 'response')) as [IncomingMessage];
+  return { status: response.statusCode!, headers: response.headers, body: await buffer(response) };
 }

@@ -22,7 +22,7 @@ export async function mirror(bench: Bench): Promise<void> {
   const size = (bench.quick ? 64 : 256) * mebibyte;
   const missing = async (): Promise<string> => {
     const path = await fresh(size);
-    await bench.touchMemory(1.25 * size);
+    await bench.touchMemory(size);
     return path;
   };
   const title = `of a missing blob of ${size / mebibyte} MiB`;

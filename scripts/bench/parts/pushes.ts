@@ -21,7 +21,7 @@ export async function pushes(bench: Bench): Promise<void> {
       ]) {
     for (const connections of [1, 8]) {
       const send = (peer: Peer) => async () => {
-        await bench.touchMemory(1.25 * megabytes! * 1e6 * count!);
+        await bench.touchMemory(megabytes! * 1e6 * count!);
         return (await push(peer, 'team/pushed', megabytes! * 1e6, connections, count!)) / 1e6;
       };
       const title = `push of ${megabytes} MB blobs, ${connections} connections`;
