@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { DomainError } from '../errors.ts';
+import { whenSilent } from '../incoming.ts';
 
 export interface BodyOptions {
   /** Bytes the body may have; more is `TooLarge`. */
@@ -15,15 +16,13 @@ export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions)
   return new Promise((resolve, reject) => {
     const pieces: Buffer[] = [];
     let length = 0;
-    const timer = setTimeout(() => fail(new DomainError('Aborted', 'The sender fell silent.')), idle);
     const take = (piece: Buffer) => {
-      timer.refresh();
       length += piece.length;
       if (length > limit) fail(tooLarge());
       else pieces.push(piece);
     };
     const settle = () => {
-      clearTimeout(timer);
+      stopListening();
       request.off('data', take).off('end', end).off('error', broken).off('close', broken);
     };
     const end = () => {
@@ -38,6 +37,7 @@ export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions)
     };
     const broken = (cause?: Error) =>
       fail(new DomainError('Aborted', 'The connection closed before the body was complete.', { cause }));
+    const stopListening = whenSilent(request, idle, () => fail(new DomainError('Aborted', 'The sender fell silent.')));
     request.on('data', take).once('end', end).once('error', broken).once('close', broken);
   });
 }

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
 import { DomainError } from '../errors.ts';
+import { whenSilent } from '../incoming.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 
@@ -61,13 +62,11 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
   let filling: Promise<unknown> | undefined;
   try {
     await new Promise<void>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        if (request.isPaused()) timer.refresh();
-        else reject(new DomainError('Aborted', 'The sender fell silent.'));
-      }, limits.idle);
-      request.on('data', () => timer.refresh());
+      const stopListening = whenSilent(request, limits.idle, () =>
+        reject(new DomainError('Aborted', 'The sender fell silent.')),
+      );
       request.once('close', () => {
-        clearTimeout(timer);
+        stopListening();
         if (!request.complete) reject(aborted());
       });
       form.on('file', (_name, part) => {
@@ -78,7 +77,7 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
       form.on('filesLimit', () => reject(new DomainError('Invalid', 'Push one package at a time.')));
       form.on('error', (error: unknown) => reject(malformed(error)));
       form.on('finish', () => {
-        clearTimeout(timer);
+        stopListening();
         resolve();
       });
       request.pipe(form);

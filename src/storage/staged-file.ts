@@ -1,9 +1,9 @@
 import { randomUUID, type Hash } from 'node:crypto';
 import { constants, copyFile, open, rename, unlink, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { release } from '../chunks.ts';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import { release, whenSilent } from '../incoming.ts';
 import type { Paths } from './paths.ts';
 
 const gather = 1024 * 1024;
@@ -105,13 +105,13 @@ export class StagedFile {
       let writing = false;
       let ended = false;
       let failure: Error | undefined;
-      let timer: NodeJS.Timeout | undefined;
+      let stopListening: (() => void) | undefined;
 
       const stop = (error?: Error) => {
         if (ended) return;
         ended = true;
         failure = error;
-        clearTimeout(timer);
+        stopListening?.();
         source.off('data', take);
         if (error) source.resume();
         flush();
@@ -146,7 +146,7 @@ export class StagedFile {
       };
       const settle = (error?: Error) => {
         ended = true;
-        clearTimeout(timer);
+        stopListening?.();
         source.off('data', take);
         if (error) reject(error);
         else resolve(this.#size - start);
@@ -161,19 +161,14 @@ export class StagedFile {
         pending.push(chunk);
         pendingBytes += chunk.length;
         if (pendingBytes >= highWater) source.pause();
-        timer?.refresh();
         flush();
       };
 
       if (options.idle !== undefined) {
-        timer = setTimeout(() => {
-          if (source.isPaused()) {
-            timer?.refresh();
-            return;
-          }
+        stopListening = whenSilent(source, options.idle, () => {
           source.destroy();
           stop(new DomainError('Aborted', 'The sender fell silent.'));
-        }, options.idle);
+        });
       }
       source.on('data', take);
       source.once('end', () => stop());

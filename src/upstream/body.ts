@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { pipeline, type Readable } from 'node:stream';
 import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib';
-import { release } from '../chunks.ts';
+import { release } from '../incoming.ts';
 import { Refused, timedOut } from './failures.ts';
 
 const nearEnd = 64 * 1024;

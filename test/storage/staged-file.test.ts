@@ -1,5 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
@@ -130,6 +132,29 @@ test('a sender that falls silent is given up, one that is slow is not', async (t
     slow.end();
   }, 400);
   t.true((await staged.append(slow, { idle: 200 })) > 2);
+  await staged.discard();
+});
+
+test('a stall of this process is not the sender’s silence', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const server = createServer((connection) => connections.push(connection.on('error', () => undefined))).listen(
+    0,
+    '127.0.0.1',
+  );
+  const connections: Socket[] = [];
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  const source = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  await once(server, 'connection');
+  connections[0]!.write('before');
+  // Told while the loop handles files, after sockets: so the timers come before "after" can be read.
+  const stall = () => {
+    if (staged.size !== 6) return;
+    connections[0]!.end(' and after');
+    const end = performance.now() + 300;
+    while (performance.now() < end);
+  };
+  t.is(await staged.append(source, { idle: 100, progress: stall }), 16);
   await staged.discard();
 });
 

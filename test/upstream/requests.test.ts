@@ -1,6 +1,6 @@
 import test from 'ava';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
-import { release } from '../../src/chunks.ts';
+import { release } from '../../src/incoming.ts';
 import type { DomainError } from '../../src/errors.ts';
 import { answer, held, serve, startFaultyUpstream, startRawUpstream, until } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';

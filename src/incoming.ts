@@ -1,0 +1,37 @@
+import type { Readable } from 'node:stream';
+
+// What whoever takes in a body owes to memory and to time.
+
+/** Silence is counted in so many parts: a stall of this process, which hears nothing meanwhile, counts as one. */
+const silentParts = 4;
+
+/**
+ * Frees a chunk's memory at once, for whoever is the last to hold it. Left to the garbage collector, a fast body makes it
+ * mark the whole heap every few mebibytes, which costs more than the hashing.
+ */
+export function release(chunk: Buffer): void {
+  if (chunk.buffer instanceof ArrayBuffer && chunk.length === chunk.buffer.byteLength) chunk.buffer.transfer(0);
+}
+
+/**
+ * Calls `then` once when `source` has sent nothing for `idle` milliseconds, or up to a quarter longer; one that its reader
+ * holds back is not silent. Returns how to stop listening.
+ */
+export function whenSilent(source: Readable, idle: number, then: () => void): () => void {
+  let quiet = 0;
+  const heard = () => {
+    quiet = 0;
+  };
+  const timer = setInterval(() => {
+    quiet = source.isPaused() ? 0 : quiet + 1;
+    if (quiet <= silentParts) return;
+    stop();
+    then();
+  }, idle / silentParts);
+  const stop = () => {
+    clearInterval(timer);
+    source.off('data', heard);
+  };
+  source.on('data', heard);
+  return stop;
+}
