@@ -25,7 +25,7 @@ async function mirrored(
 ): Promise<Setup> {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
-  const server = await startMirrorOf(t, [up.as('up.test', { timeout: '500ms', ...upstream })], settings);
+  const server = await startMirrorOf(t, [up.as('up.test', { timeout: '5s', ...upstream })], settings);
   server.clock.now = Date.now();
   return { up, server, feed: new TestFeed(server) };
 }
@@ -232,7 +232,7 @@ test('an upstream that fails is named, and asked for no longer than it takes', a
 });
 
 test('an upstream that says nothing is a gateway’s time-out', async (t) => {
-  const { up, feed } = await mirrored(t);
+  const { up, feed } = await mirrored(t, { timeout: '500ms' });
   up.upstream.on('/flat/a/index.json', () => undefined);
   const response = await feed.fetch('/package/a/index.json');
   t.is(response.status, 504);

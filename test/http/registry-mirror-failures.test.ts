@@ -37,7 +37,7 @@ test('an upstream that fails is told of by its name, and never as "not found"', 
         if (behaviour) upstream.on(`/v2/team/app/${path}`, behaviour);
       }
       if (!behaviour) upstream.unplug();
-      const settings = upstream.settings(`${name}.test`, { timeout: '300ms' });
+      const settings = upstream.settings(`${name}.test`, { timeout: name === 'silent' ? '300ms' : '5s' });
       const server = await startTestServer(t, { upstreams: [settings] });
       const app = new TestRepository(server, `${name}.test/team/app`);
       for (const path of ['manifests/v1', `manifests/${digestOf('x')}`, `blobs/${digestOf('x')}`, 'tags/list']) {
@@ -141,7 +141,7 @@ test('a blob that is cut or wrong completes at no client and is not kept', async
   const wrong = Buffer.from(bytes);
   wrong[999_999]! ^= 1;
   const whole = serve(bytes);
-  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { timeout: '500ms' })] });
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { timeout: '5s' })] });
   const app = new TestRepository(server, 'up.test/team/app');
   for (const behaviour of [
     serve(wrong),

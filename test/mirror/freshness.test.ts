@@ -75,7 +75,7 @@ for (const [what, failure] of [
   ['a body over the limit', answer(200, { 'content-length': 2 ** 40 })],
 ] as const) {
   test(`a stale document stands in while the upstream fails by ${what}, and not for longer than it may`, async (t) => {
-    const { server, get, clock } = await setUp(t);
+    const { server, get, clock } = await setUp(t, what === 'silence' ? { settings: { timeout: '400ms' } } : {});
     server.on('/thing', serve(one), failure);
     await get();
     clock.at += lifetime.freshFor;

@@ -213,7 +213,7 @@ test('what is in use: the newest releases of all packages of which something is 
 });
 
 test('an upstream that fails for a moment is waited for; one that is gone is given up, with the rest told', async (t) => {
-  const { feed, mirror, offer, isHere } = await setUp(t, {}, { timeout: '500ms' });
+  const { feed, mirror, offer, isHere } = await setUp(t);
   for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) await offer(id, { '1.0.0': {} });
   const flaky = [answer(503), answer(503), answer(503), serve(await makeNupkg({ id: 'a', version: '1.0.0' }))];
   feed.upstream.on('/flat/a/1.0.0/a.1.0.0.nupkg', ...flaky);

@@ -45,9 +45,9 @@ export function testLog(): TestLog {
   return { log: pino({ level: 'debug' }, new Writable({ write })), lines };
 }
 
-/** Settings of an upstream on loopback, which answers fast or not at all. */
+/** Settings of an upstream on loopback; a test that waits for its silence shortens the time-out. */
 export function upstreamConfig(settings: Record<string, unknown> = {}): UpstreamConfig {
-  const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '400ms', ...settings };
+  const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '5s', ...settings };
   return schema.parse({ upstreams: [upstream] }).upstreams[0]!;
 }
 
