@@ -12,7 +12,7 @@ import { Cache } from './cache/cache.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { digestOf } from './digest.ts';
-import { openDatabase, type Database } from './database/database.ts';
+import { openDatabase, type Changes, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import { createApp, type Interfaces } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
@@ -103,7 +103,12 @@ export interface RunningServer {
 /** Opens database and storage, migrates, and makes the account `default`. */
 export async function openHouse(config: Config, { now, log, proxy }: Surroundings): Promise<House> {
   const paths = new Paths(config.data);
-  const database = await openNamed(config);
+  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is out of reach');
+  const cache = await Cache.open(config.redis.url, now, onRedis, `entrepot-${installationOf(config)}`);
+  const database = await openNamed(config, cache.changes).catch(async (error: unknown) => {
+    await cache.close();
+    throw error;
+  });
   try {
     await migrate(database);
     const blobs = new BlobStore(database, paths, now);
@@ -113,8 +118,6 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const tokens = new Tokens(database, now);
     const { account: defaultAccount } = await accounts.ensureDefault();
     const feed = new Feed(database, blobs, config.limits, now);
-    const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is out of reach');
-    const cache = await Cache.open(config.redis.url, now, onRedis, `entrepot-${installationOf(config)}`);
     const entries = new Entries(database, cache, now);
     const mirror = new Mirror({ blobs, entries, log, now });
     const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
@@ -181,6 +184,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       },
     };
   } catch (error) {
+    await cache.close();
     await database.close();
     throw error;
   }
@@ -191,9 +195,9 @@ function installationOf({ data, database: { url } }: Config): string {
   return digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12);
 }
 
-function openNamed({ data, database: { url } }: Config): Promise<Database> {
+function openNamed({ data, database: { url } }: Config, changes: Changes | undefined): Promise<Database> {
   const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-  const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`);
+  const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes);
   return opening.catch(namely(key, 'the database cannot be opened'));
 }
 

@@ -1,5 +1,4 @@
-import { randomUUID, timingSafeEqual } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
+import { randomUUID } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { parseScopes, scopes as allScopes, type Principal, type Scope } from './principal.ts';
@@ -29,23 +28,11 @@ interface TokenRow {
   revoked_at: number | null;
 }
 
-interface Verified {
-  principal: Principal | undefined;
-  expiresAt: number;
-  checkedAt: number;
-}
-
-/** How long another instance's revocation may stay unseen, in milliseconds. */
-const trustFor = 500;
-
-/** API tokens: stored as a hash, looked up by it, and trusted from memory for half a second. */
+/** API tokens: stored as a hash, and looked up by it. */
 export class Tokens {
   readonly #database: Database;
   readonly #now: () => number;
-  readonly #verified = new LRUCache<string, Verified>({ max: 10_000 });
   readonly #used = new Map<string, number>();
-  /** Raised by every revocation, so that a look-up that began before it is not remembered. */
-  #revocations = 0;
 
   constructor(database: Database, now: () => number) {
     this.#database = database;
@@ -82,7 +69,6 @@ export class Tokens {
       revoked_at: null,
     };
     await this.#database.transaction((tx) => tx.insert('tokens', { ...row }));
-    this.#verified.delete(row.hash);
     return { token: toToken(row), value };
   }
 
@@ -111,7 +97,7 @@ export class Tokens {
     return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
   }
 
-  /** Ends a token at once on this instance, and within `trustFor` elsewhere; `NotFound` unless it is the account's. */
+  /** Ends a token at once, on all instances; `NotFound` unless it is the account's. */
   async revoke(accountId: number, id: string): Promise<void> {
     const row = await this.#database.transaction(async (tx) => {
       const found = await tx.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [id, accountId]);
@@ -121,17 +107,25 @@ export class Tokens {
       return found;
     });
     if (!row) throw new DomainError('NotFound', 'This account has no such token.');
-    this.#revocations += 1;
-    this.#verified.delete(row.hash);
   }
 
-  /** Who presents `value`: undefined when it is unknown, expired or revoked. Immediate while the answer is in memory. */
-  verify(value: string): Principal | undefined | Promise<Principal | undefined> {
+  /** Who presents `value`: undefined when it is unknown, expired or revoked. */
+  async verify(value: string): Promise<Principal | undefined> {
     const hash = hashToken(value);
     const now = this.#now();
-    const known = this.#verified.get(hash);
-    if (known && now - known.checkedAt < trustFor && now >= known.checkedAt) return this.#admit(known, now);
-    return this.#lookUp(hash).then((found) => this.#admit(found, now));
+    const row = await this.#database.recall<TokenRow & { account_name: string }>(
+      `SELECT tokens.*, accounts.name AS account_name FROM tokens
+       JOIN accounts ON accounts.id = tokens.account_id WHERE tokens.hash = ?`,
+      [hash],
+    );
+    if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
+    this.#used.set(row.id, now);
+    return {
+      accountId: row.account_id,
+      accountName: row.account_name,
+      tokenId: row.id,
+      scopes: new Set(row.scopes.split(',') as Scope[]),
+    };
   }
 
   /** Writes down when tokens were last used; called every few seconds and at the end. */
@@ -151,38 +145,6 @@ export class Tokens {
 
   async #isKnown(value: string): Promise<boolean> {
     return (await this.#database.get('SELECT id FROM tokens WHERE hash = ?', [hashToken(value)])) !== undefined;
-  }
-
-  #admit(known: Verified, now: number): Principal | undefined {
-    if (!known.principal || known.expiresAt <= now) return undefined;
-    this.#used.set(known.principal.tokenId!, now);
-    return known.principal;
-  }
-
-  async #lookUp(hash: string): Promise<Verified> {
-    const checkedAt = this.#now();
-    const revocations = this.#revocations;
-    const row = await this.#database.get<TokenRow & { account_name: string }>(
-      `SELECT tokens.*, accounts.name AS account_name FROM tokens
-       JOIN accounts ON accounts.id = tokens.account_id WHERE tokens.hash = ?`,
-      [hash],
-    );
-    const genuine =
-      row !== undefined && row.revoked_at === null && timingSafeEqual(Buffer.from(row.hash), Buffer.from(hash));
-    const verified: Verified = {
-      principal: genuine
-        ? {
-            accountId: row.account_id,
-            accountName: row.account_name,
-            tokenId: row.id,
-            scopes: new Set(row.scopes.split(',') as Scope[]),
-          }
-        : undefined,
-      expiresAt: row?.expires_at ?? Number.POSITIVE_INFINITY,
-      checkedAt,
-    };
-    if (revocations === this.#revocations) this.#verified.set(hash, verified);
-    return verified;
   }
 }
 

@@ -3,7 +3,9 @@ import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
+import { KeptRows } from './kept-rows.ts';
 import { Connection, Driver, isBusy } from './sqlite.ts';
+import { select, SequelizeWork, type Effects } from './statements.ts';
 
 export type Value = string | number | null;
 export type Row = Record<string, Value>;
@@ -36,6 +38,8 @@ export interface Transaction extends Queryable {
  * Times are integers, milliseconds since 1970 UTC; text compares by bytes on both.
  */
 export interface Database extends Queryable {
+  /** As `get`, for what every request asks: from memory while nothing was written, by any instance. Not to be changed. */
+  recall<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<Readonly<T> | undefined>;
   /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** Runs `work` alone among all processes that use this database (migrations). */
@@ -43,12 +47,23 @@ export interface Database extends Queryable {
   close(): Promise<void>;
 }
 
+/** Word among instances that something was written. SQLite knows by itself. */
+export interface Changes {
+  /** Another one than before if anything was written since; undefined while there is no knowing. */
+  mark(): Promise<string | undefined>;
+  /** Ends when every mark that is asked for from now on is another one than before. */
+  tell(): Promise<void>;
+}
+
 /**
  * Opens the database named by `url`: `sqlite:PATH` or `mysql://user:password@host:port/name`. SQLite's folder is made;
- * a MySQL database must exist. Rejects when it cannot be reached.
+ * a MySQL database must exist; without `changes`, which all of its instances share, nothing of it is recalled. Rejects
+ * when it cannot be reached.
  */
-export async function openDatabase(url: string): Promise<Database> {
-  const database = url.startsWith('sqlite:') ? new SqliteDatabase(url.slice('sqlite:'.length)) : new MysqlDatabase(url);
+export async function openDatabase(url: string, changes?: Changes): Promise<Database> {
+  const database = url.startsWith('sqlite:')
+    ? new SqliteDatabase(url.slice('sqlite:'.length))
+    : new MysqlDatabase(url, changes);
   try {
     await database.reach();
     return database;
@@ -62,20 +77,6 @@ export async function openDatabase(url: string): Promise<Database> {
 const lockPatience = 60_000;
 const lockedOut = 'another instance has held the lock of this database for a minute';
 
-const numbered = new Map<string, string>();
-
-/** Sequelize binds `$1`; the house writes `?`. */
-function numberPlaceholders(sql: string): string {
-  let text = numbered.get(sql);
-  if (text === undefined) {
-    let count = 0;
-    text = sql.replace(/\?/g, () => `$${++count}`);
-    if (numbered.size > 2000) numbered.clear();
-    numbered.set(sql, text);
-  }
-  return text;
-}
-
 /** `?, ?, …`, as many as there are values: for `IN (…)`. */
 export function placeholders(values: readonly unknown[]): string {
   return values.map(() => '?').join(', ');
@@ -85,6 +86,7 @@ abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
   protected readonly sequelize: Sequelize;
   readonly #underWay = new Set<Promise<void>>();
+  readonly #kept = new KeptRows();
 
   constructor(sequelize: Sequelize) {
     this.sequelize = sequelize;
@@ -103,6 +105,18 @@ abstract class SequelizeDatabase implements Database {
     return (await this.select<T>(sql, values))[0];
   }
 
+  async recall<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
+    const mark = await this.mark();
+    if (mark === undefined) return this.get<T>(sql, values);
+    const row = this.#kept.get(mark, `${JSON.stringify(values)} ${sql}`, () => this.get(sql, values));
+    return row as Promise<T | undefined>;
+  }
+
+  /** See `Changes`. */
+  protected abstract mark(): Promise<string | undefined>;
+  /** Something was written; ends when every instance's next mark will say so. */
+  protected abstract wrote(): Promise<void>;
+
   transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     const done = this.#attempt(work);
     const settled = done.then(ignore, ignore).then(() => void this.#underWay.delete(settled));
@@ -112,12 +126,13 @@ abstract class SequelizeDatabase implements Database {
 
   async #attempt<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
-      const after: (() => void)[] = [];
+      const effects: Effects = { wrote: false, after: [] };
       try {
         const result = await this.sequelize.transaction((transaction) =>
-          work(new SequelizeWork(this.sequelize, transaction, this.dialect, after)),
+          work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
-        for (const each of after) each();
+        if (effects.wrote) await this.wrote();
+        for (const each of effects.after) each();
         return result;
       } catch (error) {
         if (attempt >= 10 || !isConflict(error)) throw error;
@@ -144,6 +159,9 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #reader: Connection;
   readonly #driver: Driver;
   #writing: Promise<unknown> = Promise.resolve();
+  /** Of this process, to any file: another process's are seen in the file. */
+  static #commits = 0;
+  #marked: { commits: number; mark: Promise<string> } | undefined;
 
   constructor(path: string) {
     mkdirSync(dirname(path), { recursive: true });
@@ -171,6 +189,18 @@ class SqliteDatabase extends SequelizeDatabase {
     const turn = this.#writing.then(() => super.transaction(work));
     this.#writing = turn.then(ignore, ignore);
     return turn;
+  }
+
+  /** The file is asked once in a turn of the event loop: whoever knew of a later change could not have a request here. */
+  protected override mark(): Promise<string> {
+    if (!this.#marked) setImmediate(() => (this.#marked = undefined));
+    const commits = SqliteDatabase.#commits;
+    if (this.#marked?.commits !== commits) this.#marked = { commits, mark: Promise.resolve(this.#reader.version) };
+    return this.#marked.mark;
+  }
+
+  protected override async wrote(): Promise<void> {
+    SqliteDatabase.#commits += 1;
   }
 
   /** A file of its own holds the lock, because SQLite locks are a connection's and a migration uses several. */
@@ -209,8 +239,9 @@ function isTaken(lock: DatabaseSync): boolean {
 
 class MysqlDatabase extends SequelizeDatabase {
   readonly dialect = 'mysql';
+  readonly #changes: Changes | undefined;
 
-  constructor(url: string) {
+  constructor(url: string, changes: Changes | undefined) {
     super(
       new Sequelize(url.replace(/^mariadb:/, 'mysql:'), {
         dialect: 'mysql',
@@ -221,6 +252,15 @@ class MysqlDatabase extends SequelizeDatabase {
         retry: { max: 1 },
       }),
     );
+    this.#changes = changes;
+  }
+
+  protected override async mark(): Promise<string | undefined> {
+    return this.#changes?.mark();
+  }
+
+  protected override async wrote(): Promise<void> {
+    await this.#changes?.tell();
   }
 
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
@@ -240,99 +280,6 @@ class MysqlDatabase extends SequelizeDatabase {
       }
     });
   }
-}
-
-async function select<T extends object>(
-  sequelize: Sequelize,
-  sql: string,
-  values: readonly Value[],
-  transaction: SequelizeTransaction | null = null,
-): Promise<T[]> {
-  const [rows] = await sequelize.query(numberPlaceholders(sql), { bind: [...values], raw: true, transaction });
-  return rows as T[];
-}
-
-class SequelizeWork implements Transaction {
-  readonly dialect: Dialect;
-  readonly #sequelize: Sequelize;
-  readonly #transaction: SequelizeTransaction;
-  readonly #after: (() => void)[];
-
-  constructor(sequelize: Sequelize, transaction: SequelizeTransaction, dialect: Dialect, after: (() => void)[]) {
-    this.#sequelize = sequelize;
-    this.#transaction = transaction;
-    this.dialect = dialect;
-    this.#after = after;
-  }
-
-  select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
-    return select<T>(this.#sequelize, sql, values, this.#transaction);
-  }
-
-  async get<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
-    return (await this.select<T>(sql, values))[0];
-  }
-
-  async run(sql: string, values: readonly Value[] = []): Promise<number> {
-    return (await this.#execute(sql, values)).changes;
-  }
-
-  async insert(table: string, row: Row): Promise<number> {
-    return (await this.#execute(`INSERT INTO ${table} ${valuesOf([row])}`, Object.values(row))).lastId;
-  }
-
-  async insertNew(table: string, rows: readonly Row[]): Promise<number> {
-    if (rows.length === 0) return 0;
-    // MySQL counts no row for an assignment that changes nothing; INSERT IGNORE would forgive more than a known key.
-    const [first] = Object.keys(rows[0]!);
-    const tail = this.dialect === 'sqlite' ? 'ON CONFLICT DO NOTHING' : `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
-    const values = rows.flatMap((row) => Object.values(row));
-    return (await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values)).changes;
-  }
-
-  async upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
-    if (rows.length === 0) return;
-    const tail =
-      this.dialect === 'sqlite'
-        ? `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${update.replace(/\bnew\.(\w+)/g, 'excluded.$1')}`
-        : `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`;
-    const values = rows.flatMap((row) => Object.values(row));
-    await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values);
-  }
-
-  afterCommit(work: () => void): void {
-    this.#after.push(work);
-  }
-
-  async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
-    const [first, second] = (await this.#sequelize.query(numberPlaceholders(sql), {
-      bind: [...values],
-      raw: true,
-      transaction: this.#transaction,
-    })) as unknown as [unknown, number | Outcome];
-    // Sequelize answers [insertId, affectedRows] for MySQL's plain INSERT and [rows, outcome] for everything else.
-    if (typeof second === 'number') return { changes: second, lastId: Number(first) };
-    return { changes: second.changes ?? matched(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
-  }
-}
-
-interface Outcome {
-  changes?: number;
-  affectedRows?: number;
-  info?: string;
-  lastID?: number;
-}
-
-/** MySQL's `affectedRows` leaves out rows that were so already; "Rows matched: 1  Changed: 0" does not. */
-function matched({ info }: Outcome): number | undefined {
-  const first = /\d+/.exec(info ?? '');
-  return first ? Number(first[0]) : undefined;
-}
-
-function valuesOf(rows: readonly Row[]): string {
-  const columns = Object.keys(rows[0]!);
-  const one = `(${columns.map(() => '?').join(', ')})`;
-  return `(${columns.join(', ')}) VALUES ${rows.map(() => one).join(', ')}`;
 }
 
 /** Deadlock and lock wait time-out (MySQL 1213, 1205) and a busy SQLite: the whole transaction may be tried again. */

@@ -39,6 +39,11 @@ export class Connection {
     return statement;
   }
 
+  /** Another one when any other connection, in any process, has committed since (`PRAGMA data_version`). */
+  get version(): string {
+    return String(this.prepare('PRAGMA data_version').get()!['data_version']);
+  }
+
   exec(sql: string): void {
     this.#database.exec(sql);
   }

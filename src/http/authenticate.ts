@@ -27,12 +27,9 @@ export class Authenticator {
 
   /**
    * Who sends `request`: by Basic (user `api`) or Bearer, and by `X-NuGet-ApiKey` where that is accepted. A valid API
-   * key wins over the credentials a client has for the source. Throws `Unauthorized`. Immediate for a known token.
+   * key wins over the credentials a client has for the source. Throws `Unauthorized`.
    */
-  principalOf(
-    request: Pick<IncomingMessage, 'headers'>,
-    options: { apiKey?: boolean } = {},
-  ): Principal | Promise<Principal> {
+  async principalOf(request: Pick<IncomingMessage, 'headers'>, options: { apiKey?: boolean } = {}): Promise<Principal> {
     const key = options.apiKey ? request.headers['x-nuget-apikey'] : undefined;
     const authorization = request.headers.authorization;
     if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization);
@@ -46,7 +43,7 @@ export class Authenticator {
     return this.#byAuthorization(authorization);
   }
 
-  #byAuthorization(authorization: string | undefined): Principal | Promise<Principal> {
+  async #byAuthorization(authorization: string | undefined): Promise<Principal> {
     if (authorization === undefined) {
       if (this.#anonymous) return this.#anonymous;
       throw new DomainError(
@@ -57,9 +54,9 @@ export class Authenticator {
     const value = tokenIn(authorization);
     if (value === undefined) throw unauthorized('');
     if (value === anonymousBearer && this.#anonymous) return this.#anonymous;
-    const principal = this.#tokens.verify(value);
-    if (principal instanceof Promise) return principal.then((found) => found ?? reject(value));
-    return principal ?? reject(value);
+    const principal = await this.#tokens.verify(value);
+    if (!principal) throw unauthorized(value);
+    return principal;
   }
 }
 
@@ -73,10 +70,6 @@ export function tokenIn(authorization: string): string | undefined {
   if (scheme !== 'basic') return undefined;
   const pair = Buffer.from(rest, 'base64').toString('utf8');
   return pair.startsWith(`${basicUser}:`) ? pair.slice(basicUser.length + 1) : undefined;
-}
-
-function reject(value: string): never {
-  throw unauthorized(value);
 }
 
 /** Unknown, expired and revoked look the same; a typing error anybody could tell from the value alone. */

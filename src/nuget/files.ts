@@ -40,7 +40,7 @@ export async function openFile(
   const key = keyOfVersion(version);
   if (key === undefined) return undefined;
   const column = `${kind}_digest`;
-  const row = await database.get<FileRow>(
+  const row = await database.recall<FileRow>(
     `SELECT v.${column} AS digest, b.size, v.icon_type
      FROM packages p JOIN package_versions v ON v.package_row = p.id JOIN blobs b ON b.digest = v.${column}
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,

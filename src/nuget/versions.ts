@@ -54,7 +54,7 @@ interface VersionRow {
  * has no such package.
  */
 export async function revisionOf(database: Database, accountId: number, id: string): Promise<string | undefined> {
-  const row = await database.get<{ id: number; created_at: number; revision: number }>(
+  const row = await database.recall<{ id: number; created_at: number; revision: number }>(
     'SELECT id, created_at, revision FROM packages WHERE account_id = ? AND package_key = ?',
     [accountId, packageKey(id)],
   );

@@ -231,6 +231,39 @@ for (const dialect of dialects) {
     t.is((await database.select('SELECT * FROM items')).length, 1);
   });
 
+  suite('what is recalled is what get would find, whoever wrote it', async (t, database, url) => {
+    const other = await openUntilEnd(t, url);
+    const query = ['SELECT * FROM items WHERE name = ?', ['a']] as const;
+    const both = async () => {
+      const [recalled, found] = [await database.recall<Item>(...query), await other.get<Item>(...query)];
+      t.deepEqual(recalled, found);
+      return recalled;
+    };
+    t.is(await both(), undefined);
+    for (const [index, writer] of [database, other, database, other].entries()) {
+      await writer.transaction((tx) => tx.upsert('items', ['name'], [row('a', index)], 'amount = new.amount'));
+      t.is((await both())!.amount, index);
+      // Not only in the next turn of the event loop.
+      await writer.transaction((tx) => tx.run('UPDATE items SET amount = -1'));
+      if (writer === database) t.is((await database.recall<Item>(...query))!.amount, -1);
+    }
+    await t.throwsAsync(database.recall('SELECT * FROM nothing'));
+    await t.throwsAsync(database.recall('SELECT * FROM nothing'));
+  });
+
+  suite('values that look alike are recalled apart', async (t, database) => {
+    await database.transaction((tx) => tx.insertNew('items', [row('a', 1), row('1', 2), row('a","1', 3)]));
+    const amounts = async (values: Value[]) =>
+      (await database.recall<Item>('SELECT amount FROM items WHERE name = ? AND ? IS NOT NULL', values))?.amount;
+    for (let round = 0; round < 2; round += 1) {
+      t.is(await amounts(['a', 'x']), 1);
+      t.is(await amounts(['a', null]), undefined);
+      t.is(await amounts(['1', 'x']), 2);
+      t.is(await amounts(['a","1', 'x']), 3);
+      t.is(await amounts(['a', '1","x']), 1);
+    }
+  });
+
   suite('exclusively lets one in at a time, in this process and through any connection', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     let inside = 0;
@@ -263,6 +296,61 @@ for (const dialect of dialects) {
     t.like(await again.get<Item>('SELECT * FROM items'), { name: 'last', amount: 1 });
   });
 }
+
+test('sqlite: what is recalled is not read again while nothing is written, by any process', async (t) => {
+  const url = await temporaryDatabase(t, 'sqlite');
+  const database = await withItems(t, url);
+  const other = await openUntilEnd(t, url);
+  await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
+  const recall = () => database.recall('SELECT * FROM items');
+  const first = await recall();
+  await sleep(10);
+  await other.transaction((tx) => tx.get('SELECT * FROM items'));
+  t.is(await recall(), first);
+  await other.transaction((tx) => tx.run("UPDATE items SET note = 'new'"));
+  // As long as it takes to be another request.
+  await sleep(0);
+  t.like(await recall(), { note: 'new' });
+});
+
+test('mysql: what is recalled is not read again while the mark stays, and read each time without one', async (t) => {
+  const url = await temporaryDatabase(t, 'mysql');
+  const writer = await withItems(t, url);
+  const changes = { current: 'a' as string | undefined, told: 0 };
+  const database = await openDatabase(url, {
+    mark: async () => changes.current,
+    tell: async () => void (changes.told += 1),
+  });
+  t.teardown(() => database.close());
+  const recalled = async () => (await database.recall<Item>("SELECT * FROM items WHERE name = 'a'"))?.amount;
+  const write = (amount: number) =>
+    writer.transaction((tx) => tx.upsert('items', ['name'], [row('a', amount)], 'amount = new.amount'));
+  t.is(await recalled(), undefined);
+  await write(1);
+  t.is(await recalled(), undefined);
+  changes.current = 'b';
+  t.is(await recalled(), 1);
+  await write(2);
+  t.is(await recalled(), 1);
+  changes.current = 'a';
+  t.is(await recalled(), 2, 'nothing of an older mark');
+  changes.current = undefined;
+  for (const amount of [3, 4]) {
+    await write(amount);
+    t.is(await recalled(), amount);
+  }
+  await database.transaction((tx) => tx.get('SELECT * FROM items'));
+  t.is(changes.told, 0, 'nothing was written');
+  await database.transaction((tx) => tx.run('UPDATE items SET amount = 5'));
+  t.is(changes.told, 1);
+  await t.throwsAsync(
+    database.transaction(async (tx) => {
+      await tx.run('UPDATE items SET amount = 6');
+      throw new Error('on purpose');
+    }),
+  );
+  t.is(changes.told, 1);
+});
 
 test('a database that cannot be reached is refused at once', async (t) => {
   await t.throwsAsync(openDatabase('mysql://nobody:secret@127.0.0.1:1/none'), { message: /ECONNREFUSED/ });

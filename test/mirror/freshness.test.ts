@@ -192,6 +192,10 @@ function counting(count: { reads: number; writes: number }): (database: Database
       count.reads += 1;
       return database.get(sql, values);
     },
+    recall: (sql, values) => {
+      count.reads += 1;
+      return database.recall(sql, values);
+    },
     transaction: (work) => {
       count.writes += 1;
       return database.transaction(work);

@@ -1,0 +1,118 @@
+import type { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
+import type { Dialect, Row, Transaction, Value } from './database.ts';
+
+const numbered = new Map<string, string>();
+
+/** Sequelize binds `$1`; the house writes `?`. */
+function numberPlaceholders(sql: string): string {
+  let text = numbered.get(sql);
+  if (text === undefined) {
+    let count = 0;
+    text = sql.replace(/\?/g, () => `$${++count}`);
+    if (numbered.size > 2000) numbered.clear();
+    numbered.set(sql, text);
+  }
+  return text;
+}
+
+/** The rows of a statement with `?` for its values, inside `transaction` if there is one. */
+export async function select<T extends object>(
+  sequelize: Sequelize,
+  sql: string,
+  values: readonly Value[],
+  transaction: SequelizeTransaction | null = null,
+): Promise<T[]> {
+  const [rows] = await sequelize.query(numberPlaceholders(sql), { bind: [...values], raw: true, transaction });
+  return rows as T[];
+}
+
+/** What a transaction leaves to be done once it is committed. */
+export interface Effects {
+  wrote: boolean;
+  after: (() => void)[];
+}
+
+/** One transaction's statements, through Sequelize. */
+export class SequelizeWork implements Transaction {
+  readonly dialect: Dialect;
+  readonly #sequelize: Sequelize;
+  readonly #transaction: SequelizeTransaction;
+  readonly #effects: Effects;
+
+  constructor(sequelize: Sequelize, transaction: SequelizeTransaction, dialect: Dialect, effects: Effects) {
+    this.#sequelize = sequelize;
+    this.#transaction = transaction;
+    this.dialect = dialect;
+    this.#effects = effects;
+  }
+
+  select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    return select<T>(this.#sequelize, sql, values, this.#transaction);
+  }
+
+  async get<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
+    return (await this.select<T>(sql, values))[0];
+  }
+
+  async run(sql: string, values: readonly Value[] = []): Promise<number> {
+    return (await this.#execute(sql, values)).changes;
+  }
+
+  async insert(table: string, row: Row): Promise<number> {
+    return (await this.#execute(`INSERT INTO ${table} ${valuesOf([row])}`, Object.values(row))).lastId;
+  }
+
+  async insertNew(table: string, rows: readonly Row[]): Promise<number> {
+    if (rows.length === 0) return 0;
+    // MySQL counts no row for an assignment that changes nothing; INSERT IGNORE would forgive more than a known key.
+    const [first] = Object.keys(rows[0]!);
+    const tail = this.dialect === 'sqlite' ? 'ON CONFLICT DO NOTHING' : `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
+    const values = rows.flatMap((row) => Object.values(row));
+    return (await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values)).changes;
+  }
+
+  async upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
+    if (rows.length === 0) return;
+    const tail =
+      this.dialect === 'sqlite'
+        ? `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${update.replace(/\bnew\.(\w+)/g, 'excluded.$1')}`
+        : `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`;
+    const values = rows.flatMap((row) => Object.values(row));
+    await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values);
+  }
+
+  afterCommit(work: () => void): void {
+    this.#effects.after.push(work);
+  }
+
+  async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
+    this.#effects.wrote = true;
+    const [first, second] = (await this.#sequelize.query(numberPlaceholders(sql), {
+      bind: [...values],
+      raw: true,
+      transaction: this.#transaction,
+    })) as unknown as [unknown, number | Outcome];
+    // Sequelize answers [insertId, affectedRows] for MySQL's plain INSERT and [rows, outcome] for everything else.
+    if (typeof second === 'number') return { changes: second, lastId: Number(first) };
+    return { changes: second.changes ?? matched(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
+  }
+}
+
+interface Outcome {
+  changes?: number;
+  affectedRows?: number;
+  info?: string;
+  lastID?: number;
+}
+
+/** MySQL's `affectedRows` leaves out rows that were so already; "Rows matched: 1  Changed: 0" does not. */
+function matched({ info }: Outcome): number | undefined {
+  const first = /\d+/.exec(info ?? '');
+  return first ? Number(first[0]) : undefined;
+}
+
+function valuesOf(rows: readonly Row[]): string {
+  const columns = Object.keys(rows[0]!);
+  const one = `(${columns.map(() => '?').join(', ')})`;
+  return `(${columns.join(', ')}) VALUES ${rows.map(() => one).join(', ')}`;
+}
