@@ -40,8 +40,11 @@ export interface Transaction extends Queryable {
 export interface Database extends Queryable {
   /** As `get`, for what every request asks: from memory while nothing was written, by any instance. Not to be changed. */
   recall<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<Readonly<T> | undefined>;
-  /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
-  transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
+  /**
+   * Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. What is
+   * `fleeting` needs not survive a power cut: SQLite then does not wait for the disk.
+   */
+  transaction<T>(work: (tx: Transaction) => Promise<T>, options?: { fleeting?: boolean }): Promise<T>;
   /** Runs `work` alone among all processes that use this database (migrations). */
   exclusively<T>(work: () => Promise<T>): Promise<T>;
   close(): Promise<void>;
@@ -185,8 +188,11 @@ class SqliteDatabase extends SequelizeDatabase {
     return this.#reader.prepare(sql).all(...values) as T[];
   }
 
-  override transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    const turn = this.#writing.then(() => super.transaction(work));
+  override transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false } = {}): Promise<T> {
+    const turn = this.#writing.then(() => {
+      this.#driver.synchronous = fleeting ? 'NORMAL' : 'FULL';
+      return super.transaction(work);
+    });
     this.#writing = turn.then(ignore, ignore);
     return turn;
   }

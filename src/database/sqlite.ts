@@ -22,8 +22,7 @@ export class Connection {
 
   constructor(filename: string) {
     this.#database = new DatabaseSync(filename);
-    // FULL: what was answered with success is there after the power was cut, too.
-    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;`);
+    this.#database.exec(`${busyTimeout} PRAGMA journal_mode = WAL;`);
   }
 
   get isTransaction(): boolean {
@@ -62,13 +61,16 @@ export class Driver {
   readonly OPEN_READWRITE = 2;
   readonly OPEN_CREATE = 4;
   readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;
+  /** How the next transaction commits: with FULL it survives a power cut, with NORMAL only once a later one does. */
+  synchronous: 'FULL' | 'NORMAL' = 'FULL';
   readonly #idle: Connection[] = [];
 
   constructor() {
-    const idle = this.#idle;
+    const take = (filename: string) => this.#take(filename);
+    const giveBack = (connection: Connection) => this.#idle.push(connection);
     this.Database = class extends Database {
       constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
-        super(filename, idle);
+        super(filename, take(filename), giveBack);
         queueMicrotask(() => opened(null));
       }
     };
@@ -78,6 +80,12 @@ export class Driver {
   close(): void {
     for (const connection of this.#idle.splice(0)) connection.close();
   }
+
+  #take(filename: string): Connection {
+    const connection = this.#idle.pop() ?? new Connection(filename);
+    connection.exec(`PRAGMA synchronous = ${this.synchronous}`);
+    return connection;
+  }
 }
 
 /** The face of the `sqlite3` package's connection, over Node's own SQLite. */
@@ -86,12 +94,12 @@ class Database {
   uuid: string | undefined;
   readonly filename: string;
   readonly #connection: Connection;
-  readonly #idle: Connection[];
+  readonly #giveBack: (connection: Connection) => void;
 
-  constructor(filename: string, idle: Connection[]) {
+  constructor(filename: string, connection: Connection, giveBack: (connection: Connection) => void) {
     this.filename = filename;
-    this.#idle = idle;
-    this.#connection = idle.pop() ?? new Connection(filename);
+    this.#connection = connection;
+    this.#giveBack = giveBack;
   }
 
   serialize(work: () => void): void {
@@ -134,7 +142,7 @@ class Database {
   close(done?: (error: Error | null) => void): void {
     // One whose transaction could not be ended is of no use to the next.
     if (this.#connection.isTransaction) this.#connection.close();
-    else this.#idle.push(this.#connection);
+    else this.#giveBack(this.#connection);
     done?.(null);
   }
 

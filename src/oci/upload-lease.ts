@@ -60,7 +60,7 @@ export class UploadLease {
     const writer = randomUUID();
     let seen: number | null | undefined;
     for (let waited = 0; ; waited += glance) {
-      const row = await database.transaction(async (tx) => {
+      const take = async (tx: Transaction) => {
         // `torn` first: MySQL assigns from left to right, and it is about the writer before.
         await tx.run(
           `UPDATE uploads SET torn = CASE WHEN writer IS NULL THEN torn ELSE 1 END, writer = ?, writer_until = ?,
@@ -68,7 +68,8 @@ export class UploadLease {
           [writer, now() + leaseTime, now(), ...values(key), now()],
         );
         return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
-      });
+      };
+      const row = await database.transaction(take, { fleeting: true });
       if (!row) throw uploadUnknown(key.id);
       if (row.writer === writer) return new UploadLease(database, now, row, lost);
       if ((seen !== undefined && row.writer_until !== seen) || waited > leaseTime) throw uploadBusy();
@@ -106,13 +107,10 @@ export class UploadLease {
   /** What a database that is away for a moment leaves undone, the next renewal does: there are two more in time. */
   async #renew(): Promise<void> {
     const now = this.#now();
-    const renewed = this.#database.transaction((tx) =>
-      tx.run('UPDATE uploads SET writer_until = ?, updated_at = ? WHERE id = ? AND writer = ?', [
-        now + leaseTime,
-        now,
-        this.row.id,
-        this.row.writer,
-      ]),
+    const values = [now + leaseTime, now, this.row.id, this.row.writer];
+    const renewed = this.#database.transaction(
+      (tx) => tx.run('UPDATE uploads SET writer_until = ?, updated_at = ? WHERE id = ? AND writer = ?', values),
+      { fleeting: true },
     );
     const changed = await renewed.catch(() => undefined);
     if (changed === 0 && !this.#over) this.#lost();

@@ -73,17 +73,16 @@ export class Uploads {
     const staged = await this.#blobs.stage([algorithm]);
     const now = this.#now();
     try {
-      await this.#database.transaction((tx) =>
-        tx.insert('uploads', {
-          id: staged.id,
-          account_id: accountId,
-          repository,
-          received: 0,
-          digest: staged.runningDigest(algorithm) ?? null,
-          created_at: now,
-          updated_at: now,
-        }),
-      );
+      const row = {
+        id: staged.id,
+        account_id: accountId,
+        repository,
+        received: 0,
+        digest: staged.runningDigest(algorithm) ?? null,
+        created_at: now,
+        updated_at: now,
+      };
+      await this.#database.transaction((tx) => tx.insert('uploads', row), { fleeting: true });
     } catch (error) {
       await staged.discard();
       throw error;

@@ -1,6 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { openDatabase, placeholders, type Database, type Value } from '../../src/database/database.ts';
+import {
+  openDatabase,
+  placeholders,
+  type Database,
+  type Transaction,
+  type Value,
+} from '../../src/database/database.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // One suite for the interface, run on each database that implements it.
@@ -296,6 +302,16 @@ for (const dialect of dialects) {
     t.like(await again.get<Item>('SELECT * FROM items'), { name: 'last', amount: 1 });
   });
 }
+
+test('sqlite: a transaction waits for the disk, unless it is fleeting', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  const synchronous = async (tx: Transaction) =>
+    (await tx.get<{ synchronous: number }>('PRAGMA synchronous'))!.synchronous;
+  const [normal, full] = [1, 2];
+  const asked = [{}, { fleeting: true }, {}, { fleeting: true }, { fleeting: false }];
+  const found = await Promise.all(asked.map((options) => database.transaction(synchronous, options)));
+  t.deepEqual(found, [full, normal, full, normal, full]);
+});
 
 test('sqlite: what is recalled is not read again while nothing is written, by any process', async (t) => {
   const url = await temporaryDatabase(t, 'sqlite');
