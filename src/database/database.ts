@@ -33,6 +33,11 @@ export interface Transaction extends Queryable {
   afterCommit(work: () => void): void;
 }
 
+export interface TransactionOptions {
+  /** Nobody recalls what it writes, and after a power cut nobody wants it: so SQLite need not wait for the disk. */
+  fleeting?: boolean;
+}
+
 /**
  * The truth: MySQL, or SQLite through Node's own driver, both through Sequelize (pool, transactions, dialects).
  * Times are integers, milliseconds since 1970 UTC; text compares by bytes on both.
@@ -40,11 +45,8 @@ export interface Transaction extends Queryable {
 export interface Database extends Queryable {
   /** As `get`, for what every request asks: from memory while nothing was written, by any instance. Not to be changed. */
   recall<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<Readonly<T> | undefined>;
-  /**
-   * Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. What is
-   * `fleeting` needs not survive a power cut: SQLite then does not wait for the disk.
-   */
-  transaction<T>(work: (tx: Transaction) => Promise<T>, options?: { fleeting?: boolean }): Promise<T>;
+  /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
+  transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
   /** Runs `work` alone among all processes that use this database (migrations). */
   exclusively<T>(work: () => Promise<T>): Promise<T>;
   close(): Promise<void>;
@@ -120,21 +122,21 @@ abstract class SequelizeDatabase implements Database {
   /** Something was written; ends when every instance's next mark will say so. */
   protected abstract wrote(): Promise<void>;
 
-  transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    const done = this.#attempt(work);
+  transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false }: TransactionOptions = {}): Promise<T> {
+    const done = this.#attempt(work, fleeting);
     const settled = done.then(ignore, ignore).then(() => void this.#underWay.delete(settled));
     this.#underWay.add(settled);
     return done;
   }
 
-  async #attempt<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+  async #attempt<T>(work: (tx: Transaction) => Promise<T>, fleeting: boolean): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       const effects: Effects = { wrote: false, after: [] };
       try {
         const result = await this.sequelize.transaction((transaction) =>
           work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
-        if (effects.wrote) await this.wrote();
+        if (effects.wrote && !fleeting) await this.wrote();
         for (const each of effects.after) each();
         return result;
       } catch (error) {
@@ -188,10 +190,10 @@ class SqliteDatabase extends SequelizeDatabase {
     return this.#reader.prepare(sql).all(...values) as T[];
   }
 
-  override transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false } = {}): Promise<T> {
+  override transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const turn = this.#writing.then(() => {
-      this.#driver.synchronous = fleeting ? 'NORMAL' : 'FULL';
-      return super.transaction(work);
+      this.#driver.synchronous = options.fleeting ? 'NORMAL' : 'FULL';
+      return super.transaction(work, options);
     });
     this.#writing = turn.then(ignore, ignore);
     return turn;

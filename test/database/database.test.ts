@@ -303,10 +303,12 @@ for (const dialect of dialects) {
   });
 }
 
+async function synchronous(tx: Transaction): Promise<number> {
+  return (await tx.get<{ synchronous: number }>('PRAGMA synchronous'))!.synchronous;
+}
+
 test('sqlite: a transaction waits for the disk, unless it is fleeting', async (t) => {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
-  const synchronous = async (tx: Transaction) =>
-    (await tx.get<{ synchronous: number }>('PRAGMA synchronous'))!.synchronous;
   const [normal, full] = [1, 2];
   const asked = [{}, { fleeting: true }, {}, { fleeting: true }, { fleeting: false }];
   const found = await Promise.all(asked.map((options) => database.transaction(synchronous, options)));
@@ -359,6 +361,8 @@ test('mysql: what is recalled is not read again while the mark stays, and read e
   t.is(changes.told, 0, 'nothing was written');
   await database.transaction((tx) => tx.run('UPDATE items SET amount = 5'));
   t.is(changes.told, 1);
+  await database.transaction((tx) => tx.run('UPDATE items SET amount = 7'), { fleeting: true });
+  t.is(changes.told, 1, 'nobody recalls it');
   await t.throwsAsync(
     database.transaction(async (tx) => {
       await tx.run('UPDATE items SET amount = 6');
