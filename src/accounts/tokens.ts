@@ -28,6 +28,9 @@ interface TokenRow {
   revoked_at: number | null;
 }
 
+/** How long another instance's revocation may stay unseen where no Redis brings word of it; milliseconds. */
+const lag = 200;
+
 /** API tokens: stored as a hash, and looked up by it. */
 export class Tokens {
   readonly #database: Database;
@@ -97,7 +100,7 @@ export class Tokens {
     return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
   }
 
-  /** Ends a token at once, on all instances; `NotFound` unless it is the account's. */
+  /** Ends a token at once, on all instances (but see `lag`); `NotFound` unless it is the account's. */
   async revoke(accountId: number, id: string): Promise<void> {
     const row = await this.#database.transaction(async (tx) => {
       const found = await tx.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [id, accountId]);
@@ -117,6 +120,7 @@ export class Tokens {
       `SELECT tokens.*, accounts.name AS account_name FROM tokens
        JOIN accounts ON accounts.id = tokens.account_id WHERE tokens.hash = ?`,
       [hash],
+      { lag },
     );
     if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
     this.#used.set(row.id, now);

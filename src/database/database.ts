@@ -38,13 +38,22 @@ export interface TransactionOptions {
   fleeting?: boolean;
 }
 
+export interface RecallOptions {
+  /** How long what another instance writes may stay unseen where nobody brings word of it; milliseconds. */
+  lag?: number;
+}
+
 /**
  * The truth: MySQL, or SQLite through Node's own driver, both through Sequelize (pool, transactions, dialects).
  * Times are integers, milliseconds since 1970 UTC; text compares by bytes on both.
  */
 export interface Database extends Queryable {
   /** As `get`, for what every request asks: from memory while nothing was written, by any instance. Not to be changed. */
-  recall<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<Readonly<T> | undefined>;
+  recall<T extends object = Row>(
+    sql: string,
+    values?: readonly Value[],
+    options?: RecallOptions,
+  ): Promise<Readonly<T> | undefined>;
   /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
   /** Runs `work` alone among all processes that use this database (migrations). */
@@ -90,6 +99,7 @@ export function placeholders(values: readonly unknown[]): string {
 abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
   protected readonly sequelize: Sequelize;
+  static #commits = 0;
   readonly #underWay = new Set<Promise<void>>();
   readonly #kept = new KeptRows();
 
@@ -110,8 +120,13 @@ abstract class SequelizeDatabase implements Database {
     return (await this.select<T>(sql, values))[0];
   }
 
-  async recall<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
-    const mark = await this.mark();
+  async recall<T extends object = Row>(
+    sql: string,
+    values: readonly Value[] = [],
+    { lag = 0 }: RecallOptions = {},
+  ): Promise<T | undefined> {
+    let mark = await this.mark();
+    if (mark === undefined && lag > 0) mark = `${this.commits} ${Math.floor(performance.now() / lag)}`;
     if (mark === undefined) return this.get<T>(sql, values);
     const row = this.#kept.get(mark, `${JSON.stringify(values)} ${sql}`, () => this.get(sql, values));
     return row as Promise<T | undefined>;
@@ -120,7 +135,14 @@ abstract class SequelizeDatabase implements Database {
   /** See `Changes`. */
   protected abstract mark(): Promise<string | undefined>;
   /** Something was written; ends when every instance's next mark will say so. */
-  protected abstract wrote(): Promise<void>;
+  protected async wrote(): Promise<void> {
+    SequelizeDatabase.#commits += 1;
+  }
+
+  /** How often this process has written, to any database. */
+  protected get commits(): number {
+    return SequelizeDatabase.#commits;
+  }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false }: TransactionOptions = {}): Promise<T> {
     const done = this.#attempt(work, fleeting);
@@ -164,8 +186,6 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #reader: Connection;
   readonly #driver: Driver;
   #writing: Promise<unknown> = Promise.resolve();
-  /** Of this process, to any file: another process's are seen in the file. */
-  static #commits = 0;
   #marked: { commits: number; mark: Promise<string> } | undefined;
 
   constructor(path: string) {
@@ -202,13 +222,9 @@ class SqliteDatabase extends SequelizeDatabase {
   /** The file is asked once in a turn of the event loop: whoever knew of a later change could not have a request here. */
   protected override mark(): Promise<string> {
     if (!this.#marked) setImmediate(() => (this.#marked = undefined));
-    const commits = SqliteDatabase.#commits;
+    const { commits } = this;
     if (this.#marked?.commits !== commits) this.#marked = { commits, mark: Promise.resolve(this.#reader.version) };
     return this.#marked.mark;
-  }
-
-  protected override async wrote(): Promise<void> {
-    SqliteDatabase.#commits += 1;
   }
 
   /** A file of its own holds the lock, because SQLite locks are a connection's and a migration uses several. */
@@ -268,6 +284,7 @@ class MysqlDatabase extends SequelizeDatabase {
   }
 
   protected override async wrote(): Promise<void> {
+    await super.wrote();
     await this.#changes?.tell();
   }
 

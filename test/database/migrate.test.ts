@@ -16,7 +16,7 @@ function cutOff(database: Database, steps: number): Database {
     dialect: database.dialect,
     select: (sql, values) => database.select(sql, values),
     get: (sql, values) => database.get(sql, values),
-    recall: (sql, values) => database.recall(sql, values),
+    recall: (sql, values, options) => database.recall(sql, values, options),
     exclusively: (work) => database.exclusively(work),
     close: () => database.close(),
     transaction: (work) =>

@@ -232,7 +232,7 @@ test.serial('uses that could not be written down are written the next time', asy
       dialect: real.dialect,
       select: (sql, values) => real.select(sql, values),
       get: (sql, values) => real.get(sql, values),
-      recall: (sql, values) => real.recall(sql, values),
+      recall: (sql, values, options) => real.recall(sql, values, options),
       transaction: (work) => (broken ? Promise.reject(new Error('the database is away')) : real.transaction(work)),
       exclusively: (work) => real.exclusively(work),
       close: () => real.close(),

@@ -192,9 +192,9 @@ function counting(count: { reads: number; writes: number }): (database: Database
       count.reads += 1;
       return database.get(sql, values);
     },
-    recall: (sql, values) => {
+    recall: (sql, values, options) => {
       count.reads += 1;
-      return database.recall(sql, values);
+      return database.recall(sql, values, options);
     },
     transaction: (work) => {
       count.writes += 1;
