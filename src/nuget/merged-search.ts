@@ -82,6 +82,7 @@ export class MergedSearch {
     { text }: Wanted,
     ask: () => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
+    if (!this.#upstreams.hasUpstreams) return [];
     const words = text.split(/[\s"]+/).filter((word) => word !== '' && !/^(?:package)?id:$/i.test(word));
     const ids = words.map((word) => word.replace(/^\w+:/, '')).filter((word) => isPackageId(word));
     if (ids.some((id) => this.#source.isReserved(id))) return [];

@@ -48,6 +48,11 @@ export class UpstreamSearch {
     this.#log = log;
   }
 
+  /** Whether there is anybody to ask. */
+  get hasUpstreams(): boolean {
+    return this.#packages.origin.all.length > 0;
+  }
+
   /** Hits of every upstream that answers in time, in the order of the configuration. */
   query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
     const reader = async (upstream: Upstream) => {

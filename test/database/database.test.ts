@@ -375,25 +375,29 @@ test('mysql: what is recalled is not read again while the mark stays, and read e
 });
 
 // Alone: any transaction of this process counts as its own.
-test.serial('mysql: with nobody to bring word, what another process writes may stay unseen for as long as the asker says', async (t) => {
-  const url = await temporaryDatabase(t, 'mysql');
-  const database = await withItems(t, url);
-  const elsewhere = await createConnection(url);
-  t.teardown(() => elsewhere.end());
-  const amount = async (lag: number) => (await database.recall<Item>('SELECT amount FROM items', [], { lag }))?.amount;
-  await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
-  const day = 86_400_000;
-  t.is(await amount(day), 1);
-  await elsewhere.query('UPDATE items SET amount = 2');
-  t.is(await amount(day), 1);
-  t.is(await amount(0), 2);
-  await eventually(
-    () => amount(10),
-    (found) => found === 2,
-  );
-  await database.transaction((tx) => tx.run('UPDATE items SET amount = 3'));
-  t.is(await amount(day), 3, 'its own at once');
-});
+test.serial(
+  'mysql: with nobody to bring word, what another process writes may stay unseen for as long as the asker says',
+  async (t) => {
+    const url = await temporaryDatabase(t, 'mysql');
+    const database = await withItems(t, url);
+    const elsewhere = await createConnection(url);
+    t.teardown(() => elsewhere.end());
+    const amount = async (lag: number) =>
+      (await database.recall<Item>('SELECT amount FROM items', [], { lag }))?.amount;
+    await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
+    const day = 86_400_000;
+    t.is(await amount(day), 1);
+    await elsewhere.query('UPDATE items SET amount = 2');
+    t.is(await amount(day), 1);
+    t.is(await amount(0), 2);
+    await eventually(
+      () => amount(10),
+      (found) => found === 2,
+    );
+    await database.transaction((tx) => tx.run('UPDATE items SET amount = 3'));
+    t.is(await amount(day), 3, 'its own at once');
+  },
+);
 
 test('a database that cannot be reached is refused at once', async (t) => {
   await t.throwsAsync(openDatabase('mysql://nobody:secret@127.0.0.1:1/none'), { message: /ECONNREFUSED/ });
