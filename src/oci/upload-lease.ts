@@ -107,9 +107,9 @@ export class UploadLease {
   /** What a database that is away for a moment leaves undone, the next renewal does: there are two more in time. */
   async #renew(): Promise<void> {
     const now = this.#now();
-    const values = [now + leaseTime, now, this.row.id, this.row.writer];
+    const bound = [now + leaseTime, now, this.row.id, this.row.writer];
     const renewed = this.#database.transaction(
-      (tx) => tx.run('UPDATE uploads SET writer_until = ?, updated_at = ? WHERE id = ? AND writer = ?', values),
+      (tx) => tx.run('UPDATE uploads SET writer_until = ?, updated_at = ? WHERE id = ? AND writer = ?', bound),
       { fleeting: true },
     );
     const changed = await renewed.catch(() => undefined);
