@@ -39,7 +39,7 @@ export interface TransactionOptions {
 }
 
 export interface RecallOptions {
-  /** How long what another instance writes may stay unseen where nobody brings word of it; milliseconds. */
+  /** How long what another instance writes may stay unseen where there are no `Changes` to tell of it; milliseconds. */
   lag?: number;
 }
 
@@ -125,15 +125,14 @@ abstract class SequelizeDatabase implements Database {
     values: readonly Value[] = [],
     { lag = 0 }: RecallOptions = {},
   ): Promise<T | undefined> {
-    let mark = await this.mark();
-    if (mark === undefined && lag > 0) mark = `${this.commits} ${Math.floor(performance.now() / lag)}`;
+    const mark = await this.mark(lag);
     if (mark === undefined) return this.get<T>(sql, values);
     const row = this.#kept.get(mark, `${JSON.stringify(values)} ${sql}`, () => this.get(sql, values));
     return row as Promise<T | undefined>;
   }
 
-  /** See `Changes`. */
-  protected abstract mark(): Promise<string | undefined>;
+  /** See `Changes` and `RecallOptions`. */
+  protected abstract mark(lag: number): Promise<string | undefined>;
   /** Something was written; ends when every instance's next mark will say so. */
   protected async wrote(): Promise<void> {
     SequelizeDatabase.#commits += 1;
@@ -279,8 +278,9 @@ class MysqlDatabase extends SequelizeDatabase {
     this.#changes = changes;
   }
 
-  protected override async mark(): Promise<string | undefined> {
-    return this.#changes?.mark();
+  protected override async mark(lag: number): Promise<string | undefined> {
+    if (this.#changes) return this.#changes.mark();
+    return lag > 0 ? `${this.commits} ${Math.floor(performance.now() / lag)}` : undefined;
   }
 
   protected override async wrote(): Promise<void> {

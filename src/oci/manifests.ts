@@ -39,7 +39,7 @@ export class Manifests {
   readonly #database: Database;
   readonly #blobs: BlobStore;
   readonly #now: () => number;
-  /** Content only: whether a repository shows it is asked of the database every time. */
+  /** Content only: whether a repository shows it, the database says. */
   readonly #contents: SmallBlobs;
 
   constructor(database: Database, blobs: BlobStore, now: () => number) {

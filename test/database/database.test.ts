@@ -396,6 +396,14 @@ test.serial(
     );
     await database.transaction((tx) => tx.run('UPDATE items SET amount = 3'));
     t.is(await amount(day), 3, 'its own at once');
+
+    // Who is waited for when word does not get through must not trust what is older.
+    const cutOff = await openDatabase(url, { mark: async () => undefined, tell: async () => undefined });
+    t.teardown(() => cutOff.close());
+    for (const written of [4, 5]) {
+      await elsewhere.query('UPDATE items SET amount = ?', [written]);
+      t.like(await cutOff.recall<Item>('SELECT amount FROM items', [], { lag: day }), { amount: written });
+    }
   },
 );
 
