@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import { DomainError } from './errors.ts';
 
 // What whoever takes in a body owes to memory and to time.
 
@@ -14,10 +15,10 @@ export function release(chunk: Buffer): void {
 }
 
 /**
- * Calls `then` once when `source` has sent nothing for `idle` milliseconds, or up to a quarter longer; one that its reader
- * holds back is not silent. Returns how to stop listening.
+ * Calls `then` once, with `Aborted`, when `source` has sent nothing for `idle` milliseconds, or up to a quarter longer; one
+ * that its reader holds back is not silent. Returns how to stop listening.
  */
-export function whenSilent(source: Readable, idle: number, then: () => void): () => void {
+export function whenSilent(source: Readable, idle: number, then: (error: DomainError) => void): () => void {
   let quiet = 0;
   const heard = () => {
     quiet = 0;
@@ -26,7 +27,7 @@ export function whenSilent(source: Readable, idle: number, then: () => void): ()
     quiet = source.isPaused() ? 0 : quiet + 1;
     if (quiet <= silentParts) return;
     stop();
-    then();
+    then(new DomainError('Aborted', 'The sender fell silent.'));
   }, idle / silentParts);
   const stop = () => {
     clearInterval(timer);

@@ -27,7 +27,7 @@ const rooms: Record<string, string> = {
   cache: 'errors.ts',
   config: 'errors.ts',
   'digest.ts': 'errors.ts',
-  'incoming.ts': '',
+  'incoming.ts': 'errors.ts',
   'errors.ts': '',
 };
 

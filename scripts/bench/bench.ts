@@ -78,8 +78,8 @@ export class Bench {
   }
 
   /**
-   * Gets memory for so many bytes of files, and a quarter more, from the virtual machine's host, where the next to write them would else wait
-   * for it: writes to what was not used for seconds take up to nine times as long, whoever's turn it is.
+   * Gets memory for so many bytes of files, and a quarter more, from the virtual machine's host, where the next to write
+   * them would else wait for it: what was not used for seconds takes up to nine times as long, whoever's turn it is.
    */
   async touchMemory(bytes: number): Promise<void> {
     const path = join(this.folder, 'touched');

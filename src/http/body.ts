@@ -37,7 +37,7 @@ export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions)
     };
     const broken = (cause?: Error) =>
       fail(new DomainError('Aborted', 'The connection closed before the body was complete.', { cause }));
-    const stopListening = whenSilent(request, idle, () => fail(new DomainError('Aborted', 'The sender fell silent.')));
+    const stopListening = whenSilent(request, idle, fail);
     request.on('data', take).once('end', end).once('error', broken).once('close', broken);
   });
 }

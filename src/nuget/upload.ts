@@ -62,9 +62,7 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
   let filling: Promise<unknown> | undefined;
   try {
     await new Promise<void>((resolve, reject) => {
-      const stopListening = whenSilent(request, limits.idle, () =>
-        reject(new DomainError('Aborted', 'The sender fell silent.')),
-      );
+      const stopListening = whenSilent(request, limits.idle, reject);
       request.once('close', () => {
         stopListening();
         if (!request.complete) reject(aborted());

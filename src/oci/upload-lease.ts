@@ -59,16 +59,16 @@ export class UploadLease {
   static async take(database: Database, now: () => number, key: UploadKey, lost: () => void): Promise<UploadLease> {
     const writer = randomUUID();
     let seen: number | null | undefined;
+    const take = async (tx: Transaction) => {
+      // `torn` first: MySQL assigns from left to right, and it is about the writer before.
+      await tx.run(
+        `UPDATE uploads SET torn = CASE WHEN writer IS NULL THEN torn ELSE 1 END, writer = ?, writer_until = ?,
+           updated_at = ? WHERE ${byKey} AND (writer IS NULL OR writer_until <= ?)`,
+        [writer, now() + leaseTime, now(), ...values(key), now()],
+      );
+      return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
+    };
     for (let waited = 0; ; waited += glance) {
-      const take = async (tx: Transaction) => {
-        // `torn` first: MySQL assigns from left to right, and it is about the writer before.
-        await tx.run(
-          `UPDATE uploads SET torn = CASE WHEN writer IS NULL THEN torn ELSE 1 END, writer = ?, writer_until = ?,
-             updated_at = ? WHERE ${byKey} AND (writer IS NULL OR writer_until <= ?)`,
-          [writer, now() + leaseTime, now(), ...values(key), now()],
-        );
-        return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
-      };
       const row = await database.transaction(take, { fleeting: true });
       if (!row) throw uploadUnknown(key.id);
       if (row.writer === writer) return new UploadLease(database, now, row, lost);

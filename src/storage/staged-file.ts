@@ -165,9 +165,9 @@ export class StagedFile {
       };
 
       if (options.idle !== undefined) {
-        stopListening = whenSilent(source, options.idle, () => {
+        stopListening = whenSilent(source, options.idle, (error) => {
           source.destroy();
-          stop(new DomainError('Aborted', 'The sender fell silent.'));
+          stop(error);
         });
       }
       source.on('data', take);

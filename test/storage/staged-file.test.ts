@@ -1,7 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
@@ -10,6 +9,7 @@ import { digestOf } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
+import { startRawUpstream } from '../support/faulty-upstream.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 async function folder(t: ExecutionContext): Promise<Paths> {
@@ -137,20 +137,16 @@ test('a sender that falls silent is given up, one that is slow is not', async (t
 
 test('a stall of this process is not the sender’s silence', async (t) => {
   const staged = await StagedFile.create(await folder(t));
-  const server = createServer((connection) => connections.push(connection.on('error', () => undefined))).listen(
-    0,
-    '127.0.0.1',
-  );
-  const connections: Socket[] = [];
-  t.teardown(() => server.close());
-  await once(server, 'listening');
-  const source = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  await once(server, 'connection');
-  connections[0]!.write('before');
+  let sender: Socket | undefined;
+  const { hostname, port } = await startRawUpstream(t, (socket) => {
+    sender = socket;
+    socket.write('before');
+  });
+  const source = connect(Number(port), hostname, () => source.write('go'));
   // Told while the loop handles files, after sockets: so the timers come before "after" can be read.
   const stall = () => {
     if (staged.size !== 6) return;
-    connections[0]!.end(' and after');
+    sender!.end(' and after');
     const end = performance.now() + 300;
     while (performance.now() < end);
   };
