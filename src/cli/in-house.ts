@@ -9,7 +9,7 @@ export interface Terminal {
   stdout: { write(text: string): unknown };
   /** `columns` where it is a screen. */
   stderr: { write(text: string): unknown; isTTY?: boolean; columns?: number };
-  once(signal: 'SIGTERM' | 'SIGINT', listener: () => void): unknown;
+  once(event: 'SIGTERM' | 'SIGINT' | 'exit', listener: () => void): unknown;
 }
 
 /**

@@ -1,10 +1,11 @@
 import type { Command } from 'commander';
-import { destination, pino, type Logger } from 'pino';
+import type { Logger } from 'pino';
 import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { openHouse, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import type { Terminal } from './in-house.ts';
+import { openLog } from './log.ts';
 import { isWorker, leaveWorkers, runWorkers } from './workers.ts';
 
 /** `entrepot serve` */
@@ -14,7 +15,7 @@ export function addServe(program: Command, environment: Environment, terminal: T
     .description('serve until SIGTERM or SIGINT')
     .action(async () => {
       const config = loadConfig(environment);
-      const log = pino({ level: config.log.level }, destination(1));
+      const log = openLog(config.log.level, terminal);
       if (config.server.workers > 1 && !isWorker()) await serveWithWorkers(config, environment, terminal, log);
       else await serve(config, environment, terminal, log);
     });

@@ -1,0 +1,20 @@
+import test from 'ava';
+import { temporaryFolder } from '../support/clients.ts';
+import { startEntrepot } from '../support/entrepot.ts';
+
+test('each request has one whole line in the log, long ones and the last ones too', async (t) => {
+  const folder = await temporaryFolder();
+  t.teardown(() => folder.remove());
+  const server = await startEntrepot(folder.path, { ENTREPOT_LOG_LEVEL: 'info' });
+  const paths = Array.from({ length: 300 }, (_, index) => `/v3/${index}/${'é'.repeat(index * 5)}`);
+  await Promise.all(paths.map((path) => fetch(server.url + path).then((response) => response.arrayBuffer())));
+  await server.stop();
+  const lines = server
+    .log()
+    .trim()
+    .split('\n')
+    .map((each) => JSON.parse(each) as { msg: string; path: string });
+  t.is(lines.at(-1)!.msg, 'closing');
+  const logged = lines.filter(({ msg }) => msg === 'request').map(({ path }) => decodeURI(path));
+  t.deepEqual(logged.filter((path) => path !== '/readyz').sort(), paths.sort());
+});
