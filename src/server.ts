@@ -1,4 +1,4 @@
-import { createServer as createHttpServer, type RequestListener, type Server } from 'node:http';
+import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
 import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
@@ -16,7 +16,7 @@ import { openDatabase, type Changes, type Database } from './database/database.t
 import { migrate } from './database/migrate.ts';
 import { createApp, type Interfaces } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
-import { countFetched } from './http/exchange.ts';
+import { Answer, countFetched } from './http/exchange.ts';
 import { Operations } from './http/operations.ts';
 import { createTokenEndpoint } from './http/token.ts';
 import { Urls } from './http/urls.ts';
@@ -89,6 +89,8 @@ export interface House {
   defaultAccount: Account;
   close(): Promise<void>;
 }
+
+type AnswerServer = Server<typeof IncomingMessage, typeof Answer>;
 
 export interface RunningServer {
   house: House;
@@ -212,7 +214,7 @@ function namely(key: string, failure: string): (error: unknown) => never {
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
   const { log } = surroundings;
   const house = await openHouse(config, surroundings);
-  const servers: Server[] = [];
+  const servers: AnswerServer[] = [];
   try {
     const firstToken = await house.tokens.bootstrap(house.defaultAccount.id, config.bootstrapToken);
     const authenticator = new Authenticator(
@@ -305,13 +307,14 @@ function anonymous(account: Account): Principal {
  * on their way to one that is killed are never answered.
  */
 async function listen(
-  listener: RequestListener,
+  listener: ReturnType<typeof createApp>,
   host: string,
   port: number,
   key: string,
   shared: boolean,
-): Promise<Server> {
-  const server = createHttpServer({ requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 }, listener);
+): Promise<AnswerServer> {
+  const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
+  const server = createHttpServer({ ...times, ServerResponse: Answer }, listener);
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
@@ -323,7 +326,7 @@ async function listen(
   return server;
 }
 
-async function drain(server: Server, grace: number): Promise<void> {
+async function drain(server: AnswerServer, grace: number): Promise<void> {
   const closed = new Promise((resolve) => server.close(resolve));
   const idle = setInterval(() => server.closeIdleConnections(), 50);
   const last = setTimeout(() => server.closeAllConnections(), grace);

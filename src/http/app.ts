@@ -1,11 +1,11 @@
-import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { Router, type Request, type Response } from 'express';
 import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
-import { isBillable, type Use } from '../usage/counters.ts';
+import { isBillable } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
-import { exchangeOf, newExchange, openExchange, runExchange, type Exchange } from './exchange.ts';
+import { writeAccess, type AccessLine } from './access-log.ts';
+import { exchangeOf, runExchange, type Answer, type Exchange } from './exchange.ts';
 import type { Operations } from './operations.ts';
 import { problem } from './problem.ts';
 import { hostOf, originForm, remoteOf, splitTarget } from './target.ts';
@@ -32,7 +32,11 @@ export interface Observers {
 }
 
 /** The whole of HTTP on a port: its interfaces and one access log. What has a parser of its own needs no router. */
-export function createApp(config: Config, interfaces: Interfaces, observers: Observers): RequestListener {
+export function createApp(
+  config: Config,
+  interfaces: Interfaces,
+  observers: Observers,
+): (request: IncomingMessage, response: Answer) => void {
   const { trustProxy } = config.server;
   const { registry, token, feed, api, operations } = interfaces;
   const site = Router();
@@ -55,12 +59,10 @@ export function createApp(config: Config, interfaces: Interfaces, observers: Obs
     }
   };
   return (request, response) => {
-    const exchange = newExchange(randomUUID(), performance.now());
+    const { exchange } = response;
     const target = originForm(request.url!);
     request.url = target;
-    openExchange(response, exchange);
-    response.setHeader('X-Request-Id', exchange.id);
-    response.once('close', () => {
+    response.on('close', () => {
       const seconds = (performance.now() - exchange.startedAt) / 1000;
       const remote = remoteOf(request, trustProxy);
       record(observers, request, response, exchange, { path: splitTarget(target).path, remote, seconds });
@@ -94,7 +96,7 @@ function record(
   const line = accessLine(request, response, exchange, particulars, now());
   const { principal } = exchange;
   if (principal) usage.count(principal.accountId, line, exchange.version);
-  log.info(line, 'request');
+  writeAccess(log, line);
   if (exchange.fetching === 0) return;
   // Somebody left, and the mirror goes on.
   exchange.fetchedLater = (fetched) => {
@@ -105,17 +107,6 @@ function record(
   };
 }
 
-interface AccessLine extends Use {
-  request: string;
-  method: string;
-  path: string;
-  seconds: number;
-  remote: string | undefined;
-  agent: string | undefined;
-  account: string | undefined;
-  billable: boolean;
-}
-
 /** Usage can be counted again from these lines (`entrepot usage reconcile`). */
 function accessLine(
   request: IncomingMessage,
@@ -124,7 +115,7 @@ function accessLine(
   { path, remote, seconds }: Particulars,
   at: number,
 ): AccessLine {
-  const { principal, fetched } = exchange;
+  const { principal, received, sent, fetched, kind, subject, act, cache } = exchange;
   const { statusCode: status } = response;
   return {
     request: exchange.id,
@@ -134,17 +125,17 @@ function accessLine(
     status,
     complete: response.writableFinished,
     seconds: Math.round(seconds * 1e6) / 1e6,
-    received: exchange.received,
-    sent: exchange.sent,
+    received,
+    sent,
     fetched,
     remote,
     agent: request.headers['user-agent'],
     account: principal?.accountName,
     token: principal?.tokenId,
-    kind: exchange.kind,
-    subject: exchange.subject,
-    act: exchange.act,
-    cache: response.getHeader('Cache-Status') as string | undefined,
+    kind,
+    subject,
+    act,
+    cache,
     billable: principal !== undefined && isBillable(status),
   };
 }

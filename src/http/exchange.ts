@@ -1,11 +1,14 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { ServerResponse } from 'node:http';
+import { randomUUID } from 'node:crypto';
+import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
 import type { Act, SubjectKind } from '../usage/counters.ts';
 
 /** What is noted about one request on its way: for the access log, the metrics and usage. */
 export interface Exchange {
+  /** The request's `X-Request-Id`. */
   id: string;
+  /** By `performance.now()`. */
   startedAt: number;
   principal: Principal | undefined;
   /** Which route answered, with placeholders: bounded, for metrics. */
@@ -15,6 +18,8 @@ export interface Exchange {
   subject: string;
   version: string | undefined;
   act: Act | undefined;
+  /** The `Cache-Status` of the answer. */
+  cache: string | undefined;
   /** Bytes of body taken in. */
   received: number;
   /** Bytes of body that were handed to the system, the last write of an answer that broke off included. */
@@ -26,17 +31,18 @@ export interface Exchange {
   fetchedLater: ((bytes: number) => void) | undefined;
 }
 
-/** The record of a request that begins; every field is there from the start, which keeps it quick. */
-export function newExchange(id: string, startedAt: number): Exchange {
+/** Every field is there from the start, which keeps it quick. */
+function newExchange(): Exchange {
   return {
-    id,
-    startedAt,
+    id: randomUUID(),
+    startedAt: performance.now(),
     principal: undefined,
     route: undefined,
     kind: 'other',
     subject: '',
     version: undefined,
     act: undefined,
+    cache: undefined,
     received: 0,
     sent: 0,
     fetched: 0,
@@ -45,13 +51,21 @@ export function newExchange(id: string, startedAt: number): Exchange {
   };
 }
 
-const exchanges = new WeakMap<ServerResponse, Exchange>();
-const current = new AsyncLocalStorage<Exchange>();
+/** An answer, with the record of the request that it answers: what servers here are made with (`ServerResponse`). */
+export class Answer extends ServerResponse {
+  readonly exchange = newExchange();
+  /** What every answer to this request has. Node sends headers much sooner that none was set before, one by one. */
+  readonly always: OutgoingHttpHeaders = { 'X-Request-Id': this.exchange.id };
 
-/** Opens the record of a request; done once, before any route. */
-export function openExchange(response: ServerResponse, exchange: Exchange): void {
-  exchanges.set(response, exchange);
+  /** Takes headers by name, and no reason phrase. */
+  override writeHead(status: number, ...rest: unknown[]): this {
+    const headers = { ...this.always, ...(rest[0] as OutgoingHttpHeaders | undefined) };
+    this.exchange.cache = headers['Cache-Status'] as string | undefined;
+    return super.writeHead(status, headers);
+  }
 }
+
+const current = new AsyncLocalStorage<Exchange>();
 
 /** Runs `work`, the whole of the request's: what it begins belongs to the request. */
 export function runExchange(exchange: Exchange, work: () => void): void {
@@ -60,9 +74,17 @@ export function runExchange(exchange: Exchange, work: () => void): void {
 
 /** The record of the request that `response` answers. */
 export function exchangeOf(response: ServerResponse): Exchange {
-  const exchange = exchanges.get(response);
-  if (!exchange) throw new Error('this response has no exchange: the request log must come first');
-  return exchange;
+  return answerOf(response).exchange;
+}
+
+/** Gives every answer to this request a header, whatever it comes to. */
+export function alwaysSend(response: ServerResponse, name: string, value: string): void {
+  answerOf(response).always[name] = value;
+}
+
+function answerOf(response: ServerResponse): Answer {
+  if (response instanceof Answer) return response;
+  throw new Error('this response has no exchange: its server was not made with Answer');
 }
 
 /** For whoever asks an upstream now: where to count the bytes that come, however long it takes. */

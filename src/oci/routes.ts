@@ -4,7 +4,7 @@ import { requireScope, type Principal, type Scope } from '../accounts/principal.
 import type { Config } from '../config/schema.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
-import { exchangeOf } from '../http/exchange.ts';
+import { alwaysSend, exchangeOf } from '../http/exchange.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import { admit } from '../http/quota.ts';
@@ -83,7 +83,7 @@ export function createRegistry(parts: RegistryParts): RequestListener {
 }
 
 async function answer(parts: RegistryParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
+  alwaysSend(response, 'Docker-Distribution-Api-Version', 'registry/2.0');
   const { path, query: parameters } = splitTarget(request.url!);
   const query = new URLSearchParams(parameters);
   const target = parsePath(path);

@@ -73,3 +73,24 @@ test('operators have a port of their own when they want one', async (t) => {
   t.is((await raw(admin, '/v2/')).status, 404);
   for (const path of ['/livez', '/readyz', '/metrics']) t.is((await raw(server, path)).status, 404, path);
 });
+
+test('every answer has the id that its line in the log has', async (t) => {
+  const server = await startTestServer(t);
+  for (const [method, target, status] of [
+    ['GET', '/v2/', 200],
+    ['GET', '/v2/team/app/manifests/none', 404],
+    ['PATCH', '/v2/', 405],
+    ['HEAD', '/v3/index.json', 200],
+    ['OPTIONS', '/livez', 200],
+    ['GET', '/token?service=x', 200],
+    ['GET', '/v3/package/%E0%A4%A/index.json', 400],
+    ['GET', '/', 404],
+  ] as const) {
+    server.lines.length = 0;
+    const answer = await raw(server, target, { method });
+    t.is(answer.status, status, target);
+    const lines = server.lines.map((each) => JSON.parse(each) as { msg: string; request: string });
+    const line = lines.find(({ msg }) => msg === 'request');
+    t.is(answer.headers['x-request-id'], line!.request, target);
+  }
+});

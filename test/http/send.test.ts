@@ -3,7 +3,7 @@ import { createServer, get, type IncomingHttpHeaders, type IncomingMessage } fro
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/errors.ts';
-import { newExchange, openExchange, type Exchange } from '../../src/http/exchange.ts';
+import { Answer as RecordedAnswer, exchangeOf, type Exchange } from '../../src/http/exchange.ts';
 import { sendContent, type SendOptions } from '../../src/http/send.ts';
 import { contentOf, type Content } from '../../src/storage/content.ts';
 
@@ -25,10 +25,8 @@ interface Sending {
 async function sending(t: ExecutionContext, make: () => Content, options: Partial<SendOptions> = {}): Promise<Sending> {
   const exchanges: Exchange[] = [];
   let open = 0;
-  const server = createServer((request, response) => {
-    const exchange = newExchange('', 0);
-    exchanges.push(exchange);
-    openExchange(response, exchange);
+  const server = createServer({ ServerResponse: RecordedAnswer }, (request, response) => {
+    exchanges.push(exchangeOf(response));
     open += 1;
     const content = make();
     const counted: Content = {

@@ -4,7 +4,7 @@ import { createServer, request as httpRequest, type IncomingMessage } from 'node
 import type { AddressInfo } from 'node:net';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { isDomainError } from '../../src/errors.ts';
-import { newExchange, openExchange } from '../../src/http/exchange.ts';
+import { Answer } from '../../src/http/exchange.ts';
 import { sendContent } from '../../src/http/send.ts';
 import { serve, startFaultyUpstream, until } from '../support/faulty-upstream.ts';
 import { openMirror } from '../support/mirror.ts';
@@ -18,8 +18,7 @@ async function startFront(t: ExecutionContext) {
   const upstream = await startFaultyUpstream(t);
   const made = await openMirror(t, upstream.url);
   const digests = new Map<string, Digest>();
-  const server = createServer(async (request, response) => {
-    openExchange(response, newExchange('1', 0));
+  const server = createServer({ ServerResponse: Answer }, async (request, response) => {
     try {
       const digest = digests.get(request.url!);
       const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));
