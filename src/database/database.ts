@@ -127,7 +127,7 @@ abstract class SequelizeDatabase implements Database {
   ): Promise<T | undefined> {
     const mark = await this.mark(lag);
     if (mark === undefined) return this.get<T>(sql, values);
-    const row = this.#kept.get(mark, `${JSON.stringify(values)} ${sql}`, () => this.get(sql, values));
+    const row = this.#kept.get(mark, sql, values, () => this.get(sql, values));
     return row as Promise<T | undefined>;
   }
 

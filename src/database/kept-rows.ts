@@ -1,23 +1,28 @@
-import { LRUCache } from 'lru-cache';
-
 type Row = object | undefined;
+
+/** Rows of one statement; when there are more, all are forgotten, as after a write. */
+const most = 10_000;
 
 /** Rows that were read while nothing was written. */
 export class KeptRows {
-  readonly #rows = new LRUCache<string, Promise<Row>>({ max: 10_000 });
+  /** By statement and then by values: one key of both would be a long text that is made and hashed for each request. */
+  readonly #rows = new Map<string, Map<string, Promise<Row>>>();
   #mark: string | undefined;
 
-  /** The row under `key`, or what `read` finds, which must begin after `mark` was known. */
-  get(mark: string, key: string, read: () => Promise<Row>): Promise<Row> {
+  /** The row that `sql` has for `values`, or what `read` finds, which must begin after `mark` was known. */
+  get(mark: string, sql: string, values: readonly unknown[], read: () => Promise<Row>): Promise<Row> {
     if (mark !== this.#mark) {
       this.#rows.clear();
       this.#mark = mark;
     }
-    const known = this.#rows.get(key);
+    let rows = this.#rows.get(sql);
+    if (!rows || rows.size >= most) this.#rows.set(sql, (rows = new Map()));
+    const key = JSON.stringify(values);
+    const known = rows.get(key);
     if (known) return known;
     const row = read();
-    this.#rows.set(key, row);
-    row.catch(() => this.#rows.delete(key));
+    rows.set(key, row);
+    row.catch(() => rows.delete(key));
     return row;
   }
 }
