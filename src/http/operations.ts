@@ -4,13 +4,17 @@ import type { Exchange } from './exchange.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
 
+type Reading = () => Iterable<[labels: Record<string, string>, value: number]>;
+
 /** `/livez`, `/readyz` and `/metrics`: for whoever runs the service, none needing a token. */
 export class Operations {
   readonly router = Router();
   readonly metrics = new Registry();
-  readonly #requests: Counter<'method' | 'status'>;
   readonly #seconds: Histogram;
-  readonly #bytes: Counter<'direction'>;
+  /** By method and status. A counter's labels take longer to find, for each request, than all that is counted here. */
+  readonly #requests = new Map<string, number>();
+  #received = 0;
+  #sent = 0;
   readonly #jobRuns: Counter<'job' | 'outcome'>;
   readonly #jobItems: Counter<'job' | 'item'>;
 
@@ -18,22 +22,20 @@ export class Operations {
   constructor(ready: () => Promise<void>) {
     const registers = [this.metrics];
     collectDefaultMetrics({ register: this.metrics, prefix: 'entrepot_' });
-    this.#requests = new Counter({
-      name: 'entrepot_http_requests_total',
-      help: 'Requests answered',
-      labelNames: ['method', 'status'],
-      registers,
-    });
+    this.#counter('entrepot_http_requests_total', 'Requests answered', ['method', 'status'], () =>
+      [...this.#requests].map(([key, count]) => {
+        const [method, status] = key.split(' ') as [string, string];
+        return [{ method, status }, count];
+      }),
+    );
+    this.#counter('entrepot_http_body_bytes_total', 'Bytes of bodies taken in and sent', ['direction'], () => [
+      [{ direction: 'in' }, this.#received],
+      [{ direction: 'out' }, this.#sent],
+    ]);
     this.#seconds = new Histogram({
       name: 'entrepot_http_request_seconds',
       help: 'Time from a request’s first line to the end of its answer',
       buckets: [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60],
-      registers,
-    });
-    this.#bytes = new Counter({
-      name: 'entrepot_http_body_bytes_total',
-      help: 'Bytes of bodies taken in and sent',
-      labelNames: ['direction'],
       registers,
     });
     this.#jobRuns = new Counter({
@@ -63,23 +65,13 @@ export class Operations {
   }
 
   /** A metric that is read when somebody asks. */
-  gauge(
-    name: string,
-    help: string,
-    labelNames: readonly string[],
-    read: () => Iterable<[labels: Record<string, string>, value: number]>,
-  ): void {
-    const gauge = new Gauge({
-      name,
-      help,
-      labelNames,
-      registers: [],
-      collect() {
-        this.reset();
-        for (const [labels, value] of read()) this.set(labels, value);
-      },
-    });
-    this.metrics.registerMetric(gauge);
+  gauge(name: string, help: string, labelNames: readonly string[], read: Reading): void {
+    this.metrics.registerMetric(new Gauge({ name, help, labelNames, registers: [], collect: collecting(read) }));
+  }
+
+  /** Another one, of what only grows. */
+  #counter(name: string, help: string, labelNames: readonly string[], read: Reading): void {
+    this.metrics.registerMetric(new Counter({ name, help, labelNames, registers: [], collect: collecting(read) }));
   }
 
   /** Counts one run of a job that is over. */
@@ -90,9 +82,17 @@ export class Operations {
 
   /** Counts one request that is over. */
   count(method: string, status: number, seconds: number, exchange: Exchange): void {
-    this.#requests.inc({ method, status });
+    const key = `${method} ${status}`;
+    this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1);
+    this.#received += exchange.received;
+    this.#sent += exchange.sent;
     this.#seconds.observe(seconds);
-    this.#bytes.inc({ direction: 'in' }, exchange.received);
-    this.#bytes.inc({ direction: 'out' }, exchange.sent);
   }
+}
+
+function collecting(read: Reading) {
+  return function (this: Counter | Gauge): void {
+    this.reset();
+    for (const [labels, value] of read()) this.inc(labels, value);
+  };
 }

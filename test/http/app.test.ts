@@ -94,3 +94,18 @@ test('every answer has the id that its line in the log has', async (t) => {
     t.is(answer.headers['x-request-id'], line!.request, target);
   }
 });
+
+test('requests and bytes are counted by method, status and direction, each time they are asked for', async (t) => {
+  const server = await startTestServer(t);
+  const { body } = await raw(server, '/v2/');
+  await raw(server, '/v2/', { method: 'HEAD' });
+  await raw(server, '/v2/');
+  for (const scrapes of [0, 1]) {
+    const text = (await raw(server, '/metrics')).body.toString();
+    t.true(text.includes(`entrepot_http_requests_total{method="GET",status="200"} ${2 + scrapes}\n`), text);
+    t.true(text.includes('entrepot_http_requests_total{method="HEAD",status="200"} 1\n'));
+    if (scrapes === 0) t.true(text.includes(`entrepot_http_body_bytes_total{direction="out"} ${2 * body.length}\n`));
+    t.true(text.includes('entrepot_http_body_bytes_total{direction="in"} 0\n'));
+    t.true(text.includes(`entrepot_http_request_seconds_count ${3 + scrapes}\n`));
+  }
+});
