@@ -103,11 +103,14 @@ export class StoredBytes {
 
 const nothing: Stored = { hosted: 0, mirrored: 0 };
 
-/** Each blob counts once for an account, however many refer to it. Walks the blobs `step` by `step`, letting others in. */
+/**
+ * Each blob counts once for an account, however many refer to it. Walks the blobs `step` by `step`, letting others in: a
+ * hundred take SQLite some milliseconds, in which nobody else is served.
+ */
 export async function measureStored(
   database: Database,
   mirrorAccount: number,
-  step = 2000,
+  step = 100,
 ): Promise<Map<number, Stored>> {
   const accounts = new Map<number, Stored>();
   for (let after = ''; ;) {
