@@ -1,17 +1,12 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Content } from '../storage/content.ts';
+import { holdPiece, type HeldPiece } from '../storage/pieces.ts';
 import { exchangeOf, type Exchange } from './exchange.ts';
 import { parseRange } from './ranges.ts';
 
-/** Large buffers are fast; with very many clients at once, the later ones get small ones, so that memory stays bounded. */
-const largeBuffer = 512 * 1024;
-const smallBuffer = 128 * 1024;
-const largeUsers = 112;
-/** So many clients have two buffers; more keep the machine busy by themselves. */
-const readAheadUsers = 4;
-const keptBuffers = 24;
+/** So many clients have the next piece read while one is sent; more keep the machine busy by themselves. */
+const readAheadClients = 4;
 const small = 64 * 1024;
-const idleBuffers: Buffer[] = [];
 let pumps = 0;
 
 const finished: [ServerResponse, Buffer | undefined][] = [];
@@ -131,7 +126,7 @@ async function readPart(content: Content, start: number, end: number): Promise<B
   return bytes;
 }
 
-/** One buffer is read into while the other, if there is one, is written; each is used again only after its write has left. */
+/** A piece is held until its write has left; meanwhile the next one is read, where there are few clients. */
 async function pump(
   content: Content,
   response: ServerResponse,
@@ -143,43 +138,36 @@ async function pump(
 ): Promise<void> {
   const exchange = exchangeOf(response);
   pumps += 1;
-  const buffers = Array.from({ length: pumps > readAheadUsers ? 1 : 2 }, takeBuffer);
-  const writes: (Promise<boolean> | undefined)[] = [];
+  const most = pumps > readAheadClients ? 1 : 2;
+  const writes: Promise<boolean>[] = [];
+  let piece: HeldPiece | undefined;
   if (idle !== undefined) response.setTimeout(idle, () => response.destroy());
   try {
-    let before: Promise<boolean> | undefined;
-    let turn = 0;
-    for (let position = start; position < end; turn = (turn + 1) % buffers.length) {
-      if (writes[turn] && !(await writes[turn])) return;
-      const buffer = buffers[turn]!;
-      const read = await content.read(buffer.subarray(0, Math.min(buffer.length, end - position)), position);
+    for (let position = start; position < end;) {
+      if (writes.length === most && !(await writes.shift())) return;
+      piece = await holdPiece(content, position, pumps);
+      const bytes = piece.bytes.subarray(0, end - position);
       if (position === start) response.writeHead(status, headers);
-      if (read === 0) {
+      if (bytes.length === 0) {
         if (end === Number.POSITIVE_INFINITY) break;
         throw new Error('content is shorter than its size');
       }
-      position += read;
-      before = writes[turn] = write(response, buffer.subarray(0, read), exchange, before);
+      position += bytes.length;
+      const left = write(response, bytes, exchange, writes.at(-1));
+      void left.then(piece.release);
+      writes.push(left);
+      piece = undefined;
     }
-    for (const each of writes) if (each && !(await each)) return;
+    for (const each of writes) if (!(await each)) return;
     response.end();
   } catch (error) {
     if (response.headersSent) response.destroy();
     throw error;
   } finally {
-    for (const each of writes) await each;
+    piece?.release();
+    await Promise.all(writes);
     pumps -= 1;
-    for (const buffer of buffers) giveBack(buffer);
   }
-}
-
-function takeBuffer(): Buffer {
-  if (pumps > largeUsers) return Buffer.allocUnsafe(smallBuffer);
-  return idleBuffers.pop() ?? Buffer.allocUnsafe(largeBuffer);
-}
-
-function giveBack(buffer: Buffer): void {
-  if (buffer.length === largeBuffer && idleBuffers.length < keptBuffers) idleBuffers.push(buffer);
 }
 
 /**

@@ -249,6 +249,7 @@ export class Flight {
     let left = false;
     return {
       size,
+      source: staged.path,
       read: async (target, position) => {
         for (;;) {
           const available = this.#committed ? staged.size : staged.size - 1;

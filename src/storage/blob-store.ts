@@ -153,6 +153,7 @@ export async function openFileContent(path: string, size: number): Promise<Conte
   };
   return {
     size,
+    source: path,
     read: (target, position) =>
       new Promise((resolve, reject) => {
         reading += 1;

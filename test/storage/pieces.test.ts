@@ -1,0 +1,119 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { randomBytes } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Content } from '../../src/storage/content.ts';
+import { holdPiece } from '../../src/storage/pieces.ts';
+
+const bytes = randomBytes(1_500_000);
+const piece = 512 * 1024;
+
+/** Content whose reads take a turn of the event loop and are counted; as much of it is there as `there` says. */
+function counted(source: string | undefined, there = () => bytes.length): Content & { reads: number } {
+  return {
+    size: bytes.length,
+    ...(source !== undefined && { source }),
+    reads: 0,
+    async read(target, position) {
+      this.reads += 1;
+      await nextTurn();
+      return bytes.copy(target, 0, position, Math.min(there(), position + target.length));
+    },
+    close: () => undefined,
+  };
+}
+
+test('what several read at the same time is read once, and anew when all have let go', async (t) => {
+  const [a, b] = [counted('a'), counted('a')];
+  const first = await Promise.all([holdPiece(a, 0, 1), holdPiece(b, 0, 1), holdPiece(b, 0, 1)]);
+  for (const each of first) t.deepEqual(each.bytes, bytes.subarray(0, piece));
+  const later = await holdPiece(b, 1000, 1);
+  t.deepEqual(later.bytes, bytes.subarray(1000, piece));
+  t.is(a.reads + b.reads, 1);
+  for (const each of [...first, later]) each.release();
+  (await holdPiece(b, 0, 1)).release();
+  t.is(a.reads + b.reads, 2);
+});
+
+test('other content, other pieces and content without a source are read by themselves', async (t) => {
+  const contents = [counted('b'), counted('c'), counted(undefined), counted(undefined)];
+  const held = await Promise.all(contents.flatMap((each) => [holdPiece(each, 0, 1), holdPiece(each, piece, 1)]));
+  for (const [index, each] of held.entries()) {
+    t.deepEqual(each.bytes, bytes.subarray((index % 2) * piece, ((index % 2) + 1) * piece));
+    each.release();
+  }
+  t.deepEqual(
+    contents.map(({ reads }) => reads),
+    [2, 2, 2, 2],
+  );
+});
+
+test('who begins before what is there in a piece reads for itself', async (t) => {
+  const content = counted('d');
+  const late = await holdPiece(content, 5000, 1);
+  const early = await holdPiece(content, 10, 1);
+  t.deepEqual(early.bytes, bytes.subarray(10, piece));
+  early.release();
+  const shared = await holdPiece(content, 6000, 1);
+  t.deepEqual(shared.bytes, bytes.subarray(6000, piece));
+  t.is(content.reads, 2);
+  late.release();
+  shared.release();
+});
+
+test('a piece of what is still arriving grows for all who hold it; at the end there is nothing', async (t) => {
+  let there = 1000;
+  const content = counted('e', () => there);
+  const [a, b] = await Promise.all([holdPiece(content, 0, 1), holdPiece(content, 0, 1)]);
+  there = 3000;
+  const [c, d] = await Promise.all([holdPiece(content, 1000, 1), holdPiece(content, 1000, 1)]);
+  t.deepEqual([a.bytes, b.bytes], [bytes.subarray(0, 1000), bytes.subarray(0, 1000)]);
+  t.deepEqual([c.bytes, d.bytes], [bytes.subarray(1000, 3000), bytes.subarray(1000, 3000)]);
+  const end = await holdPiece(content, 3000, 1);
+  t.is(end.bytes.length, 0);
+  t.is(content.reads, 3);
+  for (const each of [a, b, c, d, end]) each.release();
+});
+
+test('a read that fails fails for those who wait for it, and for nobody else', async (t) => {
+  const failing: Content = { ...counted('f'), read: () => Promise.reject(new Error('the disk')) };
+  const content = counted('f');
+  const both = await Promise.allSettled([holdPiece(failing, 0, 1), holdPiece(content, 0, 1)]);
+  t.deepEqual(
+    both.map(({ status }) => status),
+    ['rejected', 'rejected'],
+  );
+  const held = await holdPiece(content, 0, 1);
+  t.deepEqual(held.bytes, bytes.subarray(0, piece));
+  held.release();
+});
+
+test('readers who come and go as they like get the right bytes', async (t) => {
+  const reader = fc.record({
+    start: fc.nat(bytes.length - 1),
+    source: fc.constantFrom('g', 'h'),
+    readers: fc.constantFrom(1, 200),
+    rests: fc.array(fc.nat(3), { minLength: 1, maxLength: 5 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(reader, { minLength: 1, maxLength: 12 }), async (all) => {
+      const read = async ({ start, source, readers, rests }: (typeof all)[number]) => {
+        const content = counted(source);
+        const found: Buffer[] = [];
+        for (let position = start, turn = 0; ; turn += 1) {
+          const held = await holdPiece(content, position, readers);
+          if (held.bytes.length === 0) return held.release();
+          for (let rest = rests[turn % rests.length]!; rest > 0; rest -= 1) await nextTurn();
+          found.push(Buffer.from(held.bytes));
+          position += held.bytes.length;
+          held.release();
+          if (position === bytes.length) break;
+        }
+        if (!Buffer.concat(found).equals(bytes.subarray(start))) throw new Error(`wrong bytes from ${start} on`);
+      };
+      await Promise.all(all.map(read));
+    }),
+    { numRuns: 50 },
+  );
+  t.pass();
+});
