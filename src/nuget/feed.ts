@@ -1,7 +1,6 @@
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import { SmallBlobs } from '../storage/small-blobs.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { openFile, type FileKind, type PackageFile } from './files.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
@@ -35,12 +34,10 @@ export interface Shelf {
 export class Feed {
   readonly #shelf: Shelf;
   readonly #search: Search;
-  readonly #contents: SmallBlobs;
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
     this.#shelf = { database, blobs, limits, now };
     this.#search = new Search(database);
-    this.#contents = new SmallBlobs(blobs);
   }
 
   /** See `publish`. */
@@ -121,6 +118,6 @@ export class Feed {
 
   /** One file of a version; undefined when the account has none such. */
   openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<PackageFile | undefined> {
-    return openFile(this.#shelf.database, this.#contents, accountId, id, version, kind);
+    return openFile(this.#shelf, accountId, id, version, kind);
   }
 }

@@ -1,7 +1,6 @@
-import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Content } from '../storage/content.ts';
-import type { SmallBlobs } from '../storage/small-blobs.ts';
+import type { Shelf } from './feed.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
 /** The files of a version that the flat container serves. */
@@ -30,8 +29,7 @@ interface FileRow {
 
 /** One file of a version, in any spelling; undefined when the account has none such. */
 export async function openFile(
-  database: Database,
-  blobs: SmallBlobs,
+  { database, blobs }: Shelf,
   accountId: number,
   id: string,
   version: string,

@@ -3,7 +3,6 @@ import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
-import { SmallBlobs } from '../storage/small-blobs.ts';
 import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
@@ -39,13 +38,10 @@ export class Manifests {
   readonly #database: Database;
   readonly #blobs: BlobStore;
   readonly #now: () => number;
-  /** Content only: whether a repository shows it, the database says. */
-  readonly #contents: SmallBlobs;
 
   constructor(database: Database, blobs: BlobStore, now: () => number) {
     this.#database = database;
     this.#blobs = blobs;
-    this.#contents = new SmallBlobs(blobs);
     this.#now = now;
   }
 
@@ -60,7 +56,7 @@ export class Manifests {
       repositoryId: row.repository_id,
       digest: row.digest,
       mediaType: row.media_type,
-      content: await this.#contents.open(row.digest, row.size_bytes),
+      content: await this.#blobs.open(row.digest, row.size_bytes),
     };
   }
 

@@ -7,6 +7,7 @@ import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { Content } from './content.ts';
 import type { Paths } from './paths.ts';
+import { SmallBlobs } from './small-blobs.ts';
 import { StagedFile } from './staged-file.ts';
 
 const openDescriptor = promisify(openFile);
@@ -25,6 +26,7 @@ export class BlobStore {
   readonly #database: Database;
   readonly #paths: Paths;
   readonly #now: () => number;
+  readonly #small = new SmallBlobs();
 
   constructor(database: Database, paths: Paths, now: () => number) {
     this.#database = database;
@@ -84,17 +86,8 @@ export class BlobStore {
   }
 
   /** Opens a stored blob of known `size`; the caller has checked that its principal may read it. */
-  async open(digest: Digest, size: number): Promise<Content> {
-    try {
-      return await openFileContent(this.#paths.blob(digest), size);
-    } catch (error) {
-      // Anything else, such as too many open files, does not mean that it is gone.
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-      throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
-        detail: { digest },
-        cause: error,
-      });
-    }
+  open(digest: Digest, size: number): Promise<Content> {
+    return this.#small.open(digest, size, () => this.#openFile(digest, size));
   }
 
   /** A blob's file, for readers that need random access by path. */
@@ -113,6 +106,19 @@ export class BlobStore {
       removed += 1;
     }
     return removed;
+  }
+
+  async #openFile(digest: Digest, size: number): Promise<Content> {
+    try {
+      return await openFileContent(this.#paths.blob(digest), size);
+    } catch (error) {
+      // Anything else, such as too many open files, does not mean that it is gone.
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
+        detail: { digest },
+        cause: error,
+      });
+    }
   }
 
   /** The row's lock also keeps a collector from removing the file until this transaction ends. */

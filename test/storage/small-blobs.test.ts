@@ -1,7 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import test from 'ava';
 import { readAll } from '../../src/storage/content.ts';
-import { SmallBlobs } from '../../src/storage/small-blobs.ts';
 import { openStore } from '../support/store.ts';
 
 test('a small blob is read from the disk once, and damage is not remembered', async (t) => {
@@ -10,8 +9,7 @@ test('a small blob is read from the disk once, and damage is not remembered', as
   const arrival = await blobs.stageBytes(bytes);
   await blobs.commit([arrival], () => Promise.resolve());
   const path = paths.blob(arrival.digest);
-  const small = new SmallBlobs(blobs);
-  const read = async () => readAll(await small.open(arrival.digest, bytes.length), bytes.length);
+  const read = async () => readAll(await blobs.open(arrival.digest, bytes.length), bytes.length);
 
   await writeFile(path, 'what is damaged');
   t.notDeepEqual(await read(), bytes);
