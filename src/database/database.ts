@@ -54,6 +54,12 @@ export interface Database extends Queryable {
     values?: readonly Value[],
     options?: RecallOptions,
   ): Promise<Readonly<T> | undefined>;
+  /** As `recall`, all rows: for what has few. */
+  recallAll<T extends object = Row>(
+    sql: string,
+    values?: readonly Value[],
+    options?: RecallOptions,
+  ): Promise<readonly Readonly<T>[]>;
   /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
   /** Runs `work` alone among all processes that use this database (migrations). */
@@ -122,13 +128,20 @@ abstract class SequelizeDatabase implements Database {
 
   async recall<T extends object = Row>(
     sql: string,
+    values?: readonly Value[],
+    options?: RecallOptions,
+  ): Promise<T | undefined> {
+    return (await this.recallAll<T>(sql, values, options))[0];
+  }
+
+  async recallAll<T extends object = Row>(
+    sql: string,
     values: readonly Value[] = [],
     { lag = 0 }: RecallOptions = {},
-  ): Promise<T | undefined> {
+  ): Promise<readonly T[]> {
     const mark = await this.mark(lag);
-    if (mark === undefined) return this.get<T>(sql, values);
-    const row = this.#kept.get(mark, sql, values, () => this.get(sql, values));
-    return row as Promise<T | undefined>;
+    if (mark === undefined) return this.select<T>(sql, values);
+    return this.#kept.get(mark, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
   }
 
   /** See `Changes` and `RecallOptions`. */

@@ -1,16 +1,16 @@
-type Row = object | undefined;
+type Rows = readonly object[];
 
-/** Rows of one statement; when there are more, all are forgotten, as after a write. */
+/** Results of one statement; when there are more, all are forgotten, as after a write. */
 const most = 10_000;
 
 /** Rows that were read while nothing was written. */
 export class KeptRows {
   /** By statement and then by values: one key of both would be a long text that is made and hashed for each request. */
-  readonly #rows = new Map<string, Map<string, Promise<Row>>>();
+  readonly #rows = new Map<string, Map<string, Promise<Rows>>>();
   #mark: string | undefined;
 
-  /** The row that `sql` has for `values`, or what `read` finds, which must begin after `mark` was known. */
-  get(mark: string, sql: string, values: readonly unknown[], read: () => Promise<Row>): Promise<Row> {
+  /** The rows that `sql` has for `values`, or what `read` finds, which must begin after `mark` was known. */
+  get(mark: string, sql: string, values: readonly unknown[], read: () => Promise<Rows>): Promise<Rows> {
     if (mark !== this.#mark) {
       this.#rows.clear();
       this.#mark = mark;
@@ -20,9 +20,9 @@ export class KeptRows {
     const key = JSON.stringify(values);
     const known = rows.get(key);
     if (known) return known;
-    const row = read();
-    rows.set(key, row);
-    row.catch(() => rows.delete(key));
-    return row;
+    const found = read();
+    rows.set(key, found);
+    found.catch(() => rows.delete(key));
+    return found;
   }
 }

@@ -62,8 +62,9 @@ export class PackageSource {
   /** The keys of all versions, in order; undefined when there is no such package. */
   async versionKeys(accountId: number, id: string): Promise<Answer<string[]> | undefined> {
     const { feed, mirror } = this.#parts;
-    const hosted = await feed.listVersionKeys(accountId, id);
-    if (!(await this.#mayAsk(accountId, id, hosted.length > 0))) return hostedUnlessEmpty(hosted);
+    const claimed = await this.#claims(accountId, id);
+    const hosted = claimed ? await feed.listVersionKeys(accountId, id) : [];
+    if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found) return hostedUnlessEmpty(hosted);
     return { served: found.outcome, value: merge([...hosted, ...found.value], (key) => key) };
@@ -74,7 +75,7 @@ export class PackageSource {
     const hosted = await this.#parts.feed.openFile(accountId, id, version, kind);
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
-    if (key === undefined || !(await this.#mayAsk(accountId, id, false))) return undefined;
+    if (key === undefined || !this.#mayAsk(id, await this.#claims(accountId, id))) return undefined;
     // What a hosted version of a merged id lacks is not made up for by its namesake.
     if ((await this.#hostedOfMerged(accountId, id)).has(key)) return undefined;
     return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openBeside(id, key, kind);
@@ -83,10 +84,9 @@ export class PackageSource {
   /** The pages of a registration; undefined when there is no such package. */
   async pages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
     const { feed, mirror, registrations } = this.#parts;
-    const hosted = await feed.listPages(accountId, id, semVer2);
-    if (!(await this.#mayAsk(accountId, id, hosted !== undefined))) {
-      return hosted && { served: 'hosted', value: hosted };
-    }
+    const claimed = await this.#claims(accountId, id);
+    const hosted = claimed ? await feed.listPages(accountId, id, semVer2) : undefined;
+    if (!this.#mayAsk(id, claimed)) return hosted && { served: 'hosted', value: hosted };
     if ((await this.#hostedOfMerged(accountId, id)).size > 0) return this.#mergedPages(accountId, id, semVer2, hosted);
     const owner = await mirror.owner(id);
     const found = owner && (await registrations.pages(owner, packageKey(id), semVer2));
@@ -101,8 +101,9 @@ export class PackageSource {
     lower: string,
     upper: string,
   ): Promise<Answer<RegisteredVersion[]> | undefined> {
-    const hosted = await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper);
-    if (!(await this.#mayAsk(accountId, id, hosted.length > 0))) return hostedUnlessEmpty(hosted);
+    const claimed = await this.#claims(accountId, id);
+    const hosted = claimed ? await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper) : [];
+    if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
     const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
@@ -139,14 +140,12 @@ export class PackageSource {
 
   /** The upstreams that may be asked for an id, in order; none for one that is claimed, merged or not. */
   async candidates(accountId: number, id: string): Promise<Upstream[]> {
-    const candidates = this.#parts.mirror.origin.candidates(id);
-    const isClosed = candidates.length > 0 && (await claimedAmong(this.#parts.database, accountId, [id])).size > 0;
-    return isClosed ? [] : candidates;
+    return (await this.#claims(accountId, id)) ? [] : this.#parts.mirror.origin.candidates(id);
   }
 
   /** The upstream to ask for an id; undefined when there is none, or the id is claimed. */
   async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
-    return (await this.#mayAsk(accountId, id, false)) ? this.#parts.mirror.owner(id) : undefined;
+    return this.#mayAsk(id, await this.#claims(accountId, id)) ? this.#parts.mirror.owner(id) : undefined;
   }
 
   /** Hosted versions of an id and those of its upstream, in order, without those that are hosted though not shown. */
@@ -156,12 +155,15 @@ export class PackageSource {
     return merge([...hosted, ...further], (each) => keyOfVersion(each)!);
   }
 
+  /** Whether the account claims an id: it hosts a version, or once did. */
+  async #claims(accountId: number, id: string): Promise<boolean> {
+    return (await this.#parts.feed.revisionOf(accountId, id)) !== undefined;
+  }
+
   /** Whether an upstream may be asked for what was not found hosted, or is to be merged with it. */
-  async #mayAsk(accountId: number, id: string, hosted: boolean): Promise<boolean> {
-    const { database, mirror } = this.#parts;
-    if (mirror.origin.candidates(id).length === 0) return false;
-    if (mirror.origin.isMerged(id)) return true;
-    return !hosted && (await claimedAmong(database, accountId, [id])).size === 0;
+  #mayAsk(id: string, claimed: boolean): boolean {
+    const { origin } = this.#parts.mirror;
+    return origin.candidates(id).length > 0 && (!claimed || origin.isMerged(id));
   }
 
   /** The keys of the hosted versions of an id that is merged; none for any other. */

@@ -20,12 +20,12 @@ export async function findRepository(from: Queryable, accountId: number, name: s
 
 /** Which of `names` are repositories of the account, and whether each is claimed, so that no upstream is asked for it. */
 export async function claimsAmong(
-  from: Queryable,
+  database: Database,
   accountId: number,
   names: readonly string[],
 ): Promise<Map<string, boolean>> {
   if (names.length === 0) return new Map();
-  const rows = await from.select<{ name: string; claimed_at: number | null }>(
+  const rows = await database.recallAll<{ name: string; claimed_at: number | null }>(
     `SELECT name, claimed_at FROM repositories WHERE account_id = ? AND name IN (${placeholders(names)})`,
     [accountId, ...names],
   );

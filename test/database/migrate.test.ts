@@ -17,6 +17,7 @@ function cutOff(database: Database, steps: number): Database {
     select: (sql, values) => database.select(sql, values),
     get: (sql, values) => database.get(sql, values),
     recall: (sql, values, options) => database.recall(sql, values, options),
+    recallAll: (sql, values, options) => database.recallAll(sql, values, options),
     exclusively: (work) => database.exclusively(work),
     close: () => database.close(),
     transaction: (work) =>

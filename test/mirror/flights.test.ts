@@ -233,6 +233,7 @@ test.serial('uses that could not be written down are written the next time', asy
       select: (sql, values) => real.select(sql, values),
       get: (sql, values) => real.get(sql, values),
       recall: (sql, values, options) => real.recall(sql, values, options),
+      recallAll: (sql, values, options) => real.recallAll(sql, values, options),
       transaction: (work) => (broken ? Promise.reject(new Error('the database is away')) : real.transaction(work)),
       exclusively: (work) => real.exclusively(work),
       close: () => real.close(),

@@ -23,7 +23,7 @@ test('an errand takes no more than its bytes a second, over all its fetches; a c
   );
   server.on('/client', serve(body));
   t.deepEqual(await readEntry(await mirror.open(resource('/client'))), body);
-  t.true(performance.now() - startedAt < 500);
+  t.true(errand.received < 600_000, 'while the errand is on its way');
   const [first, second] = await fetches;
   const took = performance.now() - startedAt;
   t.deepEqual(first, body);
