@@ -63,6 +63,26 @@ test('who asks while a long measurement is under way waits for it; one that fail
   t.is((await stored.of(1)).hosted, 7);
 });
 
+test('sqlite: others have their turn while it is measured, after every hundred blobs', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const blobs = Array.from({ length: 2000 }, (_, index) => ({ digest: `sha256:${index}`, size: 1, stored_at: 0 }));
+  await database.transaction(async (tx) => {
+    for (let start = 0; start < blobs.length; start += 200)
+      await tx.insertNew('blobs', blobs.slice(start, start + 200));
+  });
+  let turns = 0;
+  let measured = false;
+  const count = () => {
+    turns += 1;
+    if (!measured) setImmediate(count);
+  };
+  setImmediate(count);
+  await measureStored(database, 1);
+  measured = true;
+  t.true(turns >= 19, `${turns} turns`);
+});
+
 for (const dialect of dialects) {
   test(`${dialect}: each blob counts once for an account, as hosted before mirrored, and is sampled by the hour`, async (t) => {
     const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
