@@ -5,7 +5,7 @@ import type { Config } from '../config/schema.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
-import { exchangeOf, runExchange, type Answer, type Exchange } from './exchange.ts';
+import { exchangeOf, runExchange, type Answer } from './exchange.ts';
 import type { Operations } from './operations.ts';
 import { problem } from './problem.ts';
 import { hostOf, originForm, remoteOf, splitTarget } from './target.ts';
@@ -65,7 +65,7 @@ export function createApp(
     response.on('close', () => {
       const seconds = (performance.now() - exchange.startedAt) / 1000;
       const remote = remoteOf(request, trustProxy);
-      record(observers, request, response, exchange, { path: splitTarget(target).path, remote, seconds });
+      record(observers, request, response, { path: splitTarget(target).path, remote, seconds });
     });
     runExchange(exchange, () => dispatch(request, response, target));
   };
@@ -88,12 +88,12 @@ interface Particulars {
 function record(
   { log, observe, usage, now }: Observers,
   request: IncomingMessage,
-  response: ServerResponse,
-  exchange: Exchange,
+  response: Answer,
   particulars: Particulars,
 ): void {
+  const { exchange } = response;
   observe.count(request.method!, response.statusCode, particulars.seconds, exchange);
-  const line = accessLine(request, response, exchange, particulars, now());
+  const line = accessLine(request, response, particulars, now());
   const { principal } = exchange;
   if (principal) usage.count(principal.accountId, line, exchange.version);
   writeAccess(log, line);
@@ -110,13 +110,12 @@ function record(
 /** Usage can be counted again from these lines (`entrepot usage reconcile`). */
 function accessLine(
   request: IncomingMessage,
-  response: ServerResponse,
-  exchange: Exchange,
+  response: Answer,
   { path, remote, seconds }: Particulars,
   at: number,
 ): AccessLine {
+  const { statusCode: status, exchange } = response;
   const { principal, received, sent, fetched, kind, subject, act, cache } = exchange;
-  const { statusCode: status } = response;
   return {
     request: exchange.id,
     at,
