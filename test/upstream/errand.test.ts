@@ -16,6 +16,9 @@ async function setUp(t: ExecutionContext) {
 
 test('an errand takes no more than its bytes a second, over all its fetches; a client is not slowed', async (t) => {
   const { mirror, resource, server } = await setUp(t);
+  // The first fetch of a process takes longer than any other, on a busy machine longer than the client may.
+  server.on('/before', serve(body));
+  await readEntry(await mirror.open(resource('/before')));
   const errand = new Errand(new AbortController().signal, 400_000);
   const startedAt = performance.now();
   const fetches = errand.run(() =>
@@ -23,7 +26,7 @@ test('an errand takes no more than its bytes a second, over all its fetches; a c
   );
   server.on('/client', serve(body));
   t.deepEqual(await readEntry(await mirror.open(resource('/client'))), body);
-  t.true(errand.received < 600_000, 'while the errand is on its way');
+  t.true(performance.now() - startedAt < 500);
   const [first, second] = await fetches;
   const took = performance.now() - startedAt;
   t.deepEqual(first, body);
