@@ -1,11 +1,15 @@
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 
+/** In memory, where the system has that (Linux): for tests of time, in which no disk is to be waited for. */
+export const inMemory = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
+
 /** A folder that goes when the test ends. */
-export async function folderUntilEnd(t: Pick<ExecutionContext, 'teardown'>): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'entrepot-test-'));
+export async function folderUntilEnd(t: Pick<ExecutionContext, 'teardown'>, parent = tmpdir()): Promise<string> {
+  const path = await mkdtemp(join(parent, 'entrepot-test-'));
   t.teardown(() => rm(path, { recursive: true, force: true }));
   return path;
 }
