@@ -7,6 +7,7 @@ import { baseOf } from '../upstream/configured.ts';
 import type { House } from '../server.ts';
 import { inHouse, type Terminal } from './in-house.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
+import { urlBelow } from '../upstream/url.ts';
 
 /** One thing that was looked at. */
 export interface Finding {
@@ -60,7 +61,7 @@ async function examineUpstream(upstream: Upstream, now: () => number): Promise<F
   if (config.mode === 'offline') return { subject, ok: true, text: 'set to offline: not contacted' };
   const base = baseOf(config);
   return attempt(subject, adviceFor(upstream), async () => {
-    const answer = await upstream.send({ url: config.kind === 'nuget' ? base : new URL('/v2/', base) });
+    const answer = await upstream.send({ url: config.kind === 'nuget' ? base : new URL('/v2/', base.origin) });
     discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
     const seen = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'asked anonymously'];
@@ -74,7 +75,7 @@ async function examineUpstream(upstream: Upstream, now: () => number): Promise<F
 
 /** Docker Hub tells its limit with a manifest's headers, and HEAD is not counted. */
 async function askForRateLimit(upstream: Upstream, base: URL): Promise<void> {
-  const url = new URL('/v2/ratelimitpreview/test/manifests/latest', base);
+  const url = urlBelow(base.origin, 'v2', 'ratelimitpreview', 'test', 'manifests', 'latest');
   const answer = await upstream.send({ method: 'HEAD', url, scope: 'repository:ratelimitpreview/test:pull' });
   discard(answer.body);
 }

@@ -1,9 +1,10 @@
 import { DomainError } from '../errors.ts';
 import { unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
+import { urlBelow } from '../upstream/url.ts';
 import { packageKey } from './packages.ts';
 import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from './upstream-metadata.ts';
-import { addressIn, folder, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
+import { addressIn, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
 import type { RegisteredPage, RegisteredVersion } from './versions.ts';
 
@@ -87,7 +88,7 @@ export class UpstreamRegistrations {
       hiveName(semVer2),
       key,
       'index',
-      async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.#hive(owner, semVer2)),
+      async () => urlBelow(await this.#hive(owner, semVer2), key, 'index.json'),
       (document) => Array.isArray((document as Json)['items']),
     );
   }
@@ -109,7 +110,7 @@ export class UpstreamRegistrations {
 
   async #hive({ upstream }: Owner, semVer2: boolean): Promise<string> {
     const types = semVer2 ? [...hives.semVer2, ...plain] : [...hives.semVer1, ...plain, ...hives.semVer2];
-    return folder(await this.#packages.resource(upstream, types));
+    return this.#packages.resource(upstream, types);
   }
 
   /** Makes versions out of the leaves of `key`'s registration. */

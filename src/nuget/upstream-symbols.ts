@@ -5,9 +5,9 @@ import { resourceOf } from '../mirror/resource.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { symbolsOf } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { urlBelow } from '../upstream/url.ts';
 import type { PackageSource } from './source.ts';
 import { isWindowsPdb, keyOfPdb } from './symbols.ts';
-import { folder } from './upstream.ts';
 
 const portable = /^[0-9a-f]{32}ffffffff$/;
 /** Of the older format: a GUID and an age. */
@@ -62,8 +62,7 @@ export class UpstreamSymbols {
     key: string,
     checksum: string | undefined,
   ): Promise<Entry | undefined> {
-    const url = new URL(folder(base.href));
-    url.pathname += [name, key, name].map(encodeURIComponent).join('/');
+    const url = urlBelow(base, name, key, name);
     const headers: Record<string, string> = {};
     if (checksum !== undefined && /^[\w:;, -]{1,1000}$/.test(checksum)) headers['symbolchecksum'] = checksum;
     return this.#mirror.open({

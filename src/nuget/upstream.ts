@@ -7,12 +7,15 @@ import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../mir
 import type { Origin } from '../mirror/origin.ts';
 import { resourceOf, type MirrorResource } from '../mirror/resource.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { urlBelow } from '../upstream/url.ts';
 import { packageKey } from './packages.ts';
 import { verifyBeside, verifyNupkg, type BesideKind } from './upstream-files.ts';
 import { parseVersion, sortKey, versionKey } from './version.ts';
 
 /** Documents of public feeds reach a few MiB. */
 export const documentLimit = 64 * 2 ** 20;
+/** An address in a service index that is longer is passed over, in characters. */
+const addressLimit = 2048;
 /** What a nuspec, a readme or an icon may have. */
 const besideLimit = 2 ** 20;
 
@@ -173,12 +176,16 @@ export class PackageMirror {
       algorithms: ['sha512'],
       verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
       fetch: async () => {
-        const name = encodeURIComponent(key);
-        const url = new URL(`${name}/${version}/${name}.${version}.nupkg`, await this.flat(upstream));
+        const url = await this.nupkgUrl(upstream, key, version);
         const fetched = await fetchFrom(upstream, { url });
         return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
       },
     });
+  }
+
+  /** Where `upstream` has a version's nupkg (package-base-address-resource, "Download package content"). */
+  async nupkgUrl(upstream: Upstream, key: string, version: string): Promise<URL> {
+    return urlBelow(await this.flat(upstream), key, version, `${key}.${version}.nupkg`);
   }
 
   /** The digest of a version's nupkg, if it is stored. */
@@ -193,7 +200,7 @@ export class PackageMirror {
     const owner = await this.owner(id);
     if (!owner) return undefined;
     const { upstream } = owner;
-    const leaf = kind === 'nuspec' ? `${encodeURIComponent(key)}.nuspec` : kind;
+    const leaf = kind === 'nuspec' ? `${key}.nuspec` : kind;
     return this.#open(owner, {
       ...resourceOf(upstream, kind, key, version),
       lifetime: 'immutable',
@@ -201,7 +208,7 @@ export class PackageMirror {
       whole: true,
       verify: (staged) => verifyBeside(staged, kind, key, version),
       fetch: async () => {
-        const url = new URL(`${encodeURIComponent(key)}/${version}/${leaf}`, await this.flat(upstream));
+        const url = urlBelow(await this.flat(upstream), key, version, leaf);
         return fetchFrom(upstream, { url });
       },
     });
@@ -256,15 +263,15 @@ export class PackageMirror {
       'flat',
       key,
       '',
-      async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.flat(owner.upstream)),
+      async () => urlBelow(await this.flat(owner.upstream), key, 'index.json'),
       (document) => Array.isArray((document as { versions?: unknown }).versions),
     );
   }
 }
 
 /** An address that paths can be added to. */
-export function folder(address: string): string {
-  return address.replace(/\/*$/, '/');
+function folder(address: string): string {
+  return address.endsWith('/') ? address : `${address}/`;
 }
 
 /** An address in a document of `upstream`'s. Throws `UpstreamUnavailable` when it is none. */
@@ -278,7 +285,8 @@ function readResources(list: readonly unknown[]): Resources {
   const resources = new Map<string, string>();
   for (const each of list) {
     const { '@id': id, '@type': type } = (each ?? {}) as Record<string, unknown>;
-    if (typeof id !== 'string' || !/^https?:\/\//i.test(id) || !URL.canParse(id)) continue;
+    if (typeof id !== 'string' || id.length > addressLimit) continue;
+    if (!/^https?:\/\//i.test(id) || !URL.canParse(id)) continue;
     for (const name of Array.isArray(type) ? type : [type]) {
       if (typeof name === 'string' && !resources.has(name)) resources.set(name, id);
     }

@@ -1,12 +1,12 @@
 import { exchangeOf } from '../http/exchange.ts';
 import { parseDigest } from '../digest.ts';
-import { isDomainError } from '../errors.ts';
 import { readBody } from '../http/body.ts';
 import { cacheStatus } from '../http/cache-status.ts';
 import { sendContent, sendJson } from '../http/send.ts';
 import { nextLink, pageSize, sendEmpty, type Call } from './call.ts';
 import { isIndex, mediaTypes } from './manifest.ts';
-import { parseReference, parseRepositoryName, parseTag, type Reference } from './reference.ts';
+import { manifestUnknown } from './manifests.ts';
+import { isTag, parseReference, parseRepositoryName, parseTag, type Reference } from './reference.ts';
 import { parseReferrersCursor } from './referrers.ts';
 import type { Asked } from './source.ts';
 
@@ -38,7 +38,7 @@ export async function getBlob(call: Call): Promise<void> {
 /** end-3: the bytes and the type that were pushed, whatever `Accept` says. */
 export async function getManifest(call: Call): Promise<void> {
   const { request, response, item, source } = call;
-  const manifest = await source.openManifest(askedOf(call), readableReference(item), request.method === 'HEAD');
+  const manifest = await source.openManifest(askedOf(call), existingReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
   const exchange = exchangeOf(response);
   exchange.subject = manifest.repository;
@@ -78,7 +78,7 @@ export async function putManifest(call: Call): Promise<void> {
 
 /** end-9 */
 export async function deleteManifest({ response, principal, name, item, images }: Call): Promise<void> {
-  await images.manifests.delete(principal.accountId, name, readableReference(item));
+  await images.manifests.delete(principal.accountId, name, existingReference(item));
   sendEmpty(response, 202, {});
 }
 
@@ -132,12 +132,8 @@ function askedOf({ principal, name, ns }: Call): Asked {
   return { accountId: principal.accountId, name, ns };
 }
 
-/** What cannot be a tag names no manifest; only a malformed digest is the asker's error. */
-function readableReference(item: string): Reference {
-  try {
-    return parseReference(item);
-  } catch (error) {
-    if (isDomainError(error, 'TagInvalid')) return { tag: item };
-    throw error;
-  }
+/** The reference in a path. Text that cannot be a tag names no manifest: `ManifestUnknown`. `DigestInvalid` as it is. */
+function existingReference(item: string): Reference {
+  if (!item.includes(':') && !isTag(item)) throw manifestUnknown({ tag: item.slice(0, 160) });
+  return parseReference(item);
 }

@@ -11,6 +11,7 @@ import { readAll } from '../storage/content.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { urlBelow } from '../upstream/url.ts';
 import { mediaTypes, type Descriptor } from './manifest.ts';
 import { fallbackTag } from './reference.ts';
 
@@ -90,7 +91,7 @@ export class ImageMirror {
    */
   openManifest(place: Place, reference: string): Promise<Entry | undefined> {
     const byDigest = isDigest(reference);
-    const url = urlOf(place, `manifests/${reference}`);
+    const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
     return this.#mirror.open({
       ...resource(place, 'manifest', reference),
@@ -122,7 +123,7 @@ export class ImageMirror {
       lifetime: 'immutable',
       digest,
       limit: this.#limits.blob ?? unannounced,
-      fetch: () => fetchFrom(place.upstream, { url: urlOf(place, `blobs/${digest}`), scope: scopeOf(place) }),
+      fetch: () => fetchFrom(place.upstream, { url: urlOf(place, 'blobs', digest), scope: scopeOf(place) }),
     });
   }
 
@@ -143,9 +144,8 @@ export class ImageMirror {
 
   /** All tags, in byte order; undefined when the upstream has no such repository. */
   async listTags(place: Place): Promise<Listed<string> | undefined> {
-    const path = 'tags/list?n=1000';
     try {
-      const list = await this.#list(place, 'tags', '', () => collect(place, path, 'tags'));
+      const list = await this.#list(place, 'tags', '', () => collect(place, firstTags(place), 'tags'));
       return list && { served: list.served, items: list.items.filter((tag) => typeof tag === 'string').sort(byBytes) };
     } catch (error) {
       // With the upstream gone, the tags that were pulled are those that can be had.
@@ -162,9 +162,9 @@ export class ImageMirror {
    */
   async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor> | undefined> {
     const list = await this.#list(place, 'referrers', digest, async () => {
-      const fetched = await collect(place, `referrers/${digest}`, 'manifests');
+      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests');
       if (fetched.kind !== 'absent') return fetched;
-      return collect(place, `manifests/${fallbackTag(digest)}`, 'manifests');
+      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests');
     });
     return list && { served: list.served, items: readDescriptors(list.items) };
   }
@@ -190,8 +190,8 @@ function resource(place: Place, kind: string, reference: string) {
   return resourceOf(place.upstream, kind, place.name, reference);
 }
 
-function urlOf(place: Place, rest: string): URL {
-  return new URL(`/v2/${place.name}/${rest}`, place.upstream.base);
+function urlOf({ upstream, name }: Place, ...rest: readonly string[]): URL {
+  return urlBelow(upstream.base.origin, 'v2', ...name.split('/'), ...rest);
 }
 
 function scopeOf(place: Place): string {
@@ -249,10 +249,17 @@ function byBytes(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 
-/** Follows a list's pages (`Link`, RFC 8288) and makes one array of what they have under `field`. */
-async function collect(place: Place, path: string, field: string): Promise<Fetched> {
+/** The first page of a repository's tags. */
+function firstTags(place: Place): URL {
+  const url = urlOf(place, 'tags', 'list');
+  url.searchParams.set('n', '1000');
+  return url;
+}
+
+/** Follows a list's pages (`Link`, RFC 8288) from `first` and makes one array of what they have under `field`. */
+async function collect(place: Place, first: URL, field: string): Promise<Fetched> {
   const items: unknown[] = [];
-  let url: URL | undefined = urlOf(place, path);
+  let url: URL | undefined = first;
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, 'has a list that does not end');
     const accept = `application/json, ${mediaTypes.index}`;

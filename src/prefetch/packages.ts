@@ -171,8 +171,7 @@ export class WantedPackages {
     await this.#pass(id);
     const owner = await packageMirror.owner(id);
     if (!owner) return;
-    const name = encodeURIComponent(packageKey(id));
-    const url = new URL(`${name}/${version}/${name}.${version}.nupkg`, await packageMirror.flat(owner.upstream));
+    const url = await packageMirror.nupkgUrl(owner.upstream, packageKey(id), version);
     const { status, headers, body } = await owner.upstream.send({ method: 'HEAD', url });
     discard(body);
     const length = Number(headers['content-length'] ?? Number.NaN);

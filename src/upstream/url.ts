@@ -1,0 +1,23 @@
+import { DomainError } from '../errors.ts';
+
+/**
+ * The address of what lies below `base`: its path, then `segments`. Every address that is made from a name goes through
+ * here, so that no name can add a path, a query or a fragment of its own (RFC 3986, 3.3). Query and fragment of `base` are
+ * left out. Throws `Invalid` for a segment that URLs resolve or drop: an empty one, `.` and `..`.
+ */
+export function urlBelow(base: URL | string, ...segments: readonly string[]): URL {
+  const url = new URL(base);
+  const folder = url.pathname.endsWith('/') ? url.pathname : `${url.pathname}/`;
+  url.pathname = folder + segments.map(encodeSegment).join('/');
+  url.search = '';
+  url.hash = '';
+  return url;
+}
+
+/** A colon may stand in a segment as it is (RFC 3986, 3.3), and not every registry decodes the one in a digest. */
+function encodeSegment(segment: string): string {
+  if (segment === '' || segment === '.' || segment === '..' || !segment.isWellFormed()) {
+    throw new DomainError('Invalid', `"${segment.slice(0, 100)}" cannot be part of an upstream's address.`);
+  }
+  return encodeURIComponent(segment).replaceAll('%3A', ':');
+}
