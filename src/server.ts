@@ -14,7 +14,7 @@ import type { Config } from './config/schema.ts';
 import { digestOf } from './digest.ts';
 import { openDatabase, type Changes, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
-import { createApp, type Interfaces } from './http/app.ts';
+import { answerUnhandled, createApp, type Interfaces } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
 import { Answer, countFetched } from './http/exchange.ts';
 import { Operations } from './http/operations.ts';
@@ -98,6 +98,8 @@ export interface RunningServer {
   url: string;
   /** The value of the first token, at the first start only. */
   firstToken: string | undefined;
+  /** Takes a rejected promise that no code has caught: logs it, and answers the request that it belongs to with 500. */
+  answerUnhandled(error: unknown): void;
   /** Stops taking requests, lets those under way end for up to `grace` milliseconds, and writes down what is pending. */
   close(grace?: number): Promise<void>;
 }
@@ -283,6 +285,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       house,
       url: `http://${config.server.host.includes(':') ? `[${config.server.host}]` : config.server.host}:${port}`,
       firstToken,
+      answerUnhandled: (error) => answerUnhandled(log, error),
       close: async (grace = 10_000) => {
         clearInterval(chores);
         clearInterval(reviews);

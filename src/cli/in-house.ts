@@ -10,6 +10,7 @@ export interface Terminal {
   /** `columns` where it is a screen. */
   stderr: { write(text: string): unknown; isTTY?: boolean; columns?: number };
   once(event: 'SIGTERM' | 'SIGINT' | 'exit', listener: () => void): unknown;
+  on(event: 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
 /**

@@ -23,6 +23,7 @@ export function addServe(program: Command, environment: Environment, terminal: T
 
 async function serve(config: Config, environment: Environment, terminal: Terminal, log: Logger): Promise<void> {
   const server = await startServer(config, { log, now: Date.now, proxy: environment });
+  terminal.on('unhandledRejection', (error) => server.answerUnhandled(error));
   const stop = new Promise<void>((resolve) => {
     terminal.once('SIGTERM', resolve);
     terminal.once('SIGINT', resolve);

@@ -1,21 +1,24 @@
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router, type Request, type Response } from 'express';
 import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
-import { exchangeOf, runExchange, type Answer } from './exchange.ts';
+import { currentAnswer, exchangeOf, runExchange, type Answer } from './exchange.ts';
 import type { Operations } from './operations.ts';
 import { problem } from './problem.ts';
-import { hostOf, originForm, remoteOf, splitTarget } from './target.ts';
+import { hostOf, isHost, originForm, remoteOf, splitTarget } from './target.ts';
+
+/** Answers a request; a rejection is a defect, which is logged and answered with 500. */
+export type Answering = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** What is served on a port. */
 export interface Interfaces {
   /** `/v2` */
-  registry?: RequestListener;
+  registry?: Answering;
   /** `/token`, where container clients look for tokens. */
-  token?: RequestListener;
+  token?: Answering;
   /** `/v3` */
   feed?: Router;
   /** `/v1` */
@@ -45,15 +48,16 @@ export function createApp(
   if (operations) site.use(operations);
 
   const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
-    if (!isHost(hostOf(request, trustProxy))) {
-      problem(request, response, 400, 'Invalid', 'The Host header is missing or malformed.');
+    const fail = (error: unknown) => lastResort(observers.log, request, response, error);
+    if (!isHost(request, hostOf(request, trustProxy))) {
+      problem(request, response, 400, 'Invalid', 'The Host header is missing, malformed, or there is more than one.');
     } else if (registry && isUnder(target, '/v2')) {
-      registry(request, response);
+      registry(request, response).catch(fail);
     } else if (token && isUnder(target, '/token')) {
-      token(request, response);
+      token(request, response).catch(fail);
     } else {
       site(request as Request, response as Response, (error: unknown) => {
-        if (error) lastResort(observers.log, request, response, error);
+        if (error) fail(error);
         else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
       });
     }
@@ -65,9 +69,13 @@ export function createApp(
     response.on('close', () => {
       const seconds = (performance.now() - exchange.startedAt) / 1000;
       const remote = remoteOf(request, trustProxy);
-      record(observers, request, response, { path: splitTarget(target).path, remote, seconds });
+      try {
+        record(observers, request, response, { path: splitTarget(target).path, remote, seconds });
+      } catch (error) {
+        observers.log.error({ err: error, request: exchange.id }, 'a request could not be recorded');
+      }
     });
-    runExchange(exchange, () => dispatch(request, response, target));
+    runExchange(response, () => dispatch(request, response, target));
   };
 }
 
@@ -139,9 +147,14 @@ function accessLine(
   };
 }
 
-/** The Host becomes part of the URLs in answers, so it has to be one. */
-function isHost(text: string | undefined): boolean {
-  return text !== undefined && /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(text);
+/**
+ * For a rejected promise that no code has caught: logs it, and answers 500 to the request that it belongs to, unless that
+ * has been answered. An answer that has begun is left alone: the rejected work may be another part of it.
+ */
+export function answerUnhandled(log: Logger, error: unknown): void {
+  const response = currentAnswer();
+  if (response && !response.headersSent) lastResort(log, response.req, response, error);
+  else log.error({ err: error, request: response?.exchange.id }, 'a promise was rejected and no code caught it');
 }
 
 /** What no interface has answered: a malformed path, or a defect. Never a stack trace. */
@@ -152,7 +165,7 @@ function lastResort(log: Logger, request: IncomingMessage, response: ServerRespo
     response.destroy();
     return;
   }
-  const status = (error as { status?: number }).status ?? 500;
+  const status = (error as { status?: number } | undefined)?.status ?? 500;
   if (status < 500) {
     problem(request, response, status, 'Invalid', 'The request is malformed.');
     return;

@@ -65,11 +65,16 @@ export class Answer extends ServerResponse {
   }
 }
 
-const current = new AsyncLocalStorage<Exchange>();
+const current = new AsyncLocalStorage<Answer>();
 
-/** Runs `work`, the whole of the request's: what it begins belongs to the request. */
-export function runExchange(exchange: Exchange, work: () => void): void {
-  current.run(exchange, work);
+/** Runs `work`, which answers one request; everything that it starts belongs to that request. */
+export function runExchange(answer: Answer, work: () => void): void {
+  current.run(answer, work);
+}
+
+/** The answer to the request that the running code belongs to; undefined for work that no request started. */
+export function currentAnswer(): Answer | undefined {
+  return current.getStore();
 }
 
 /** The record of the request that `response` answers. */
@@ -89,7 +94,7 @@ function answerOf(response: ServerResponse): Answer {
 
 /** For whoever asks an upstream now: where to count the bytes that come, however long it takes. */
 export function countFetched(): (bytes: number) => void {
-  const exchange = current.getStore();
+  const exchange = current.getStore()?.exchange;
   if (!exchange) return () => undefined;
   exchange.fetching += 1;
   return (bytes) => {

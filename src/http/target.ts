@@ -20,6 +20,20 @@ export function hostOf({ headers }: IncomingMessage, trusted: boolean): string |
   return (trusted ? firstOf(headers['x-forwarded-host']) : undefined) ?? headers.host;
 }
 
+/**
+ * Whether `host`, which `hostOf` gave for `request`, can stand in the URLs that answers hold. A request with two Host
+ * headers is refused: the parties on its way could each believe another one (RFC 9112, 3.2).
+ */
+export function isHost({ rawHeaders }: IncomingMessage, host: string | undefined): boolean {
+  if (host === undefined || !/^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(host)) return false;
+  let hosts = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index]!;
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
+  }
+  return hosts < 2 && URL.canParse(`http://${host}`);
+}
+
 /** `http`; `https` where a trusted proxy says that the client spoke that with it. */
 export function schemeOf({ headers }: IncomingMessage, trusted: boolean): 'http' | 'https' {
   return trusted && firstOf(headers['x-forwarded-proto'])?.toLowerCase() === 'https' ? 'https' : 'http';

@@ -1,6 +1,7 @@
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isDomainError } from '../errors.ts';
 import { anonymousBearer, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
+import type { Answering } from './app.ts';
 import { readBody } from './body.ts';
 import { exchangeOf } from './exchange.ts';
 import { sendJson } from './send.ts';
@@ -14,8 +15,8 @@ const validFor = 300;
  * form). An API token is good as a Bearer value everywhere, so who presents one gets that very token; who presents
  * nothing gets the anonymous one, where anybody may read.
  */
-export function createTokenEndpoint(authenticator: Authenticator, now: () => number): RequestListener {
-  return (request, response) => void answer(authenticator, now, request, response);
+export function createTokenEndpoint(authenticator: Authenticator, now: () => number): Answering {
+  return (request, response) => answer(authenticator, now, request, response);
 }
 
 async function answer(

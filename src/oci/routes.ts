@@ -1,8 +1,9 @@
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { requireScope, type Principal, type Scope } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError, isDomainError } from '../errors.ts';
+import type { Answering } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { alwaysSend, exchangeOf } from '../http/exchange.ts';
 import { sendJson } from '../http/send.ts';
@@ -78,8 +79,8 @@ const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Endpoint> = {
 };
 
 /** The container registry: everything under `/v2`. */
-export function createRegistry(parts: RegistryParts): RequestListener {
-  return (request, response) => void answer(parts, request, response);
+export function createRegistry(parts: RegistryParts): Answering {
+  return (request, response) => answer(parts, request, response);
 }
 
 async function answer(parts: RegistryParts, request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -27,6 +27,7 @@ for (const dialect of dialects) {
           stdout: { write: (text: string) => (heard.stdout += text) },
           stderr: { write: (text: string) => (heard.stderr += text) },
           once: () => {},
+          on: () => {},
         },
       );
       return { code, ...heard };
@@ -92,6 +93,7 @@ test('a claim is released by its kind and its name', async (t) => {
         stdout: { write: () => {} },
         stderr: { write: (text: string) => (said += text) },
         once: () => {},
+        on: () => {},
       },
     );
     t.is(code, 1);

@@ -30,6 +30,7 @@ async function setUp(t: ExecutionContext) {
       stdout: { write: (text: string) => (heard.stdout += text) },
       stderr: { write: (text: string) => (heard.stderr += text), isTTY, columns: 60 },
       once: (signal, stop) => signal === 'SIGINT' && onSignal(stop),
+      on: () => {},
     });
     return { code, ...heard };
   };

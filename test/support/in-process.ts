@@ -13,6 +13,7 @@ export async function entrepot(environment: Record<string, string>, ...words: st
     stdout: { write: (text: string) => (heard.stdout += text) },
     stderr: { write: (text: string) => (heard.stderr += text) },
     once: () => {},
+    on: () => {},
   });
   return { code, ...heard };
 }

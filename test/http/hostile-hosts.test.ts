@@ -1,0 +1,93 @@
+import { once } from 'node:events';
+import { request, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import test from 'ava';
+import { CommandLine } from '../support/command.ts';
+import { startTestServer } from '../support/server.ts';
+
+const badHosts = [
+  'x:99999',
+  '999.999.999.999',
+  '1.2.3.4.5:80',
+  '256.1',
+  '[::1',
+  '[:::]',
+  '[1.2.3.4]',
+  'a b',
+  'a/b',
+  'u@h',
+  'a?b',
+  'a#b',
+  'a\\b',
+  'a"b',
+  'h:',
+  ':80',
+  '',
+  'h:8e1',
+  '%41',
+];
+const goodHosts = ['x:65535', 'hub.example', 'HUB.example:80', '127.0.0.1:8080', '[::1]:8080', 'a_b', 'localhost'];
+
+/** The status line of the answer to a request that is written by hand. */
+async function ask(url: string, target: string, headers: readonly string[]): Promise<string> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  await once(socket, 'connect');
+  socket.write([`GET ${target} HTTP/1.1`, ...headers, 'Connection: close', '', ''].join('\r\n'));
+  return (await text(socket)).split('\r\n', 1)[0]!;
+}
+
+for (const anonymousRead of [true, false]) {
+  test(`a Host of which no URL can be made is refused everywhere, anonymous reading ${anonymousRead}`, async (t) => {
+    const server = await startTestServer(t, { anonymousRead });
+    const bearer = `Authorization: Bearer ${server.token}`;
+    const targets = [
+      '/v2/',
+      '/v2/a/manifests/b?ns=docker.io',
+      '/v2/_catalog',
+      '/token',
+      '/v3/index.json',
+      '/v1/account',
+    ];
+    for (const target of targets) {
+      for (const host of badHosts) {
+        for (const more of [[], [bearer]]) {
+          t.regex(await ask(server.url, target, [`Host: ${host}`, ...more]), / 400 /, `${target} ${host}`);
+        }
+      }
+      t.regex(await ask(server.url, target, ['Host: a.example', 'Host: b.example', bearer]), / 400 /);
+      t.regex(await ask(server.url, target, ['Host: a.example', 'hOST: a.example', bearer]), / 400 /);
+    }
+    for (const host of goodHosts) {
+      t.regex(await ask(server.url, '/v3/index.json', [`Host: ${host}`, bearer]), / 200 /, host);
+      t.regex(await ask(server.url, '/v2/', [`Host: ${host}`, bearer]), / 200 /, host);
+    }
+    t.is((await server.fetch('/v2/')).status, 200);
+    t.deepEqual(
+      server.lines.filter((line) => line.includes('"level":50')),
+      [],
+    );
+  });
+}
+
+test('a rejected promise that no code catches is logged and answered, and the process goes on', async (t) => {
+  const preload = join(import.meta.dirname, '../support/provoke-rejection.ts');
+  const command = await CommandLine.create(t, { ENTREPOT_UPSTREAMS: '[]', NODE_OPTIONS: `--import=${preload}` });
+  const server = await command.serve();
+  const before = await fetch(`${server.url}/livez?provoke=before`);
+  t.is(before.status, 500);
+  t.like(await before.json(), { code: 'Internal' });
+  const after = request(`${server.url}/livez?provoke=after`, { agent: false }).end();
+  const [begun] = (await once(after, 'response')) as [IncomingMessage];
+  t.is(begun.statusCode, 200, 'an answer that has begun is left alone');
+  after.destroy();
+  t.is((await fetch(`${server.url}/livez`)).status, 200);
+  await server.stop();
+  const lines = server.said().split('\n');
+  for (const when of ['before', 'after']) {
+    const line = lines.find((each) => each.includes(`provoked ${when} the head`));
+    t.regex(line ?? '', /"level":50.*"request":"[0-9a-f-]{36}"/, when);
+  }
+});
