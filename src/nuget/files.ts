@@ -14,10 +14,10 @@ export interface PackageFile {
   type: string;
 }
 
-/** Media types; an icon's is its own. */
+/** Media types, none of which a browser runs; an icon's is its own. */
 export const fileTypes: Record<Exclude<FileKind, 'icon'>, string> = {
   nupkg: 'application/octet-stream',
-  nuspec: 'application/xml',
+  nuspec: 'text/plain',
   readme: 'text/markdown; charset=utf-8',
 };
 

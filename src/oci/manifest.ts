@@ -9,6 +9,8 @@ export const mediaTypes = {
   dockerList: 'application/vnd.docker.distribution.manifest.list.v2+json',
 } as const;
 
+const dockerConfig = 'application/vnd.docker.container.image.v1+json';
+
 const kinds = new Map<string, 'image' | 'index'>([
   [mediaTypes.image, 'image'],
   [mediaTypes.index, 'index'],
@@ -48,6 +50,20 @@ export interface Manifest {
 /** Whether `mediaType` is that of an index or manifest list. */
 export function isIndex(mediaType: string): boolean {
   return kinds.get(mediaType) === 'index';
+}
+
+/**
+ * The media type of a manifest that an upstream has sent: its own `mediaType` where that is known, else what its fields
+ * make it (image-spec, "manifest" and "image-index": `mediaType` may be left out). Undefined for any other document.
+ */
+export function manifestTypeIn(document: object): string | undefined {
+  const { schemaVersion, mediaType, manifests, config, layers } = document as Record<string, unknown>;
+  if (schemaVersion !== 2) return undefined;
+  if (typeof mediaType === 'string' && kinds.has(mediaType)) return mediaType;
+  if (Array.isArray(manifests)) return mediaTypes.index;
+  if (typeof config !== 'object' || config === null || !Array.isArray(layers)) return undefined;
+  const { mediaType: configType } = config as { mediaType?: unknown };
+  return configType === dockerConfig ? mediaTypes.dockerImage : mediaTypes.image;
 }
 
 /** Throws `DigestMismatch` unless `bytes` have the digest under which they were sent. */

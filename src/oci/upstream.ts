@@ -12,7 +12,7 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
-import { mediaTypes, type Descriptor } from './manifest.ts';
+import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
 import { fallbackTag } from './reference.ts';
 
 /** Where a name is upstream. */
@@ -203,14 +203,14 @@ function mediaTypeOf(header: string): string {
   return header.split(';', 1)[0]!.trim().toLowerCase();
 }
 
-/** Something else than a manifest is refused. Kept with it: its own media type, and the bytes of the whole image. */
+/** Anything else than a manifest is refused. Kept with it: its media type, and the bytes of the whole image. */
 async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
   const manifest = parseDocument(await staged.bytes()) as Record<string, unknown> | undefined;
-  const version = manifest?.['schemaVersion'];
-  if (!manifest || (version !== 2 && version !== 1)) throw new Error('that is no manifest');
-  const { mediaType, config, layers, manifests } = manifest;
+  const mediaType = manifest && manifestTypeIn(manifest);
+  if (!mediaType) throw new Error('it is no manifest of a known type');
+  const { config, layers, manifests } = manifest;
   const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
-  return { imageBytes: String(imageBytes), ...(typeof mediaType === 'string' && { mediaType }) };
+  return { imageBytes: String(imageBytes), mediaType };
 }
 
 function sizeOf(descriptor: unknown): number {
@@ -218,9 +218,10 @@ function sizeOf(descriptor: unknown): number {
   return Number.isSafeInteger(size) ? (size as number) : 0;
 }
 
-/** The media type to serve an entry with: the upstream's word, or the manifest's own where that is none of a manifest. */
+/** The media type to serve an entry with: what the upstream said if that is a manifest's, else what the manifest is. */
 export function manifestTypeOf({ type, attributes }: Pick<Facts, 'type' | 'attributes'>): string {
-  return manifestTypes.includes(type) ? type : (attributes['mediaType'] ?? type);
+  const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
+  return known ?? 'application/octet-stream';
 }
 
 /** The bytes of a manifest with everything it refers to, as far as it says. */

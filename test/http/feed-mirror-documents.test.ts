@@ -275,8 +275,8 @@ test('the nuspec, the readme and the icon come out of the stored nupkg, and befo
   };
   const miss = 'entrepot; fwd=miss; stored';
   const base = '/package/full/1.0.0';
-  t.deepEqual(await read(`${base}/full.nuspec`), [200, 'application/xml', miss, nuspec]);
-  t.deepEqual(await read(`${base}/full.nuspec`), [200, 'application/xml', 'entrepot; hit', nuspec]);
+  t.deepEqual(await read(`${base}/full.nuspec`), [200, 'text/plain', miss, nuspec]);
+  t.deepEqual(await read(`${base}/full.nuspec`), [200, 'text/plain', 'entrepot; hit', nuspec]);
   t.deepEqual(await read(`${base}/readme`), [200, 'text/markdown; charset=utf-8', miss, '# Outside']);
   t.deepEqual((await read(`${base}/icon`)).slice(0, 3), [200, 'image/png', miss]);
   t.false(up.asked.some((path) => path.endsWith('.nupkg')));

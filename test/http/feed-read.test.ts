@@ -72,7 +72,7 @@ test('every file of a version, in any spelling, with GET and HEAD', async (t) =>
     ['Contoso.Icons/1.0.0-Beta/Contoso.Icons.1.0.0-Beta.nupkg', 'application/octet-stream', nupkg],
     ['contoso.icons/1.0-beta/contoso.icons.1.0-beta.nupkg', 'application/octet-stream', nupkg],
     ['contoso.icons/1.0.0.0-beta+build/contoso.icons.1.0.0-beta.nupkg', 'application/octet-stream', nupkg],
-    ['contoso.icons/1.0.0-beta/contoso.icons.nuspec', 'application/xml', undefined],
+    ['contoso.icons/1.0.0-beta/contoso.icons.nuspec', 'text/plain', undefined],
     ['contoso.icons/1.0.0-beta/readme', 'text/markdown; charset=utf-8', Buffer.from('# Read **me** – ü')],
     ['contoso.icons/1.0.0-beta/icon', 'image/png', pngPixel],
   ];
