@@ -129,7 +129,7 @@ export async function listReferrers(call: Call): Promise<void> {
 }
 
 function askedOf({ principal, name, ns }: Call): Asked {
-  return { accountId: principal.accountId, name, ns };
+  return { accountId: principal.accountId, name, ns, mayPush: principal.scopes.has('write') };
 }
 
 /** The reference in a path. Text that cannot be a tag names no manifest: `ManifestUnknown`. `DigestInvalid` as it is. */

@@ -1,6 +1,7 @@
 import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { Config } from '../config/schema.ts';
 import type { Served } from '../http/cache-status.ts';
 import type { Content } from '../storage/content.ts';
@@ -18,6 +19,8 @@ export interface Asked {
   name: string;
   /** The registry that a mirror's client says it means (`?ns=`). */
   ns: string | undefined;
+  /** Whether it comes from a principal that may push. */
+  mayPush: boolean;
 }
 
 /** A manifest that is to be served; the caller closes its content. */
@@ -84,7 +87,11 @@ export class ImageSource {
       const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference);
       return { ...manifest, served: 'hosted', repository: hosted };
     }
-    const entry = await this.#mirror.openManifest(place, reference.tag ?? reference.digest);
+    const entry = await this.#mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
+      const isPush = head && reference.tag !== undefined && isUpstreamFailure(error);
+      if (isPush && (await this.#mayBeFirstPush(asked, place))) throw manifestUnknown(reference);
+      throw error;
+    });
     if (!entry) throw manifestUnknown(reference);
     const facts = entry.facts ?? (await entry.complete);
     return {
@@ -170,8 +177,19 @@ export class ImageSource {
     return (await this.#images.blobs.anySince(accountId, name, since)) && !(await this.#mirror.isMirrored(place));
   }
 
+  /**
+   * The one exception from "an upstream that is down is never 'not found'". oras and helm ask by HEAD for a tag before they
+   * push it for the first time, and give up at anything but 200 and 404. So where the upstream cannot be asked, they are
+   * told that there is no such tag: whoever may push, for a name that names no upstream, that public images on Docker Hub
+   * do not have, and of which nothing was mirrored.
+   */
+  async #mayBeFirstPush({ name, ns, mayPush }: Asked, place: Place): Promise<boolean> {
+    if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
+    return !this.#mirror.locate(name, ns).isNamed && !(await this.#mirror.isMirrored(place));
+  }
+
   /** Decided before any upstream is asked, by one query. */
-  async #locate({ accountId, name, ns }: Asked): Promise<Whereabouts> {
+  async #locate({ accountId, name, ns }: Pick<Asked, 'accountId' | 'name' | 'ns'>): Promise<Whereabouts> {
     const { hosted: names, place } = this.#mirror.locate(name, ns);
     if (!place && names.length < 2) return { hosted: names[0], place };
     const there = await claimsAmong(this.#database, accountId, names);

@@ -22,6 +22,16 @@ export interface Place {
   name: string;
 }
 
+/** Where the repository of a request can be. */
+export interface Location {
+  /** The names under which it may be hosted. */
+  hosted: string[];
+  /** Its place upstream, if it may be asked there. */
+  place: Place | undefined;
+  /** Whether the request names an upstream, by prefix or `ns`; else the default upstream is meant. */
+  isNamed: boolean;
+}
+
 /** Of an upstream's list, and how it came. */
 export interface Listed<T> {
   served: Outcome;
@@ -65,12 +75,13 @@ export class ImageMirror {
    * The names under which the repository that a client asks for may be hosted, the asked one first, and its place
    * upstream, if it may be asked there. `ns` is looked up, never dialled; a prefix counts once, with or without it.
    */
-  locate(name: string, ns: string | undefined): { hosted: string[]; place: Place | undefined } {
+  locate(name: string, ns: string | undefined): Location {
     const slash = name.indexOf('/');
     const prefix = slash < 0 ? '' : name.slice(0, slash);
     const prefixed = this.#byName.get(prefix);
     const upstream = ns === undefined ? (prefixed ?? this.#fallback) : this.#byName.get(ns);
-    if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined };
+    const isNamed = ns !== undefined || prefixed !== undefined;
+    if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
     const isHub = upstream.name === 'docker.io';
     if (isHub && !rest.includes('/')) rest = `library/${rest}`;
@@ -82,7 +93,7 @@ export class ImageMirror {
       ...(upstream === this.#fallback ? forms : []),
     ]);
     const mayAsk = this.#origin.candidates(...hosted, ...forms).includes(upstream);
-    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined };
+    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed };
   }
 
   /**

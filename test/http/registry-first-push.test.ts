@@ -1,0 +1,68 @@
+import test from 'ava';
+import { answer } from '../support/faulty-upstream.ts';
+import { TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+// oras and helm ask by HEAD for the manifest of a tag before their first push, and give up at anything but 200 and 404.
+
+async function head(server: TestServer, path: string, token?: string | null): Promise<number> {
+  return (await server.fetch(`/v2/${path}`, { method: 'HEAD', ...(token !== undefined && { token }) })).status;
+}
+
+for (const [away, failure] of [
+  ['unplugged', 502],
+  ['offline', 502],
+  ['failing', 502],
+  ['denying', 403],
+] as const) {
+  test(`the HEAD before a first push is 404 while the default upstream is ${away}, and nothing else is`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    upstream.image('team/mirrored', 'v1');
+    const settings = upstream.settings('up.test', { default: true, timeout: '500ms' });
+    const database = { url: `sqlite:${(await startTestServer(t)).data}/shared.db` };
+    const first = await startTestServer(t, { database, upstreams: [settings] });
+    t.is(await head(first, 'team/mirrored/manifests/v1'), 200);
+    await first.close();
+    const server = await startTestServer(t, {
+      database,
+      upstreams: [{ ...settings, freshFor: '0s', staleFor: '0s', mode: away === 'offline' ? 'offline' : 'online' }],
+      anonymousRead: true,
+      reserved: { containers: ['reserved/*'] },
+    });
+    if (away === 'unplugged') upstream.unplug();
+    const status = away === 'denying' ? 403 : 500;
+    for (const path of ['team/new', 'library/new', 'new', 'team/mirrored']) {
+      for (const reference of ['v1', 'v2', `sha256:${'a'.repeat(64)}`]) {
+        upstream.on(`/v2/${path}/manifests/${reference}`, answer(status));
+      }
+    }
+    upstream.on('/v2/library/new/manifests/v1', answer(status));
+    const { id } = server.house.defaultAccount;
+    const tokenFor = async (scopes: string[]) =>
+      (await server.house.tokens.create(id, { name: scopes.join(), scopes })).value;
+    const writer = await tokenFor(['read', 'write']);
+    const reader = await tokenFor(['read', 'delete', 'admin']);
+
+    t.is(await head(server, 'team/new/manifests/v1', writer), 404);
+    if (away !== 'failing' && away !== 'denying') t.is(await head(server, 'team/deeper/new/manifests/v1', writer), 404);
+    for (const [path, token] of [
+      ['team/new/manifests/v1', reader],
+      ['team/new/manifests/v1', null],
+      [`team/new/manifests/sha256:${'a'.repeat(64)}`, writer],
+      ['new/manifests/v1', writer],
+      ['library/new/manifests/v1', writer],
+      ['up.test/team/new/manifests/v1', writer],
+      ['team/new/manifests/v1?ns=up.test', writer],
+      ['team/mirrored/manifests/v2', writer],
+    ] as const) {
+      t.is(await head(server, path, token), failure, `${path} ${token === writer ? 'writer' : 'reader'}`);
+    }
+    t.is((await server.fetch('/v2/team/new/manifests/v1', { token: writer })).status, failure, 'GET');
+    t.is(await head(server, 'reserved/new/manifests/v1', writer), 404);
+
+    const repository = new TestRepository(server, 'team/new', writer);
+    const { digest } = await repository.image('v1');
+    t.is((await repository.fetch('manifests/v1', { method: 'HEAD' })).headers.get('docker-content-digest'), digest);
+  });
+}
