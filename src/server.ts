@@ -80,6 +80,8 @@ export interface House {
   packageSource: PackageSource;
   packageSearch: MergedSearch;
   vulnerabilities: UpstreamVulnerabilities;
+  mirroredPackages: MirroredPackages;
+  mirroredImages: MirroredImages;
   imageMirror: ImageMirror;
   imageSource: ImageSource;
   pushes: Pushes;
@@ -168,6 +170,8 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       packageSource,
       packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
       vulnerabilities,
+      mirroredPackages: new MirroredPackages(database, packageMirror),
+      mirroredImages: new MirroredImages(database, imageMirror),
       imageMirror,
       imageSource,
       pushes: new Pushes({ images, source: imageSource, mirror: imageMirror, log }),
@@ -241,8 +245,6 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       api: createApi({
         ...shared,
         ...house,
-        mirroredPackages: new MirroredPackages(house.database, house.packageMirror),
-        mirroredImages: new MirroredImages(house.database, house.imageMirror),
         now,
       }),
       registry: createRegistry({ ...shared, images: house.images, source: house.imageSource, pushes: house.pushes }),

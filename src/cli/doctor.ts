@@ -2,6 +2,7 @@ import { access, constants } from 'node:fs/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
+import { proposeReserved } from '../mirror/reserved.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import type { House } from '../server.ts';
@@ -19,6 +20,7 @@ export interface Finding {
 
 /** A clock that is off by more makes tokens and certificates fail, in milliseconds. */
 const clockTolerance = 60_000;
+const namesAtATime = 200;
 
 /** `entrepot doctor` */
 export function addDoctor(program: Command, environment: Environment, terminal: Terminal): void {
@@ -49,10 +51,60 @@ export async function examine(house: House, now: () => number): Promise<Finding[
       return `${house.config.data} can be written`;
     }),
   ];
+  findings.push(await examineReserved(house));
   if (house.config.offline)
     return [...findings, { subject: 'upstreams', ok: true, text: 'offline: none is contacted' }];
   for (const upstream of house.upstreams) findings.push(await examineUpstream(upstream, now));
   return findings;
+}
+
+/** Names that are hosted here and could still be told to an upstream. */
+async function examineReserved(house: House): Promise<Finding> {
+  const { packageMirror, imageMirror, mirroredPackages, mirroredImages, defaultAccount } = house;
+  const subject = 'private names';
+  const packages = await proposeReserved(hostedPackages(house), '.', async (prefix) => {
+    const [next] = await mirroredPackages.list(defaultAccount.id, 1, prefix.toLowerCase());
+    return next?.key.startsWith(prefix.toLowerCase()) ?? false;
+  });
+  const upstream = imageMirror.upstreams.find(({ config }) => config.default);
+  const containers = await proposeReserved(hostedImages(house), '/', async (prefix) => {
+    const [next] = await mirroredImages.list(defaultAccount.id, 1, `${upstream?.name}/${prefix}`);
+    return next?.name.startsWith(`${upstream?.name}/${prefix}`) ?? false;
+  });
+  const isAsked = packageMirror.origin.all.length > 0 || upstream !== undefined;
+  if (!isAsked || packages.patterns.length + containers.patterns.length === 0) {
+    return { subject, ok: true, text: 'no hosted name can be told to an upstream' };
+  }
+  const lists = Object.entries({ packages, containers }).filter(([, { patterns }]) => patterns.length > 0);
+  const setting = lists.map(([kind, { patterns }]) => `${kind}: ${JSON.stringify(patterns)}`).join(', ');
+  const more = packages.more + containers.more;
+  return {
+    subject,
+    ok: true,
+    text: `an upstream can hear of hosted names, from searches and before a first push; to keep them private, set reserved: { ${setting} }${more > 0 ? ` and ${more} more` : ''}`,
+  };
+}
+
+async function* hostedPackages({ accounts, feed, packageMirror }: House): AsyncGenerator<string> {
+  for (const { id: accountId } of await accounts.list()) {
+    for (let after = ''; ;) {
+      const page = await feed.listPackages(accountId, namesAtATime, after);
+      for (const { id } of page) if (packageMirror.origin.candidates(id).length > 0) yield id;
+      if (page.length < namesAtATime) break;
+      after = page.at(-1)!.key;
+    }
+  }
+}
+
+async function* hostedImages({ accounts, images, imageMirror }: House): AsyncGenerator<string> {
+  for (const { id: accountId } of await accounts.list()) {
+    for (let after = ''; ;) {
+      const { items, more } = await images.repositories.catalog(accountId, namesAtATime, after);
+      for (const name of items) if (imageMirror.locate(name, undefined).place) yield name;
+      if (!more) break;
+      after = items.at(-1)!;
+    }
+  }
 }
 
 async function examineUpstream(upstream: Upstream, now: () => number): Promise<Finding> {

@@ -1,0 +1,52 @@
+import { join } from 'node:path';
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+import { UpstreamFeed } from '../support/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+test('doctor proposes to reserve the hosted names that an upstream could hear of', async (t) => {
+  const feed = await UpstreamFeed.start(t);
+  await feed.offer({ id: 'Public.Theirs', versions: [{ version: '1.0.0' }] });
+  const registry = await startUpstreamRegistry(t);
+  registry.image('shared/theirs', 'v1');
+  const upstreams = [feed.as('up.test'), registry.settings('reg.test', { default: true })];
+  const data = join(await folderUntilEnd(t), 'data');
+  const server = await startTestServer(t, { data, upstreams });
+  for (const id of ['Contoso.Billing', 'Contoso.Web', 'Public.Ours', 'Alone', 'Kept.Back']) {
+    await new TestFeed(server).publish({ id, version: '1.0.0' });
+  }
+  for (const name of ['team/app', 'team/other', 'shared/ours', 'alone', 'reg.test/named']) {
+    await new TestRepository(server, name).image('v1');
+  }
+  const nupkg = await server.fetch('/v3/package/public.theirs/1.0.0/public.theirs.1.0.0.nupkg');
+  t.is(nupkg.status, 200);
+  await nupkg.arrayBuffer();
+  t.is((await server.fetch('/v2/shared/theirs/manifests/v1')).status, 200);
+  const other = await TestFeed.ofAccount(server, 'other');
+  await other.publish({ id: 'Fabrikam.Secret', version: '1.0.0' });
+  await server.close();
+
+  const line = async (more: Record<string, string> = {}) => {
+    const environment = { ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: JSON.stringify(upstreams), ...more };
+    const { stdout } = await entrepot(environment, 'doctor');
+    return stdout.split('\n').find((each) => each.includes('private names'));
+  };
+  const reserved = {
+    ENTREPOT_RESERVED_PACKAGES: '["kept.*"]',
+    ENTREPOT_RESERVED_CONTAINERS: '["reg.test/named"]',
+  };
+  t.is(
+    await line(reserved),
+    'ok    private names: an upstream can hear of hosted names, from searches and before a first push; to keep them private, set reserved: { packages: ["Alone","Contoso.*","Public.Ours","Fabrikam.*"], containers: ["alone","shared/ours","team/*"] }',
+  );
+  const all = {
+    ENTREPOT_RESERVED_PACKAGES: '["*"]',
+    ENTREPOT_RESERVED_CONTAINERS: '["*"]',
+  };
+  t.is(await line(all), 'ok    private names: no hosted name can be told to an upstream');
+  t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be told to an upstream');
+});
