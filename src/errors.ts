@@ -29,6 +29,7 @@ export const errorNames = [
   'Unsupported',
   'TooManyRequests',
   'QuotaExceeded',
+  'StorageFull',
   'UpstreamUnavailable',
   'UpstreamTimeout',
   'Aborted',

@@ -29,6 +29,7 @@ const statuses: Record<ErrorName, number> = {
   Unsupported: 415,
   TooManyRequests: 429,
   QuotaExceeded: 403,
+  StorageFull: 507,
   UpstreamUnavailable: 502,
   UpstreamTimeout: 504,
   Aborted: 400,

@@ -131,6 +131,9 @@ export const schema = z.strictObject({
       accountEgress: size
         .optional()
         .describe('What an account may be sent in a month before its pushes are refused; unlimited by default'),
+      accountFetches: whole(1, 10_000)
+        .default(128)
+        .describe('Fetches from upstreams that an account has under way; more wait, up to a minute'),
       uploadIdle: duration.prefault('60s').describe('A request that sends or takes nothing for so long is cut'),
       uploadAge: duration.prefault('24h').describe('An upload session untouched for so long is dropped'),
     })
@@ -151,7 +154,19 @@ export const schema = z.strictObject({
     .prefault({}),
   mirror: z
     .strictObject({
-      maxSize: size.optional().describe('What upstream content may take up; the least recently used goes first'),
+      maxSize: size
+        .optional()
+        .describe(
+          'What upstream content may take up; the least recently used goes first, that of offline upstreams never',
+        ),
+      unreadRest: size
+        .prefault('16MiB')
+        .describe(
+          'A body that all its clients have left is fetched to the end only if at most this much, or a tenth, is missing',
+        ),
+      keepPartial: duration
+        .prefault('10m')
+        .describe('What came of a body that all its clients have left is kept for so long, to go on from there'),
     })
     .prefault({}),
   retention: z
@@ -178,6 +193,13 @@ export const schema = z.strictObject({
   gc: z
     .strictObject({
       grace: duration.prefault('24h').describe('Bytes that nothing refers to stay for so long after they came'),
+    })
+    .prefault({}),
+  storage: z
+    .strictObject({
+      reserve: size
+        .prefault('256MiB')
+        .describe('Free disk that is left alone: with less, upstream content is passed on and not stored'),
     })
     .prefault({}),
   scrub: z

@@ -1,11 +1,12 @@
 /** Where an answer came from: this account's own content, or the mirror in one of its ways. */
-export type Served = 'hosted' | 'hit' | 'stale' | 'miss' | 'revalidated';
+export type Served = 'hosted' | 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
 
 const values: Record<Served, string> = {
   hosted: 'entrepot; hit; detail=hosted',
   hit: 'entrepot; hit',
   stale: 'entrepot; hit; detail=stale',
   miss: 'entrepot; fwd=miss; stored',
+  passed: 'entrepot; fwd=miss',
   revalidated: 'entrepot; fwd=stale',
 };
 

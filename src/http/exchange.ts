@@ -1,7 +1,7 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomUUID } from 'node:crypto';
 import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
+import { currentCaller, runFor, type Caller } from '../caller.ts';
 import type { Act, SubjectKind } from '../usage/counters.ts';
 
 /** What is noted about one request on its way: for the access log, the metrics and usage. */
@@ -55,14 +55,38 @@ function newExchange(): Exchange {
 const contentPolicy = "default-src 'none'; sandbox";
 
 /** An answer, with the record of the request that it answers: what servers here are made with (`ServerResponse`). */
-export class Answer extends ServerResponse {
+export class Answer extends ServerResponse implements Caller {
   readonly exchange = newExchange();
+  #listeners: Set<() => void> | undefined;
   /** The headers of every answer to this request. Node sends headers faster when none was set before, one by one. */
   readonly always: OutgoingHttpHeaders = {
     'X-Request-Id': this.exchange.id,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': contentPolicy,
   };
+
+  /** Anonymous readers have an account of their own where it is about how much is asked for at a time. */
+  get account(): string | undefined {
+    const { principal } = this.exchange;
+    if (!principal) return undefined;
+    return principal.tokenId === undefined ? 'anonymous' : String(principal.accountId);
+  }
+
+  get gone(): boolean {
+    return this.destroyed || this.closed;
+  }
+
+  whenGone(then: () => void): () => void {
+    if (!this.#listeners) {
+      const listeners = new Set<() => void>();
+      this.#listeners = listeners;
+      this.once('close', () => {
+        for (const each of listeners) each();
+      });
+    }
+    this.#listeners.add(then);
+    return () => this.#listeners?.delete(then);
+  }
 
   /** Takes headers by name, and no reason phrase. */
   override writeHead(status: number, ...rest: unknown[]): this {
@@ -72,16 +96,16 @@ export class Answer extends ServerResponse {
   }
 }
 
-const current = new AsyncLocalStorage<Answer>();
-
 /** Runs `work`, which answers one request; everything that it starts belongs to that request. */
 export function runExchange(answer: Answer, work: () => void): void {
-  current.run(answer, work);
+  runFor(answer, work);
 }
 
 /** The answer to the request that the running code belongs to; undefined for work that no request started. */
 export function currentAnswer(): Answer | undefined {
-  return current.getStore();
+  let caller = currentCaller();
+  while (caller && !(caller instanceof Answer)) caller = caller.startedBy;
+  return caller;
 }
 
 /** The record of the request that `response` answers. */
@@ -101,7 +125,7 @@ function answerOf(response: ServerResponse): Answer {
 
 /** For whoever asks an upstream now: where to count the bytes that come, however long it takes. */
 export function countFetched(): (bytes: number) => void {
-  const exchange = current.getStore()?.exchange;
+  const exchange = currentAnswer()?.exchange;
   if (!exchange) return () => undefined;
   exchange.fetching += 1;
   return (bytes) => {

@@ -83,7 +83,9 @@ async function retain({ config, database, now }: TableParts, work: Work): Promis
 
 async function evictBeyondLimit({ config, database, entries }: TableParts, work: Work): Promise<Counts> {
   const { maxSize } = config.mirror;
-  return maxSize === undefined ? {} : evict(database, entries, { ...work, maxSize });
+  if (maxSize === undefined || config.offline) return {};
+  const offline = config.upstreams.filter(({ mode }) => mode === 'offline').map(({ name }) => name);
+  return evict(database, entries, { ...work, maxSize, offline });
 }
 
 async function collect({ config, database, collector, now }: TableParts, work: Work): Promise<Counts> {

@@ -1,11 +1,13 @@
-import type { Database } from '../database/database.ts';
+import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { Pace } from '../storage/pace.ts';
 import type { Entries } from './entries.ts';
 
 export interface EvictionOptions {
-  /** Bytes that all entries together may take up. */
+  /** Bytes that all entries together may take up, those of `offline` left out. */
   maxSize: number;
+  /** Upstreams that are not asked: what is stored of them could not be fetched again, so it stays and is not counted. */
+  offline: readonly string[];
   dryRun: boolean;
   signal: AbortSignal;
   say: (line: string) => void;
@@ -32,9 +34,9 @@ const page = 200;
 export async function evict(
   database: Database,
   entries: Entries,
-  { maxSize, dryRun, signal, say }: EvictionOptions,
+  { maxSize, offline, dryRun, signal, say }: EvictionOptions,
 ): Promise<{ entries: number; bytes: number }> {
-  let total = await sizeOfAll(database, signal);
+  let total = await sizeOfAll(database, offline, signal);
   const evicted = { entries: 0, bytes: 0 };
   const pace = new Pace(signal);
   let after = { used_at: 0, id: '' };
@@ -42,10 +44,10 @@ export async function evict(
     const rows: EvictionRow[] = await database.select<EvictionRow>(
       `SELECT e.id, e.upstream, e.kind, e.name, e.reference, e.size_bytes, e.used_at,
          CASE WHEN EXISTS (SELECT 1 FROM mirror_entries o WHERE o.digest = e.digest
-           AND (o.used_at > e.used_at OR (o.used_at = e.used_at AND o.id > e.id))) THEN 0 ELSE 1 END AS last
-       FROM mirror_entries e WHERE e.used_at >= ? AND (e.used_at > ? OR e.id > ?)
+           AND (${offlineIn('o', offline)} OR o.used_at > e.used_at OR (o.used_at = e.used_at AND o.id > e.id))) THEN 0 ELSE 1 END AS last
+       FROM mirror_entries e WHERE e.used_at >= ? AND (e.used_at > ? OR e.id > ?) AND NOT (${offlineIn('e', offline)})
        ORDER BY e.used_at, e.id LIMIT ${page}`,
-      [after.used_at, after.used_at, after.id],
+      [...offline, after.used_at, after.used_at, after.id, ...offline],
     );
     if (rows.length === 0) break;
     const going: EvictionRow[] = [];
@@ -67,20 +69,25 @@ export async function evict(
   return evicted;
 }
 
-async function sizeOfAll(database: Database, signal: AbortSignal): Promise<number> {
+async function sizeOfAll(database: Database, offline: readonly string[], signal: AbortSignal): Promise<number> {
   const pace = new Pace(signal);
   const step = 2000;
   let total = 0;
   for (let after = ''; ;) {
     const part = await database.get<{ contents: number; last: Digest | null; bytes: number | null }>(
       `SELECT COUNT(*) AS contents, MAX(digest) AS last, SUM(size_bytes) AS bytes FROM (
-         SELECT digest, MAX(size_bytes) AS size_bytes FROM mirror_entries WHERE digest > ?
+         SELECT digest, MAX(size_bytes) AS size_bytes FROM mirror_entries e
+         WHERE digest > ? AND NOT (${offlineIn('e', offline)})
          GROUP BY digest ORDER BY digest LIMIT ?) AS page`,
-      [after, step],
+      [after, ...offline, step],
     );
     total += part?.bytes ?? 0;
     if (!part?.last || part.contents < step) return total;
     after = part.last;
     await pace.step();
   }
+}
+
+function offlineIn(table: string, offline: readonly string[]): string {
+  return offline.length === 0 ? '1 = 0' : `${table}.upstream IN (${placeholders(offline)})`;
 }

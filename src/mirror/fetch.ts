@@ -36,7 +36,9 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     etag: answer.headers.etag ?? null,
     lastModified: answer.headers['last-modified'] ?? null,
     ...(answer.digest !== undefined && { digest: answer.digest }),
-    ...(!answer.decoded && { resume: (offset: number) => resume(upstream, request, offset, answer) }),
+    ...(!answer.decoded && {
+      resume: (offset: number, signal: AbortSignal) => resume(upstream, { ...request, signal }, offset, answer),
+    }),
     failed: (error) => upstream.bodyFailed(error, request.aside),
   };
 }

@@ -1,11 +1,14 @@
+import { currentCaller, whileWanted } from '../caller.ts';
 import { isDomainError } from '../errors.ts';
-import type { Content } from '../storage/content.ts';
+import { contentOf, readAll, type Content } from '../storage/content.ts';
 import { entryId, type EntryKey, type Facts } from './entries.ts';
 import { Flight, type FlightParts, type Landing } from './flight.ts';
+import { Partials } from './partials.ts';
 import { isFresh, mayStandIn, type MirrorResource } from './resource.ts';
+import { Slots } from './slots.ts';
 
-/** How an entry came to be served (RFC 9211). */
-export type Outcome = 'hit' | 'stale' | 'miss' | 'revalidated';
+/** How an entry came to be served (RFC 9211); `passed` is a miss that is not stored, for lack of room. */
+export type Outcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
 
 /** Something of an upstream's, ready to be read. Whoever opened it closes its content. */
 export interface Entry {
@@ -15,17 +18,28 @@ export interface Entry {
   content: Content;
   /** Known at once for what is stored; after `complete` for what is on its way. */
   facts: Facts | undefined;
-  /** Resolves when the bytes are verified and stored. */
+  /** Resolves when the bytes are verified, and stored where there is room. Nobody waits for them once `content` is closed. */
   complete: Promise<Facts>;
+}
+
+export interface MirrorParts extends Omit<FlightParts, 'partials'> {
+  /** Fetches that one account may have under way. */
+  accountFetches: number;
+  /** Milliseconds that the beginning of a body is kept when no reader is left. */
+  keepPartial: number;
 }
 
 /** The pull-through cache, written once for both protocols; it knows neither of them. */
 export class Mirror {
   readonly #parts: FlightParts;
+  readonly #slots: Slots;
+  /** Those that can be joined, by the entry they fetch. */
   readonly #flights = new Map<string, Flight>();
+  readonly #underWay = new Set<Flight>();
 
-  constructor(parts: FlightParts) {
-    this.#parts = parts;
+  constructor({ accountFetches, keepPartial, ...parts }: MirrorParts) {
+    this.#parts = { ...parts, partials: new Partials(keepPartial) };
+    this.#slots = new Slots(accountFetches);
   }
 
   /**
@@ -80,17 +94,15 @@ export class Mirror {
 
   /** Ends when no flight is under way any more; what the flights wait for has to be cut by their upstreams. */
   async close(): Promise<void> {
-    await Promise.allSettled([...this.#flights.values()].map((flight) => flight.landed));
+    await Promise.allSettled([...this.#underWay].map((flight) => flight.landed));
+    await this.#parts.partials.close();
   }
 
   async #join(id: string, resource: MirrorResource): Promise<Entry | undefined> {
     let landing: Landing;
     try {
-      landing = await this.#flightFor(id, resource).join();
-      if (landing.kind === 'tail' && resource.whole) {
-        landing.content.close();
-        return await this.#stored(id, await landing.done, 'miss');
-      }
+      landing = await this.#enter(id, resource);
+      if (landing.kind === 'tail' && resource.whole) return await this.#whole(id, resource, landing);
     } catch (error) {
       const { entries, now } = this.#parts;
       const known = isUpstreamFailure(error) ? await entries.find(id) : undefined;
@@ -101,20 +113,59 @@ export class Mirror {
     }
     if (landing.kind === 'absent') return undefined;
     if (landing.kind === 'stored') return this.#stored(id, landing.facts, landing.renewed ? 'revalidated' : 'hit');
-    const { type, size, content, done } = landing;
-    return { outcome: 'miss', type, size, content, facts: undefined, complete: done };
+    const { type, size, content, kept, done } = landing;
+    const complete = done.then(({ facts }) => facts);
+    complete.catch(() => undefined);
+    return { outcome: kept ? 'miss' : 'passed', type, size, content, facts: undefined, complete };
   }
 
-  #flightFor(id: string, resource: MirrorResource): Flight {
-    const underWay = this.#flights.get(id);
-    if (underWay && !underWay.failed) return underWay;
-    const flight = new Flight(resource, this.#parts);
+  /** A small document once all of it is there: from the storage, or from memory where there was no room to store it. */
+  async #whole(
+    id: string,
+    resource: MirrorResource,
+    { type, content, done }: Extract<Landing, { kind: 'tail' }>,
+  ): Promise<Entry> {
+    try {
+      const { facts, kept } = await whileWanted(done);
+      if (kept) return await this.#stored(id, facts, 'miss');
+      const bytes = await readAll(content, resource.limit);
+      const complete = Promise.resolve(facts);
+      return { outcome: 'passed', type, size: bytes.length, content: contentOf(bytes), facts, complete };
+    } finally {
+      content.close();
+    }
+  }
+
+  /** Joins the flight for an entry. A new one takes a slot of the account for which it is begun, once that has one free. */
+  #enter(id: string, resource: MirrorResource): Promise<Landing> {
+    const known = this.#joinable(id);
+    if (known) return known.join();
+    const taken = this.#slots.take(currentCaller());
+    if (!(taken instanceof Promise)) return this.#begin(id, resource, taken);
+    return taken.then((giveBack) => this.#begin(id, resource, giveBack));
+  }
+
+  #begin(id: string, resource: MirrorResource, giveBack: () => void): Promise<Landing> {
+    const known = this.#joinable(id);
+    if (known) {
+      giveBack();
+      return known.join();
+    }
+    const flight = new Flight(resource, this.#parts, this.#parts.partials.take(id));
     this.#flights.set(id, flight);
+    this.#underWay.add(flight);
     const end = () => {
+      giveBack();
+      this.#underWay.delete(flight);
       if (this.#flights.get(id) === flight) this.#flights.delete(id);
     };
     flight.landed.then(end, end);
-    return flight;
+    return flight.join();
+  }
+
+  #joinable(id: string): Flight | undefined {
+    const flight = this.#flights.get(id);
+    return flight?.joinable ? flight : undefined;
   }
 
   async #stored(id: string, facts: Facts, outcome: Outcome): Promise<Entry> {

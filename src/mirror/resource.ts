@@ -40,8 +40,8 @@ export interface MirrorResource {
   verify?(staged: StagedFile): Promise<Record<string, string>>;
   /** Further names under which the same bytes are an entry. */
   aliases?(facts: Facts): EntryKey[];
-  /** Asks the upstream; `known` is what is stored, to ask conditionally. */
-  fetch(known: Facts | undefined): Promise<Fetched>;
+  /** Asks the upstream; `known` is what is stored, to ask conditionally. `signal` calls it off, the body included. */
+  fetch(known: Facts | undefined, signal: AbortSignal): Promise<Fetched>;
 }
 
 export type Fetched =
@@ -56,7 +56,7 @@ export type Fetched =
       /** What the upstream says the bytes hash to. */
       digest?: Digest;
       /** The rest of the body from `offset` on; undefined when the upstream cannot. */
-      resume?: (offset: number) => Promise<Readable | undefined>;
+      resume?: (offset: number, signal: AbortSignal) => Promise<Readable | undefined>;
       /** Hears of a body that stalled or broke for good. */
       failed?: (error: unknown) => void;
     }

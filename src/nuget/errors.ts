@@ -14,6 +14,7 @@ const statuses: Partial<Record<ErrorName, number>> = {
   AlreadyExists: 409,
   TooLarge: 413,
   QuotaExceeded: 413,
+  StorageFull: 507,
   Unsupported: 415,
   RangeNotSatisfiable: 416,
   TooManyRequests: 429,

@@ -79,7 +79,8 @@ export class PackageMirror {
         if (!document || !check(document)) throw new Error('it is not the JSON document that belongs there');
         return {};
       },
-      fetch: async (stored) => fetchFrom(upstream, { url: await locate(), known: stored, document: true }),
+      fetch: async (stored, signal) =>
+        fetchFrom(upstream, { url: await locate(), known: stored, document: true, signal }),
     });
     if (!entry) return undefined;
     return { value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
@@ -175,9 +176,9 @@ export class PackageMirror {
       limit: this.#limits.nupkg,
       algorithms: ['sha512'],
       verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
-      fetch: async () => {
+      fetch: async (_stored, signal) => {
         const url = await this.nupkgUrl(upstream, key, version);
-        const fetched = await fetchFrom(upstream, { url });
+        const fetched = await fetchFrom(upstream, { url, signal });
         return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
       },
     });
@@ -207,9 +208,9 @@ export class PackageMirror {
       limit: besideLimit,
       whole: true,
       verify: (staged) => verifyBeside(staged, kind, key, version),
-      fetch: async () => {
+      fetch: async (_stored, signal) => {
         const url = urlBelow(await this.flat(upstream), key, version, leaf);
-        return fetchFrom(upstream, { url });
+        return fetchFrom(upstream, { url, signal });
       },
     });
   }

@@ -27,6 +27,7 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   TooLarge: [413, 'SIZE_INVALID'],
   TooManyRequests: [429, 'TOOMANYREQUESTS'],
   QuotaExceeded: [403, 'DENIED'],
+  StorageFull: [507, 'UNAVAILABLE'],
   UpstreamUnavailable: [502, 'UNAVAILABLE'],
   UpstreamTimeout: [504, 'UNAVAILABLE'],
   Aborted: [400, 'BLOB_UPLOAD_INVALID'],

@@ -89,8 +89,11 @@ export class Pushes {
   async #fetch(place: Place, digest: Digest): Promise<boolean> {
     try {
       const entry = await this.#mirror.openBlob(place, digest);
-      entry?.content.close();
-      return (await entry?.complete) !== undefined;
+      try {
+        return (await entry?.complete) !== undefined;
+      } finally {
+        entry?.content.close();
+      }
     } catch (error) {
       if (isUpstreamFailure(error)) return false;
       throw error;

@@ -11,7 +11,7 @@ import { manifestUnknown } from './manifests.ts';
 import type { Reference } from './reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts';
 import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories.ts';
-import { manifestTypeOf, type ImageMirror, type Place } from './upstream.ts';
+import { listedName, manifestTypeOf, type ImageMirror, type Place } from './upstream.ts';
 
 /** A repository as a client asks for it. */
 export interface Asked {
@@ -198,9 +198,4 @@ export class ImageSource {
     const pushed = names.find((each) => there.has(each));
     return { hosted: pushed ?? (place ? undefined : names[0]), place };
   }
-}
-
-/** The name under which what is mirrored is listed and counted, however a client asks for it. */
-function listedName({ upstream, name }: Place): string {
-  return `${upstream.name}/${name}`;
 }

@@ -12,6 +12,7 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
+import { RecentManifests, sizeIn } from './blob-sizes.ts';
 import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
 import { fallbackTag } from './reference.ts';
 
@@ -52,6 +53,7 @@ export class ImageMirror {
   readonly #limits: Config['limits'];
   readonly #byName = new Map<string, Upstream>();
   readonly #fallback: Upstream | undefined;
+  readonly #recent = new RecentManifests();
 
   constructor(mirror: Mirror, origin: Origin, limits: Config['limits']) {
     this.#mirror = mirror;
@@ -100,7 +102,13 @@ export class ImageMirror {
    * The manifest that a tag or digest names, complete. A tag is asked again by HEAD, which upstreams do not count as a
    * pull, and what it points to then is opened by its digest, so that no content is asked for twice.
    */
-  openManifest(place: Place, reference: string): Promise<Entry | undefined> {
+  async openManifest(place: Place, reference: string): Promise<Entry | undefined> {
+    const entry = await this.#openManifest(place, reference);
+    if (entry?.facts) this.#recent.note(listedName(place), entry.facts.digest);
+    return entry;
+  }
+
+  #openManifest(place: Place, reference: string): Promise<Entry | undefined> {
     const byDigest = isDigest(reference);
     const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
@@ -111,14 +119,14 @@ export class ImageMirror {
       whole: true,
       verify: verifyManifest,
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
-      fetch: async (known) => {
-        const request = { url, headers, scope: scopeOf(place) };
+      fetch: async (known, signal) => {
+        const request = { url, headers, scope: scopeOf(place), signal };
         if (known) {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
           discard(head.body);
           if (head.status === 404 || head.status === 410) return { kind: 'absent' };
           if (head.digest === known.digest) return { kind: 'not-modified' };
-          const moved = head.digest && (await this.openManifest(place, head.digest));
+          const moved = head.digest && (await this.#openManifest(place, head.digest));
           if (moved) return copyOf(moved, this.#limits.manifest);
         }
         const fetched = await fetchFrom(place.upstream, { ...request, known });
@@ -127,15 +135,30 @@ export class ImageMirror {
     });
   }
 
-  /** A blob, asked for once, ever. */
-  openBlob(place: Place, digest: Digest): Promise<Entry | undefined> {
+  /** A blob, asked for once, ever. It may be no larger than a stored manifest of the repository says. */
+  async openBlob(place: Place, digest: Digest): Promise<Entry | undefined> {
+    const blob = { ...resource(place, 'blob', digest), lifetime: 'immutable' as const };
+    const stored = await this.#mirror.openStored(blob);
+    if (stored) return stored;
+    const known = await this.#sizeOf(place, digest);
     return this.#mirror.open({
-      ...resource(place, 'blob', digest),
-      lifetime: 'immutable',
+      ...blob,
       digest,
-      limit: this.#limits.blob ?? unannounced,
-      fetch: () => fetchFrom(place.upstream, { url: urlOf(place, 'blobs', digest), scope: scopeOf(place) }),
+      limit: Math.min(known ?? unannounced, this.#limits.blob ?? unannounced),
+      fetch: (_known, signal) =>
+        fetchFrom(place.upstream, { url: urlOf(place, 'blobs', digest), scope: scopeOf(place), signal }),
     });
+  }
+
+  /** What a stored manifest of the repository, of those that were opened lately, says of a blob's size. */
+  async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
+    for (const manifest of this.#recent.of(listedName(place))) {
+      const key = { ...resource(place, 'manifest', manifest), lifetime: 'immutable' as const };
+      const entry = await this.#mirror.openStored(key);
+      const size = entry && sizeIn(await readDocument(entry, this.#limits.manifest), digest);
+      if (size !== undefined) return size;
+    }
+    return undefined;
   }
 
   /** Whether a manifest of the repository has been mirrored. */
@@ -156,7 +179,7 @@ export class ImageMirror {
   /** All tags, in byte order; undefined when the upstream has no such repository. */
   async listTags(place: Place): Promise<Listed<string> | undefined> {
     try {
-      const list = await this.#list(place, 'tags', '', () => collect(place, firstTags(place), 'tags'));
+      const list = await this.#list(place, 'tags', '', (signal) => collect(place, firstTags(place), 'tags', signal));
       return list && { served: list.served, items: list.items.filter((tag) => typeof tag === 'string').sort(byBytes) };
     } catch (error) {
       // With the upstream gone, the tags that were pulled are those that can be had.
@@ -172,10 +195,10 @@ export class ImageMirror {
    * upstream lacks it. Undefined when the upstream knows of neither.
    */
   async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor> | undefined> {
-    const list = await this.#list(place, 'referrers', digest, async () => {
-      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests');
+    const list = await this.#list(place, 'referrers', digest, async (signal) => {
+      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', signal);
       if (fetched.kind !== 'absent') return fetched;
-      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests');
+      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', signal);
     });
     return list && { served: list.served, items: readDescriptors(list.items) };
   }
@@ -184,17 +207,22 @@ export class ImageMirror {
     place: Place,
     kind: string,
     reference: string,
-    fetch: () => Promise<Fetched>,
+    fetch: (signal: AbortSignal) => Promise<Fetched>,
   ): Promise<Listed<unknown> | undefined> {
     const entry = await this.#mirror.open({
       ...resource(place, kind, reference),
       limit: listLimit,
       whole: true,
-      fetch,
+      fetch: (_known, signal) => fetch(signal),
     });
     if (!entry) return undefined;
     return { served: entry.outcome, items: (await readDocument(entry, listLimit)) as unknown[] };
   }
+}
+
+/** The name under which what is mirrored is listed and counted, however a client asks for it. */
+export function listedName({ upstream, name }: Place): string {
+  return `${upstream.name}/${name}`;
 }
 
 function resource(place: Place, kind: string, reference: string) {
@@ -269,13 +297,14 @@ function firstTags(place: Place): URL {
 }
 
 /** Follows a list's pages (`Link`, RFC 8288) from `first` and makes one array of what they have under `field`. */
-async function collect(place: Place, first: URL, field: string): Promise<Fetched> {
+async function collect(place: Place, first: URL, field: string, signal: AbortSignal): Promise<Fetched> {
   const items: unknown[] = [];
   let url: URL | undefined = first;
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, 'has a list that does not end');
     const accept = `application/json, ${mediaTypes.index}`;
-    const page = await fetchJson(place.upstream, { url, headers: { accept }, scope: scopeOf(place) }, listLimit);
+    const request = { url, headers: { accept }, scope: scopeOf(place), signal };
+    const page = await fetchJson(place.upstream, request, listLimit);
     if (!page) return { kind: 'absent' };
     const part = (page.value as Record<string, unknown>)[field];
     if (Array.isArray(part)) items.push(...(part as unknown[]));

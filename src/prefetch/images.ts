@@ -151,8 +151,12 @@ export class WantedImages {
       await this.#run.gate.pass(place.upstream, false);
       const entry = await this.#parts.imageMirror.openBlob(place, digest);
       if (!entry) return this.#run.missing(what, `${place.upstream.name} has no such blob`, spot);
-      entry.content.close();
-      return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', (await entry.complete).size);
+      try {
+        const { size: stored } = await entry.complete;
+        return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', stored);
+      } finally {
+        entry.content.close();
+      }
     });
   }
 

@@ -6,7 +6,7 @@ export interface Content {
   /** Total bytes; undefined while an upstream has not said. */
   readonly size: number | undefined;
   /** Content with the same source has the same bytes; what has none is nobody else's. */
-  readonly source?: string;
+  readonly source?: string | undefined;
   /** All of it, where that is in memory already; nobody writes into it. */
   readonly bytes?: Buffer;
   /** Reads into `target` from `position` on; resolves to the bytes read, 0 at the end. */

@@ -76,7 +76,9 @@ class Piece {
   }
 
   async read(content: Content, position: number): Promise<Buffer> {
-    if (position === this.#end) await (this.#filling ??= this.#fill(content));
+    // What another reader began can fail for reasons of its own, such as a client that left.
+    while (position === this.#end && this.#filling) await this.#filling.catch(() => undefined);
+    if (position === this.#end) await (this.#filling = this.#fill(content));
     return this.#buffer.subarray(position - this.#base, this.#end - this.#base);
   }
 

@@ -18,6 +18,8 @@ export interface AppendOptions {
   progress?: (() => void) | undefined;
   /** The source's chunks are nobody else's: each is freed as soon as it is written. */
   consume?: boolean;
+  /** When it is aborted, the append ends with what was taken until then, and leaves the rest in the paused source. */
+  until?: AbortSignal | undefined;
 }
 
 /**
@@ -144,10 +146,16 @@ export class StagedFile {
         if (!ended && source.isPaused()) source.resume();
         flush();
       };
+      const hold = () => {
+        if (ended) return;
+        source.pause();
+        stop();
+      };
       const settle = (error?: Error) => {
         ended = true;
         stopListening?.();
-        source.off('data', take);
+        options.until?.removeEventListener('abort', hold);
+        source.off('data', take).off('end', finish).off('error', broken).off('close', broken);
         if (error) reject(error);
         else resolve(this.#size - start);
       };
@@ -170,13 +178,17 @@ export class StagedFile {
           stop(error);
         });
       }
-      source.on('data', take);
-      source.once('end', () => stop());
+      const finish = () => stop();
       const broken = (cause?: Error) =>
         stop(new DomainError('Aborted', 'The connection closed before the body was complete.', { cause }));
-      source.once('error', broken);
-      source.once('close', () => broken());
+      options.until?.addEventListener('abort', hold);
+      source.on('data', take).once('end', finish).once('error', broken).once('close', broken);
     });
+  }
+
+  /** Counts a piece into the digests without writing it: what comes after the file's end and is not stored. */
+  hashOn(piece: Buffer): void {
+    for (const hash of this.#hashes.values()) hash.update(piece);
   }
 
   /** Appends bytes that are in memory. */

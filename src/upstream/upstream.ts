@@ -104,7 +104,8 @@ export class Upstream {
    * called off.
    */
   async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
-    const signal = asked.signal ?? Errand.current?.signal;
+    const signals = [asked.signal, Errand.current?.signal].filter((each) => each !== undefined);
+    const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
     if (signal?.aborted) throw this.#failure('Aborted', 'is not asked: this was called off', {});
     const unavailable = this.unavailable(asked.aside);
     if (unavailable) throw unavailable;

@@ -4,6 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { errorOf, ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
@@ -215,6 +216,43 @@ for (const dialect of dialects) {
     t.true(await has(app, images[0]!.layer), 'nothing hosted went');
     t.deepEqual((await pull(0)).bytes, images[0]!.layer.bytes, 'and what went is fetched anew');
     t.true(upstream.requests().length > asked);
+  });
+
+  test(`${dialect}: content of an upstream that is offline is never evicted`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const image = upstream.image('app', 'v1');
+    const url = await temporaryDatabase(t, dialect);
+    const data = await folderUntilEnd(t);
+    const first = await startTestServer(t, {
+      data,
+      database: { url },
+      upstreams: [upstream.settings('off.test'), upstream.settings('on.test')],
+    });
+    for (const name of ['off.test', 'on.test']) {
+      for (const path of [`manifests/${image.manifest.digest}`, `blobs/${image.layer.digest}`]) {
+        await (await first.fetch(`/v2/${name}/app/${path}`)).arrayBuffer();
+      }
+    }
+    await first.close();
+    for (const [global, expected] of [
+      [true, 4],
+      [false, 2],
+    ] as const) {
+      const server = await startTestServer(t, {
+        data,
+        database: { url },
+        offline: global,
+        upstreams: [upstream.settings('off.test', { mode: 'offline' }), upstream.settings('on.test')],
+        mirror: { maxSize: '0' },
+      });
+      await run(server, 'evict');
+      const rows = await server.house.database.select<{ upstream: string }>('SELECT upstream FROM mirror_entries');
+      t.is(rows.length, expected);
+      if (!global) t.true(rows.every((row) => row.upstream === 'off.test'));
+      const layer = await server.fetch(`/v2/off.test/app/blobs/${image.layer.digest}`);
+      t.deepEqual(Buffer.from(await layer.arrayBuffer()), image.layer.bytes);
+      await server.close();
+    }
   });
 
   test(`${dialect}: a bit flipped on disk: upstream content is fetched anew, hosted content is reported`, async (t) => {

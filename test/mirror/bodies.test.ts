@@ -2,6 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { digestOf, type Digest } from '../../src/digest.ts';
+import { Room } from '../../src/storage/room.ts';
 import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/faulty-upstream.ts';
 import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../support/mirror.ts';
 
@@ -373,4 +374,52 @@ test.serial('304 without a condition is no answer', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   server.on('/thing', answer(304));
   await t.throwsAsync(mirror.open(resource('/thing')), { name: 'UpstreamUnavailable' });
+});
+
+test.serial('a disk that fills up on the way: what comes from then on is passed on, to all who read', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const body = randomBytes(48 * 2 ** 20);
+  const expected = { digest: digestOf(body), idle: 5000 };
+  server.on('/thing', serve(body, { length: false }));
+  let free = 10 ** 9;
+  const room = new Room('/', 1000, () => Promise.resolve(free));
+  const { mirror, resource, staged, blobCount } = await openMirror(t, server.url, { mirror: { room } });
+  const first = (await mirror.open(resource('/thing', expected)))!;
+  const second = (await mirror.open(resource('/thing', expected)))!;
+  t.is(first.outcome, 'miss');
+  free = 0;
+  const [whole, ranged, third] = await Promise.all([
+    readEntry(first),
+    readEntry(second, 40_000_000, 41_000_000),
+    mirror.open(resource('/thing', expected)).then((entry) => readEntry(entry)),
+  ]);
+  t.true(whole.equals(body));
+  t.true(ranged.equals(body.subarray(40_000_000, 41_000_000)));
+  t.true(third.equals(body));
+  await mirror.close();
+  t.deepEqual(await staged(), []);
+  t.is(await blobCount(), 0);
+  free = 10 ** 9;
+  t.is((await mirror.open(resource('/thing', expected)))!.outcome, 'miss');
+});
+
+test.serial('a wrong body that is passed on completes at nobody', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const body = randomBytes(10 * 2 ** 20);
+  server.on('/thing', serve(body));
+  const room = new Room('/', 1000, () => Promise.resolve(0));
+  const { mirror, resource } = await openMirror(t, server.url, { mirror: { room } });
+  const entry = (await mirror.open(resource('/thing', { digest: digestOf('other'), idle: 5000 })))!;
+  t.is(entry.outcome, 'passed');
+  let position = 0;
+  const read = async () => {
+    for (const target = Buffer.alloc(65_536); ;) {
+      const length = await entry.content.read(target, position);
+      if (length === 0) return;
+      position += length;
+    }
+  };
+  await t.throwsAsync(read(), { message: /where sha256:.* was asked for/ });
+  t.is(position, body.length - 1);
+  entry.content.close();
 });

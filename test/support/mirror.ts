@@ -11,10 +11,11 @@ import { migrate } from '../../src/database/migrate.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Entries } from '../../src/mirror/entries.ts';
 import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch.ts';
-import { Mirror, type Entry } from '../../src/mirror/mirror.ts';
+import { Mirror, type Entry, type MirrorParts } from '../../src/mirror/mirror.ts';
 import type { MirrorResource } from '../../src/mirror/resource.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
 import { Paths } from '../../src/storage/paths.ts';
+import { Room } from '../../src/storage/room.ts';
 import type { UpstreamAuth } from '../../src/upstream/credentials.ts';
 import { Upstream, type UpstreamParts } from '../../src/upstream/upstream.ts';
 
@@ -101,6 +102,8 @@ export interface MirrorSetup extends UpstreamSetup {
   namespace?: string;
   /** Shares storage and, unless named, the database with another mirror. */
   data?: string;
+  /** Other than usual. */
+  mirror?: Partial<MirrorParts>;
   /** Stands between the mirror and the database. */
   wrap?: (database: Database) => Database;
 }
@@ -118,7 +121,17 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   await blobs.prepare();
   const cache = await Cache.open(setup.redisUrl, now, () => undefined, setup.namespace);
   const entries = new Entries(database, cache, now);
-  const mirror = new Mirror({ blobs, entries, log, now });
+  const mirror = new Mirror({
+    blobs,
+    entries,
+    room: new Room(data, 0),
+    unreadRest: 16 * 2 ** 20,
+    keepPartial: 600_000,
+    accountFetches: 128,
+    log,
+    now,
+    ...setup.mirror,
+  });
   const { upstream } = await openUpstream(t, base, { log, cache, now, ...setup });
   t.teardown(async () => {
     upstream.close();

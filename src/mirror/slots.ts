@@ -1,0 +1,84 @@
+import { callerGone, type Caller } from '../caller.ts';
+import { DomainError } from '../errors.ts';
+
+/** Milliseconds that a fetch waits for its turn. */
+const patience = 60_000;
+
+interface Account {
+  running: number;
+  waiting: (() => void)[];
+}
+
+/** How many fetches from upstreams one account has under way: more than `most` wait for their turn. */
+export class Slots {
+  readonly #most: number;
+  readonly #patience: number;
+  readonly #accounts = new Map<string, Account>();
+
+  constructor(most: number, wait = patience) {
+    this.#most = most;
+    this.#patience = wait;
+  }
+
+  /**
+   * Takes a slot for the caller's account; the returned function gives it back. At once where one is free, else when it is
+   * its turn. Rejects with `TooManyRequests` when that takes too long, with `Aborted` when the caller leaves. Work without
+   * an account takes none.
+   */
+  take(caller: Caller | undefined): (() => void) | Promise<() => void> {
+    const name = caller?.account;
+    if (!caller || name === undefined) return () => undefined;
+    let account = this.#accounts.get(name);
+    if (!account) this.#accounts.set(name, (account = { running: 0, waiting: [] }));
+    if (account.running < this.#most) {
+      account.running += 1;
+      return this.#giveBack(name, account);
+    }
+    return this.#wait(name, account, caller);
+  }
+
+  #wait(name: string, account: Account, caller: Caller): Promise<() => void> {
+    return new Promise((resolve, reject) => {
+      const leave = (error: DomainError) => {
+        account.waiting = account.waiting.filter((each) => each !== go);
+        end();
+        reject(error);
+      };
+      const timer = setTimeout(() => leave(tooMany(this.#most)), this.#patience);
+      const stopListening = caller.whenGone(() => leave(callerGone()));
+      const end = () => {
+        clearTimeout(timer);
+        stopListening();
+      };
+      const go = () => {
+        end();
+        resolve(this.#giveBack(name, account));
+      };
+      account.waiting.push(go);
+    });
+  }
+
+  /** A slot goes to the one who has waited for longest. */
+  #giveBack(name: string, account: Account): () => void {
+    let held = true;
+    return () => {
+      if (!held) return;
+      held = false;
+      const next = account.waiting.shift();
+      if (next) {
+        next();
+        return;
+      }
+      account.running -= 1;
+      if (account.running === 0) this.#accounts.delete(name);
+    };
+  }
+}
+
+function tooMany(most: number): DomainError {
+  return new DomainError(
+    'TooManyRequests',
+    `This account has ${most} fetches from upstreams under way already. Try again in a moment.`,
+    { detail: { retryAfter: 5 } },
+  );
+}

@@ -1,0 +1,303 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { request, type ClientRequest, type IncomingMessage } from 'node:http';
+import { statfs } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import test from 'ava';
+import { digestOf } from '../../src/digest.ts';
+import { answer, endless, held, serve, until, type Behaviour } from '../support/faulty-upstream.ts';
+import { errorOf, ociManifest } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+// What one client may do to the others: leave in the middle, ask for very much, or ask where there is no room.
+
+const large = randomBytes(40 * 2 ** 20);
+const largeDigest = digestOf(large);
+
+/** A request whose client may leave. */
+function begin(server: TestServer, path: string, token = server.token, headers: Record<string, string> = {}) {
+  const asked: ClientRequest = request(server.url + path, {
+    agent: false,
+    headers: { authorization: `Bearer ${token}`, ...headers },
+  });
+  asked.on('error', () => undefined);
+  asked.end();
+  const head = once(asked, 'response').then(([response]) => response as IncomingMessage);
+  head.catch(() => undefined);
+  return {
+    head,
+    /** Waits until so many bytes have come. */
+    has: async (wanted: number) => {
+      const response = await head;
+      let bytes = 0;
+      response.on('error', () => undefined).on('data', (piece: Buffer) => (bytes += piece.length));
+      await until(() => bytes >= wanted);
+    },
+    leave: () => asked.destroy(),
+  };
+}
+
+/** Sends a first piece and nothing more; counts how many such answers are open. */
+function stalling(open: { count: number }, headers = {}): Behaviour {
+  return (_request, response) => {
+    open.count += 1;
+    response.once('close', () => (open.count -= 1));
+    response.writeHead(200, headers);
+    response.write(Buffer.alloc(1000));
+  };
+}
+
+async function readBlob(server: TestServer, digest: string, init = {}) {
+  const response = await server.fetch(`/v2/up.test/team/app/blobs/${digest}`, init);
+  return { response, bytes: Buffer.from(await response.arrayBuffer()) };
+}
+
+async function otherAccount(server: TestServer, name: string): Promise<string> {
+  const { id } = await server.house.accounts.create(name);
+  return (await server.house.tokens.create(id, { name, scopes: ['read'] })).value;
+}
+
+test('fetches whose clients have left give their connections back, and other accounts do not wait for them', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const open = { count: 0 };
+  const paths = Array.from({ length: 260 }, (_, index) => `blobs/${digestOf(`slow ${index}`)}`);
+  for (const path of paths) upstream.on(`/v2/team/app/${path}`, stalling(open, { 'content-length': 2 ** 30 }));
+  const other = upstream.blob('team/app', 'quick');
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('up.test', { timeout: '60s' })],
+    limits: { accountFetches: 400 },
+  });
+  const token = await otherAccount(server, 'other');
+  const clients = paths.map((path) => begin(server, `/v2/up.test/team/app/${path}`));
+  await until(() => open.count >= 200);
+  for (const client of clients) client.leave();
+  const quick = await server.fetch(`/v2/up.test/team/app/blobs/${other.digest}`, { token });
+  t.is(await quick.text(), 'quick');
+  await until(() => open.count === 0);
+  t.pass();
+});
+
+test('a client that leaves before the upstream answers calls the request off', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const open = { count: 0 };
+  const silent: Behaviour = (_request, response) => {
+    open.count += 1;
+    response.once('close', () => (open.count -= 1));
+  };
+  upstream.on(`/v2/team/app/blobs/${largeDigest}`, silent);
+  upstream.on('/v2/team/app/manifests/v1', silent);
+  const feed = await UpstreamFeed.start(t);
+  feed.upstream.on('/flat/some.package/index.json', silent);
+  const server = await startMirrorOf(t, [
+    upstream.settings('up.test', { timeout: '60s' }),
+    feed.as('feed.test', { timeout: '60s' }),
+  ]);
+  for (const path of [
+    `/v2/up.test/team/app/blobs/${largeDigest}`,
+    '/v2/up.test/team/app/manifests/v1',
+    '/v3/package/some.package/index.json',
+    '/v3/registration/some.package/index.json',
+  ]) {
+    if (path.includes('registration')) feed.upstream.on('/registration/some.package/index.json', silent);
+    const first = begin(server, path);
+    const second = begin(server, path);
+    await until(() => open.count === 1);
+    first.leave();
+    await server.fetch('/livez');
+    t.is(open.count, 1, 'one is still waiting');
+    second.leave();
+    await until(() => open.count === 0);
+  }
+  t.pass();
+});
+
+test('a body without an end stops soon after its last reader has left', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const sent = { bytes: 0 };
+  let closed = false;
+  upstream.on(`/v2/team/app/blobs/${largeDigest}`, (asked, response) => {
+    response.once('close', () => (closed = true));
+    endless(sent)(asked, response);
+  });
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('up.test')],
+    mirror: { unreadRest: '1MiB' },
+  });
+  const client = begin(server, `/v2/up.test/team/app/blobs/${largeDigest}`);
+  await client.has(1);
+  client.leave();
+  await until(() => closed);
+  t.true(sent.bytes < 2 ** 30);
+  await server.house.mirror.close();
+});
+
+test('what little is missing is fetched without a reader; else the next one goes on where the fetch was stopped', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const path = `/v2/team/app/blobs/${largeDigest}`;
+  const half = large.length / 2;
+  const gate = held((_request, response) => void response.end(large.subarray(half)));
+  let closed = 0;
+  const begun: Behaviour = (asked, response) => {
+    response.once('close', () => (closed += 1));
+    response.writeHead(200, { 'content-length': large.length });
+    response.write(large.subarray(0, half));
+    gate.behaviour(asked, response);
+  };
+  upstream.on(path, begun, serve(large));
+  const settings = { upstreams: [upstream.settings('up.test', { timeout: '20s' })] };
+  const server = await startTestServer(t, { ...settings, mirror: { unreadRest: '1MiB' } });
+  const client = begin(server, `/v2/up.test/team/app/blobs/${largeDigest}`);
+  await client.has(half - 2 ** 20);
+  client.leave();
+  await until(() => closed === 1);
+  const next = await server.fetch(`/v2/up.test/team/app/blobs/${largeDigest}`);
+  t.true(Buffer.from(await next.arrayBuffer()).equals(large));
+  const ranges = upstream.asked.filter((each) => each.path === path).map(({ range }) => range);
+  t.is(ranges.length, 2);
+  t.regex(ranges[1] ?? '', /^bytes=\d{8}-$/, 'asked for the rest');
+  t.true(Number(/\d+/.exec(ranges[1]!)![0]) >= half - 2 ** 20);
+  t.deepEqual(
+    (await server.fetch(`/v2/up.test/team/app/blobs/${largeDigest}`)).headers.get('cache-status'),
+    'entrepot; hit',
+  );
+
+  const patient = await startTestServer(t, { ...settings, mirror: { unreadRest: '20MiB' } });
+  upstream.on(path, begun);
+  const leaving = begin(patient, `/v2/up.test/team/app/blobs/${largeDigest}`);
+  await leaving.has(half - 2 ** 20);
+  leaving.leave();
+  gate.release();
+  await until(async () => (await patient.house.database.get('SELECT id FROM mirror_entries')) !== undefined);
+  t.is(upstream.asked.filter((each) => each.path === path).length, 3);
+});
+
+test('an account has so many fetches under way; more of its own wait, those of others do not', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const gates = [0, 1, 2, 3].map((index) => {
+    const bytes = Buffer.from(`layer ${index}`);
+    const gate = held(serve(bytes));
+    const path = `/v2/team/app/blobs/${digestOf(bytes)}`;
+    upstream.on(path, gate.behaviour);
+    return { ...gate, path: path.replace('/v2/', '/v2/up.test/'), bytes, upstreamPath: path };
+  });
+  const quick = upstream.blob('team/app', 'quick');
+  const slow = Buffer.from('anonymous');
+  upstream.on(`/v2/team/app/blobs/${digestOf(slow)}`, serve(slow));
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('up.test', { timeout: '60s' })],
+    limits: { accountFetches: 2 },
+    anonymousRead: true,
+  });
+  const token = await otherAccount(server, 'other');
+  const answers = gates.slice(0, 3).map(({ path }) => server.fetch(path).then((each) => each.text()));
+  await until(() => upstream.count(gates[0]!.upstreamPath) + upstream.count(gates[1]!.upstreamPath) === 2);
+  const leaving = begin(server, gates[3]!.path);
+  t.is(await (await server.fetch(`/v2/up.test/team/app/blobs/${quick.digest}`, { token })).text(), 'quick');
+  const anonymous = await server.fetch(`/v2/up.test/team/app/blobs/${digestOf(slow)}`, { token: null });
+  t.is(await anonymous.text(), 'anonymous');
+  // Another account does not wait behind the one whose turn has not come.
+  gates[2]!.release();
+  t.is(await (await server.fetch(gates[2]!.path, { token })).text(), 'layer 2');
+  leaving.leave();
+  for (const gate of gates) gate.release();
+  t.deepEqual(await Promise.all(answers), ['layer 0', 'layer 1', 'layer 2']);
+  t.is(upstream.count(gates[3]!.upstreamPath), 0, 'the one that left was never asked for');
+});
+
+test('a blob may be no larger than the stored manifest says', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const digest = digestOf('a small layer');
+  const sent = { bytes: 0 };
+  upstream.on(`/v2/team/app/blobs/${digest}`, endless(sent));
+  const config = upstream.blob('team/app', '{}');
+  const layers = [{ mediaType: 'application/vnd.oci.image.layer.v1.tar', digest, size: 13 }];
+  upstream.manifest('team/app', { schemaVersion: 2, mediaType: ociManifest, config, layers }, 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  for (const reference of ['v1', 'v1']) {
+    t.is((await server.fetch(`/v2/up.test/team/app/manifests/${reference}`)).status, 200);
+    const client = begin(server, `/v2/up.test/team/app/blobs/${digest}`);
+    const outcome = await client.head.then(
+      async (response) => {
+        response.on('error', () => undefined).resume();
+        await once(response, 'close');
+        return response.complete && response.statusCode === 200;
+      },
+      () => false,
+    );
+    t.false(outcome);
+  }
+  t.true(sent.bytes < 64 * 2 ** 20, `${sent.bytes}`);
+  upstream.on(`/v2/team/app/blobs/${digest}`, answer(200, {}, 'a small layer'));
+  server.clock.now = Date.now() + 120_000;
+  t.is(await (await server.fetch(`/v2/up.test/team/app/blobs/${digest}`)).text(), 'a small layer');
+});
+
+test('without room on the disk blobs pass through, verified and not stored; what is stored is served', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const stored = upstream.blob('team/app', 'stored before');
+  upstream.on(`/v2/team/app/blobs/${largeDigest}`, serve(large));
+  const chunked = randomBytes(9 * 2 ** 20);
+  upstream.on(`/v2/team/app/blobs/${digestOf(chunked)}`, serve(chunked, { length: false }));
+  const wrong = digestOf('something else');
+  upstream.on(`/v2/team/app/blobs/${wrong}`, serve(large));
+  const cut = randomBytes(9 * 2 ** 20);
+  upstream.on(
+    `/v2/team/app/blobs/${digestOf(cut)}`,
+    serve(cut, { until: 5_000_000 }),
+    serve(cut, { until: 2_000_000 }),
+    serve(cut),
+  );
+  const image = upstream.image('team/app', 'v1');
+  const feed = await UpstreamFeed.start(t);
+  await feed.offer({ id: 'Some.Package', versions: [{ version: '1.0.0' }] });
+  const upstreams = [upstream.settings('up.test'), feed.as('feed.test')];
+  const first = await startTestServer(t, { upstreams });
+  await readBlob(first, stored.digest);
+  await first.close();
+
+  const full = await startTestServer(t, { upstreams, data: first.data, storage: { reserve: '1000TiB' } });
+  t.is((await readBlob(full, stored.digest)).response.headers.get('cache-status'), 'entrepot; hit');
+  for (const turn of ['first', 'again']) {
+    const { response, bytes } = await readBlob(full, largeDigest);
+    t.true(bytes.equals(large), turn);
+    t.is(response.headers.get('cache-status'), 'entrepot; fwd=miss', turn);
+  }
+  t.true((await readBlob(full, digestOf(chunked))).bytes.equals(chunked), 'without a length');
+  t.true((await readBlob(full, digestOf(cut))).bytes.equals(cut), 'cut twice, and gone on');
+  const range = await readBlob(full, largeDigest, { headers: { range: 'bytes=30000000-30000999' } });
+  t.is(range.response.status, 206);
+  t.true(range.bytes.equals(large.subarray(30_000_000, 30_001_000)));
+  const crowd = await Promise.all(Array.from({ length: 5 }, () => readBlob(full, largeDigest)));
+  t.true(crowd.every(({ bytes }) => bytes.equals(large)));
+  await t.throwsAsync(readBlob(full, wrong), undefined, 'a wrong body completes at nobody');
+  const manifest = await full.fetch('/v2/up.test/team/app/manifests/v1');
+  t.deepEqual(await errorOf(manifest), [507, 'UNAVAILABLE']);
+  const nupkg = await full.fetch('/v3/package/some.package/1.0.0/some.package.1.0.0.nupkg');
+  t.is(nupkg.status, 507);
+  const rows = await full.house.database.select<{ digest: string }>('SELECT digest FROM mirror_entries');
+  t.deepEqual(
+    rows.map(({ digest }) => digest),
+    [stored.digest],
+  );
+  await full.close();
+
+  // Between the reserve and half of it, documents and packages are fetched and removed as soon as they were sent.
+  const { bavail, bsize } = await statfs(tmpdir());
+  const reserve = Math.floor(bavail * bsize * 1.5);
+  const tight = await startTestServer(t, { upstreams, data: first.data, storage: { reserve } });
+  const served = await tight.fetch('/v2/up.test/team/app/manifests/v1');
+  t.is(served.headers.get('docker-content-digest'), image.manifest.digest);
+  t.is(served.headers.get('cache-status'), 'entrepot; fwd=miss');
+  t.is(await served.text(), image.manifest.bytes);
+  const bytes = await tight.fetch('/v3/package/some.package/1.0.0/some.package.1.0.0.nupkg');
+  t.is(bytes.status, 200);
+  t.is((await bytes.arrayBuffer()).byteLength, Number(bytes.headers.get('content-length')));
+  t.is((await tight.house.database.select('SELECT id FROM mirror_entries')).length, 1);
+  await tight.close();
+
+  const roomy = await startTestServer(t, { upstreams, data: first.data });
+  await readBlob(roomy, largeDigest);
+  t.is((await readBlob(roomy, largeDigest)).response.headers.get('cache-status'), 'entrepot; hit', 'with room again');
+});
