@@ -1,11 +1,13 @@
 import type { IncomingHttpHeaders } from 'node:http';
+import { pipeline, Transform, type Readable } from 'node:stream';
+import { algorithmOf, digestSoFar, startHash, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { discard, readBody } from '../upstream/body.ts';
 import { messageOf, Refused } from '../upstream/failures.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { Facts } from './entries.ts';
-import type { Fetched } from './resource.ts';
+import { OtherBody, type Fetched, type Had } from './resource.ts';
 
 export interface FetchOptions extends UpstreamRequest {
   /** What is stored, to ask conditionally. */
@@ -37,7 +39,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     lastModified: answer.headers['last-modified'] ?? null,
     ...(answer.digest !== undefined && { digest: answer.digest }),
     ...(!answer.decoded && {
-      resume: (offset: number, signal: AbortSignal) => resume(upstream, { ...request, signal }, offset, answer),
+      resume: (had: Had, signal: AbortSignal) => resume(upstream, { ...request, signal }, had, answer),
     }),
     failed: (error) => upstream.bodyFailed(error, request.aside),
   };
@@ -48,18 +50,44 @@ function lengthOf(answer: UpstreamAnswer): number | undefined {
   return answer.decoded || length === undefined || !/^\d+$/.test(length) ? undefined : Number(length);
 }
 
-/** The rest of a body, when the upstream still has the same one and serves exactly the range (RFC 9110, 13.1.5). */
-async function resume(upstream: Upstream, request: UpstreamRequest, offset: number, begun: UpstreamAnswer) {
+/**
+ * The rest of a body after a cut: by Range where a validator (RFC 9110, 13.1.5) or the digest of the whole keeps pieces of
+ * two versions apart, else the whole again, of which the beginning must be what had come. Undefined when there is neither.
+ */
+async function resume(upstream: Upstream, request: UpstreamRequest, { bytes, digest }: Had, begun: UpstreamAnswer) {
   const validator = validatorOf(begun);
-  const headers: Record<string, string> = { ...request.headers, range: `bytes=${offset}-` };
+  const headers: Record<string, string> = { ...request.headers };
+  if (validator !== undefined || digest === undefined) headers['range'] = `bytes=${bytes}-`;
   if (validator !== undefined) headers['if-range'] = validator;
   const answer = await upstream.send({ ...request, headers });
-  const starts = answer.headers['content-range']?.startsWith(`bytes ${offset}-`) ?? false;
+  const starts = answer.headers['content-range']?.startsWith(`bytes ${bytes}-`) ?? false;
   if (answer.status === 206 && starts && !answer.decoded && (validatorOf(answer) ?? validator) === validator)
     return answer.body;
-  if (answer.status === 200 && offset === 0 && !answer.decoded) return answer.body;
+  if (answer.status === 200 && !answer.decoded) {
+    if (bytes === 0) return answer.body;
+    if (validator === undefined && digest !== undefined) return after(answer.body, bytes, digest);
+  }
   answer.body.destroy();
   return undefined;
+}
+
+/** What comes after the first `bytes` of `body`; fails unless these have `digest`. */
+function after(body: Readable, bytes: number, digest: Digest): Readable {
+  const hash = startHash(algorithmOf(digest));
+  let missing = bytes;
+  const rest = new Transform({
+    transform(piece: Buffer, _encoding, done) {
+      const known = piece.subarray(0, missing);
+      missing -= known.length;
+      if (known.length > 0) hash.update(known);
+      const isOther = known.length > 0 && missing === 0 && digestSoFar(hash, algorithmOf(digest)) !== digest;
+      if (isOther) done(new OtherBody('the upstream sends another body than before'));
+      else done(null, piece.length > known.length ? piece.subarray(known.length) : undefined);
+    },
+  });
+  // Whoever reads it hears of its error; until then it must not end the process.
+  pipeline(body, rest, () => undefined);
+  return rest.on('error', () => undefined);
 }
 
 function validatorOf({ headers: { etag, 'last-modified': lastModified } }: UpstreamAnswer): string | undefined {

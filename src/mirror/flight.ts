@@ -8,7 +8,7 @@ import type { Content } from '../storage/content.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { entryId, type Entries, type Facts } from './entries.ts';
-import { canResume, Intake, type Body } from './intake.ts';
+import { Intake, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 
@@ -138,10 +138,10 @@ export class Flight {
 
   /** Takes up a body where another flight has left it; undefined when the upstream does not have the rest. */
   async #goOn(partial: Partial): Promise<Body | undefined> {
-    const { head, staged, expected } = partial;
+    const { head, staged, had, expected } = partial;
     let body: Readable | undefined;
     try {
-      body = await head.resume?.(staged.size, this.#stop.signal);
+      body = await head.resume?.(had, this.#stop.signal);
     } catch (error) {
       // An upstream that cannot be asked now may have the rest later.
       await this.#parts.partials.keep(this.#id, partial);
@@ -247,8 +247,9 @@ export class Flight {
     const head = await this.#head.catch(() => undefined);
     const isUnread = this.#stop.signal.aborted && this.#intake?.kept === true && !this.#intake.isFull;
     const isLasting = this.#resource.lifetime === 'immutable' && staged.size > 0;
-    if (isUnread && isLasting && head?.kind === 'fetched' && canResume(head, this.#expected, staged.size)) {
-      await this.#parts.partials.keep(this.#id, { head, staged, expected: this.#expected });
+    if (isUnread && isLasting && head?.kind === 'fetched' && head.resume) {
+      const { had } = this.#intake!;
+      await this.#parts.partials.keep(this.#id, { head, staged, had, expected: this.#expected });
     } else {
       await staged.discard();
     }

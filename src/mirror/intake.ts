@@ -6,7 +6,7 @@ import { whenSilent } from '../incoming.ts';
 import { openFileContent } from '../storage/blob-store.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import type { Fetched, MirrorResource } from './resource.ts';
+import { OtherBody, type Fetched, type Had, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
 
 /** Resumptions of one body: in a row without progress, and in all. */
@@ -28,12 +28,6 @@ export interface IntakeParts {
   stop: AbortController;
   /** Called when more has come. */
   grown: () => void;
-}
-
-/** Whether a body can go on after a cut: pieces of two versions must not be put together. */
-export function canResume({ resume, etag, lastModified }: Body, expected: Digest | undefined, received: number) {
-  const isStrong = (etag !== null && !etag.startsWith('W/')) || lastModified !== null;
-  return resume !== undefined && (expected !== undefined || isStrong || received === 0);
 }
 
 /**
@@ -103,7 +97,8 @@ export class Intake {
       if (!cut) return;
       if (stop.signal.aborted) throw this.#isFull ? noRoom() : stopped();
       failures = this.tail.received > before ? 0 : failures + 1;
-      const rest = total < resumptions ? await this.#resume(head, failures) : undefined;
+      const mayGoOn = total < resumptions && !(cut.cause instanceof OtherBody);
+      const rest = mayGoOn ? await this.#resume(head, failures) : undefined;
       if (!rest) {
         // A body whose end was only guessed is complete after all, or wrong; its digest decides.
         if (!isDomainError(cut, 'Aborted')) return;
@@ -114,6 +109,12 @@ export class Intake {
       }
       body = rest;
     }
+  }
+
+  /** What has come. */
+  get had(): Had {
+    const { staged, expected } = this.#parts;
+    return { bytes: this.tail.received, digest: expected ? undefined : staged.runningDigest('sha256') };
   }
 
   /** Nothing more is expected. */
@@ -132,13 +133,12 @@ export class Intake {
 
   /** The rest of the body. An upstream that is gone is given a moment, so that a first pause can pass. */
   async #resume(head: Body, failures: number): Promise<Readable | undefined> {
-    const { expected, stop } = this.#parts;
-    if (!canResume(head, expected, this.tail.received)) return undefined;
-    const { signal } = stop;
+    const { signal } = this.#parts.stop;
+    if (!head.resume) return undefined;
     for (let attempt = failures; attempt < fruitless; attempt += 1) {
       if (attempt > failures) await sleep(600 * (attempt - failures), undefined, { signal }).catch(() => undefined);
       try {
-        return await head.resume!(this.tail.received, signal);
+        return await head.resume(this.had, signal);
       } catch (error) {
         if (!isDomainError(error) || isDomainError(error, 'Aborted') || head.size === undefined) return undefined;
       }

@@ -44,6 +44,16 @@ export interface MirrorResource {
   fetch(known: Facts | undefined, signal: AbortSignal): Promise<Fetched>;
 }
 
+/** What has come of a body. */
+export interface Had {
+  bytes: number;
+  /** Of these bytes, where the digest of the whole is not known. */
+  digest: Digest | undefined;
+}
+
+/** After a cut the upstream sends another body than before, so that the first one cannot be completed. */
+export class OtherBody extends Error {}
+
 export type Fetched =
   | {
       kind: 'fetched';
@@ -55,8 +65,8 @@ export type Fetched =
       lastModified: string | null;
       /** What the upstream says the bytes hash to. */
       digest?: Digest;
-      /** The rest of the body from `offset` on; undefined when the upstream cannot. */
-      resume?: (offset: number, signal: AbortSignal) => Promise<Readable | undefined>;
+      /** The rest of the body after `had`; undefined when the upstream cannot give it. */
+      resume?: (had: Had, signal: AbortSignal) => Promise<Readable | undefined>;
       /** Hears of a body that stalled or broke for good. */
       failed?: (error: unknown) => void;
     }

@@ -334,10 +334,19 @@ test.serial('pieces of two versions are never put together', async (t) => {
   server.on('/whole-again', cut, serve(other, { headers: { etag: '"two"' }, ranges: false }));
   await assertBroken('/whole-again', 2);
   server.on('/no-validator', serve(bytes, { ...early }), serve(other));
-  await assertBroken('/no-validator', 1);
+  await assertBroken('/no-validator', 2);
   server.on('/weak', serve(bytes, { headers: { etag: 'W/"one"' }, ...early }), serve(other));
-  await assertBroken('/weak', 1);
+  await assertBroken('/weak', 2);
   await assertNothingStored(t, made);
+});
+
+test.serial('a body without a digest or a validator is fetched again, and goes on where it was cut', async (t) => {
+  const { server, mirror, resource } = await setUp(t);
+  const cuts = [400_000, 900_000, 1_400_000].map((until) => serve(bytes, { ranges: false, until, how: 'end' }));
+  server.on('/thing', ...cuts, serve(bytes, { ranges: false }));
+  t.true((await readEntry(await mirror.open(resource('/thing')))).equals(bytes));
+  t.is(server.asked.length, 4);
+  t.true(server.asked.every(({ range }) => range === undefined));
 });
 
 test.serial('a body without a known digest goes on where a validator vouches for it', async (t) => {
