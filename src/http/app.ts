@@ -64,6 +64,7 @@ export function createApp(
   };
   return (request, response) => {
     const { exchange } = response;
+    response.idle = config.limits.uploadIdle;
     const target = originForm(request.url!);
     request.url = target;
     response.on('close', () => {

@@ -57,6 +57,8 @@ const contentPolicy = "default-src 'none'; sandbox";
 /** An answer, with the record of the request that it answers: what servers here are made with (`ServerResponse`). */
 export class Answer extends ServerResponse implements Caller {
   readonly exchange = newExchange();
+  /** A client that takes nothing of the answer for so many milliseconds is cut off. */
+  idle = 60_000;
   #listeners: Set<() => void> | undefined;
   /** The headers of every answer to this request. Node sends headers faster when none was set before, one by one. */
   readonly always: OutgoingHttpHeaders = {
@@ -92,6 +94,8 @@ export class Answer extends ServerResponse implements Caller {
   override writeHead(status: number, ...rest: unknown[]): this {
     const headers = { ...this.always, ...(rest[0] as OutgoingHttpHeaders | undefined) };
     this.exchange.cache = headers['Cache-Status'] as string | undefined;
+    // Without a listener Node destroys the connection; after the answer it sets the time-out of idle connections again.
+    this.setTimeout(this.idle);
     return super.writeHead(status, headers);
   }
 }

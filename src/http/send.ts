@@ -17,8 +17,6 @@ export interface SendOptions {
   etag?: string;
   /** Answer 206 and 416 (RFC 9110, 14). */
   ranges?: boolean;
-  /** A client that takes nothing for so many milliseconds is cut off. */
-  idle?: number;
 }
 
 /**
@@ -61,7 +59,7 @@ export async function sendContent(
     if (request.method === 'HEAD') finish(response.writeHead(status, headers));
     else if (content.bytes) sendWhole(response, status, headers, content.bytes.subarray(start, end));
     else if (end - start <= small) sendWhole(response, status, headers, await readPart(content, start, end));
-    else await pump(content, response, status, headers, start, end, options.idle);
+    else await pump(content, response, status, headers, start, end);
   } finally {
     content.close();
   }
@@ -134,14 +132,12 @@ async function pump(
   headers: OutgoingHttpHeaders,
   start: number,
   end: number,
-  idle: number | undefined,
 ): Promise<void> {
   const exchange = exchangeOf(response);
   pumps += 1;
   const most = pumps > readAheadClients ? 1 : 2;
   const writes: Promise<boolean>[] = [];
   let piece: HeldPiece | undefined;
-  if (idle !== undefined) response.setTimeout(idle, () => response.destroy());
   try {
     for (let position = start; position < end;) {
       if (writes.length === most && !(await writes.shift())) return;

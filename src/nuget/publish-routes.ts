@@ -87,7 +87,7 @@ export function addPublishing(
       const entry = same ? await symbols.open(accountId, file, key, checksum) : undefined;
       if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
       const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
-      return sendContent(request, response, entry.content, { headers, ranges: true, idle: limits.uploadIdle });
+      return sendContent(request, response, entry.content, { headers, ranges: true });
     }),
   );
 

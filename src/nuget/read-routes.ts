@@ -31,7 +31,7 @@ function immutable(served: Served) {
 }
 
 /** The service index, the flat container, registrations and advisories. */
-export function addReading(router: Router, answering: Answering, { source, vulnerabilities, limits }: FeedParts): void {
+export function addReading(router: Router, answering: Answering, { source, vulnerabilities }: FeedParts): void {
   /** Under all that they are made of: when a package changes nobody has to be told, in no process. */
   const finished = new LRUCache<string, Buffer>({ maxSize: room, sizeCalculation: (bytes) => bytes.length + 200 });
   /** Answers with the document that `build` makes of a package, or with the one that was made before. */
@@ -95,7 +95,6 @@ export function addReading(router: Router, answering: Answering, { source, vulne
         headers: { 'Content-Type': file.type, ...immutable(file.served) },
         ...(file.digest && { etag: `"${file.digest}"` }),
         ranges: true,
-        idle: limits.uploadIdle,
       });
     }),
   );

@@ -23,7 +23,7 @@ export async function probe({ request, response }: Call): Promise<void> {
 
 /** end-2 */
 export async function getBlob(call: Call): Promise<void> {
-  const { request, response, item, source, limits } = call;
+  const { request, response, item, source } = call;
   const digest = parseDigest(item);
   const { served, content, repository } = await source.openBlob(askedOf(call), digest, request.method === 'HEAD');
   exchangeOf(response).subject = repository;
@@ -31,7 +31,6 @@ export async function getBlob(call: Call): Promise<void> {
     headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
     ranges: true,
-    idle: limits.uploadIdle,
   });
 }
 

@@ -2,11 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import { statfs } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import test from 'ava';
 import { digestOf } from '../../src/digest.ts';
 import { answer, endless, held, serve, until, type Behaviour } from '../support/faulty-upstream.ts';
-import { errorOf, ociManifest } from '../support/registry.ts';
+import { TestFeed } from '../support/feed.ts';
+import { errorOf, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
@@ -301,3 +303,39 @@ test('without room on the disk blobs pass through, verified and not stored; what
   await readBlob(roomy, largeDigest);
   t.is((await readBlob(roomy, largeDigest)).response.headers.get('cache-status'), 'entrepot; hit', 'with room again');
 });
+
+test('a client that does not read its answers is cut off, whatever it asks for', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const tags = Array.from({ length: 5000 }, (_, index) => `tag-${index}-${'x'.repeat(100)}`);
+  upstream.on('/v2/team/app/tags/list', answer(200, { 'content-type': 'application/json' }, JSON.stringify({ tags })));
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('up.test')],
+    limits: { uploadIdle: '300ms' },
+  });
+  const annotations = { long: 'x'.repeat(3_500_000) };
+  await new TestRepository(server, 'team/hosted').image('v1', { annotations });
+  await new TestFeed(server).publish({ id: 'Some.Package', version: '1.0.0', payloadBytes: 3_000_000 });
+  const { hostname, port } = new URL(server.url);
+  for (const path of [
+    '/v2/team/hosted/manifests/v1',
+    '/v2/up.test/team/app/tags/list',
+    '/v3/package/some.package/1.0.0/some.package.1.0.0.nupkg',
+    '/v1/openapi.json',
+    '/metrics',
+  ]) {
+    const socket = connect(Number(port), hostname);
+    t.teardown(() => socket.destroy());
+    socket.pause();
+    const asked = `GET ${path} HTTP/1.1\r\nHost: ${hostname}\r\nAuthorization: Bearer ${server.token}\r\n\r\n`;
+    socket.write(asked.repeat(path.startsWith('/v2') || path.startsWith('/v3') ? 60 : 2000));
+    socket.on('error', () => undefined);
+    await until(() => server.lines.some((line) => isCut(line, path)));
+  }
+  t.pass();
+});
+
+/** Whether a line of the log tells of an answer that did not get to its client. */
+function isCut(line: string, path: string): boolean {
+  const { msg, path: asked, complete } = JSON.parse(line) as { msg: string; path: string; complete: boolean };
+  return msg === 'request' && asked === path && !complete;
+}

@@ -22,11 +22,17 @@ interface Sending {
 }
 
 /** A server that answers everything with the content that `make` makes. */
-async function sending(t: ExecutionContext, make: () => Content, options: Partial<SendOptions> = {}): Promise<Sending> {
+async function sending(
+  t: ExecutionContext,
+  make: () => Content,
+  options: Partial<SendOptions> = {},
+  idle = 60_000,
+): Promise<Sending> {
   const exchanges: Exchange[] = [];
   let open = 0;
   const server = createServer({ ServerResponse: RecordedAnswer }, (request, response) => {
     exchanges.push(exchangeOf(response));
+    response.idle = idle;
     open += 1;
     const content = make();
     const counted: Content = {
@@ -199,7 +205,7 @@ test('a client that leaves has its content closed', async (t) => {
 });
 
 test('a client that takes nothing is cut off', async (t) => {
-  const { url, open } = await sending(t, () => endless, { idle: 100 });
+  const { url, open } = await sending(t, () => endless, {}, 100);
   const download = await stalled(url);
   const cut = new Promise<Error>((resolve) => download.once('error', resolve));
   const deadline = Date.now() + 5000;
