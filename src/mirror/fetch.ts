@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { DomainError } from '../errors.ts';
 import { discard, readBody } from '../upstream/body.ts';
-import { messageOf, Refused } from '../upstream/failures.ts';
+import { Refused } from '../upstream/failures.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { Facts } from './entries.ts';
@@ -37,7 +37,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     lastModified: answer.headers['last-modified'] ?? null,
     ...(answer.digest !== undefined && { digest: answer.digest }),
     ...(!answer.decoded && { resume: (offset: number) => resume(upstream, request, offset, answer) }),
-    failed: (error) => upstream.bodyFailed(error, request.aside),
+    failed: (error) => void upstream.bodyFailed(error, request),
   };
 }
 
@@ -76,8 +76,7 @@ export async function fetchJson(
     return undefined;
   }
   const bytes = await readBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
-    if (!(error instanceof Refused)) upstream.bodyFailed(error, request.aside);
-    throw unusable(upstream, messageOf(error), error);
+    throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
   const value = parseDocument(bytes);
   if (!value) throw unusable(upstream, 'sends something else than a JSON document');

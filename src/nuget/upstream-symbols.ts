@@ -71,7 +71,7 @@ export class UpstreamSymbols {
       lifetime: 'immutable',
       limit: this.#limits.nupkg,
       verify: (staged) => verifyPdb(staged, key),
-      fetch: async (stored) => fetchFrom(upstream, { url, headers, known: stored, aside: 'symbols' }),
+      fetch: async (stored) => fetchFrom(upstream, { url, subject: name, headers, known: stored, aside: 'symbols' }),
     });
   }
 }

@@ -76,7 +76,10 @@ export class PackageMirror {
         if (!document || !check(document)) throw new Error('it is not the JSON document that belongs there');
         return {};
       },
-      fetch: async (stored) => fetchFrom(upstream, { url: await locate(), known: stored, document: true }),
+      fetch: async (stored) => {
+        const subject = subjectOf(kind, name);
+        return fetchFrom(upstream, { url: await locate(), subject, known: stored, document: true });
+      },
     });
     if (!entry) return undefined;
     return { value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
@@ -175,7 +178,7 @@ export class PackageMirror {
       fetch: async () => {
         const name = encodeURIComponent(key);
         const url = new URL(`${name}/${version}/${name}.${version}.nupkg`, await this.flat(upstream));
-        const fetched = await fetchFrom(upstream, { url });
+        const fetched = await fetchFrom(upstream, { url, subject: packageSubject(key) });
         return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
       },
     });
@@ -202,7 +205,7 @@ export class PackageMirror {
       verify: (staged) => verifyBeside(staged, kind, key, version),
       fetch: async () => {
         const url = new URL(`${encodeURIComponent(key)}/${version}/${leaf}`, await this.flat(upstream));
-        return fetchFrom(upstream, { url });
+        return fetchFrom(upstream, { url, subject: packageSubject(key) });
       },
     });
   }
@@ -260,6 +263,16 @@ export class PackageMirror {
       (document) => Array.isArray((document as { versions?: unknown }).versions),
     );
   }
+}
+
+/** What the failures of an upstream are counted by: a package, whatever of it is asked for. */
+export function packageSubject(key: string): string {
+  return `package ${key}`;
+}
+
+/** Documents that are not of one package count by their kind. */
+function subjectOf(kind: string, name: string): string {
+  return kind === 'service-index' || kind.startsWith('vulnerability-') ? kind : packageSubject(name);
 }
 
 /** An address that paths can be added to. */

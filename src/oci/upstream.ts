@@ -100,7 +100,7 @@ export class ImageMirror {
       verify: verifyManifest,
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known) => {
-        const request = { url, headers, scope: scopeOf(place) };
+        const request = { url, headers, subject: place.name, scope: scopeOf(place) };
         if (known) {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
           discard(head.body);
@@ -122,7 +122,10 @@ export class ImageMirror {
       lifetime: 'immutable',
       digest,
       limit: this.#limits.blob ?? unannounced,
-      fetch: () => fetchFrom(place.upstream, { url: urlOf(place, `blobs/${digest}`), scope: scopeOf(place) }),
+      fetch: () => {
+        const url = urlOf(place, `blobs/${digest}`);
+        return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place) });
+      },
     });
   }
 
@@ -256,7 +259,8 @@ async function collect(place: Place, path: string, field: string): Promise<Fetch
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, 'has a list that does not end');
     const accept = `application/json, ${mediaTypes.index}`;
-    const page = await fetchJson(place.upstream, { url, headers: { accept }, scope: scopeOf(place) }, listLimit);
+    const request = { url, headers: { accept }, subject: place.name, scope: scopeOf(place) };
+    const page = await fetchJson(place.upstream, request, listLimit);
     if (!page) return { kind: 'absent' };
     const part = (page.value as Record<string, unknown>)[field];
     if (Array.isArray(part)) items.push(...(part as unknown[]));

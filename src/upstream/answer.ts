@@ -7,6 +7,11 @@ export type Aside = 'search' | 'symbols';
 export interface UpstreamRequest {
   method?: 'GET' | 'HEAD';
   url: URL;
+  /**
+   * What failures are counted by: the package or repository, however many addresses it has; of a service such as a search
+   * what is asked of it.
+   */
+  subject: string;
   headers?: Record<string, string>;
   /** For the registry token exchange: `repository:<name>:pull`. */
   scope?: string;
