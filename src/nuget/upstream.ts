@@ -265,12 +265,12 @@ export class PackageMirror {
   }
 }
 
-/** What the failures of an upstream are counted by: a package, whatever of it is asked for. */
+/** The subject of every request for a package, whichever of its documents or files it is for. */
 export function packageSubject(key: string): string {
   return `package ${key}`;
 }
 
-/** Documents that are not of one package count by their kind. */
+/** A document that does not belong to one package is a subject by its kind. */
 function subjectOf(kind: string, name: string): string {
   return kind === 'service-index' || kind.startsWith('vulnerability-') ? kind : packageSubject(name);
 }

@@ -3,9 +3,9 @@ import { DomainError, isDomainError } from '../errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { untilOpen, type Window } from './window.ts';
 
-/** What is to be left alone for longer is left alone for good, milliseconds. */
+/** The longest pause that is waited for, milliseconds. */
 const longestPause = 120_000;
-/** Milliseconds until a body that broke off is asked for again. */
+/** The wait before a body that broke off is requested again, milliseconds. */
 const afterBreak = 1000;
 /** The clock may be set, and summer may begin, while the window is waited for. */
 const look = 60_000;
@@ -72,13 +72,13 @@ export class Gate {
   }
 
   /**
-   * How many milliseconds to wait before what failed with `error` is tried again; undefined where it is of no use. When
-   * the upstream itself is left alone, `pass` waits for it.
+   * Milliseconds to wait before the work that failed with `error` is tried again; undefined when another try is of no
+   * use. 0 when the whole upstream is paused: `pass` waits for that.
    */
   pauseAfter({ detail, cause }: DomainError): number | undefined {
     const upstream = this.#options.upstreams.find(({ name }) => name === detail?.['upstream']);
     if (upstream?.unavailable()) return 0;
-    // A body that broke off can be had again, from where it ended.
+    // The flight gave up on a body that broke off; a new request may get all of it.
     if (isDomainError(cause, 'Aborted')) return afterBreak;
     const retryAfter = detail?.['retryAfter'];
     if (typeof retryAfter !== 'number' || retryAfter * 1000 > longestPause) return undefined;

@@ -6,7 +6,7 @@ export class Queue {
   readonly #waiting: (() => Promise<void>)[] = [];
   readonly #ending = new AbortController();
   #running = 0;
-  /** Pieces whose time has not come. */
+  /** Pieces that `addLater` has not added yet. */
   #later = 0;
   #failure: { error: unknown } | undefined;
   #over: (() => void) | undefined;
@@ -20,7 +20,7 @@ export class Queue {
     this.#start();
   }
 
-  /** As `add`, after so many milliseconds, or at once when `signal` is aborted; others go on meanwhile. */
+  /** As `add`, but after `delay` milliseconds, or at once when `signal` is aborted. Other pieces run meanwhile. */
   addLater(piece: () => Promise<void>, delay: number, signal: AbortSignal): void {
     this.#later += 1;
     const wake = async () => {

@@ -5,9 +5,9 @@ import { Queue } from './queue.ts';
 import { Report, type Thing } from './report.ts';
 import type { Spot } from './wish.ts';
 
-/** One thing is asked for so often while it fails. */
+/** Attempts for one thing that reach the upstream and fail. */
 const attempts = 4;
-/** And so often while it is left alone, or its upstream is: others may bring that about again and again. */
+/** Attempts that are refused here, because the thing or its upstream is paused: requests of clients can cause that too. */
 const refusals = 20;
 
 export interface RunOptions extends GateOptions {
@@ -76,12 +76,12 @@ export class Run {
     } catch (error) {
       if (this.#signal.aborted) return this.#end();
       if (!(error instanceof Declined || error instanceof DomainError)) throw error;
-      // Without a cause nobody has been asked.
+      // An error without a cause is a refusal by the breaker: the upstream was not asked.
       tried[error.cause === undefined ? 'refused' : 'failed'] += 1;
       const mayPass = isUpstreamFailure(error) && tried.failed < attempts && tried.refused < refusals;
       const pause = mayPass ? this.gate.pauseAfter(error as DomainError) : undefined;
       if (pause !== undefined) {
-        // Others go on meanwhile: one thing that fails holds up nothing else.
+        // Other pieces run in the meantime: one thing that fails must not hold up the rest.
         const again = () => this.#attempt(what, spot, work, tried);
         return this.#queue.addLater(again, pause, this.#signal);
       }

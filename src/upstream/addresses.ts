@@ -74,7 +74,7 @@ export interface AgentOptions {
 /** Agents that dial only addresses an upstream may have, whether they were written as such or came from a name. */
 export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
   const { allowPrivate, proxy, timeout, ca, resolve = dnsLookup } = options;
-  // How many there are at a time is for `Connections` to say: what waits in an agent waits without end.
+  // `Connections` limits their number: a request that waits in an agent's own queue has no time-out.
   const common = { keepAlive: true, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
   const lookup = checkedLookup(allowPrivate, resolve);
   type Dial = (

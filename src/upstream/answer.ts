@@ -8,8 +8,8 @@ export interface UpstreamRequest {
   method?: 'GET' | 'HEAD';
   url: URL;
   /**
-   * What failures are counted by: the package or repository, however many addresses it has; of a service such as a search
-   * what is asked of it.
+   * The package or repository that the request is for, whatever its address: failures are counted by it. For a search it
+   * is the query.
    */
   subject: string;
   headers?: Record<string, string>;

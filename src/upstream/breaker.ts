@@ -2,33 +2,36 @@ import { hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { pauseAfter, restOf, type Pause } from './pause.ts';
 
-/** Subjects that fail one after the other, with no success of any, before the upstream itself counts as failing. */
+/** The upstream counts as failing after failures of so many subjects with no success in between. */
 const several = 5;
-/** Failing subjects, and failing addresses, that are remembered; of more, those that failed longest ago are forgotten. */
+/** Entries in each memory of failures; beyond that the oldest failure is forgotten. */
 const remembered = 4096;
-/** An upstream that fails at several subjects is asked once in so many milliseconds: the fault may be theirs. */
+/**
+ * The pause of an upstream after failures of several subjects, milliseconds. It does not grow: the fault may be in the
+ * subjects, and a reader can name as many of those as they like.
+ */
 const betweenProbes = 1000;
 
-/** What a request asks for, as failures are remembered. */
+/** The part of a request by which failures are remembered. */
 export interface Asked {
-  /** A package or a repository: it may have very many addresses, and all of them may fail for the same reason. */
+  /** A package or repository. It has many addresses, and all of them may fail for one reason. */
   subject: string;
-  /** Where the request begins. */
+  /** The address of the request, before any redirect. */
   url: URL;
 }
 
 /**
- * Whose failure it is: of what was asked for, of the upstream (no connection to it), or the upstream's word that it
- * wants to be left alone (429).
+ * `resource`: the thing that was requested fails. `connection`: there is no connection to the upstream. `limit`: the
+ * upstream asks for a pause (429).
  */
 export type Failure = 'resource' | 'connection' | 'limit';
 
-/** Why something is not asked for now. */
+/** Why a request is not sent now. */
 export interface Refusal {
   reason: string;
   /** Milliseconds. */
   wait: number;
-  /** Whether it is for its own failures, not for the upstream's. */
+  /** Whether the requested address itself has failed, and not the upstream. */
   own: boolean;
 }
 
@@ -38,7 +41,7 @@ interface Closed extends Pause {
   isLimit: boolean;
   /** Milliseconds. */
   length: number;
-  /** Whether a request has been let through since, to see whether the upstream is back. */
+  /** Whether a probe is under way: one request that finds out whether the upstream is back. */
   probing: boolean;
 }
 
@@ -52,14 +55,14 @@ export interface Attempt {
 }
 
 /**
- * The memory of failures of an upstream. What fails is left alone by itself, by its address, so that one bad tag or
- * version does not take the others along. The whole upstream is left alone after a failure to connect to it, at its own
- * word (429), and when several subjects fail while none succeeds. After that pause one request probes: never one for a
- * subject that is known to fail, for it would say nothing about the upstream.
+ * The memory of an upstream's failures. An address that fails gets a pause of its own, so that one bad tag or version
+ * does not stop the others. The whole upstream gets a pause when a connection to it fails, when it asks for one (429),
+ * and when several subjects fail with no success in between. The first request after that pause is the probe; a request
+ * for a subject that is known to fail is not taken for it, because its failure would say nothing about the upstream.
  */
 export class Breaker {
   readonly #now: () => number;
-  /** By subject and address. */
+  /** By subject and address; `#subjects` by subject alone. */
   readonly #pages = new LRUCache<string, Pause>({ max: remembered });
   readonly #subjects = new LRUCache<string, Pause>({ max: remembered });
   #whole: Closed | undefined;
@@ -72,7 +75,7 @@ export class Breaker {
     this.#now = now;
   }
 
-  /** Why `asked`, or the upstream as a whole, is left alone now; undefined when it may be asked. Changes nothing. */
+  /** Why `asked`, or anything at all, is not requested now; undefined when it may be. Changes nothing. */
   refusal(asked?: Asked): Refusal | undefined {
     const now = this.#now();
     const own = asked && this.#pages.peek(pageKey(asked));
@@ -82,14 +85,14 @@ export class Breaker {
     return wait > 0 ? { reason: this.#whole!.reason, wait, own: false } : undefined;
   }
 
-  /** As `refusal`, while the upstream wants to be left alone by its own word (429). */
+  /** As `refusal`, but only for a pause that the upstream asked for (429). */
   get limit(): Refusal | undefined {
     return this.#whole?.isLimit ? this.refusal() : undefined;
   }
 
   /**
-   * Notes that `asked` is about to be asked for. After a pause of the upstream's this may be the probe; the others wait
-   * for what it finds, but no longer than that pause was: a probe that hangs must not keep the upstream closed.
+   * Notes that a request for `asked` begins. After a pause of the upstream it may be the probe. While it is under way
+   * other requests are refused, but no longer than that pause was: a probe that hangs must not keep the upstream closed.
    */
   begin(asked: Asked): Attempt {
     const whole = this.#whole;
@@ -102,7 +105,7 @@ export class Breaker {
     return { subject, page: pageKey(asked), turn: this.#next(), isProbe };
   }
 
-  /** An answer to a request that was under way before a pause began does not end that pause. */
+  /** Ends the pauses that began before the request did; a request that was under way earlier ends none. */
   succeeded({ subject, page, turn }: Attempt): void {
     if (isOver(this.#pages.peek(page), turn)) this.#pages.delete(page);
     if (isOver(this.#subjects.peek(subject), turn)) this.#subjects.delete(subject);
@@ -111,23 +114,26 @@ export class Breaker {
     this.#succeededAt = this.#next();
   }
 
-  /** A request that says nothing (its reader left, or it was never sent): lets another one probe. */
+  /** For a request without a result, because it was called off or not sent: another one may be the probe. */
   abandoned({ isProbe, turn }: Attempt): void {
     const whole = this.#whole;
     if (isProbe && whole && isOver(whole, turn)) this.#whole = { ...whole, probing: false, until: whole.from };
   }
 
-  /** Returns for how many milliseconds the same is not asked for again. `retryAfter` is what the upstream asked for. */
+  /**
+   * Returns the milliseconds for which the same request will be refused. `retryAfter` is the pause that the upstream asked
+   * for, milliseconds.
+   */
   failed({ subject, page, turn: began, isProbe }: Attempt, kind: Failure, reason: string, retryAfter = 0): number {
     const now = this.#now();
     const turn = this.#next();
     const failure = { reason, began, turn, now, retryAfter };
-    // One connection in many that fails, while others come about, is no reason to leave the upstream alone.
+    // Other requests have been answered since this one began: the upstream can be reached.
     const isReachable = kind === 'connection' && this.#succeededAt > began;
     if (kind !== 'resource' && !isReachable) {
       const before = this.#whole;
       const pause = pauseAfter(before, failure);
-      // What fails together with a 429 does not make another pause of the one that was asked for.
+      // A connection that fails during the pause of a 429 must not turn it into an ordinary one.
       const isLimit = kind === 'limit' || (before !== undefined && before.isLimit && !isOver(before, began));
       this.#whole = { ...pause, isLimit, length: pause.until - now, probing: false };
       return restOf(pause, now);
@@ -144,16 +150,16 @@ export class Breaker {
     return restOf(pause, now);
   }
 
-  /** Whether it is the upstream that fails, now that a request for `subject` has. */
+  /** Whether the upstream as a whole counts as failing after this failure of `subject`. */
   #isFailing(subject: string, began: number, isProbe: boolean): boolean {
     if (this.#whole) return isProbe && isOver(this.#whole, began);
-    // Another request has succeeded since this one began: the upstream is well.
+    // Other requests have been answered since this one began: the upstream works.
     if (this.#succeededAt > began) return false;
     this.#failing.add(subject);
     return this.#failing.size >= several;
   }
 
-  /** For how many milliseconds the upstream is closed to `asked`, 0 where it is not. */
+  /** Milliseconds for which the upstream's own pause refuses `asked`; 0 for none. */
   #closedFor(asked: Asked | undefined, now: number): number {
     const whole = this.#whole;
     if (!whole) return 0;
@@ -168,12 +174,12 @@ export class Breaker {
   }
 }
 
-/** Whether a request of that turn began after the pause did, and so says something about it. */
+/** Whether a request of that turn began after the pause did, so that its result may change the pause. */
 function isOver(pause: Pause | undefined, turn: number): pause is Pause {
   return pause !== undefined && pause.turn < turn;
 }
 
-// Keys of one length: a search, for one, can be long.
+// Keys are hashes, so that long addresses take no more memory than short ones.
 
 function subjectKey({ subject }: Asked): string {
   return hash('sha256', subject, 'base64');

@@ -49,11 +49,11 @@ export class Client {
     });
   }
 
-  /** Throws `Refused` for an address that is not dialled, `Busy`, `NotConnected`, or what got throws. */
+  /** Throws `Refused` for an address that is not dialled, `Busy`, `NotConnected`, or the error of got. */
   async send({ method = 'GET', url, headers, group, signal }: Sending): Promise<UpstreamAnswer> {
     const giveBack = await this.#connections.take(url.origin, group, signal);
     const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
-    // Whoever reads the body hears of its error; with nobody reading it must not end the process.
+    // The reader of the body gets its error; without a reader the error must not end the process.
     sent.on('error', () => undefined);
     const count = this.#meter?.();
     finished(sent, { writable: false }, () => {
@@ -76,7 +76,7 @@ export class Client {
     return { ...common, headers: rest, body: decoded, decoded: true };
   }
 
-  /** Cuts all connections, and makes no others: what is under way or waits fails. */
+  /** Cuts all connections. Requests under way, waiting and later ones fail. */
   close(): void {
     this.#connections.close();
     this.#agents.http.destroy();
@@ -91,7 +91,7 @@ async function responseTo(sent: ReturnType<Got['stream']>, url: URL): Promise<In
   } catch (error) {
     const refusal = addressRefusal(error);
     if (refusal) throw refusal;
-    // What was never written has found no connection.
+    // The request was never written: there was no connection.
     throw sent.timings?.upload === undefined ? new NotConnected(url.origin, error as Error) : error;
   }
 }

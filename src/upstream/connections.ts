@@ -1,18 +1,18 @@
 import { Busy, Closed } from './failures.ts';
 
-/** Requests that wait for a connection to one host; more fail at once. */
+/** Requests that may wait for a connection to one host; further ones fail at once. */
 const longestQueue = 1024;
 
 interface Waiting {
   group: string;
-  /** Given a connection, or the reason why there is none. */
+  /** Ends the wait: with a connection, or with the error why there is none. */
   end: (failure?: Error) => void;
 }
 
 interface Host {
   used: number;
   byGroup: Map<string, number>;
-  /** In order of their coming. */
+  /** In the order in which they came. */
   queue: Set<Waiting>;
 }
 
@@ -24,8 +24,8 @@ export interface ConnectionsOptions {
 }
 
 /**
- * The connections of an upstream, to be had in turn. One package or repository gets a quarter of them at most, so that
- * one whose answers hang does not take them all.
+ * Limits the connections of an upstream; further requests wait in turn. A group (one package or repository) has a
+ * quarter of them at most, so that one whose answers hang does not take them all.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;
@@ -39,8 +39,8 @@ export class Connections {
   }
 
   /**
-   * Resolves to what gives the connection back, to be called once. Rejects with `Busy` when there is none in time, and
-   * with the reason of `signal` when that is aborted: what has been called off waits no more.
+   * Resolves when a connection is free, to the function that gives it back (call it once). Rejects with `Busy` when none
+   * is free in time, and with the reason of `signal` when that is aborted.
    */
   async take(origin: string, group: string, signal?: AbortSignal): Promise<() => void> {
     signal?.throwIfAborted();
@@ -52,7 +52,7 @@ export class Connections {
     return () => this.#giveBack(origin, host, group);
   }
 
-  /** Those who wait fail, and so does all that comes later. */
+  /** Waiting and later requests reject with `Closed`. */
   close(): void {
     this.#closed = true;
     for (const { queue } of this.#hosts.values()) for (const { end } of queue) end(new Closed());

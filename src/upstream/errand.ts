@@ -31,7 +31,7 @@ export class Errand {
     return current.getStore();
   }
 
-  /** Does what others may wait for as well: it is not slowed, and goes on when the errand is called off. */
+  /** Runs `work` outside of any errand, for a result that clients wait for too: not slowed, and not called off. */
   static outside<T>(work: () => Promise<T>): Promise<T> {
     return current.exit(work);
   }

@@ -1,10 +1,10 @@
 import type { Logger } from 'pino';
 
-/** Each reason is told once in so many milliseconds, and so many reasons at most. */
+/** In so many milliseconds each reason is logged once, and so many reasons at most. */
 const period = 10_000;
 const reasons = 20;
 
-/** Tells of an upstream's failures: clients that ask again and again for what fails must not fill the log. */
+/** Logs an upstream's failures at a bounded rate: clients that repeat a failing request must not fill the log. */
 export class FailureLog {
   readonly #log: Logger;
   readonly #upstream: string;
@@ -19,10 +19,10 @@ export class FailureLog {
     this.#now = now;
   }
 
-  /** Writes a line, or counts it where the same was told a moment ago; the number comes with a later line. */
+  /** Writes a line, or counts it as `untold` for a later line when the limit is reached. */
   warn(message: string, subject: string, reason: string): void {
     const now = this.#now();
-    // A clock that was set back begins anew as well.
+    // A clock that was set back starts a new period too.
     if (now < this.#since || now >= this.#since + period) {
       this.#told.clear();
       this.#since = now;

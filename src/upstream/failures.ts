@@ -2,15 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AddressRefused } from './addresses.ts';
 import type { Failure } from './breaker.ts';
 
-/** A day: an upstream that asks for more has made a mistake. */
+/** The longest pause that a 429 may ask for, a day: an upstream that asks for more has made a mistake. */
 const longestLimit = 86_400_000;
-/** What one thing that fails may ask for: its upstream says when *it* wants to be left alone with 429. */
+/** The longest pause that a 5xx may ask for. */
 const longestPause = 5 * 60_000;
 const attempts = 3;
 
 /**
- * What a request that came to nothing says: a failure, or that the upstream answers, or nothing at all, for it was not
- * sent.
+ * What a failed request says about the upstream: a failure, or that it works (`answered`), or nothing, because it was
+ * not asked (`unsent`).
  */
 export type Verdict = Failure | 'answered' | 'unsent';
 
@@ -37,7 +37,7 @@ export class Refused extends Error {
   }
 }
 
-/** There was no connection in time: our own congestion, which says nothing about the upstream. */
+/** No connection was free in time: a congestion here, not a failure of the upstream. */
 export class Busy extends Refused {
   readonly code = 'ETIMEDOUT';
 
@@ -46,14 +46,14 @@ export class Busy extends Refused {
   }
 }
 
-/** This server ends. */
+/** The upstream is not asked any more because this server is ending. */
 export class Closed extends Refused {
   constructor() {
     super('was not asked: this server is ending', { verdict: 'unsent' });
   }
 }
 
-/** No connection to a host came about: its name, its address, TLS or the time was against it. `code` says which. */
+/** There is no connection to the host: name lookup, dialling or TLS failed or took too long. `code` says which. */
 export class NotConnected extends Error {
   readonly origin: string;
   readonly code: string | undefined;
@@ -71,9 +71,9 @@ export function timedOut(what: string): Error {
 }
 
 /**
- * What an error says of the upstream at `origin`. A host that the upstream leads to (a CDN, the realm of its tokens) is
- * not the upstream: one that cannot be reached is a failure of what is asked for, and when nothing can be had from it,
- * many of those.
+ * What an error says about the upstream at `origin`. Other hosts that the upstream leads to (a CDN, a token realm) are not
+ * the upstream: one that cannot be reached is a failure of the requested resource. When all of such a host is down,
+ * several resources fail, and that counts for the upstream.
  */
 export function verdictOf(error: unknown, origin: string): Verdict {
   if (error instanceof Refused) return error.verdict;
@@ -87,7 +87,7 @@ export function isPassing(error: unknown): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
-/** Does `work`, and again where its failure may pass. Between two attempts `signal` may end it. */
+/** Does `work`, up to three times while its failures may pass. `signal` ends the wait between two attempts. */
 export async function patiently<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -99,7 +99,7 @@ export async function patiently<T>(work: () => Promise<T>, signal?: AbortSignal)
   }
 }
 
-/** As `promise`, unless `signal` is aborted first: rejects with its reason then. */
+/** Settles as `promise` does, or rejects with the reason of `signal` when that is aborted first. */
 export async function orAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (!signal) return promise;
   const { promise: aborted, reject } = Promise.withResolvers<never>();
@@ -123,9 +123,9 @@ export function addressRefusal(error: unknown): Refused | undefined {
 }
 
 /**
- * The refusal that an answer of `status` 429 or 5xx is. 429 counts for the whole upstream where it `isOwn` (a rate limit
- * is the account's), 5xx for what was asked for. `Retry-After` (RFC 9110, 10.2.3) is taken up to a day, or 5 minutes
- * where it is for one thing; a date counts by the upstream's own clock.
+ * The error for an answer of `status` 429 or 5xx. A 429 counts for the whole upstream (a rate limit is the account's) if
+ * `isOwn`, and everything else for the requested resource. `Retry-After` (RFC 9110, 10.2.3) is believed up to a day for
+ * the upstream and up to 5 minutes for a resource; a date is read by the upstream's own clock.
  */
 export function busyRefusal(
   message: string,

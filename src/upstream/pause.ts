@@ -1,33 +1,33 @@
 const shortest = 1000;
 const longest = 60_000;
 
-/** A time in which something that failed is not asked for. */
+/** A time during which something that failed is not requested. */
 export interface Pause {
   /** Why, in words for an operator. */
   reason: string;
-  /** Failures in a row; those that came together count once. */
+  /** Failures in a row; those of requests that overlap count once. */
   failures: number;
-  /** From when and until when, milliseconds by the clock. */
+  /** Begin and end, milliseconds by the clock. */
   from: number;
   until: number;
-  /** Its place in the order of events: a request of a smaller number was under way before. */
+  /** Its number in the order of events: a request with a smaller one began earlier. */
   turn: number;
 }
 
-/** What a request that failed says. */
+/** A failure that prolongs a pause. */
 export interface Failed {
   reason: string;
   now: number;
-  /** The place of the request's beginning and of its failure in the order of events; for requests that may overlap. */
+  /** The numbers of the request's begin and of its failure in the order of events, where requests may overlap. */
   began?: number;
   turn?: number;
-  /** How long the upstream asked to be left alone, milliseconds. */
+  /** The pause that the upstream asked for, milliseconds. */
   retryAfter?: number;
 }
 
 /**
- * The pause after a failure: 1 s, doubled each time to a minute, or as long as the upstream asked where that is longer.
- * Requests that were under way together and fail together count once.
+ * The pause after a failure: 1 s, doubled with each failure up to a minute, or the one that the upstream asked for if that
+ * is longer. Requests that overlap and fail count once.
  */
 export function pauseAfter(previous: Pause | undefined, failed: Failed): Pause {
   const { reason, now, began = Infinity, turn = 0, retryAfter = 0 } = failed;
@@ -38,7 +38,7 @@ export function pauseAfter(previous: Pause | undefined, failed: Failed): Pause {
   return { reason, failures, from: now, until, turn };
 }
 
-/** Milliseconds that are left of a pause, 0 for none. A clock that was set back ends it. */
+/** Milliseconds left of a pause, 0 for none. A clock that was set back ends the pause. */
 export function restOf(pause: Pause | undefined, now: number): number {
   return pause === undefined || now < pause.from ? 0 : Math.max(0, pause.until - now);
 }

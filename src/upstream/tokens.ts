@@ -8,7 +8,7 @@ import { busyRefusal, isPassing, messageOf, patiently, Refused, verdictOf } from
 import { pauseAfter, restOf, type Pause } from './pause.ts';
 
 const tokenLimit = 1024 * 1024;
-/** Exchanges that failed, as many as are remembered. */
+/** Failed exchanges that are remembered; beyond that the oldest is forgotten. */
 const remembered = 1024;
 
 /** What a registry's challenge asks for (distribution-spec token authentication). */
@@ -34,7 +34,7 @@ export interface TokenParts {
 
 /**
  * The registry token exchange. A token is kept for as long as it lives and fetched once, however many wait for it. An
- * exchange that fails is left alone by itself for a while: a repository has many addresses that would each ask for it.
+ * exchange that fails gets a pause of its own: a repository has many addresses, and each would begin another one.
  */
 export class Tokens {
   readonly #parts: TokenParts;
@@ -77,7 +77,7 @@ export class Tokens {
       const { retryAfter = 0 } = error instanceof Refused ? error : {};
       const pause = pauseAfter(previous, { reason, now: now(), retryAfter });
       this.#pauses.set(key, pause);
-      // The request that wanted the token does not begin anew: what may pass has been tried again here.
+      // The retries are done: the request that needs the token must not begin them anew.
       throw isPassing(error) ? new Refused(reason, { verdict: 'resource', retryAfter: restOf(pause, now()) }) : error;
     }
   }
@@ -92,7 +92,7 @@ export class Tokens {
       discard(body);
       const message = `gave no token (${status})`;
       if (status !== 429 && status < 500) throw new Refused(message);
-      // The rate limit of a realm that takes the upstream's credentials is that of the upstream's account.
+      // A realm that takes the upstream's credentials has the rate limit of the upstream's account.
       throw busyRefusal(message, status, headers, belongsTo(request.realm, base, name));
     }
     const { token, seconds } = readToken(await readBody(body, tokenLimit, timeout));

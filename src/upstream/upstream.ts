@@ -16,7 +16,7 @@ import { Tokens, type TokenRequest } from './tokens.ts';
 export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
 
 const redirectLimit = 5;
-/** To each host. */
+/** Connections in use at the same time, to each host. */
 const connectionsAtOnce = 256;
 const accessRefused = 'refused access; check its credentials';
 const accessDenied = 'denied access: there is no such thing, or it takes other credentials';
@@ -78,8 +78,8 @@ export class Upstream {
   }
 
   /**
-   * Why this upstream, or a service aside of it, cannot be asked now, as an error to throw; undefined when it can. With
-   * `asked`, also why that cannot. A rate limit holds for everything, services aside included.
+   * Why this upstream cannot be asked now, as an error to throw; undefined when it can. With `aside` this is said of that
+   * service, and with `asked` of one request. A rate limit holds for all of them.
    */
   unavailable(aside?: Aside, asked?: Asked): DomainError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
@@ -116,8 +116,8 @@ export class Upstream {
   }
 
   /**
-   * The error for a failure that showed after the answer had begun, a stall or a cut in the body; the log hears of it.
-   * Nothing is left alone for it: it may be the line, and the next request may go on where the body ended.
+   * Logs a body that stalled or was cut, and returns the error for it. No pause follows: the network may be at fault, and
+   * the next request may go on where the body ended.
    */
   bodyFailed(error: unknown, { subject }: Pick<UpstreamRequest, 'subject'>): DomainError {
     const reason = messageOf(error);
@@ -127,7 +127,7 @@ export class Upstream {
     return this.#failure('UpstreamUnavailable', reason, pauseOf(1000), error);
   }
 
-  /** Cuts all connections; what is under way fails, and nothing more is asked. */
+  /** Cuts all connections. Requests under way and later ones fail. */
   close(): void {
     this.#client.close();
   }
@@ -136,7 +136,7 @@ export class Upstream {
     return aside ? this.#asideBreakers[aside] : this.#breaker;
   }
 
-  /** The host that has to answer for what fails: that of the upstream, or of the service aside. */
+  /** The origin whose failures count for the upstream, or for the service aside. */
   #hostOf({ aside, url }: UpstreamRequest): string {
     return aside ? url.origin : this.base.origin;
   }
@@ -235,7 +235,7 @@ export class Upstream {
     return this.#token({ ...this.#challenge, scope, keptAs: scope }, request);
   }
 
-  /** An exchange is for all who wait for its token: one that is called off leaves it to the others. */
+  /** Several requests may wait for one exchange: one that is called off must not end it for the others. */
   #token(wanted: TokenRequest, { signal }: UpstreamRequest, refused?: string): Promise<string> {
     return orAborted(
       Errand.outside(() => this.#tokens.authorization(wanted, refused)),

@@ -8,8 +8,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
 
-// What fails upstream fails for those who ask for it. One reader who asks for it again and again takes nothing from the
-// others.
+// A package or repository that fails upstream must not take the upstream from readers of other ones.
 
 const versions = json({ versions: ['1.0.0'] });
 
@@ -25,7 +24,7 @@ async function mirroredFeed(t: ExecutionContext, settings: Record<string, unknow
     feed,
     clock: server.clock as { now: number },
     index: (id: string) => feed.fetch(`/package/${id}/index.json`),
-    /** Packages that nobody has asked for yet: the statuses of their lists. */
+    /** Asks for the versions of `count` packages that were never asked for; the statuses. */
     ask: async (count: number) => {
       const statuses: number[] = [];
       for (let index = 0; index < count; index += 1) {
@@ -89,7 +88,7 @@ test('a package that answers 500, asked for again and again, fails alone and at 
   t.is((await index('bad')).status, 200);
 });
 
-test('503 with Retry-After of a day for one package is believed for minutes, and of that package', async (t) => {
+test('503 with a Retry-After of a day stops one package for 5 minutes, and no other', async (t) => {
   const { up, index, ask, clock } = await mirroredFeed(t);
   up.upstream.on('/flat/bad/index.json', answer(503, { 'retry-after': '86400' }), versions);
   t.is((await index('bad')).headers.get('retry-after'), '300');
@@ -101,7 +100,7 @@ test('503 with Retry-After of a day for one package is believed for minutes, and
   t.is((await index('bad')).status, 200);
 });
 
-test('a body that is cut each time is nothing to anybody else, and is asked for anew each time', async (t) => {
+test('a body that is cut each time stops no other package, and is requested anew each time', async (t) => {
   const { up, feed, ask, server } = await mirroredFeed(t, { timeout: '2s' });
   const nupkg = await makeNupkg({ id: 'Cut', version: '1.0.0', payloadBytes: 200_000 });
   const path = '/flat/cut/1.0.0/cut.1.0.0.nupkg';
@@ -130,12 +129,12 @@ test('several packages that fail close the upstream; one that answers opens it a
   for (const id of bad) t.is((await index(id)).status, 502);
   const asked = up.upstream.asked.length;
   t.deepEqual(await ask(3), [502, 502, 502]);
-  t.is(up.upstream.asked.length, asked, 'nobody is asked');
+  t.is(up.upstream.asked.length, asked, 'no request reaches the upstream');
   clock.now += 1000;
   t.deepEqual(await ask(20), good(20));
 });
 
-test('packages that fail leave the search, and a search that fails leaves the packages', async (t) => {
+test('packages that fail do not stop the search, and a search that fails does not stop packages', async (t) => {
   const { up, feed, index, ask, clock } = await mirroredFeed(t);
   await up.offer({ id: 'Found', versions: [{ version: '1.0.0' }] });
   t.deepEqual(await ask(1), good(1));
@@ -177,7 +176,7 @@ test('a repository that fails under each of its tags, asked for again and again,
   t.is(server.house.upstreams[0]!.unavailable(), undefined);
 });
 
-test('one bad tag leaves the others of its repository', async (t) => {
+test('one bad tag does not stop the others of its repository', async (t) => {
   const { upstream, get } = await mirroredRegistry(t);
   upstream.image('team/app', 'good');
   upstream.on('/v2/team/app/manifests/bad', answer(500));
@@ -201,7 +200,7 @@ function guard(upstream: UpstreamRegistry, name: string, realm: URL, inside: Beh
   }
 }
 
-test('a token that cannot be had is a failure of its repository, and is not asked for by each tag', async (t) => {
+test('a token exchange that fails stops its repository alone, and is not repeated for each tag', async (t) => {
   const { upstream, get, clock } = await mirroredRegistry(t);
   const realm = await startFaultyUpstream(t);
   const { manifest } = upstream.image('team/app', 'v1');
@@ -230,7 +229,7 @@ test('a token that cannot be had is a failure of its repository, and is not aske
   t.is((await get('team/two/manifests/2')).status, 200, 'a realm elsewhere is not the upstream');
 });
 
-test('a host of blobs that is gone fails what is on it, and the upstream only when nothing else succeeds', async (t) => {
+test('a storage host that is gone stops its blobs, and the upstream only when nothing else succeeds', async (t) => {
   const { upstream, get } = await mirroredRegistry(t);
   const storage = await startFaultyUpstream(t);
   await storage.stop();
@@ -255,8 +254,8 @@ test('a host of blobs that is gone fails what is on it, and the upstream only wh
   t.deepEqual(await errorOf(await get('team/h/manifests/v1')), [502, 'UNAVAILABLE']);
 });
 
-test('an upstream that refuses connections is left alone at once, and is back when it is back', async (t) => {
-  // Below those that the system gives out: nobody else gets it in the meantime.
+test('an upstream that refuses connections is left alone at once, and asked again after the pause', async (t) => {
+  // Below the ports that the system gives out, so that no other server gets it in between.
   const port = randomInt(20_000, 30_000);
   const gone = await startUpstreamRegistry(t, { port });
   const server = await startTestServer(t, { upstreams: [gone.settings('up.test')] });
@@ -325,7 +324,7 @@ test.serial(
   },
 );
 
-test('a Retry-After that is no length of time counts for nothing', async (t) => {
+test('a Retry-After that cannot be read is ignored', async (t) => {
   const { up, index, ask } = await mirroredFeed(t);
   const odd = ['', '-1', 'NaN', '1e309', '99999999999999999999999', randomBytes(20).toString('hex')];
   for (const [number, value] of odd.entries()) {

@@ -254,7 +254,7 @@ test('advisories come along, so that a restore can look at them', async (t) => {
   t.deepEqual((await house.vulnerabilities.page(found!.upstream, found!.name))?.value, known);
 });
 
-test('a package that is broken is tried again by itself, and holds up nothing else', async (t) => {
+test('a broken package is tried again by itself, and holds up no other', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   for (const id of ['bad', 'slow', 'a', 'b', 'c']) await offer(id, { '1.0.0': {} });
   const bad = '/flat/bad/1.0.0/bad.1.0.0.nupkg';
@@ -282,7 +282,7 @@ test('a package that is broken is tried again by itself, and holds up nothing el
   t.true(before! < 12, 'the others were there long before');
 });
 
-test('where much is broken, so that the upstream is left alone now and then, the rest is had all the same', async (t) => {
+test('many broken packages, which close the upstream now and then, do not keep the others from being fetched', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   const bad = Array.from({ length: 8 }, (_, index) => `bad${index}`);
   for (const id of bad) feed.upstream.on(`/flat/${id}/index.json`, answer(500));
@@ -305,7 +305,7 @@ test('a package whose body is cut is asked for again', async (t) => {
   t.true(await isHere('Cut', '1.0.0'));
 });
 
-test('what is to be left alone for longer than it is worth is told, and the rest is fetched', async (t) => {
+test('a package with a long Retry-After is reported without waiting, and the rest is fetched', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('bad', { '1.0.0': {} });
   await offer('good', { '1.0.0': {} });
@@ -318,7 +318,7 @@ test('what is to be left alone for longer than it is worth is told, and the rest
   t.is(feed.upstream.count('/flat/bad/1.0.0/bad.1.0.0.nupkg'), 1);
 });
 
-test('one that is called off does not wait for what would be tried again', async (t) => {
+test('a prefetch that is called off does not wait for the next try', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('bad', { '1.0.0': {} });
   const bad = '/flat/bad/1.0.0/bad.1.0.0.nupkg';

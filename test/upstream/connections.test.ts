@@ -63,7 +63,7 @@ test('when all connections are taken a request waits for its time-out, and that 
   await Promise.all(answers);
 });
 
-test('those who wait are served in turn, as connections become free', async (t) => {
+test('waiting requests are served in turn, as connections become free', async (t) => {
   const { server, send, hang, release } = await setUp(t, 4);
   const answers = await hang('/a/1', '/b/1', '/c/1', '/d/1');
   const names = Array.from({ length: 20 }, (_, index) => `/other${index}/1`);
@@ -77,7 +77,7 @@ test('those who wait are served in turn, as connections become free', async (t) 
   t.true(server.connections() <= 5, `${server.connections()}`);
 });
 
-test('what is called off while it waits leaves the queue at once, and is never sent', async (t) => {
+test('a waiting request that is called off leaves the queue at once, and is never sent; the queue is bounded', async (t) => {
   const { server, get, hang, release } = await setUp(t, 1);
   const [first] = await hang('/a/1');
   const leaving = new AbortController();
@@ -94,7 +94,7 @@ test('what is called off while it waits leaves the queue at once, and is never s
   t.is(server.count('/left/1'), 0);
 });
 
-test('when the server ends, those who wait hear of it at once, and nothing more is sent', async (t) => {
+test('when the server ends, waiting requests fail at once, and nothing more is sent', async (t) => {
   const { server, upstream, get, hang } = await setUp(t, 1);
   const [first] = await hang('/a/1');
   const waiting = ['b', 'c', 'd'].map((name) => t.throwsAsync(get(`/${name}/1`), { message: /server is ending/ }));
@@ -189,7 +189,7 @@ test('however a request ends, it gives its connection back', async (t) => {
   }
 });
 
-test('a realm that gives no token in time holds up neither what needs none nor what is called off', async (t) => {
+test('a slow token realm holds up neither requests without a token nor the end of those called off', async (t) => {
   const { server, upstream, get } = await setUp(t, 8, '2s');
   const challenge = `Bearer realm="${new URL('/token', server.url).href}",service="s"`;
   server.on('/token', () => undefined);

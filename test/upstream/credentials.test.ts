@@ -246,7 +246,7 @@ test('a realm that asks to be left alone closes the upstream for as long', async
   t.is(server.count('/v2/thing'), 1);
 });
 
-test('a realm elsewhere that asks to be left alone does not close the upstream', async (t) => {
+test('429 from a realm on a foreign host does not close the upstream', async (t) => {
   const { server, read, upstream } = await setUp(t);
   const foreign = await startFaultyUpstream(t);
   registry(server, new URL('/token', foreign.url), () => 'one');
@@ -257,7 +257,7 @@ test('a realm elsewhere that asks to be left alone does not close the upstream',
   t.is(status, 404);
 });
 
-test('an exchange that fails is left alone by itself, and is begun anew after its pause', async (t) => {
+test('a token exchange that fails has a pause of its own, whatever address needs the token', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
   clock.at = 1_000_000;
   const challenge = `Bearer realm="${realm.href}",service="registry.test",scope="${scope}"`;
@@ -279,7 +279,7 @@ test('an exchange that fails is left alone by itself, and is begun anew after it
   t.is((await t.throwsAsync<DomainError>(send('5'))).detail?.['retryAfter'], 2);
 });
 
-test('the exchanges that are remembered as failing are bounded', async (t) => {
+test('the memory of failed exchanges is bounded', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
   clock.at = 1_000_000;
   server.on('/v2/thing', answer(401, { 'www-authenticate': `Bearer realm="${realm.href}",service="s"` }));

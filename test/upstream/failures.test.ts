@@ -4,7 +4,7 @@ import type { Resolve } from '../../src/upstream/addresses.ts';
 import { answer, held, startFaultyUpstream, until } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
-// What is left alone after which failure, for how long, and how it is asked again.
+// Which failure stops which requests, for how long, and how the upstream is asked again.
 
 async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const server = await startFaultyUpstream(t);
@@ -48,7 +48,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   };
 }
 
-test('what answers 5xx is left alone by itself: at once an error, without contact, and all else is asked', async (t) => {
+test('an address that answers 5xx fails at once for a while, without contact; all others are asked', async (t) => {
   const { server, get, refused } = await setUp(t);
   server.on('/bad/1', answer(500));
   const error = await refused('/bad/1', /up\.test answered 500/);
@@ -62,7 +62,7 @@ test('what answers 5xx is left alone by itself: at once an error, without contac
   t.is(await get('/bad/2'), 404, 'another version, or another tag');
 });
 
-test('no answer in time is a failure of what was asked for', async (t) => {
+test('no answer in time stops the one address, not the upstream', async (t) => {
   const { server, upstream, base, get, refused } = await setUp(t, { timeout: '100ms' });
   server.on('/silent/1', () => undefined);
   const url = new URL('/silent/1', base);
@@ -72,7 +72,7 @@ test('no answer in time is a failure of what was asked for', async (t) => {
   t.is(await get('/other/1'), 404);
 });
 
-test('its pause grows to a minute while it goes on failing, and is over once it answers', async (t) => {
+test('the pause of an address grows to a minute while it fails, and ends with an answer', async (t) => {
   const { server, get, refused, clock } = await setUp(t);
   server.on('/bad/1', answer(500));
   const pauses: unknown[] = [];
@@ -144,7 +144,7 @@ test('429 is for the whole upstream, services aside included, and for a day at m
   t.is(await get('/bad/1'), 200, 'it is not the bad one, so it may be the probe');
 });
 
-test('429 of a host that the upstream leads to is not the upstream’s', async (t) => {
+test('429 from another host that the upstream redirects to stops the one address', async (t) => {
   const { server, refused, get } = await setUp(t);
   const cdn = await startFaultyUpstream(t);
   server.on('/moved/1', answer(302, { location: new URL('/x', cdn.url).href }));
@@ -153,7 +153,7 @@ test('429 of a host that the upstream leads to is not the upstream’s', async (
   t.is(await get('/other/1'), 404);
 });
 
-test('a connection that does not come about closes the upstream at once, and what was asked for may be the probe', async (t) => {
+test('a connection that fails closes the upstream at once, and the same request may be the probe', async (t) => {
   const { refused, get, clock, connect, upstream, lines } = await setUp(t);
   connect(false);
   await refused('/a/1', /up\.test cannot be reached \(ENOTFOUND\)/);
@@ -174,7 +174,7 @@ test('a connection that does not come about closes the upstream at once, and wha
   t.is((await refused('/a/1')).detail?.['retryAfter'], 1);
 });
 
-test('one connection that fails while others come about closes nothing', async (t) => {
+test('a connection that fails while other requests are answered closes nothing', async (t) => {
   const { server, refused, get, connect, upstream } = await setUp(t);
   const slow = held(answer(200));
   server.on('/slow/1', slow.behaviour);
@@ -193,7 +193,7 @@ test('one connection that fails while others come about closes nothing', async (
   await refused('/away/1', /a moment ago when it was asked for the same/);
 });
 
-test('several things that fail, with no success between them, close the upstream', async (t) => {
+test('several subjects that fail, with no success in between, close the upstream', async (t) => {
   const { server, failAll, refused, upstream } = await setUp(t);
   await failAll();
   const before = server.asked.length;
@@ -203,7 +203,7 @@ test('several things that fail, with no success between them, close the upstream
   t.is(upstream.unavailable()?.name, 'UpstreamUnavailable');
 });
 
-test('one thing counts once, however many addresses it has', async (t) => {
+test('one subject counts once, however many of its addresses fail', async (t) => {
   const { server, refused, get } = await setUp(t);
   for (let index = 0; index < 30; index += 1) {
     server.on(`/bad/${index}`, answer(500));
@@ -216,7 +216,7 @@ test('one thing counts once, however many addresses it has', async (t) => {
   t.is(await get('/other/1'), 404);
 });
 
-test('what fails while others succeed says nothing about the upstream', async (t) => {
+test('failures while other requests succeed do not close the upstream', async (t) => {
   const { server, refused, get, upstream } = await setUp(t);
   for (let index = 0; index < 12; index += 1) {
     server.on(`/bad${index}/1`, answer(500));
@@ -285,7 +285,7 @@ test('a probe that is called off lets another one probe', async (t) => {
   t.is(await get('/other/1'), 404);
 });
 
-test('a probe that fails closes the upstream for as long again; what is known to fail never probes', async (t) => {
+test('a probe that fails closes the upstream for as long again; a failing subject is never the probe', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
   clock.at! += 999;
@@ -303,7 +303,7 @@ test('a probe that fails closes the upstream for as long again; what is known to
   t.is(await get('/other/2'), 404);
 });
 
-test('where only what is known to fail is asked for, it is asked, and a success opens the upstream', async (t) => {
+test('when only failing subjects are requested, they are asked, and a success opens the upstream', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
   for (const pause of [1000, 2000, 4000]) {
@@ -317,7 +317,7 @@ test('where only what is known to fail is asked for, it is asked, and a success 
   t.is(await get('/other/2'), 404);
 });
 
-test('what was known to fail, and answers now, may be the probe again', async (t) => {
+test('a subject that failed and was answered since may be the probe again', async (t) => {
   const { server, get, refused, clock, connect } = await setUp(t);
   server.on('/a/1', answer(500));
   await refused('/a/1', /answered 500/);
@@ -331,7 +331,7 @@ test('what was known to fail, and answers now, may be the probe again', async (t
   t.is(await get('/a/1'), 200);
 });
 
-test('an answer to what was under way before the pause does not end it', async (t) => {
+test('an answer to a request that began before the pause does not end it', async (t) => {
   const { server, get, refused, failAll } = await setUp(t);
   const slow = held(answer(200));
   server.on('/slow/1', slow.behaviour);
@@ -347,7 +347,7 @@ for (const [what, break_] of [
   ['cannot be reached', undefined],
   ['answers 500', answer(500)],
 ] as const) {
-  test(`a host that the upstream leads to and that ${what} is a failure of what was asked for`, async (t) => {
+  test(`a host that the upstream leads to and that ${what} stops what is on it, and the upstream when nothing else succeeds`, async (t) => {
     const { server, get, refused } = await setUp(t);
     const cdn = await startFaultyUpstream(t);
     if (!break_) await cdn.stop();
@@ -400,7 +400,7 @@ for (const aside of ['search', 'symbols'] as const) {
   });
 }
 
-test('what is remembered of failures is bounded', async (t) => {
+test('the memory of failures is bounded', async (t) => {
   const { server, upstream, base, refused, get } = await setUp(t);
   server.on('/bad/1', answer(503, { 'retry-after': '60' }));
   await refused('/bad/1');
@@ -417,7 +417,7 @@ test('what is remembered of failures is bounded', async (t) => {
   t.is(await get('/good/1'), 404);
 });
 
-test('the log tells each reason once in a while, and how often it was not told', async (t) => {
+test('the log has each reason once in 10 s, and the number of lines left out', async (t) => {
   const { server, refused, clock, lines } = await setUp(t);
   const told = () => lines.map((line) => JSON.parse(line)).filter(({ upstream }) => upstream === 'up.test');
   for (let index = 0; index < 100; index += 1) {
