@@ -113,7 +113,8 @@ async function examineUpstream(upstream: Upstream, now: () => number): Promise<F
   if (config.mode === 'offline') return { subject, ok: true, text: 'set to offline: not contacted' };
   const base = baseOf(config);
   return attempt(subject, adviceFor(upstream), async () => {
-    const answer = await upstream.send({ url: config.kind === 'nuget' ? base : new URL('/v2/', base.origin) });
+    const url = config.kind === 'nuget' ? base : new URL('/v2/', base.origin);
+    const answer = await upstream.send({ url, subject: 'doctor' });
     discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
     const seen = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'asked anonymously'];
@@ -127,8 +128,9 @@ async function examineUpstream(upstream: Upstream, now: () => number): Promise<F
 
 /** Docker Hub tells its limit with a manifest's headers, and HEAD is not counted. */
 async function askForRateLimit(upstream: Upstream, base: URL): Promise<void> {
-  const url = urlBelow(base.origin, 'v2', 'ratelimitpreview', 'test', 'manifests', 'latest');
-  const answer = await upstream.send({ method: 'HEAD', url, scope: 'repository:ratelimitpreview/test:pull' });
+  const subject = 'ratelimitpreview/test';
+  const url = urlBelow(base.origin, 'v2', ...subject.split('/'), 'manifests', 'latest');
+  const answer = await upstream.send({ method: 'HEAD', url, subject, scope: `repository:${subject}:pull` });
   discard(answer.body);
 }
 

@@ -3,7 +3,7 @@ import { pipeline, Transform, type Readable } from 'node:stream';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { discard, readBody } from '../upstream/body.ts';
-import { messageOf, Refused } from '../upstream/failures.ts';
+import { Refused } from '../upstream/failures.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { Facts } from './entries.ts';
@@ -41,7 +41,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     ...(!answer.decoded && {
       resume: (had: Had, signal: AbortSignal) => resume(upstream, { ...request, signal }, had, answer),
     }),
-    failed: (error) => upstream.bodyFailed(error, request.aside),
+    failed: (error) => void upstream.bodyFailed(error, request),
   };
 }
 
@@ -106,8 +106,7 @@ export async function fetchJson(
     return undefined;
   }
   const bytes = await readBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
-    if (!(error instanceof Refused)) upstream.bodyFailed(error, request.aside);
-    throw unusable(upstream, messageOf(error), error);
+    throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
   const value = parseDocument(bytes);
   if (!value) throw unusable(upstream, 'sends something else than a JSON document');

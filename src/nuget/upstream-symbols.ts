@@ -70,7 +70,8 @@ export class UpstreamSymbols {
       lifetime: 'immutable',
       limit: this.#limits.nupkg,
       verify: (staged) => verifyPdb(staged, key),
-      fetch: async (stored, signal) => fetchFrom(upstream, { url, headers, known: stored, aside: 'symbols', signal }),
+      fetch: async (stored, signal) =>
+        fetchFrom(upstream, { url, subject: name, headers, known: stored, aside: 'symbols', signal }),
     });
   }
 }

@@ -79,8 +79,10 @@ export class PackageMirror {
         if (!document || !check(document)) throw new Error('it is not the JSON document that belongs there');
         return {};
       },
-      fetch: async (stored, signal) =>
-        fetchFrom(upstream, { url: await locate(), known: stored, document: true, signal }),
+      fetch: async (stored, signal) => {
+        const subject = subjectOf(kind, name);
+        return fetchFrom(upstream, { url: await locate(), subject, known: stored, document: true, signal });
+      },
     });
     if (!entry) return undefined;
     return { value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
@@ -178,7 +180,7 @@ export class PackageMirror {
       verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
       fetch: async (_stored, signal) => {
         const url = await this.nupkgUrl(upstream, key, version);
-        const fetched = await fetchFrom(upstream, { url, signal });
+        const fetched = await fetchFrom(upstream, { url, subject: packageSubject(key), signal });
         return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
       },
     });
@@ -210,7 +212,7 @@ export class PackageMirror {
       verify: (staged) => verifyBeside(staged, kind, key, version),
       fetch: async (_stored, signal) => {
         const url = urlBelow(await this.flat(upstream), key, version, leaf);
-        return fetchFrom(upstream, { url, signal });
+        return fetchFrom(upstream, { url, subject: packageSubject(key), signal });
       },
     });
   }
@@ -268,6 +270,16 @@ export class PackageMirror {
       (document) => Array.isArray((document as { versions?: unknown }).versions),
     );
   }
+}
+
+/** The subject of every request for a package, whichever of its documents or files it is for. */
+export function packageSubject(key: string): string {
+  return `package ${key}`;
+}
+
+/** A document that does not belong to one package is a subject by its kind. */
+function subjectOf(kind: string, name: string): string {
+  return kind === 'service-index' || kind.startsWith('vulnerability-') ? kind : packageSubject(name);
 }
 
 /** An address that paths can be added to. */

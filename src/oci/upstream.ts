@@ -120,7 +120,7 @@ export class ImageMirror {
       verify: verifyManifest,
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known, signal) => {
-        const request = { url, headers, scope: scopeOf(place), signal };
+        const request = { url, headers, subject: place.name, scope: scopeOf(place), signal };
         if (known) {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
           discard(head.body);
@@ -145,8 +145,10 @@ export class ImageMirror {
       ...blob,
       digest,
       limit: Math.min(known ?? unannounced, this.#limits.blob ?? unannounced),
-      fetch: (_known, signal) =>
-        fetchFrom(place.upstream, { url: urlOf(place, 'blobs', digest), scope: scopeOf(place), signal }),
+      fetch: (_known, signal) => {
+        const url = urlOf(place, 'blobs', digest);
+        return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal });
+      },
     });
   }
 
@@ -303,7 +305,7 @@ async function collect(place: Place, first: URL, field: string, signal: AbortSig
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, 'has a list that does not end');
     const accept = `application/json, ${mediaTypes.index}`;
-    const request = { url, headers: { accept }, scope: scopeOf(place), signal };
+    const request = { url, headers: { accept }, subject: place.name, scope: scopeOf(place), signal };
     const page = await fetchJson(place.upstream, request, listLimit);
     if (!page) return { kind: 'absent' };
     const part = (page.value as Record<string, unknown>)[field];

@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DomainError } from '../errors.ts';
+import { DomainError, isDomainError } from '../errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { untilOpen, type Window } from './window.ts';
 
-/** An upstream that asks to be left alone for longer is left alone for good, milliseconds. */
+/** The longest pause that is waited for, milliseconds. */
 const longestPause = 120_000;
+/** The wait before a body that broke off is requested again, milliseconds. */
+const afterBreak = 1000;
 /** The clock may be set, and summer may begin, while the window is waited for. */
 const look = 60_000;
 
@@ -69,10 +71,18 @@ export class Gate {
     if (signal.aborted) throw calledOff();
   }
 
-  /** Whether the upstream that `error` came from is left alone for now, so that waiting may help. */
-  isClosed({ detail }: DomainError): boolean {
+  /**
+   * Milliseconds to wait before the work that failed with `error` is tried again; undefined when another try is of no
+   * use. 0 when the whole upstream is paused: `pass` waits for that.
+   */
+  pauseAfter({ detail, cause }: DomainError): number | undefined {
     const upstream = this.#options.upstreams.find(({ name }) => name === detail?.['upstream']);
-    return upstream?.unavailable() !== undefined;
+    if (upstream?.unavailable()) return 0;
+    // The flight gave up on a body that broke off; a new request may get all of it.
+    if (isDomainError(cause, 'Aborted')) return afterBreak;
+    const retryAfter = detail?.['retryAfter'];
+    if (typeof retryAfter !== 'number' || retryAfter * 1000 > longestPause) return undefined;
+    return retryAfter * 1000;
   }
 
   /** Something came from somewhere: upstreams that answer are out of trouble. */

@@ -7,7 +7,7 @@ import { maxNuspecBytes, parseNuspec } from '../nuget/nuspec.ts';
 import { keyOfVersion, packageKey } from '../nuget/packages.ts';
 import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../nuget/range.ts';
 import type { PackageSource } from '../nuget/source.ts';
-import { documentLimit, type PackageMirror } from '../nuget/upstream.ts';
+import { documentLimit, packageSubject, type PackageMirror } from '../nuget/upstream.ts';
 import { isPrerelease, parseVersion, versionKey } from '../nuget/version.ts';
 import { readAll, type Content } from '../storage/content.ts';
 import { discard } from '../upstream/body.ts';
@@ -172,7 +172,8 @@ export class WantedPackages {
     const owner = await packageMirror.owner(id);
     if (!owner) return;
     const url = await packageMirror.nupkgUrl(owner.upstream, packageKey(id), version);
-    const { status, headers, body } = await owner.upstream.send({ method: 'HEAD', url });
+    const subject = packageSubject(packageKey(id));
+    const { status, headers, body } = await owner.upstream.send({ method: 'HEAD', url, subject });
     discard(body);
     const length = Number(headers['content-length'] ?? Number.NaN);
     if (status !== 200 || !Number.isSafeInteger(length)) this.#run.report.unmeasured += 1;

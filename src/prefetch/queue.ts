@@ -1,8 +1,13 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 /** Work that is done a few pieces at a time, the newest first: what is begun is finished before more is begun. */
 export class Queue {
   readonly #width: number;
   readonly #waiting: (() => Promise<void>)[] = [];
+  readonly #ending = new AbortController();
   #running = 0;
+  /** Pieces that `addLater` has not added yet. */
+  #later = 0;
   #failure: { error: unknown } | undefined;
   #over: (() => void) | undefined;
 
@@ -15,9 +20,20 @@ export class Queue {
     this.#start();
   }
 
+  /** As `add`, but after `delay` milliseconds, or at once when `signal` is aborted. Other pieces run meanwhile. */
+  addLater(piece: () => Promise<void>, delay: number, signal: AbortSignal): void {
+    this.#later += 1;
+    const wake = async () => {
+      await sleep(delay, undefined, { signal: AbortSignal.any([signal, this.#ending.signal]) }).catch(() => undefined);
+      this.#later -= 1;
+      this.add(piece);
+    };
+    void wake();
+  }
+
   /** Resolves when everything is done; a piece that rejects ends it, when those under way have ended. */
   async done(): Promise<void> {
-    if (this.#running > 0) await new Promise<void>((resolve) => (this.#over = resolve));
+    if (this.#running + this.#later > 0) await new Promise<void>((resolve) => (this.#over = resolve));
     if (this.#failure) throw this.#failure.error;
   }
 
@@ -28,11 +44,12 @@ export class Queue {
       piece()
         .catch((error: unknown) => {
           this.#failure ??= { error };
+          this.#ending.abort();
         })
         .finally(() => {
           this.#running -= 1;
           this.#start();
-          if (this.#running === 0) this.#over?.();
+          if (this.#running === 0 && (this.#later === 0 || this.#failure)) this.#over?.();
         })
         .catch(() => undefined);
     }

@@ -1,12 +1,14 @@
-import { DomainError, isDomainError } from '../errors.ts';
+import { DomainError } from '../errors.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
 import { Report, type Thing } from './report.ts';
 import type { Spot } from './wish.ts';
 
-/** One thing is asked for so often while its upstream fails. */
+/** Attempts for one thing that reach the upstream and fail. */
 const attempts = 4;
+/** Attempts that are refused here, because the thing or its upstream is paused: requests of clients can cause that too. */
+const refusals = 20;
 
 export interface RunOptions extends GateOptions {
   /** Things under way at the same time. */
@@ -44,10 +46,7 @@ export class Run {
   once(key: string, what: string, spot: Spot, work: () => Promise<void>): void {
     if (this.#begun.has(key)) return;
     this.#begun.add(key);
-    this.#queue.add(async () => {
-      await this.#attempt(what, spot, work);
-      this.#ended += 1;
-    });
+    this.#queue.add(() => this.#attempt(what, spot, work));
   }
 
   /** Resolves when there is nothing more to do. Rejects with what is no fault of an upstream's. */
@@ -64,21 +63,34 @@ export class Run {
     this.report.missing.push({ what, reason, spot });
   }
 
-  async #attempt(what: string, spot: Spot, work: () => Promise<void>): Promise<void> {
-    for (let attempt = 1; !this.#signal.aborted; attempt += 1) {
-      try {
-        await work();
-        this.gate.succeeded();
-        return;
-      } catch (error) {
-        if (this.#signal.aborted) return;
-        if (!(error instanceof Declined || error instanceof DomainError)) throw error;
-        // A body that broke off closes its upstream for a moment; the gate waits, and gives up where it has to.
-        if (isDomainError(error) && isUpstreamFailure(error) && attempt < attempts && this.gate.isClosed(error))
-          continue;
-        this.missing(what, error.message, spot);
-        return;
+  async #attempt(
+    what: string,
+    spot: Spot,
+    work: () => Promise<void>,
+    tried = { failed: 0, refused: 0 },
+  ): Promise<void> {
+    if (this.#signal.aborted) return this.#end();
+    try {
+      await work();
+      this.gate.succeeded();
+    } catch (error) {
+      if (this.#signal.aborted) return this.#end();
+      if (!(error instanceof Declined || error instanceof DomainError)) throw error;
+      // An error without a cause is a refusal by the breaker: the upstream was not asked.
+      tried[error.cause === undefined ? 'refused' : 'failed'] += 1;
+      const mayPass = isUpstreamFailure(error) && tried.failed < attempts && tried.refused < refusals;
+      const pause = mayPass ? this.gate.pauseAfter(error as DomainError) : undefined;
+      if (pause !== undefined) {
+        // Other pieces run in the meantime: one thing that fails must not hold up the rest.
+        const again = () => this.#attempt(what, spot, work, tried);
+        return this.#queue.addLater(again, pause, this.#signal);
       }
+      this.missing(what, error.message, spot);
     }
+    return this.#end();
+  }
+
+  #end(): void {
+    this.#ended += 1;
   }
 }

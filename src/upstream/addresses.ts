@@ -74,7 +74,8 @@ export interface AgentOptions {
 /** Agents that dial only addresses an upstream may have, whether they were written as such or came from a name. */
 export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
   const { allowPrivate, proxy, timeout, ca, resolve = dnsLookup } = options;
-  const common = { keepAlive: true, maxSockets: 256, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
+  // `Connections` limits their number: a request that waits in an agent's own queue has no time-out.
+  const common = { keepAlive: true, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
   const lookup = checkedLookup(allowPrivate, resolve);
   type Dial = (
     options: { host?: string; lookup?: LookupFunction },

@@ -7,6 +7,11 @@ export type Aside = 'search' | 'symbols';
 export interface UpstreamRequest {
   method?: 'GET' | 'HEAD';
   url: URL;
+  /**
+   * The package or repository that the request is for, whatever its address: failures are counted by it. For a search it
+   * is the query.
+   */
+  subject: string;
   headers?: Record<string, string>;
   /** For the registry token exchange: `repository:<name>:pull`. */
   scope?: string;

@@ -1,11 +1,15 @@
 import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
 import type { UpstreamAnswer } from './answer.ts';
-import { readBody } from './body.ts';
+import { discard, readBody } from './body.ts';
 import { authorizationOf, belongsTo, type UpstreamAuth } from './credentials.ts';
-import { Refused, retryAfterOf } from './failures.ts';
+import { busyRefusal, isPassing, messageOf, patiently, Refused, verdictOf } from './failures.ts';
+import { pauseAfter, restOf, type Pause } from './pause.ts';
 
 const tokenLimit = 1024 * 1024;
+/** Failed exchanges that are remembered; beyond that the oldest is forgotten. */
+const remembered = 1024;
 
 /** What a registry's challenge asks for (distribution-spec token authentication). */
 export interface TokenRequest {
@@ -24,13 +28,18 @@ export interface TokenParts {
   auth: UpstreamAuth | undefined;
   /** Milliseconds the token's body may take. */
   timeout: number;
+  now: () => number;
   ask: (url: URL, headers: Record<string, string>) => Promise<UpstreamAnswer>;
 }
 
-/** The registry token exchange. A token is kept for as long as it lives and fetched once, however many wait for it. */
+/**
+ * The registry token exchange. A token is kept for as long as it lives and fetched once, however many wait for it. An
+ * exchange that fails gets a pause of its own: a repository has many addresses, and each would begin another one.
+ */
 export class Tokens {
   readonly #parts: TokenParts;
   readonly #underWay = new Map<string, Promise<string>>();
+  readonly #pauses = new LRUCache<string, Pause>({ max: remembered });
 
   constructor(parts: TokenParts) {
     this.#parts = parts;
@@ -44,22 +53,47 @@ export class Tokens {
     if (cached !== undefined && `Bearer ${cached}` !== refused) return `Bearer ${cached}`;
     let exchange = this.#underWay.get(key);
     if (!exchange) {
-      exchange = this.#exchange(request, credentials, key).finally(() => this.#underWay.delete(key));
+      exchange = this.#attempt(request, credentials, key).finally(() => this.#underWay.delete(key));
       this.#underWay.set(key, exchange);
     }
     return `Bearer ${await exchange}`;
   }
 
+  async #attempt(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
+    const { base, now } = this.#parts;
+    const previous = this.#pauses.peek(key);
+    const rest = restOf(previous, now());
+    if (rest > 0) {
+      const message = `failed a moment ago when it was asked for a token: it ${previous!.reason}`;
+      throw new Refused(message, { verdict: 'unsent', retryAfter: rest });
+    }
+    try {
+      const token = await patiently(() => this.#exchange(request, credentials, key));
+      this.#pauses.delete(key);
+      return token;
+    } catch (error) {
+      if (verdictOf(error, base.origin) !== 'resource') throw error;
+      const reason = messageOf(error);
+      const { retryAfter = 0 } = error instanceof Refused ? error : {};
+      const pause = pauseAfter(previous, { reason, now: now(), retryAfter });
+      this.#pauses.set(key, pause);
+      // The retries are done: the request that needs the token must not begin them anew.
+      throw isPassing(error) ? new Refused(reason, { verdict: 'resource', retryAfter: restOf(pause, now()) }) : error;
+    }
+  }
+
   async #exchange(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
-    const { cache, timeout, ask } = this.#parts;
+    const { base, name, cache, timeout, ask } = this.#parts;
     const url = new URL(request.realm);
     if (request.service) url.searchParams.set('service', request.service);
     if (request.scope) url.searchParams.set('scope', request.scope);
     const { status, headers, body } = await ask(url, credentials === undefined ? {} : { authorization: credentials });
     if (status !== 200) {
-      body.destroy();
-      const pause = retryAfterOf(headers['retry-after'], headers.date);
-      throw new Refused(`gave no token (${status})`, status === 429 || status >= 500, pause);
+      discard(body);
+      const message = `gave no token (${status})`;
+      if (status !== 429 && status < 500) throw new Refused(message);
+      // A realm that takes the upstream's credentials has the rate limit of the upstream's account.
+      throw busyRefusal(message, status, headers, belongsTo(request.realm, base, name));
     }
     const { token, seconds } = readToken(await readBody(body, tokenLimit, timeout));
     // A little shorter than it lives, so that it does not end on its way.

@@ -117,6 +117,7 @@ test('a second upstream may have what the first cannot be asked for', async (t) 
   const feed = new TestFeed(await startMirrorOf(t, [...upstreams, first.as('without.test')]));
   t.is((await feed.fetch(path)).status, 200);
   const other = keyOf(randomBytes(16));
+  first.upstream.on(`/symbols/lib.pdb/${other}/lib.pdb`, answer(500));
   t.is((await feed.fetch(`/symbols/lib.pdb/${other}/lib.pdb`)).status, 502);
 });
 

@@ -64,16 +64,16 @@ async function otherAccount(server: TestServer, name: string): Promise<string> {
 test('fetches whose clients have left give their connections back, and other accounts do not wait for them', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const open = { count: 0 };
-  const paths = Array.from({ length: 260 }, (_, index) => `blobs/${digestOf(`slow ${index}`)}`);
-  for (const path of paths) upstream.on(`/v2/team/app/${path}`, stalling(open, { 'content-length': 2 ** 30 }));
+  const paths = Array.from({ length: 260 }, (_, index) => `app${index % 5}/blobs/${digestOf(`slow ${index}`)}`);
+  for (const path of paths) upstream.on(`/v2/${path}`, stalling(open, { 'content-length': 2 ** 30 }));
   const other = upstream.blob('team/app', 'quick');
   const server = await startTestServer(t, {
     upstreams: [upstream.settings('up.test', { timeout: '60s' })],
     limits: { accountFetches: 400 },
   });
   const token = await otherAccount(server, 'other');
-  const clients = paths.map((path) => begin(server, `/v2/up.test/team/app/${path}`));
-  await until(() => open.count >= 200);
+  const clients = paths.map((path) => begin(server, `/v2/up.test/${path}`));
+  await until(() => open.count === 256);
   for (const client of clients) client.leave();
   const quick = await server.fetch(`/v2/up.test/team/app/blobs/${other.digest}`, { token });
   t.is(await quick.text(), 'quick');

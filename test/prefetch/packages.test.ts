@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { answer, serve } from '../support/faulty-upstream.ts';
+import { answer, serve, until } from '../support/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg, type MadeDependency, type NupkgOptions } from '../support/nupkg.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
@@ -252,4 +252,84 @@ test('advisories come along, so that a restore can look at them', async (t) => {
   const { house } = mirror;
   const [found] = await house.vulnerabilities.pages();
   t.deepEqual((await house.vulnerabilities.page(found!.upstream, found!.name))?.value, known);
+});
+
+test('a broken package is tried again by itself, and holds up no other', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  for (const id of ['bad', 'slow', 'a', 'b', 'c']) await offer(id, { '1.0.0': {} });
+  const bad = '/flat/bad/1.0.0/bad.1.0.0.nupkg';
+  feed.upstream.on(bad, answer(500));
+  const nupkg = serve(await makeNupkg({ id: 'slow', version: '1.0.0' }));
+  const slow = '/flat/slow/1.0.0/slow.1.0.0.nupkg';
+  feed.upstream.on(slow, answer(503), answer(503), answer(503), answer(503), answer(503), answer(503), nupkg);
+  const others = ['a', 'b', 'c'].map((id) => `/flat/${id}/1.0.0/${id}.1.0.0.nupkg`);
+  let before: number | undefined;
+  const wishes = wishesOf('bad@1.0.0', 'slow@1.0.0', 'a@1.0.0', 'b@1.0.0', 'c@1.0.0');
+  // One at a time, the broken ones first: what is added last is begun first.
+  const report = await prefetchInto(mirror, wishes.toReversed(), {
+    concurrency: 1,
+    watch: ({ ended }) => {
+      if (ended >= 3) before ??= feed.upstream.count(bad);
+    },
+  });
+  t.deepEqual(missingIn(report), ['bad 1.0.0: The upstream up.test answered 500.']);
+  t.is(report.fetched.package.count, 4);
+  t.deepEqual(
+    others.map((path) => feed.upstream.count(path)),
+    [1, 1, 1],
+  );
+  t.is(feed.upstream.count(bad), 12, 'four times three attempts');
+  t.true(before! < 12, 'the others were there long before');
+});
+
+test('many broken packages, which close the upstream now and then, do not keep the others from being fetched', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  const bad = Array.from({ length: 8 }, (_, index) => `bad${index}`);
+  for (const id of bad) feed.upstream.on(`/flat/${id}/index.json`, answer(500));
+  for (const id of ['a', 'b', 'c']) await offer(id, { '1.0.0': {} });
+  const wishes = wishesOf(...['a', 'b', 'c', ...bad].map((id) => `${id}@1.0.0`));
+  const report = await prefetchInto(mirror, wishes.toReversed(), { patience: 60_000 });
+  t.is(report.fetched.package.count, 3);
+  t.is(report.missing.length, 8);
+  for (const id of bad) t.is(feed.upstream.count(`/flat/${id}/index.json`), 12);
+});
+
+test('a package whose body is cut is asked for again', async (t) => {
+  const { feed, mirror, offer, isHere } = await setUp(t);
+  await offer('Cut', { '1.0.0': { payloadBytes: 200_000 } });
+  const nupkg = await makeNupkg({ id: 'Cut', version: '1.0.0', payloadBytes: 200_000 });
+  const cut = serve(nupkg, { until: 1000, ranges: false });
+  feed.upstream.on('/flat/cut/1.0.0/cut.1.0.0.nupkg', cut, cut, cut, cut, serve(nupkg));
+  const report = await prefetchInto(mirror, wishesOf('Cut@1.0.0'));
+  t.deepEqual(missingIn(report), []);
+  t.true(await isHere('Cut', '1.0.0'));
+});
+
+test('a package with a long Retry-After is reported without waiting, and the rest is fetched', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  await offer('bad', { '1.0.0': {} });
+  await offer('good', { '1.0.0': {} });
+  feed.upstream.on('/flat/bad/1.0.0/bad.1.0.0.nupkg', answer(503, { 'retry-after': '3600' }));
+  const startedAt = performance.now();
+  const report = await prefetchInto(mirror, wishesOf('bad@1.0.0', 'good@1.0.0'));
+  t.true(performance.now() - startedAt < 5000);
+  t.deepEqual(missingIn(report), ['bad 1.0.0: The upstream up.test answered 503.']);
+  t.is(report.fetched.package.count, 1);
+  t.is(feed.upstream.count('/flat/bad/1.0.0/bad.1.0.0.nupkg'), 1);
+});
+
+test('a prefetch that is called off does not wait for the next try', async (t) => {
+  const { feed, mirror, offer } = await setUp(t);
+  await offer('bad', { '1.0.0': {} });
+  const bad = '/flat/bad/1.0.0/bad.1.0.0.nupkg';
+  feed.upstream.on(bad, answer(503, { 'retry-after': '60' }));
+  const calling = new AbortController();
+  const running = prefetchInto(mirror, wishesOf('bad@1.0.0'), { signal: calling.signal });
+  await until(() => feed.upstream.count(bad) > 0);
+  await until(() => mirror.lines.some((line) => line.includes('answered 503')));
+  const startedAt = performance.now();
+  calling.abort();
+  const report = await running;
+  t.true(performance.now() - startedAt < 1000);
+  t.true(report.interrupted);
 });

@@ -156,7 +156,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
       negativeFor: 60_000,
       limit: 2 ** 30,
       idle: 400,
-      fetch: (known) => fetchFrom(upstream, { url: new URL(path, base), known, ...options }),
+      fetch: (known) => fetchFrom(upstream, { url: new URL(path, base), subject: path, known, ...options }),
       ...changes,
     }),
     staged: () => readdir(join(data, 'staging')),

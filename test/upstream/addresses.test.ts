@@ -73,7 +73,7 @@ for (const host of ['127.0.0.1', '[::1]', '[::ffff:127.0.0.1]', '2130706433', '0
       settings: { allowPrivateNetwork: false },
       resolve: names({ localhost: ['127.0.0.1', '::1'], 'inner.test': ['93.184.216.34', '127.0.0.1'] }),
     });
-    const error = await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamUnavailable' });
+    const error = await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' });
     t.regex(error.message, /private address; set allowPrivateNetwork/);
     t.is(server.connections(), 0);
     t.is(upstream.unavailable(), undefined, 'a refused address says nothing about the upstream');
@@ -85,7 +85,7 @@ test('a name that resolves to a private address is dialled where that is allowed
   server.on('/thing', answer(200, {}, 'here'));
   const url = new URL(`http://inner.test:${server.url.port}/thing`);
   const { upstream } = await openUpstream(t, url, { resolve: names({ 'inner.test': ['127.0.0.1'] }) });
-  const { status, body } = await upstream.send({ url });
+  const { status, body } = await upstream.send({ subject: 'thing', url });
   t.is(status, 200);
   t.is((await body.toArray()).join(''), 'here');
 });
@@ -94,7 +94,7 @@ test('an IPv6 literal is dialled where that is allowed', async (t) => {
   const server = await startFaultyUpstream(t, { host: '::1' });
   server.on('/thing', answer(200, {}, 'here'));
   const { upstream } = await openUpstream(t, server.url);
-  const { body } = await upstream.send({ url: new URL('/thing', server.url) });
+  const { body } = await upstream.send({ subject: 'thing', url: new URL('/thing', server.url) });
   t.is((await body.toArray()).join(''), 'here');
 });
 
@@ -102,6 +102,9 @@ test('cloud metadata is never dialled, allowed or not, by name or address', asyn
   const url = new URL('http://metadata.test/latest');
   const { upstream } = await openUpstream(t, url, { resolve: names({ 'metadata.test': ['169.254.169.254'] }) });
   for (const each of [url, new URL('http://169.254.169.254/latest'), new URL('http://[::ffff:a9fe:a9fe]/latest')]) {
-    await t.throwsAsync(upstream.send({ url: each }), { name: 'UpstreamUnavailable', message: /never dialled/ });
+    await t.throwsAsync(upstream.send({ subject: 'thing', url: each }), {
+      name: 'UpstreamUnavailable',
+      message: /never dialled/,
+    });
   }
 });

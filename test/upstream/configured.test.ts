@@ -43,7 +43,7 @@ test('caFile and passwordFile are read at the start, and used', async (t) => {
       auth: { username: 'me', passwordFile: await file(t, 'secret\n') },
     },
   ]);
-  t.is((await upstream!.send({ url: new URL('/thing', server.url) })).status, 200);
+  t.is((await upstream!.send({ subject: 'thing', url: new URL('/thing', server.url) })).status, 200);
   t.is(server.asked[0]!.headers.authorization, `Basic ${Buffer.from('me:secret').toString('base64')}`);
 });
 
@@ -88,6 +88,9 @@ test('a name in NO_PROXY stands for its domain too', async (t) => {
     [{ name: 'a.test', kind: 'registry', url: `http://localhost:${server.url.port}`, allowPrivateNetwork: true }],
     { HTTP_PROXY: proxy.url.href, NO_PROXY: 'LOCALHOST' },
   );
-  t.is((await upstream!.send({ url: new URL(`http://localhost:${server.url.port}/thing`) })).status, 200);
+  t.is(
+    (await upstream!.send({ subject: 'thing', url: new URL(`http://localhost:${server.url.port}/thing`) })).status,
+    200,
+  );
   t.is(proxy.asked.length, 0);
 });

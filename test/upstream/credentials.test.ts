@@ -1,5 +1,6 @@
 import test from 'ava';
 import { assert, property, string } from 'fast-check';
+import type { DomainError } from '../../src/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
 import { belongsTo, parseChallenges } from '../../src/upstream/credentials.ts';
 import { Cache } from '../../src/cache/cache.ts';
@@ -82,7 +83,7 @@ async function setUp(t: Parameters<typeof startFaultyUpstream>[0], setup: Parame
   const clock = testClock();
   const made = await openUpstream(t, server.url, { now: clock.now, ...setup });
   const url = new URL('/v2/thing', server.url);
-  const read = async () => (await (await made.upstream.send({ url, scope })).body.toArray()).join('');
+  const read = async () => (await (await made.upstream.send({ subject: 'thing', url, scope })).body.toArray()).join('');
   return { server, ...made, clock, read, realm: new URL('/token', server.url) };
 }
 
@@ -109,7 +110,7 @@ test('a token is kept by realm, service and scope, and presented at once', async
   await read();
   t.is(server.count(tokenPath), 1);
   t.is(server.count('/v2/thing'), 3);
-  await upstream.send({ url: new URL('/v2/thing', server.url), scope: 'repository:other:pull' });
+  await upstream.send({ subject: 'thing', url: new URL('/v2/thing', server.url), scope: 'repository:other:pull' });
   t.is(server.count('/token?service=registry.test&scope=repository%3Aother%3Apull'), 1, 'another scope, another token');
 });
 
@@ -154,7 +155,8 @@ test('a registry that words its scope otherwise costs one refusal, not one each 
   const { server, upstream, realm } = await setUp(t);
   registry(server, realm, () => 'one');
   server.on('/token', grant('one'));
-  const send = () => upstream.send({ url: new URL('/v2/thing', server.url), scope: 'repository:alpine:pull' });
+  const send = () =>
+    upstream.send({ subject: 'thing', url: new URL('/v2/thing', server.url), scope: 'repository:alpine:pull' });
   await send();
   await send();
   t.is(server.count('/v2/thing'), 3);
@@ -174,7 +176,7 @@ test('instances that share a cache share tokens, but not those of other credenti
     [undefined, 3],
   ] as const) {
     const { upstream } = await openUpstream(t, first.server.url, { cache, ...(auth && { auth }) });
-    await upstream.send({ url, scope });
+    await upstream.send({ subject: 'thing', url, scope });
     t.is(first.server.count(tokenPath), exchanges);
   }
 });
@@ -208,7 +210,7 @@ test('a 401 without end is a few requests and a refusal that says so', async (t)
   const { server, upstream, realm } = await setUp(t, { auth: me });
   registry(server, realm, () => 'never given');
   server.on('/token', grant('one'));
-  const send = () => upstream.send({ url: new URL('/v2/thing', server.url), scope });
+  const send = () => upstream.send({ subject: 'thing', url: new URL('/v2/thing', server.url), scope });
   await t.throwsAsync(send(), { name: 'UpstreamUnavailable', message: /refused access; check its credentials/ });
   t.is(server.count('/v2/thing'), 2);
   t.is(server.count(tokenPath), 1);
@@ -244,6 +246,59 @@ test('a realm that asks to be left alone closes the upstream for as long', async
   t.is(server.count('/v2/thing'), 1);
 });
 
+test('429 from a realm on a foreign host does not close the upstream', async (t) => {
+  const { server, read, upstream } = await setUp(t);
+  const foreign = await startFaultyUpstream(t);
+  registry(server, new URL('/token', foreign.url), () => 'one');
+  foreign.on('/token', answer(429, { 'retry-after': '86400' }));
+  const error = await t.throwsAsync<DomainError>(read(), { message: /gave no token \(429\)/ });
+  t.is(error.detail?.['retryAfter'], 300);
+  const { status } = await upstream.send({ subject: 'other', url: new URL('/v2/other', server.url) });
+  t.is(status, 404);
+});
+
+test('a token exchange that fails has a pause of its own, whatever address needs the token', async (t) => {
+  const { server, upstream, realm, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  const challenge = `Bearer realm="${realm.href}",service="registry.test",scope="${scope}"`;
+  const names = ['1', '2', '3', '4', '5'];
+  for (const name of names) server.on(`/v2/${name}`, answer(401, { 'www-authenticate': challenge }));
+  const send = (name: string) => upstream.send({ subject: 'thing', url: new URL(`/v2/${name}`, server.url), scope });
+  server.on('/token', answer(502));
+  await t.throwsAsync(send('1'), { message: /up\.test gave no token \(502\)/ });
+  t.is(server.count(tokenPath), 3, 'three attempts');
+  const next = await t.throwsAsync<DomainError>(send('2'), {
+    message: /failed a moment ago when it was asked for a token: it gave no token \(502\)/,
+  });
+  t.is(next.detail?.['retryAfter'], 1);
+  t.is(server.count(tokenPath), 3);
+  clock.at += 1000;
+  const both = [send('3'), send('4')].map((each) => t.throwsAsync<DomainError>(each, { message: /502/ }));
+  await Promise.all(both);
+  t.is(server.count(tokenPath), 6);
+  t.is((await t.throwsAsync<DomainError>(send('5'))).detail?.['retryAfter'], 2);
+});
+
+test('the memory of failed exchanges is bounded', async (t) => {
+  const { server, upstream, realm, clock } = await setUp(t);
+  clock.at = 1_000_000;
+  server.on('/v2/thing', answer(401, { 'www-authenticate': `Bearer realm="${realm.href}",service="s"` }));
+  server.on('/token', answer(503, { 'retry-after': '60' }));
+  let number = 0;
+  const send = async (scoped = (number += 1)) => {
+    // An address of its own each time, so that only the exchange is left alone.
+    const url = new URL(`/v2/thing?${(number += 1)}`, server.url);
+    await t.throwsAsync(upstream.send({ subject: 'thing', url, scope: `repository:a${scoped}:pull` }));
+  };
+  const exchanges = () => server.asked.filter(({ path }) => path.endsWith('repository%3Aa0%3Apull')).length;
+  await send(0);
+  await send(0);
+  t.is(exchanges(), 1);
+  for (let round = 0; round < 32; round += 1) await Promise.all(Array.from({ length: 32 }, () => send()));
+  await send(0);
+  t.is(exchanges(), 2);
+});
+
 test('a registry that wants Basic gets it when it asks, and then at once', async (t) => {
   const { server, read } = await setUp(t, { auth: me });
   server.on('/v2/thing', (request, response) => {
@@ -269,7 +324,7 @@ test('requests that learn together that a registry wants Basic are all answered'
   });
   const { upstream } = await openUpstream(t, server.url, { auth: me, settings: { timeout: '2s' } });
   const url = new URL('/thing', server.url);
-  const answers = await Promise.all(Array.from({ length: 5 }, () => upstream.send({ url })));
+  const answers = await Promise.all(Array.from({ length: 5 }, () => upstream.send({ subject: 'thing', url })));
   t.deepEqual(
     answers.map(({ status }) => status),
     [200, 200, 200, 200, 200],
@@ -279,7 +334,9 @@ test('requests that learn together that a registry wants Basic are all answered'
 test('a feed gets its credentials at once, and a refusal is not answered with them again', async (t) => {
   const { server, upstream } = await setUp(t, { auth: me, settings: { kind: 'nuget' } });
   server.on('/index.json', answer(401, { 'www-authenticate': 'Basic realm="x"' }));
-  await t.throwsAsync(upstream.send({ url: new URL('/index.json', server.url) }), { message: /credentials/ });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/index.json', server.url) }), {
+    message: /credentials/,
+  });
   t.deepEqual(
     server.asked.map(({ headers }) => headers.authorization),
     [basic],
@@ -302,7 +359,9 @@ test('a host that the upstream redirects to is not asked what it wants', async (
   const other = await startFaultyUpstream(t);
   server.on('/v2/thing', answer(302, { location: new URL('/blob', other.url).href }));
   other.on('/blob', answer(401, { 'www-authenticate': 'Basic realm="give me"' }));
-  await t.throwsAsync(upstream.send({ url: new URL('/v2/thing', server.url), scope }), { message: /refused access/ });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/v2/thing', server.url), scope }), {
+    message: /refused access/,
+  });
   t.is(server.asked.length, 1);
   t.is(other.asked.length, 1);
   t.is(other.asked[0]!.headers.authorization, undefined);

@@ -15,7 +15,7 @@ test('a redirect to another host is followed without credentials, and back again
   otherHost.on('/elsewhere', redirect(308, new URL('/end', upstreamServer.url).href));
   upstreamServer.on('/end', answer(200, {}, 'content'));
   const { upstream } = await openUpstream(t, upstreamServer.url, { settings: { kind: 'nuget' }, auth: secret });
-  const { body } = await upstream.send({ url: new URL('/start', upstreamServer.url) });
+  const { body } = await upstream.send({ subject: 'thing', url: new URL('/start', upstreamServer.url) });
   t.is((await body.toArray()).join(''), 'content');
   const basic = `Basic ${Buffer.from('me:secret').toString('base64')}`;
   t.deepEqual(
@@ -38,7 +38,7 @@ test('the request’s own headers go along: a Range must reach the host that has
   server.on('/start', redirect(302, '/end'));
   server.on('/end', answer(206, {}, 'x'));
   const { upstream } = await openUpstream(t, server.url);
-  await upstream.send({ url: new URL('/start', server.url), headers: { range: 'bytes=5-' } });
+  await upstream.send({ subject: 'thing', url: new URL('/start', server.url), headers: { range: 'bytes=5-' } });
   t.is(server.asked[1]!.range, 'bytes=5-');
 });
 
@@ -51,7 +51,7 @@ for (const [what, next] of [
     server.on('/again', redirect(302, next));
     server.on('/other', redirect(302, '/again'));
     const { upstream } = await openUpstream(t, server.url);
-    await t.throwsAsync(upstream.send({ url: new URL('/again', server.url) }), {
+    await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/again', server.url) }), {
       name: 'UpstreamUnavailable',
       message: /redirects more than 5 times/,
     });
@@ -64,7 +64,7 @@ for (const target of ['http://169.254.169.254/latest/meta-data/', 'http://[fe80:
     const server = await startFaultyUpstream(t);
     server.on('/start', redirect(302, target));
     const { upstream } = await openUpstream(t, server.url);
-    await t.throwsAsync(upstream.send({ url: new URL('/start', server.url) }), {
+    await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/start', server.url) }), {
       name: 'UpstreamUnavailable',
       message: /never dialled/,
     });
@@ -81,7 +81,9 @@ test('a redirect to a name that resolves to loopback is refused without allowPri
     settings: { allowPrivateNetwork: false },
     proxy: { HTTP_PROXY: server.url.href },
   });
-  await t.throwsAsync(upstream.send({ url: new URL('/start', base) }), { message: /private address/ });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/start', base) }), {
+    message: /private address/,
+  });
   t.is(server.asked.length, 1);
 
   const bypassed = await openUpstream(t, base, {
@@ -90,7 +92,9 @@ test('a redirect to a name that resolves to loopback is refused without allowPri
     resolve: (_name, _options, done) => done(null, [{ address: '::ffff:127.0.0.1', family: 6 }]),
   });
   server.on('http://public.test/start', redirect(302, `http://inner.test:${server.url.port}/inner`));
-  await t.throwsAsync(bypassed.upstream.send({ url: new URL('/start', base) }), { message: /private address/ });
+  await t.throwsAsync(bypassed.upstream.send({ subject: 'thing', url: new URL('/start', base) }), {
+    message: /private address/,
+  });
   t.is(server.count('/inner'), 0);
 });
 
@@ -99,7 +103,9 @@ for (const target of ['ftp://example.test/', 'file:///etc/passwd', 'javascript:1
     const server = await startFaultyUpstream(t);
     server.on('/start', redirect(302, target));
     const { upstream } = await openUpstream(t, server.url);
-    await t.throwsAsync(upstream.send({ url: new URL('/start', server.url) }), { name: 'UpstreamUnavailable' });
+    await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/start', server.url) }), {
+      name: 'UpstreamUnavailable',
+    });
     t.is(server.asked.length, 1);
   });
 }
@@ -110,6 +116,6 @@ test('credentials written into a redirect are not used', async (t) => {
   server.on('/start', redirect(302, `http://someone:else@${other.url.host}/end`));
   other.on('/end', answer(200, {}, 'x'));
   const { upstream } = await openUpstream(t, server.url);
-  await upstream.send({ url: new URL('/start', server.url) });
+  await upstream.send({ subject: 'thing', url: new URL('/start', server.url) });
   t.is(other.asked[0]!.headers.authorization, undefined);
 });

@@ -8,7 +8,7 @@ import { openUpstream } from '../support/mirror.ts';
 async function setUp(t: Parameters<typeof startFaultyUpstream>[0], settings?: Record<string, unknown>) {
   const server = await startFaultyUpstream(t);
   const made = await openUpstream(t, server.url, { ...(settings && { settings }) });
-  const get = (path: string) => made.upstream.send({ url: new URL(path, server.url) });
+  const get = (path: string) => made.upstream.send({ subject: path, url: new URL(path, server.url) });
   return { server, ...made, get };
 }
 
@@ -51,68 +51,6 @@ test('a single 5xx passes unnoticed', async (t) => {
   const { server, get } = await setUp(t);
   server.on('/thing', answer(503), answer(200, {}, 'better'));
   t.is((await (await get('/thing')).body.toArray()).join(''), 'better');
-});
-
-test('5xx again and again opens the breaker: the next request answers at once, without contact', async (t) => {
-  const { server, get, clock } = await setUp(t);
-  clock.at = 1_000_000;
-  server.on('/thing', answer(500));
-  const error = await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
-  t.regex(error.message, /up\.test answered 500/);
-  t.is(server.asked.length, 3);
-  const started = performance.now();
-  const next = await t.throwsAsync<DomainError>(get('/other'), { name: 'UpstreamUnavailable' });
-  t.true(performance.now() - started < 20);
-  t.is(next.detail?.['retryAfter'], 1);
-  t.is(next.detail?.['upstream'], 'up.test');
-  t.is(server.asked.length, 3);
-});
-
-test('after the pause one request is the probe; the others answer at once until it is back', async (t) => {
-  const { server, get, clock, upstream } = await setUp(t);
-  clock.at = 1_000_000;
-  server.on('/thing', answer(500));
-  await t.throwsAsync(get('/thing'));
-  const before = server.asked.length;
-  clock.at += 1000;
-  t.is(upstream.unavailable(), undefined, 'to ask whether it may be asked is not yet to ask');
-  t.is(upstream.unavailable(), undefined);
-  const slow = held(answer(200));
-  server.on('/probe', slow.behaviour);
-  const probe = get('/probe');
-  await t.throwsAsync(get('/other'), { name: 'UpstreamUnavailable' });
-  await until(() => server.count('/probe') > 0);
-  t.is(server.asked.length, before + 1);
-  slow.release();
-  t.is((await probe).status, 200);
-  t.is((await get('/other')).status, 404);
-});
-
-test('the pause grows while the upstream goes on failing, and is over once it answers', async (t) => {
-  const { server, get, clock } = await setUp(t);
-  clock.at = 1_000_000;
-  server.on('/thing', answer(500));
-  const pauses: unknown[] = [];
-  for (let round = 0; round < 8; round += 1) {
-    await t.throwsAsync(get('/thing'));
-    const { detail } = await t.throwsAsync<DomainError>(get('/thing'));
-    pauses.push(detail!['retryAfter']);
-    clock.at += (detail!['retryAfter'] as number) * 1000;
-  }
-  t.deepEqual(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-  server.on('/thing', answer(200));
-  t.is((await get('/thing')).status, 200);
-  server.on('/thing', answer(500));
-  await t.throwsAsync(get('/thing'));
-  t.is((await t.throwsAsync<DomainError>(get('/thing'))).detail!['retryAfter'], 1);
-});
-
-test('requests that fail together count once', async (t) => {
-  const { server, get, clock } = await setUp(t);
-  clock.at = 1_000_000;
-  server.on('/thing', answer(500));
-  await Promise.all(Array.from({ length: 20 }, () => t.throwsAsync(get('/thing'))));
-  t.is((await t.throwsAsync<DomainError>(get('/thing'))).detail!['retryAfter'], 1);
 });
 
 for (const [what, header] of [
@@ -181,13 +119,13 @@ test('headers that come byte by byte are a time-out too', async (t) => {
   });
   t.teardown(() => timers.forEach(clearInterval));
   const { upstream } = await openUpstream(t, url, { settings: { timeout: '150ms' } });
-  await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamTimeout' });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamTimeout' });
 });
 
 test('what is no HTTP is a failure', async (t) => {
   const url = await startRawUpstream(t, (socket) => socket.end('220 mail.test ESMTP\r\n'));
   const { upstream } = await openUpstream(t, url);
-  await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamUnavailable' });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' });
 });
 
 test('headers without end are a failure, and stay small in memory', async (t) => {
@@ -200,7 +138,7 @@ test('headers without end are a failure, and stay small in memory', async (t) =>
     more();
   });
   const { upstream } = await openUpstream(t, url);
-  await t.throwsAsync(upstream.send({ url }), { name: 'UpstreamUnavailable' });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' });
 });
 
 test('resets before the answer are tried again, but not for ever', async (t) => {
@@ -310,7 +248,9 @@ for (const [what, setup] of [
   test(`offline ${what} contacts nobody`, async (t) => {
     const server = await startFaultyUpstream(t);
     const { upstream } = await openUpstream(t, server.url, setup);
-    const error = await t.throwsAsync<DomainError>(upstream.send({ url: server.url }), { message: /offline/ });
+    const error = await t.throwsAsync<DomainError>(upstream.send({ subject: 'thing', url: server.url }), {
+      message: /offline/,
+    });
     t.is(error.name, 'UpstreamUnavailable');
     t.is(server.connections(), 0);
   });
@@ -320,7 +260,7 @@ test('a request that its reader gave up is no failure of the upstream', async (t
   const { server, upstream } = await setUp(t);
   server.on('/thing', () => undefined);
   const leaving = new AbortController();
-  const sent = upstream.send({ url: new URL('/thing', server.url), signal: leaving.signal });
+  const sent = upstream.send({ subject: 'thing', url: new URL('/thing', server.url), signal: leaving.signal });
   await until(() => server.asked.length > 0);
   leaving.abort();
   await t.throwsAsync(sent);
@@ -341,5 +281,5 @@ test('a reset in the same moment as the headers is tried again or reported, neve
     socket.resetAndDestroy();
   });
   const { upstream } = await openUpstream(t, url);
-  await t.throwsAsync(async () => (await upstream.send({ url })).body.toArray());
+  await t.throwsAsync(async () => (await upstream.send({ subject: 'thing', url })).body.toArray());
 });

@@ -1,0 +1,97 @@
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { finished } from 'node:stream';
+import got, { type Got } from 'got';
+import { isDigest } from '../digest.ts';
+import { checkedAgents, type AgentOptions } from './addresses.ts';
+import type { UpstreamAnswer } from './answer.ts';
+import { decode, freeInput } from './body.ts';
+import { Connections } from './connections.ts';
+import { Errand } from './errand.ts';
+import { addressRefusal, NotConnected } from './failures.ts';
+
+/** A request to one host, as it is sent. */
+export interface Sending {
+  method?: 'GET' | 'HEAD';
+  url: URL;
+  headers: Record<string, string>;
+  /** Requests of one group share a quarter of the connections to a host. */
+  group: string;
+  signal?: AbortSignal | undefined;
+}
+
+export interface ClientOptions extends AgentOptions {
+  /** Connections in use at the same time, to each host. */
+  connections: number;
+  meter?: (() => (bytes: number) => void) | undefined;
+}
+
+/** Sends single requests: no redirects, no credentials, no second try. Each step has `timeout` milliseconds. */
+export class Client {
+  readonly #agents: ReturnType<typeof checkedAgents>;
+  readonly #got: Got;
+  readonly #connections: Connections;
+  readonly #meter: ClientOptions['meter'];
+
+  constructor({ connections, meter, ...options }: ClientOptions) {
+    const { timeout } = options;
+    this.#meter = meter;
+    this.#connections = new Connections({ most: connections, patience: timeout });
+    this.#agents = checkedAgents(options);
+    this.#got = got.extend({
+      agent: this.#agents,
+      decompress: false,
+      followRedirect: false,
+      throwHttpErrors: false,
+      retry: { limit: 0 },
+      timeout: { lookup: timeout, connect: timeout, secureConnect: timeout, response: timeout },
+      headers: { 'user-agent': 'entrepot', 'accept-encoding': 'identity' },
+    });
+  }
+
+  /** Throws `Refused` for an address that is not dialled, `Busy`, `NotConnected`, or the error of got. */
+  async send({ method = 'GET', url, headers, group, signal }: Sending): Promise<UpstreamAnswer> {
+    const giveBack = await this.#connections.take(url.origin, group, signal);
+    const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
+    // The reader of the body gets its error; without a reader the error must not end the process.
+    sent.on('error', () => undefined);
+    const count = this.#meter?.();
+    finished(sent, { writable: false }, () => {
+      giveBack();
+      count?.(sent.downloadProgress.transferred);
+    });
+    const response = await responseTo(sent, url);
+    freeInput(response);
+    const stream = Errand.current?.pace(sent) ?? sent;
+    const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
+    const told = rest['docker-content-digest'];
+    const common = {
+      status: response.statusCode!,
+      ...(typeof told === 'string' && isDigest(told) && { digest: told }),
+    };
+    if (method === 'HEAD') return { ...common, headers: response.headers, body: stream, decoded: false };
+    const decoded = decode(stream, coding);
+    if (!decoded) return { ...common, headers: response.headers, body: stream, decoded: false };
+    decoded.on('error', () => undefined);
+    return { ...common, headers: rest, body: decoded, decoded: true };
+  }
+
+  /** Cuts all connections. Requests under way, waiting and later ones fail. */
+  close(): void {
+    this.#connections.close();
+    this.#agents.http.destroy();
+    this.#agents.https.destroy();
+  }
+}
+
+async function responseTo(sent: ReturnType<Got['stream']>, url: URL): Promise<IncomingMessage> {
+  try {
+    const [response] = (await once(sent, 'response')) as [IncomingMessage];
+    return response;
+  } catch (error) {
+    const refusal = addressRefusal(error);
+    if (refusal) throw refusal;
+    // The request was never written: there was no connection.
+    throw sent.timings?.upload === undefined ? new NotConnected(url.origin, error as Error) : error;
+  }
+}

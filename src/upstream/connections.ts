@@ -1,0 +1,101 @@
+import { Busy, Closed } from './failures.ts';
+
+/** Requests that may wait for a connection to one host; further ones fail at once. */
+const longestQueue = 1024;
+
+interface Waiting {
+  group: string;
+  /** Ends the wait: with a connection, or with the error why there is none. */
+  end: (failure?: Error) => void;
+}
+
+interface Host {
+  used: number;
+  byGroup: Map<string, number>;
+  /** In the order in which they came. */
+  queue: Set<Waiting>;
+}
+
+export interface ConnectionsOptions {
+  /** Connections in use at the same time, to each host. */
+  most: number;
+  /** Milliseconds that a request waits for one. */
+  patience: number;
+}
+
+/**
+ * Limits the connections of an upstream; further requests wait in turn. A group (one package or repository) has a
+ * quarter of them at most, so that one whose answers hang does not take them all.
+ */
+export class Connections {
+  readonly #options: ConnectionsOptions;
+  readonly #share: number;
+  readonly #hosts = new Map<string, Host>();
+  #closed = false;
+
+  constructor(options: ConnectionsOptions) {
+    this.#options = options;
+    this.#share = Math.max(1, Math.floor(options.most / 4));
+  }
+
+  /**
+   * Resolves when a connection is free, to the function that gives it back (call it once). Rejects with `Busy` when none
+   * is free in time, and with the reason of `signal` when that is aborted.
+   */
+  async take(origin: string, group: string, signal?: AbortSignal): Promise<() => void> {
+    signal?.throwIfAborted();
+    if (this.#closed) throw new Closed();
+    const host = this.#hosts.get(origin) ?? { used: 0, byGroup: new Map<string, number>(), queue: new Set<Waiting>() };
+    this.#hosts.set(origin, host);
+    if (this.#hasRoom(host, group)) this.#use(host, group);
+    else await this.#wait(host, group, signal);
+    return () => this.#giveBack(origin, host, group);
+  }
+
+  /** Waiting and later requests reject with `Closed`. */
+  close(): void {
+    this.#closed = true;
+    for (const { queue } of this.#hosts.values()) for (const { end } of queue) end(new Closed());
+  }
+
+  #wait(host: Host, group: string, signal: AbortSignal | undefined): Promise<void> {
+    if (host.queue.size >= longestQueue) return Promise.reject(new Busy());
+    return new Promise((resolve, reject) => {
+      const end: Waiting['end'] = (failure) => {
+        host.queue.delete(waiting);
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', leave);
+        if (failure) reject(failure);
+        else resolve();
+      };
+      const waiting: Waiting = { group, end };
+      const leave = () => end(signal!.reason as Error);
+      const timer = setTimeout(() => end(new Busy()), this.#options.patience);
+      signal?.addEventListener('abort', leave);
+      host.queue.add(waiting);
+    });
+  }
+
+  #hasRoom({ used, byGroup }: Host, group: string): boolean {
+    return used < this.#options.most && (byGroup.get(group) ?? 0) < this.#share;
+  }
+
+  #use(host: Host, group: string): void {
+    host.used += 1;
+    host.byGroup.set(group, (host.byGroup.get(group) ?? 0) + 1);
+  }
+
+  #giveBack(origin: string, host: Host, group: string): void {
+    host.used -= 1;
+    const left = host.byGroup.get(group)! - 1;
+    if (left > 0) host.byGroup.set(group, left);
+    else host.byGroup.delete(group);
+    for (const waiting of host.queue) {
+      if (host.used >= this.#options.most) break;
+      if (!this.#hasRoom(host, waiting.group)) continue;
+      this.#use(host, waiting.group);
+      waiting.end();
+    }
+    if (host.used === 0 && host.queue.size === 0 && this.#hosts.get(origin) === host) this.#hosts.delete(origin);
+  }
+}
