@@ -39,7 +39,9 @@ async function mirroredFeed(t: ExecutionContext, settings: Record<string, unknow
 
 async function mirroredRegistry(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const upstream = await startUpstreamRegistry(t);
-  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', settings)] });
+  // The bound of an account is another one than those of connections.
+  const limits = { accountFetches: 1000 };
+  const server = await startTestServer(t, { limits, upstreams: [upstream.settings('up.test', settings)] });
   server.clock.now = Date.now();
   return {
     upstream,
