@@ -1,0 +1,155 @@
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { makeNupkg, makeNuspec } from '../support/nupkg.ts';
+import { startTestServer } from '../support/server.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+
+// Packages that say more about themselves than documents have room for.
+
+const long = (what: string, length: number) => `${what} `.repeat(length).slice(0, length).trim().padEnd(length, '.');
+const groups = Array.from({ length: 250 }, (_, group) => ({
+  targetFramework: `net${group}.0`,
+  dependencies: Array.from({ length: 6 }, (_, each) => ({ id: `D${group}.${each}`, version: '1.0.0' })),
+}));
+
+/** A text that does not compress well: what looks like a bomb is refused for that. */
+const huge = randomBytes(2 ** 19 + 1).toString('hex');
+
+/** What is shown of the package below, hosted or mirrored. */
+function isShort(t: { is: (a: unknown, b: unknown) => void; true: (a: boolean) => void }, entry: any): void {
+  t.is(entry.title.length, 256);
+  for (const text of ['description', 'summary', 'authors'] as const) t.is(entry[text].length, 4000);
+  t.is(entry.tags.length, 400);
+  t.is(entry.projectUrl, undefined);
+  t.is(entry.licenseExpression, undefined);
+  t.is(entry.packageTypes.length, 32);
+  t.is(entry.packageTypes[0].name.length, 255);
+  t.is(entry.dependencyGroups.length, 200);
+  t.is(entry.dependencyGroups.flatMap(({ dependencies }: any) => dependencies).length, 1000);
+  t.is(entry.dependencyGroups[0].dependencies[5].id, 'D0.5');
+  t.is(entry.dependencyGroups[199].targetFramework, 'net199.0');
+}
+
+const texts = {
+  title: long('title', 3000),
+  description: long('about', 100_000),
+  summary: long('short', 5000),
+  authors: long('names', 5000),
+  projectUrl: `https://example.com/${'x'.repeat(3000)}`,
+};
+const tags = Array.from({ length: 500 }, (_, index) => `tag${index}`.padEnd(10, 'x'));
+const licenseExpression = Array.from({ length: 200 }, () => 'MIT').join(' OR ');
+const packageTypes = Array.from({ length: 100 }, (_, index) => ({ name: `${index}`.padEnd(300, 'T') }));
+
+test('documents show a part of long metadata, and the package stays as it is', async (t) => {
+  const feed = new TestFeed(await startTestServer(t));
+  const nupkg = await makeNupkg({
+    id: 'Long',
+    ...texts,
+    tags: tags.join(' '),
+    license: { type: 'expression', value: licenseExpression },
+    packageTypes,
+    dependencyGroups: groups,
+  });
+  t.is((await feed.push(nupkg)).status, 201);
+  isShort(t, (await feed.json('/registration/long/1.0.0.json')).catalogEntry);
+  isShort(t, (await feed.json('/registration-gz-semver2/long/index.json')).items[0].items[0].catalogEntry);
+  const [hit] = (await feed.json('/search?q=long')).data;
+  t.deepEqual([hit.title.length, hit.description.length, hit.summary.length, hit.tags.length], [256, 4000, 4000, 400]);
+  const file = await feed.fetch('/package/long/1.0.0/long.1.0.0.nupkg');
+  t.deepEqual(Buffer.from(await file.arrayBuffer()), nupkg);
+  const nuspec = await (await feed.fetch('/package/long/1.0.0/long.nuspec')).text();
+  t.true(nuspec.includes(texts.description));
+});
+
+test('what was stored before there were bounds is shown within them', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Old' });
+  const metadata = { id: 'Old', ...texts, tags, licenseExpression, packageTypes, dependencyGroups: shownGroups() };
+  await server.house.database.transaction((tx) =>
+    tx.run('UPDATE package_versions SET metadata = ?', [JSON.stringify(metadata)]),
+  );
+  isShort(t, (await feed.json('/registration/old/1.0.0.json')).catalogEntry);
+});
+
+test('an upstream package is shown within the same bounds, and none is refused for its length', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const entry = {
+    ...texts,
+    tags,
+    licenseExpression,
+    packageTypes,
+    dependencyGroups: shownGroups(),
+    minClientVersion: '1'.repeat(1000),
+    language: 'l'.repeat(1000),
+    deprecation: {
+      reasons: Array.from({ length: 50 }, () => 'r'.repeat(1000)),
+      message: 'm'.repeat(10_000),
+      alternatePackage: { id: 'i'.repeat(1000), range: '*' },
+    },
+    vulnerabilities: Array.from({ length: 500 }, () => ({
+      advisoryUrl: 'https://advisories.example/1',
+      severity: '2',
+    })),
+  };
+  const nupkg = await makeNupkg({ id: 'Long', nuspec: makeNuspec({ id: 'Long', ...texts, dependencyGroups: groups }) });
+  await up.offer({ id: 'Long', versions: [{ version: '1.0.0', nupkg, entry }] });
+  const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
+  for (const shown of [
+    (await feed.json('/registration/long/1.0.0.json')).catalogEntry,
+    (await feed.json('/registration-gz-semver2/long/index.json')).items[0].items[0].catalogEntry,
+  ]) {
+    isShort(t, shown);
+    t.is(shown.minClientVersion, undefined);
+    t.is(shown.language.length, 255);
+    t.is(shown.deprecation.reasons.length, 16);
+    t.is(shown.deprecation.reasons[0].length, 255);
+    t.is(shown.deprecation.message.length, 4000);
+    t.is(shown.deprecation.alternatePackage, undefined);
+    t.is(shown.vulnerabilities.length, 100);
+  }
+  const file = await feed.fetch('/package/long/1.0.0/long.1.0.0.nupkg');
+  t.deepEqual(Buffer.from(await file.arrayBuffer()), nupkg);
+});
+
+test('a nuspec over 1 MiB, or one of nothing but markup, is refused when it is pushed', async (t) => {
+  const feed = new TestFeed(await startTestServer(t));
+  for (const [nuspec, reason] of [
+    [makeNuspec({ id: 'Big', description: huge }), /nuspec' is larger than 1048576 bytes/],
+    [
+      makeNuspec({ id: 'Big' }).replace('</metadata>', `${'<a/>'.repeat(60_000)}</metadata>`),
+      /more than 50000 elements/,
+    ],
+  ] as const) {
+    const response = await feed.push({ id: 'Big', nuspec });
+    t.is(response.status, 400);
+    t.regex(response.statusText, reason);
+  }
+  t.is((await feed.fetch('/package/big/index.json')).status, 404);
+});
+
+test('a mirrored nupkg with such a nuspec completes at nobody and is not kept', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const nuspec = makeNuspec({ id: 'Big', description: huge });
+  await up.offer({ id: 'Big', versions: [{ version: '1.0.0', nupkg: await makeNupkg({ id: 'Big', nuspec }) }] });
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const feed = new TestFeed(server);
+  const completes = async () => {
+    const response = await feed.fetch('/package/big/1.0.0/big.1.0.0.nupkg');
+    await response.arrayBuffer();
+    return response.status === 200;
+  };
+  for (let round = 0; round < 2; round += 1) t.false(await completes().catch(() => false));
+  t.deepEqual(await server.house.database.select("SELECT * FROM mirror_entries WHERE kind = 'nupkg'"), []);
+  t.deepEqual(await feed.json('/package/big/index.json'), { versions: ['1.0.0'] });
+});
+
+/** The groups as registrations write them. */
+function shownGroups() {
+  return groups.map(({ targetFramework, dependencies }) => ({
+    targetFramework,
+    dependencies: dependencies.map(({ id, version }) => ({ id, range: `[${version}, )` })),
+  }));
+}
