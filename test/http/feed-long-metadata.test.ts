@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, makeNuspec } from '../support/nupkg.ts';
+import { makeNupkg, makeNuspec, makePdb, makeSnupkg } from '../support/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 
@@ -113,6 +114,64 @@ test('an upstream package is shown within the same bounds, and none is refused f
   const file = await feed.fetch('/package/long/1.0.0/long.1.0.0.nupkg');
   t.deepEqual(Buffer.from(await file.arrayBuffer()), nupkg);
 });
+
+for (const dialect of dialects) {
+  test(`what a package takes up in the database is known after each change (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    const { database } = server.house;
+    const counted = async () => {
+      const row = await database.get<{ counted: number; actual: number }>(
+        `SELECT p.metadata_bytes AS counted,
+           (SELECT COALESCE(SUM(OCTET_LENGTH(metadata)), 0) FROM package_versions) +
+           (SELECT COALESCE(SUM(100 + OCTET_LENGTH(file_name) + OCTET_LENGTH(path)), 0) FROM package_symbols) AS actual
+         FROM packages p`,
+      );
+      t.is(row!.counted, row!.actual);
+      return row!.counted;
+    };
+    await feed.publish({ id: 'Counted', version: '1.0.0', description: 'ä'.repeat(5000) });
+    const one = await counted();
+    t.true(one > 8000 && one < 8500);
+    await feed.publish({ id: 'Counted', version: '2.0.0', tags: 'some' });
+    t.is((await feed.push({ id: 'Counted', version: '2.0.0' })).status, 409);
+    const two = await counted();
+    const files = Object.fromEntries(Array.from({ length: 250 }, (_, index) => [`lib/a${index}.pdb`, makePdb()]));
+    t.is((await feed.push(await makeSnupkg({ id: 'Counted', version: '2.0.0', files }), '/symbols')).status, 201);
+    t.true((await counted()) > two + 250 * 100);
+    t.is((await feed.push(await makeSnupkg({ id: 'Counted', version: '2.0.0' }), '/symbols')).status, 201);
+    t.true((await counted()) < two + 200);
+    t.is((await feed.fetch('/push/Counted/2.0.0', { method: 'DELETE' })).status, 204);
+    await counted();
+    t.is((await server.fetch('/v1/packages/counted/2.0.0', { method: 'DELETE' })).status, 204);
+    t.is(await counted(), one);
+    t.is((await server.fetch('/v1/packages/counted/1.0.0', { method: 'DELETE' })).status, 204);
+    t.is(await counted(), 0);
+  });
+
+  test(`a package has up to 100,000 versions, and a symbols package up to 2,000 PDBs (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Full', version: '1.0.0' });
+    const pdb = makePdb();
+    const snupkg = (count: number) =>
+      makeSnupkg({
+        id: 'Full',
+        files: Object.fromEntries(Array.from({ length: count }, (_, index) => [`lib/a${index}.pdb`, pdb])),
+      });
+    t.is((await feed.push(await snupkg(2000), '/symbols')).status, 201);
+    t.is((await server.house.database.select('SELECT path FROM package_symbols')).length, 2000);
+    const tooMany = await feed.push(await snupkg(2001), '/symbols');
+    t.is(tooMany.status, 400);
+    t.regex(tooMany.statusText, /more than 2000 PDBs/);
+
+    await server.house.database.transaction((tx) => tx.run('UPDATE packages SET version_count = 100000'));
+    const refused = await feed.push({ id: 'Full', version: '1.0.1' });
+    t.is(refused.status, 400);
+    t.regex(refused.statusText, /Full has 100000 versions/);
+    t.is((await feed.push({ id: 'Full', version: '1.0.0' })).status, 409);
+  });
+}
 
 test('a nuspec over 1 MiB, or one of nothing but markup, is refused when it is pushed', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
