@@ -50,7 +50,7 @@ const most = {
   /** Of identifiers such as an id, a target framework, a range, a package type. */
   word: 255,
   licenseExpression: 500,
-  packageTypes: 32,
+  packageTypes: 16,
   groups: 200,
   /** In all groups together. */
   dependencies: 1000,
@@ -139,7 +139,7 @@ function shortenDeprecation({ reasons, message, alternatePackage: other }: Depre
 }
 
 /** The first of `words` that have up to `length` characters together. */
-function within(words: readonly string[], length: number): string[] {
+export function within(words: readonly string[], length: number): string[] {
   let left = length;
   const kept = [];
   for (const word of words) {
@@ -151,7 +151,7 @@ function within(words: readonly string[], length: number): string[] {
 }
 
 /** The start of a text, as a copy that does not hold the whole of it in memory; no half of a surrogate pair. */
-function cut(text: string | undefined, length: number): string | undefined {
+export function cut(text: string | undefined, length: number): string | undefined {
   if (text === undefined || text.length <= length) return text;
   return Buffer.from(text.slice(0, length).replace(/[\ud800-\udbff]$/, '')).toString();
 }

@@ -14,7 +14,15 @@ import {
   type SizedVersion,
 } from './pages.ts';
 import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from './upstream-metadata.ts';
-import { addressIn, folder, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
+import {
+  addressIn,
+  folder,
+  isList,
+  mostListed,
+  type Owner,
+  type PackageMirror,
+  type UpstreamDocument,
+} from './upstream.ts';
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
 
 /** The hives with SemVer 2 versions, then those without; the first that an upstream has is read. */
@@ -141,7 +149,7 @@ export class UpstreamRegistrations {
       key,
       'index',
       async () => new URL(`${encodeURIComponent(key)}/index.json`, await this.#hive(owner, semVer2)),
-      (document) => Array.isArray((document as Json)['items']),
+      isIndex,
     );
   }
 
@@ -153,7 +161,7 @@ export class UpstreamRegistrations {
       key,
       `page/${page.lower}/${page.upper}`.toLowerCase(),
       () => addressIn(owner.upstream, page.json['@id']),
-      (each) => Array.isArray((each as Json)['items']),
+      (each) => isList((each as Json)['items']),
     );
     // The index says that there is one: that it is missing does not mean that its versions are.
     if (!document) throw unusable(owner.upstream, `lacks a page of its registration of ${key}`);
@@ -188,6 +196,14 @@ interface Page {
   lower: string;
   upper: string;
   json: Json;
+}
+
+/** Whether a document is an index whose versions can be worked with, those that are in it. */
+function isIndex(document: object): boolean {
+  const { items } = document as Json;
+  if (!isList(items)) return false;
+  const inside = items.map((page) => objectOf(page)['items']);
+  return inside.reduce<number>((sum, each) => sum + (Array.isArray(each) ? each.length : 0), 0) <= mostListed;
 }
 
 function hiveName(semVer2: boolean): string {

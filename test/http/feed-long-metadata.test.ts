@@ -24,7 +24,7 @@ function isShort(t: { is: (a: unknown, b: unknown) => void; true: (a: boolean) =
   t.is(entry.tags.length, 400);
   t.is(entry.projectUrl, undefined);
   t.is(entry.licenseExpression, undefined);
-  t.is(entry.packageTypes.length, 32);
+  t.is(entry.packageTypes.length, 16);
   t.is(entry.packageTypes[0].name.length, 255);
   t.is(entry.dependencyGroups.length, 200);
   t.is(entry.dependencyGroups.flatMap(({ dependencies }: any) => dependencies).length, 1000);

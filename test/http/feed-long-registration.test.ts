@@ -1,9 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
-import type { Row } from '../../src/database/database.ts';
-import { parseVersion, sortKey } from '../../src/nuget/version.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
+import { addVersions } from '../support/versions.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 
 // Registrations whose versions say much of themselves, or are many: no document of them is long.
@@ -78,19 +77,11 @@ for (const dialect of dialects) {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     await feed.publish({ id: 'Many', version: '1.0.0' });
-    const { database } = server.house;
-    const first = (await database.get('SELECT * FROM package_versions'))!;
-    await database.transaction(async (tx) => {
-      const copies = Array.from({ length: 1099 }, (_, index): Row => {
-        const version = `1.0.${index + 1}`;
-        const names = { version_key: version, version, full_version: version };
-        return { ...first, id: Number(first['id']) + 1 + index, ...names, sort_key: sortKey(parseVersion(version)!) };
-      });
-      for (let start = 0; start < copies.length; start += 100) {
-        await tx.insertNew('package_versions', copies.slice(start, start + 100));
-      }
-      await tx.run('UPDATE packages SET version_count = 1100, metadata_bytes = 1100 * metadata_bytes');
-    });
+    await addVersions(
+      server.house.database,
+      'Many',
+      Array.from({ length: 1099 }, (_, index) => `1.0.${index + 1}`),
+    );
     const { versions } = await walk(t, feed, 'many');
     t.is(versions.length, 1100);
     await isTooLong(t, feed, `/${hive}/many/page/1.0.0/1.0.1099.json`);
