@@ -67,6 +67,7 @@ export class Zip {
 
   /** Up to `length` bytes of the entry from `start`. What comes after them is not read, so nothing is proven. */
   async slice(entry: ZipEntry, start: number, length: number): Promise<Buffer> {
+    if (isSmall(entry)) return (await this.#inflate(entry)).subarray(start, start + length);
     const parts: Buffer[] = [];
     let position = 0;
     for await (const chunk of await this.open(entry)) {
@@ -79,14 +80,23 @@ export class Zip {
 
   /** Reads the whole entry to prove its declared length and checksum. */
   async verify(entry: ZipEntry): Promise<void> {
-    if (Math.max(entry.compressedSize, entry.size) > smallBytes) await finished((await this.open(entry)).resume());
-    else await this.#verifySmall(entry);
+    if (!isSmall(entry)) {
+      await finished((await this.open(entry)).resume());
+      return;
+    }
+    const bytes = await this.#inflate(entry);
+    prove(entry, bytes.length, crc32(bytes));
   }
 
-  async #verifySmall(entry: ZipEntry): Promise<void> {
+  /** The bytes of a small entry, of which nothing is proven. */
+  async #inflate(entry: ZipEntry): Promise<Buffer> {
     const stored = await this.#bytes.read(await this.#dataStart(entry), entry.compressedSize);
-    const bytes = inflateSmall(stored, entry);
-    prove(entry, bytes.length, crc32(bytes));
+    if (entry.method === 0 || stored.length === 0) return stored;
+    try {
+      return inflateRawSync(stored, { maxOutputLength: Math.max(entry.size, 1) });
+    } catch (error) {
+      throw (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE' ? otherLength(entry) : asInvalid(error);
+    }
   }
 
   /** The entry's bytes. They outlive the zip; the stream fails at the end if they are not what was declared. */
@@ -119,6 +129,10 @@ export class Zip {
   }
 }
 
+function isSmall({ size, compressedSize }: ZipEntry): boolean {
+  return Math.max(size, compressedSize) <= smallBytes;
+}
+
 /** 0xffffffff says that the size is in the 64-bit extension. */
 function sameSize(local: number, declared: number): boolean {
   return local === declared || local === 0xffff_ffff;
@@ -143,16 +157,6 @@ async function* inflate(path: string, start: number, entry: ZipEntry) {
     throw asInvalid(error);
   }
   prove(entry, length, checksum);
-}
-
-/** The bytes of a small entry. */
-function inflateSmall(stored: Buffer, entry: ZipEntry): Buffer {
-  if (entry.method === 0 || stored.length === 0) return stored;
-  try {
-    return inflateRawSync(stored, { maxOutputLength: Math.max(entry.size, 1) });
-  } catch (error) {
-    throw (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE' ? otherLength(entry) : asInvalid(error);
-  }
 }
 
 function prove(entry: ZipEntry, length: number, checksum: number): void {

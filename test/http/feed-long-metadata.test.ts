@@ -95,9 +95,13 @@ test('an upstream package is shown within the same bounds, and none is refused f
       severity: '2',
     })),
   };
-  const nupkg = await makeNupkg({ id: 'Long', nuspec: makeNuspec({ id: 'Long', ...texts, dependencyGroups: groups }) });
+  const nupkg = await makeNupkg({
+    id: 'Long',
+    nuspec: makeNuspec({ id: 'Long', ...texts, packageTypes, dependencyGroups: groups }),
+  });
   await up.offer({ id: 'Long', versions: [{ version: '1.0.0', nupkg, entry }] });
-  const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const feed = new TestFeed(server);
   for (const shown of [
     (await feed.json('/registration/long/1.0.0.json')).catalogEntry,
     (await feed.json('/registration-gz-semver2/long/index.json')).items[0].items[0].catalogEntry,
@@ -113,6 +117,8 @@ test('an upstream package is shown within the same bounds, and none is refused f
   }
   const file = await feed.fetch('/package/long/1.0.0/long.1.0.0.nupkg');
   t.deepEqual(Buffer.from(await file.arrayBuffer()), nupkg);
+  const details = (await (await server.fetch('/v1/packages/long')).json()) as { package_type: string };
+  t.is(details.package_type.length, 255);
 });
 
 for (const dialect of dialects) {

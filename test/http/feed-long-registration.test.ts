@@ -89,6 +89,21 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`a mirrored page between the longest versions is kept, and one between longer ones is none (${dialect})`, async (t) => {
+    const up = await UpstreamFeed.start(t);
+    const versions = ['a', 'b', 'c', 'd'].map((letter) => ({ version: `1.0.0-${letter.repeat(58)}` }));
+    await up.offer({ id: 'Lengthy', versions: [...versions, { version: `1.0.0-${'e'.repeat(300)}` }], pageSize: 2 });
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')], { database }));
+    const { versions: found } = await walk(t, feed, 'lengthy');
+    t.deepEqual(
+      found,
+      versions.map(({ version }) => version),
+    );
+  });
+}
+
 test('a mirrored index that has all versions in it is cut into pages when they are long', async (t) => {
   const up = await UpstreamFeed.start(t);
   const versions = numbers(36);
