@@ -32,9 +32,9 @@ const hives = {
 };
 const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta', 'RegistrationsBaseUrl'];
 
-/** Pages of an upstream's that a range may touch, each with a document of its own. */
+/** Pages of an upstream that are read for one answer, each with a document of its own. */
 const mostTouched = 32;
-/** Pages that are read to find all versions: as many as a package that is hosted here may have. */
+/** Pages that are read to find all versions of a merged package. */
 const mostPages = 2000;
 
 /** What is looked up on the way to something else is not worth asking anybody for. */
@@ -64,12 +64,9 @@ export class UpstreamRegistrations {
     for (const page of pagesOf(index.value)) {
       const { lower, upper, json } = page;
       const count = typeof json['count'] === 'number' ? json['count'] : 0;
-      if (!Array.isArray(json['items'])) {
-        if (count <= rangeVersions) {
-          pages.push({ lower, upper, count });
-          continue;
-        }
-        if ((apart += 1) > mostTouched) throw unusable(owner.upstream, `has too long a registration of ${key}`);
+      if (!Array.isArray(json['items']) && (count <= rangeVersions || (apart += 1) > mostTouched)) {
+        pages.push({ lower, upper, count });
+        continue;
       }
       const items = read(await this.#items(owner, key, semVer2, page));
       if (items.length > 0) pages.push({ lower, upper, count: items.length, items });

@@ -9,7 +9,7 @@ const predefined: Record<string, string> = { lt: '<', gt: '>', amp: '&', quot: '
 // oxlint-disable-next-line no-control-regex
 const forbidden = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/;
 
-/** Elements, attributes and references together: 1 MiB of nothing else would hold up everybody for half a second. */
+/** Elements, attributes and references together: to parse 1 MiB of them takes half a second, and nothing else runs. */
 const maxMarkup = 50_000;
 
 const parser = new XMLParser({

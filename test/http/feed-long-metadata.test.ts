@@ -195,7 +195,7 @@ test('a nuspec over 1 MiB, or one of nothing but markup, is refused when it is p
   t.is((await feed.fetch('/package/big/index.json')).status, 404);
 });
 
-test('a mirrored nupkg with such a nuspec completes at nobody and is not kept', async (t) => {
+test('a mirrored nupkg with such a nuspec never completes and is not kept', async (t) => {
   const up = await UpstreamFeed.start(t);
   const nuspec = makeNuspec({ id: 'Big', description: huge });
   await up.offer({ id: 'Big', versions: [{ version: '1.0.0', nupkg: await makeNupkg({ id: 'Big', nuspec }) }] });
