@@ -71,7 +71,10 @@ export const packageVersion = z
   .meta({ id: 'PackageVersion' });
 
 export const packageDetails = z
-  .strictObject({ ...packageFields, versions: z.array(packageVersion) })
+  .strictObject({
+    ...packageFields,
+    versions: z.array(packageVersion).meta({ description: 'The newest first, up to a thousand' }),
+  })
   .meta({ id: 'PackageDetails' });
 
 export const containerTag = z

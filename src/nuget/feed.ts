@@ -3,20 +3,13 @@ import type { Database } from '../database/database.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { openFile, type FileKind, type PackageFile } from './files.ts';
+import type { RegisteredPage, RegisteredVersion, SizedVersion } from './pages.ts';
 import { deleteVersion, publish, setListed, type Published } from './publish.ts';
 import type { SearchQuery } from './search-query.ts';
 import { Search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
 import { openSymbols, publishSymbols } from './symbol-packages.ts';
 import { getPackage, listPackages, type PackageDetails, type PackageSummary } from './summary.ts';
-import {
-  listListed,
-  listPage,
-  listPages,
-  listVersionKeys,
-  revisionOf,
-  type RegisteredPage,
-  type RegisteredVersion,
-} from './versions.ts';
+import { listListed, listPage, listPages, listSizes, listVersionKeys, revisionOf } from './versions.ts';
 
 /** What the feed's modules work with. */
 export interface Shelf {
@@ -93,6 +86,11 @@ export class Feed {
   /** See `listPages`. */
   listPages(accountId: number, id: string, semVer2: boolean): Promise<RegisteredPage[] | undefined> {
     return listPages(this.#shelf.database, accountId, id, semVer2);
+  }
+
+  /** See `listSizes`. */
+  listSizes(accountId: number, id: string, semVer2: boolean): Promise<SizedVersion[]> {
+    return listSizes(this.#shelf.database, accountId, id, semVer2);
   }
 
   /** See `listPage`. */

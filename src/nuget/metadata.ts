@@ -38,19 +38,36 @@ export interface VersionMetadata {
   vulnerabilities?: readonly Vulnerability[];
 }
 
-/** The longest description and summary that are kept: what the public gallery takes. */
-const maxTextLength = 4000;
+/**
+ * Most of what documents show, in characters and in numbers; the nupkg has all of it. The public gallery takes no longer
+ * texts. A link or a licence that is longer is not shown, because a part of it would be another one.
+ */
+const most = {
+  title: 256,
+  /** Of a description, a summary, authors, owners and of all tags together, each. */
+  text: 4000,
+  link: 2048,
+  /** Of identifiers such as an id, a target framework, a range, a package type. */
+  word: 255,
+  licenseExpression: 500,
+  packageTypes: 16,
+  groups: 200,
+  /** In all groups together. */
+  dependencies: 1000,
+  reasons: 16,
+  vulnerabilities: 100,
+} as const;
 
 /** What is kept of `nuspec`. */
 export function metadataOf(nuspec: Nuspec): VersionMetadata {
-  return {
+  return shorten({
     id: nuspec.id,
-    title: nuspec.title?.slice(0, 256),
-    description: nuspec.description?.slice(0, maxTextLength),
-    summary: nuspec.summary?.slice(0, maxTextLength),
-    authors: nuspec.authors?.slice(0, maxTextLength),
-    owners: nuspec.owners?.slice(0, maxTextLength),
-    tags: nuspec.tags.length > 0 ? nuspec.tags.slice(0, 200) : undefined,
+    title: nuspec.title,
+    description: nuspec.description,
+    summary: nuspec.summary,
+    authors: nuspec.authors,
+    owners: nuspec.owners,
+    tags: nuspec.tags.length > 0 ? nuspec.tags : undefined,
     projectUrl: nuspec.projectUrl,
     iconUrl: nuspec.iconUrl,
     licenseUrl: nuspec.licenseUrl,
@@ -60,10 +77,85 @@ export function metadataOf(nuspec: Nuspec): VersionMetadata {
     language: nuspec.language,
     packageTypes: nuspec.packageTypes,
     dependencyGroups: nuspec.dependencyGroups.length > 0 ? nuspec.dependencyGroups : undefined,
+  });
+}
+
+/** Metadata as the database holds it; an older version may have kept more than is shown now. */
+export function parseMetadata(text: string): VersionMetadata {
+  return shorten(JSON.parse(text) as VersionMetadata);
+}
+
+/** The bytes that metadata takes in the database, and about those that it takes in a document. */
+export function bytesOfMetadata(metadata: VersionMetadata): number {
+  return Buffer.byteLength(JSON.stringify(metadata));
+}
+
+/** What is shown of metadata, whoever wrote it. */
+export function shorten(metadata: VersionMetadata): VersionMetadata {
+  return {
+    ...metadata,
+    id: cut(metadata.id, most.word)!,
+    title: cut(metadata.title, most.title),
+    description: cut(metadata.description, most.text),
+    summary: cut(metadata.summary, most.text),
+    authors: cut(metadata.authors, most.text),
+    owners: cut(metadata.owners, most.text),
+    tags: metadata.tags && within(metadata.tags, most.text),
+    projectUrl: unlessLonger(metadata.projectUrl, most.link),
+    iconUrl: unlessLonger(metadata.iconUrl, most.link),
+    licenseUrl: unlessLonger(metadata.licenseUrl, most.link),
+    licenseExpression: unlessLonger(metadata.licenseExpression, most.licenseExpression),
+    minClientVersion: unlessLonger(metadata.minClientVersion, most.word),
+    language: cut(metadata.language, most.word),
+    packageTypes: metadata.packageTypes.slice(0, most.packageTypes).map(({ name, version }) => ({
+      name: cut(name, most.word)!,
+      version: unlessLonger(version, most.word),
+    })),
+    dependencyGroups: metadata.dependencyGroups && shortenGroups(metadata.dependencyGroups),
+    deprecation: metadata.deprecation && shortenDeprecation(metadata.deprecation),
+    vulnerabilities: metadata.vulnerabilities
+      ?.filter(({ advisoryUrl }) => advisoryUrl.length <= most.link)
+      .slice(0, most.vulnerabilities),
   };
 }
 
-/** Metadata as the database holds it. */
-export function parseMetadata(text: string): VersionMetadata {
-  return JSON.parse(text) as VersionMetadata;
+function shortenGroups(groups: readonly DependencyGroup[]): DependencyGroup[] {
+  let left: number = most.dependencies;
+  return groups.slice(0, most.groups).map(({ targetFramework, dependencies }) => {
+    const kept = dependencies
+      .filter(({ id, range }) => id.length <= most.word && range.length <= most.word)
+      .slice(0, left);
+    left -= kept.length;
+    return { targetFramework: cut(targetFramework, most.word), dependencies: kept };
+  });
+}
+
+function shortenDeprecation({ reasons, message, alternatePackage: other }: Deprecation): Deprecation {
+  return {
+    reasons: reasons.slice(0, most.reasons).map((reason) => cut(reason, most.word)!),
+    message: cut(message, most.text),
+    alternatePackage: other && other.id.length <= most.word && other.range.length <= most.word ? other : undefined,
+  };
+}
+
+/** The first of `words` that have up to `length` characters together. */
+export function within(words: readonly string[], length: number): string[] {
+  let left = length;
+  const kept = [];
+  for (const word of words) {
+    left -= word.length;
+    if (left < 0) break;
+    kept.push(word);
+  }
+  return kept;
+}
+
+/** The start of a text, as a copy that does not hold the whole of it in memory; no half of a surrogate pair. */
+export function cut(text: string | undefined, length: number): string | undefined {
+  if (text === undefined || text.length <= length) return text;
+  return Buffer.from(text.slice(0, length).replace(/[\ud800-\udbff]$/, '')).toString();
+}
+
+function unlessLonger(text: string | undefined, length: number): string | undefined {
+  return text === undefined || text.length <= length ? text : undefined;
 }

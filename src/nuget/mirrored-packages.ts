@@ -3,7 +3,7 @@ import type { Facts } from '../mirror/entries.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../usage/mirrored.ts';
 import { claimedAmong } from './claims.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
-import type { PackageSummary, VersionSummary } from './summary.ts';
+import { shownVersions, type PackageSummary, type VersionSummary } from './summary.ts';
 import type { PackageMirror } from './upstream.ts';
 import { isPrerelease, parseVersion, sortKey } from './version.ts';
 
@@ -17,7 +17,7 @@ export interface MirroredVersion extends VersionSummary {
 }
 
 export interface MirroredDetails extends MirroredSummary {
-  /** Newest first. */
+  /** Newest first, up to `shownVersions`. */
   versions: MirroredVersion[];
 }
 
@@ -121,7 +121,7 @@ function detailsOf(
     createdAt: Math.min(...storedAt),
     updatedAt: Math.max(...storedAt),
     lastDownloadedAt: Math.max(...rows.map(({ used_at }) => used_at)),
-    versions: versions.map(({ row, attributes }) => ({
+    versions: versions.slice(0, shownVersions).map(({ row, attributes }) => ({
       version: attributes['version'] ?? row.reference,
       listed: true,
       publishedAt: Date.parse(row.last_modified ?? '') || row.stored_at,

@@ -1,7 +1,8 @@
 import { DomainError } from '../errors.ts';
 import { maxNuspecBytes, parseNuspec, type Nuspec } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';
-import { Zip, type ZipEntry, type ZipLimits } from './zip.ts';
+import type { ZipEntry, ZipLimits } from './zip-directory.ts';
+import { Zip } from './zip.ts';
 
 /** What is read out of a package. The file itself is served as it came: signatures and lock files depend on its bytes. */
 export interface Nupkg {
@@ -39,9 +40,9 @@ export async function readNupkg(path: string, limits: Partial<NupkgLimits> = {})
     throw invalid('This is a symbols package. Push it to the symbols URL, with the extension .snupkg.');
   }
   const { maxIconBytes, maxReadmeBytes, verifyAll } = { ...defaults, ...limits };
-  const icon = nuspec.icon && (await zip.read(named(zip, 'icon', nuspec.icon), maxIconBytes));
-  const readme = nuspec.readme && (await zip.read(named(zip, 'readme', nuspec.readme), maxReadmeBytes));
-  const signed = zip.entries.some((entry) => entry.name === '.signature.p7s');
+  const icon = nuspec.icon && (await zip.read(await named(zip, 'icon', nuspec.icon), maxIconBytes));
+  const readme = nuspec.readme && (await zip.read(await named(zip, 'readme', nuspec.readme), maxReadmeBytes));
+  const signed = await isSigned(zip);
   const entries = { ...(icon && { icon, iconType: imageType(icon) }), ...(readme && { readme }) };
   if (verifyAll) await verifyEntries(zip);
   return { ...manifest, semVer2: nuspec.semVer2, signed, entries };
@@ -52,9 +53,13 @@ export async function readManifest(
   zip: Zip,
   { asciiOnly = defaults.asciiOnly }: Partial<NupkgLimits>,
 ): Promise<Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'>> {
-  const [entry, ...others] = zip.entries.filter(({ name }) => /^[^/]*\.nuspec$/i.test(name));
+  let entry: ZipEntry | undefined;
+  for await (const each of zip.entries()) {
+    if (!/^[^/]*\.nuspec$/i.test(each.name)) continue;
+    if (entry) throw invalid('The package has more than one .nuspec at its root. Leave one.');
+    entry = each;
+  }
   if (!entry) throw invalid('The package has no .nuspec at its root. Create it with dotnet pack or nuget pack.');
-  if (others.length > 0) throw invalid('The package has more than one .nuspec at its root. Leave one.');
   const nuspecBytes = await zip.read(entry, maxNuspecBytes);
   const nuspec = parseNuspec(nuspecBytes, { asciiOnly });
   return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
@@ -80,7 +85,7 @@ export async function readPart(
   await using zip = await Zip.open(path, lenient);
   const { nuspec, nuspecBytes } = await readManifest(zip, {});
   if (part === 'nuspec') return { bytes: nuspecBytes };
-  const entry = nuspec[part] === undefined ? undefined : zip.find(nuspec[part]);
+  const entry = nuspec[part] === undefined ? undefined : await zip.find(nuspec[part]);
   if (!entry) return undefined;
   const bytes = await zip.read(entry, part === 'icon' ? defaults.maxIconBytes : defaults.maxReadmeBytes);
   return part === 'icon' ? { bytes, imageType: imageType(bytes) } : { bytes };
@@ -88,11 +93,16 @@ export async function readPart(
 
 /** Reads every entry, so that no client is the first to meet one that is not what the zip declares. */
 export async function verifyEntries(zip: Zip): Promise<void> {
-  for (const entry of zip.entries) await zip.verify(entry);
+  for await (const entry of zip.entries()) await zip.verify(entry);
 }
 
-function named(zip: Zip, element: string, path: string): ZipEntry {
-  const entry = zip.find(path);
+async function isSigned(zip: Zip): Promise<boolean> {
+  for await (const { name } of zip.entries()) if (name === '.signature.p7s') return true;
+  return false;
+}
+
+async function named(zip: Zip, element: string, path: string): Promise<ZipEntry> {
+  const entry = await zip.find(path);
   if (entry) return entry;
   throw invalid(`The nuspec's <${element}> names '${path.slice(0, 200)}', which is not in the package. Add the file.`);
 }

@@ -71,6 +71,8 @@ export interface NuspecOptions {
 
 /** The largest nuspec that is read. Real ones stay below 100 KiB. */
 export const maxNuspecBytes = 1024 * 1024;
+/** Tags that are read; a text of so many is never shown whole. */
+const maxTags = 4000;
 /** The longest package id. */
 export const maxIdLength = 100;
 
@@ -125,7 +127,7 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
     summary: childText(metadata, 'summary'),
     authors: childText(metadata, 'authors'),
     owners: childText(metadata, 'owners'),
-    tags: (childText(metadata, 'tags') ?? '').split(/[\s,;]+/).filter((tag) => tag !== ''),
+    tags: (childText(metadata, 'tags') ?? '').split(/[\s,;]+/, maxTags).filter((tag) => tag !== ''),
     projectUrl: webUrl(childText(metadata, 'projectUrl')),
     iconUrl: webUrl(childText(metadata, 'iconUrl')),
     licenseUrl: webUrl(childText(metadata, 'licenseUrl')),

@@ -4,11 +4,15 @@ import { hexOf, type Digest } from '../digest.ts';
 import type { Arrival } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Shelf } from './feed.ts';
-import { metadataOf } from './metadata.ts';
+import { bytesOfMetadata, metadataOf } from './metadata.ts';
 import { readNupkg, type Nupkg } from './nupkg.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
+import { bytesOfSymbols } from './symbol-packages.ts';
 import { lowestStanding } from './terms.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from './version.ts';
+
+/** Versions of a package: documents that list all of them must have an end. */
+const mostVersions = 100_000;
 
 /** A package that has just been published. */
 export interface Published {
@@ -52,13 +56,16 @@ export async function publish(parts: Shelf, accountId: number, staged: StagedFil
   arrivals.push({ staged, digest: digests.nupkg });
   const { id } = nupkg.nuspec;
   const size = staged.size;
+  const metadata = metadataOf(nupkg.nuspec);
+  const metadataBytes = bytesOfMetadata(metadata);
   return parts.blobs.commit(arrivals, async (tx) => {
     const now = parts.now();
-    const { row, knownAs, isNew } = await claim(tx, accountId, id, now);
+    const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
     const key = versionKey(nupkg.version);
     if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [row, key])) {
       throw alreadyExists(nupkg);
     }
+    if (versions >= mostVersions) throw tooManyVersions(id);
     const versionRow = await tx.insert('package_versions', {
       package_row: row,
       version_key: key,
@@ -76,17 +83,20 @@ export async function publish(parts: Shelf, accountId: number, staged: StagedFil
       readme_digest: digests.readme ?? null,
       icon_digest: digests.icon ?? null,
       icon_type: nupkg.entries.iconType ?? null,
-      metadata: JSON.stringify(metadataOf(nupkg.nuspec)),
+      metadata: JSON.stringify(metadata),
+      metadata_bytes: metadataBytes,
     });
     const referred = new Set(arrivals.map(({ digest }) => digest));
     await tx.insertNew(
       'package_blobs',
       [...referred].map((digest) => ({ version_row: versionRow, digest })),
     );
-    await tx.run('UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ? WHERE id = ?', [
-      size,
-      row,
-    ]);
+    await tx.run(
+      `UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ?,
+         metadata_bytes = metadata_bytes + ?,
+         largest_metadata = CASE WHEN largest_metadata < ? THEN ? ELSE largest_metadata END WHERE id = ?`,
+      [size, metadataBytes, metadataBytes, metadataBytes, row],
+    );
     await refreshPackage(tx, row, now);
     return { id, version: normalize(nupkg.version), isNew, warnings: warningsOf(nupkg, knownAs) };
   });
@@ -125,8 +135,9 @@ export async function deleteVersion(
 export async function removeVersion(tx: Transaction, packageRow: number, versionRow: number): Promise<void> {
   await tx.run(
     `UPDATE packages SET version_count = version_count - 1,
-         size_bytes = size_bytes - (SELECT size_bytes FROM package_versions WHERE id = ?) WHERE id = ?`,
-    [versionRow, packageRow],
+         size_bytes = size_bytes - (SELECT size_bytes FROM package_versions WHERE id = ?),
+         metadata_bytes = metadata_bytes - (SELECT metadata_bytes FROM package_versions WHERE id = ?) - ? WHERE id = ?`,
+    [versionRow, versionRow, await bytesOfSymbols(tx, versionRow), packageRow],
   );
   await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
   await tx.run('DELETE FROM package_blobs WHERE version_row = ?', [versionRow]);
@@ -139,7 +150,7 @@ async function claim(
   accountId: number,
   id: string,
   now: number,
-): Promise<{ row: number; knownAs: string; isNew: boolean }> {
+): Promise<{ row: number; knownAs: string; isNew: boolean; versions: number }> {
   const made = await tx.insertNew('packages', [
     {
       account_id: accountId,
@@ -151,8 +162,11 @@ async function claim(
     },
   ]);
   const row = (await lockPackage(tx, accountId, id))!;
-  const found = await tx.get<{ package_id: string }>('SELECT package_id FROM packages WHERE id = ?', [row]);
-  return { row, knownAs: found!.package_id, isNew: made > 0 };
+  const found = (await tx.get<{ package_id: string; version_count: number }>(
+    'SELECT package_id, version_count FROM packages WHERE id = ?',
+    [row],
+  ))!;
+  return { row, knownAs: found.package_id, isNew: made > 0, versions: found.version_count };
 }
 
 /** Most repeated pushes end here, before anything is staged. */
@@ -163,6 +177,13 @@ async function refuseExisting({ database }: Shelf, accountId: number, nupkg: Nup
     [accountId, packageKey(nupkg.nuspec.id), keyOfVersion(nupkg.nuspec.version)!],
   );
   if (found) throw alreadyExists(nupkg);
+}
+
+function tooManyVersions(id: string): DomainError {
+  return new DomainError(
+    'Invalid',
+    `${id} has ${mostVersions} versions, and no package may have more. Delete some, or use another id.`,
+  );
 }
 
 function alreadyExists({ nuspec, version }: Nupkg): DomainError {

@@ -138,8 +138,10 @@ export function addReading(router: Router, answering: Answering, { source, vulne
           const id = idOf(asked.path);
           const key = keyOfVersion(asked.path['version']!);
           const found = key === undefined ? undefined : await source.versions(asked.accountId, id, semVer2, key, key);
-          if (!found) throw noFile(asked.path);
-          const document = registrationLeaf(asked.addresses, hive, id, found.value[0]!);
+          // Versions that are equal in order, such as 1.0.0-0 and 1.0.0--0, are two all the same.
+          const version = found?.value.find((each) => keyOfVersion(each.version) === key);
+          if (!found || !version) throw noFile(asked.path);
+          const document = registrationLeaf(asked.addresses, hive, id, version);
           sendDocument(asked, hive, found.served, await bytesOf(hive, document));
         },
         'version-check',

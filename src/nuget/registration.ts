@@ -1,5 +1,5 @@
 import type { Addresses, Hive } from './addresses.ts';
-import type { RegisteredPage, RegisteredVersion } from './versions.ts';
+import type { RegisteredPage, RegisteredVersion } from './pages.ts';
 
 /** What an unlisted version is said to have been published. */
 const unlistedPublished = '1900-01-01T00:00:00+00:00';

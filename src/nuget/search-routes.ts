@@ -6,7 +6,7 @@ import { isPackageId } from './nuspec.ts';
 import { changing } from './read-routes.ts';
 import type { Answering, FeedParts } from './routes.ts';
 import { parseQuery } from './search-query.ts';
-import type { SearchOptions } from './search.ts';
+import { limitHits, type SearchOptions } from './search.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;
@@ -24,7 +24,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
       const options = optionsOf(asked);
       const { totalHits, data } = await search.find(accountId, wantedIn(asked, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
-      const results = data.map((hit) => searchResult(addresses, hive, hit));
+      const results = limitHits(data).map((hit) => searchResult(addresses, hive, hit));
       sendJson(request, response, 200, { totalHits, data: results }, changing('hosted'));
     }),
   );

@@ -1,5 +1,5 @@
 import { placeholders, type Database } from '../database/database.ts';
-import { parseMetadata, type VersionMetadata } from './metadata.ts';
+import { cut, parseMetadata, within, type VersionMetadata } from './metadata.ts';
 import { views, viewOf } from './packages.ts';
 import { SearchLists, type List } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
@@ -40,10 +40,12 @@ interface Found {
 
 interface LatestRow {
   id: number;
+  version_row: number;
   version: string;
   full_version: string;
   icon_digest: string | null;
-  metadata: string;
+  /** Null where it is long: then it is read by itself. */
+  metadata: string | null;
   download_count: number;
 }
 
@@ -52,6 +54,35 @@ interface VersionRow {
   version: string;
   full_version: string;
   download_count: number;
+}
+
+/** What the hits of an answer may have together: characters of text, and versions. Few hits are shown whole. */
+const mostText = 4 * 2 ** 20;
+const mostVersions = 20_000;
+/** Bytes of metadata that are read of all hits at once. */
+const shortMetadata = 16 * 1024;
+
+/** The hits as an answer shows them: where they are many, each with a part of its texts and its newest versions. */
+export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
+  const all = hits.reduce((sum, { versions }) => sum + versions.length, 0);
+  const newest = all > mostVersions ? versionsEach(hits.length) : mostVersions;
+  const text = Math.floor(mostText / Math.max(1, hits.length) / 5);
+  return hits.map((hit) => ({
+    ...hit,
+    metadata: {
+      ...hit.metadata,
+      description: cut(hit.metadata.description, text),
+      summary: cut(hit.metadata.summary, text),
+      authors: cut(hit.metadata.authors, text),
+      owners: cut(hit.metadata.owners, text),
+      tags: hit.metadata.tags && within(hit.metadata.tags, text),
+    },
+    versions: hit.versions.slice(-newest),
+  }));
+}
+
+function versionsEach(hits: number): number {
+  return Math.floor(mostVersions / Math.max(1, hits));
 }
 
 /** Search among the hosted packages; its order is that of `SearchLists`. */
@@ -121,39 +152,76 @@ export class Search {
   }
 
   /** What the client sees of these packages, in their order; equals in standing by their exact downloads. */
-  async #hits(found: readonly Found[], { prerelease, semVer2 }: SearchOptions): Promise<SearchHit[]> {
-    const { latest } = views[viewOf(prerelease, semVer2)];
+  async #hits(found: readonly Found[], options: SearchOptions): Promise<SearchHit[]> {
+    const { latest } = views[viewOf(options.prerelease, options.semVer2)];
     const ids = found.map(({ id }) => id);
-    const [newest, all] = await Promise.all([
+    const [newest, versions] = await Promise.all([
       this.#database.select<LatestRow>(
-        `SELECT p.id, v.version, v.full_version, v.icon_digest, v.metadata, p.download_count
+        `SELECT p.id, v.id AS version_row, v.version, v.full_version, v.icon_digest, p.download_count,
+           CASE WHEN v.metadata_bytes <= ${shortMetadata} THEN v.metadata END AS metadata
          FROM packages p JOIN package_versions v ON v.id = p.${latest} WHERE p.id IN (${placeholders(ids)})`,
         ids,
       ),
-      this.#database.select<VersionRow>(
-        `SELECT package_row, version, full_version, download_count FROM package_versions
-         WHERE package_row IN (${placeholders(ids)}) AND listed = 1 AND prerelease <= ? AND semver2 <= ?
-         ORDER BY package_row, sort_key`,
-        [...ids, prerelease ? 1 : 0, semVer2 ? 1 : 0],
-      ),
+      this.#versions(ids, options),
     ]);
-    const byPackage = new Map(newest.map((row) => [row.id, { row, versions: [] as SearchHit['versions'] }]));
-    for (const { package_row, version, full_version, download_count } of all) {
-      byPackage.get(package_row)?.versions.push({ version, fullVersion: full_version, downloads: download_count });
-    }
-    return found
+    const byPackage = new Map(newest.map((row) => [row.id, row]));
+    const rows = found
       .flatMap((each) => {
-        const known = byPackage.get(each.id);
-        return known ? { ...each, ...known } : [];
+        const row = byPackage.get(each.id);
+        return row ? { ...each, row } : [];
       })
-      .sort((a, b) => a.list - b.list || a.standing - b.standing || b.row.download_count - a.row.download_count)
-      .map(({ row, versions }) => ({
+      .sort((a, b) => a.list - b.list || a.standing - b.standing || b.row.download_count - a.row.download_count);
+    const hits: SearchHit[] = [];
+    for (const { row } of rows) {
+      const metadata = row.metadata ?? (await this.#longMetadata(row.version_row));
+      if (metadata === undefined) continue;
+      hits.push({
         version: row.version,
         fullVersion: row.full_version,
         hasIcon: row.icon_digest !== null,
-        metadata: parseMetadata(row.metadata),
+        // Dependencies are most of what is long, and no hit shows them.
+        metadata: { ...parseMetadata(metadata), dependencyGroups: undefined },
         totalDownloads: row.download_count,
-        versions,
-      }));
+        versions: versions.get(row.id) ?? [],
+      });
+    }
+    return hits;
+  }
+
+  /** Undefined when the version has been deleted meanwhile. */
+  async #longMetadata(versionRow: number): Promise<string | undefined> {
+    const sql = 'SELECT metadata FROM package_versions WHERE id = ?';
+    return (await this.#database.get<{ metadata: string }>(sql, [versionRow]))?.metadata;
+  }
+
+  /** The versions that the client sees; the newest ones of each package, where all together have too many. */
+  async #versions(
+    ids: readonly number[],
+    { prerelease, semVer2 }: SearchOptions,
+  ): Promise<Map<number, SearchHit['versions']>> {
+    const select = `SELECT package_row, version, full_version, download_count FROM package_versions`;
+    const seen = 'listed = 1 AND prerelease <= ? AND semver2 <= ?';
+    const flags = [prerelease ? 1 : 0, semVer2 ? 1 : 0];
+    let rows = await this.#database.select<VersionRow>(
+      `${select} WHERE package_row IN (${placeholders(ids)}) AND ${seen} ORDER BY package_row, sort_key LIMIT ?`,
+      [...ids, ...flags, mostVersions + 1],
+    );
+    if (rows.length > mostVersions) {
+      rows = [];
+      for (const id of ids) {
+        const newest = await this.#database.select<VersionRow>(
+          `${select} WHERE package_row = ? AND ${seen} ORDER BY sort_key DESC LIMIT ?`,
+          [id, ...flags, versionsEach(ids.length)],
+        );
+        rows.push(...newest.toReversed());
+      }
+    }
+    const versions = new Map<number, SearchHit['versions']>();
+    for (const { package_row: id, version, full_version: fullVersion, download_count: downloads } of rows) {
+      let list = versions.get(id);
+      if (!list) versions.set(id, (list = []));
+      list.push({ version, fullVersion, downloads });
+    }
+    return versions;
   }
 }

@@ -11,11 +11,18 @@ import type { Feed } from './feed.ts';
 import { fileTypes, type FileKind } from './files.ts';
 import { readPart } from './nupkg.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
+import {
+  fitIndex,
+  paged,
+  pagedInline,
+  type RegisteredPage,
+  type RegisteredVersion,
+  type SizedVersion,
+} from './pages.ts';
 import type { Owner, PackageMirror, UpstreamDocument } from './upstream.ts';
 import type { BesideKind } from './upstream-files.ts';
 import type { UpstreamRegistrations } from './upstream-registration.ts';
 import { parseVersion, sortKey, type Version } from './version.ts';
-import { paged, type RegisteredPage, type RegisteredVersion } from './versions.ts';
 
 /** A value and how it was come by. */
 export interface Answer<T> {
@@ -85,15 +92,20 @@ export class PackageSource {
   async pages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
     const { feed, mirror, registrations } = this.#parts;
     const claimed = await this.#claims(accountId, id);
-    const hosted = claimed ? await feed.listPages(accountId, id, semVer2) : undefined;
-    if (!this.#mayAsk(id, claimed)) return hosted && { served: 'hosted', value: hosted };
-    if ((await this.#hostedOfMerged(accountId, id)).size > 0) return this.#mergedPages(accountId, id, semVer2, hosted);
+    if (!this.#mayAsk(id, claimed)) {
+      const hosted = claimed ? await feed.listPages(accountId, id, semVer2) : undefined;
+      return hosted && { served: 'hosted', value: hosted };
+    }
+    if ((await this.#hostedOfMerged(accountId, id)).size > 0) return this.#mergedPages(accountId, id, semVer2);
     const owner = await mirror.owner(id);
     const found = owner && (await registrations.pages(owner, packageKey(id), semVer2));
     return found && { served: found.outcome, value: found.value };
   }
 
-  /** The versions of a registration from `lower` to `upper`, both keys and both included; undefined for none. */
+  /**
+   * The versions of a registration from `lower` to `upper`, both keys and both included; undefined for none. Throws
+   * `Invalid` for more than a page can hold.
+   */
   async versions(
     accountId: number,
     id: string,
@@ -179,27 +191,36 @@ export class PackageSource {
     semVer2: boolean,
     [lower, upper]: readonly [Version?, Version?],
   ): Promise<UpstreamDocument<RegisteredVersion[]> | undefined> {
-    const { mirror, registrations } = this.#parts;
-    const owner = await mirror.owner(id);
-    const found = owner && (await registrations.versions(owner, packageKey(id), semVer2, lower, upper));
+    return this.#notHosted(accountId, id, (owner) =>
+      this.#parts.registrations.versions(owner, packageKey(id), semVer2, lower, upper),
+    );
+  }
+
+  async #notHosted<T extends SizedVersion>(
+    accountId: number,
+    id: string,
+    read: (owner: Owner) => Promise<UpstreamDocument<T[]> | undefined>,
+  ): Promise<UpstreamDocument<T[]> | undefined> {
+    const owner = await this.#parts.mirror.owner(id);
+    const found = owner && (await read(owner));
     if (!found) return undefined;
     const hosted = await this.#hostedOfMerged(accountId, id);
     return { ...found, value: found.value.filter((each) => !hosted.has(keyOfRegistered(each))) };
   }
 
-  async #mergedPages(
-    accountId: number,
-    id: string,
-    semVer2: boolean,
-    pages: readonly RegisteredPage[] = [],
-  ): Promise<Answer<RegisteredPage[]> | undefined> {
-    const hosted: RegisteredVersion[] = [];
-    for (const { items, lower, upper } of pages) {
-      hosted.push(...(items ?? (await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper))));
-    }
-    const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, []));
-    const versions = merge([...hosted, ...(found?.value ?? [])], keyOfRegistered);
-    return versions.length === 0 ? undefined : { served: found?.outcome ?? 'hosted', value: paged(versions) };
+  /** The metadata is read only where it is little: a page has its own. */
+  async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
+    const { feed, registrations } = this.#parts;
+    const hosted = await feed.listSizes(accountId, id, semVer2);
+    const found = await unlessHosted(hosted, () =>
+      this.#notHosted(accountId, id, (owner) => registrations.sizes(owner, packageKey(id), semVer2)),
+    );
+    const sizes = merge([...hosted, ...(found?.value ?? [])], keyOfRegistered);
+    const [first, last] = [sizes[0], sizes.at(-1)];
+    if (!first || !last) return undefined;
+    if (!fitIndex(sizes)) return { served: found?.outcome ?? 'hosted', value: paged(sizes) };
+    const all = await this.versions(accountId, id, semVer2, keyOfRegistered(first), keyOfRegistered(last));
+    return all && { served: all.served, value: pagedInline(all.value) };
   }
 
   async #openNupkg(id: string, version: string): Promise<SourceFile | undefined> {
@@ -252,7 +273,7 @@ function hostedUnlessEmpty<T>(value: T[]): Answer<T[]> | undefined {
   return value.length > 0 ? { served: 'hosted', value } : undefined;
 }
 
-function keyOfRegistered({ version }: RegisteredVersion): string {
+function keyOfRegistered({ version }: SizedVersion): string {
   return version.toLowerCase();
 }
 

@@ -30,9 +30,12 @@ export interface VersionSummary {
 }
 
 export interface PackageDetails extends PackageSummary {
-  /** Newest first. */
+  /** Newest first, up to `shownVersions`. */
   versions: VersionSummary[];
 }
+
+/** How many versions of a package are shown; `versionCount` is of all. */
+export const shownVersions = 1000;
 
 const columns = `p.*, v.version AS latest_version FROM packages p
   LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
@@ -61,8 +64,8 @@ export async function getPackage(database: Database, accountId: number, id: stri
   if (!row) throw new DomainError('NotFound', `This account has no package ${id.slice(0, 100)}.`);
   const versions = await database.select(
     `SELECT version, listed, published_at, size_bytes, sha512, download_count FROM package_versions
-     WHERE package_row = ? ORDER BY sort_key DESC`,
-    [row['id']!],
+     WHERE package_row = ? ORDER BY sort_key DESC LIMIT ?`,
+    [row['id']!, shownVersions],
   );
   return {
     ...summaryOf(row),

@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import type { Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import type { Digest } from '../digest.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
@@ -10,6 +11,7 @@ import { normalize, versionKey } from './version.ts';
 /** What the table's columns hold. */
 const maxFileName = 255;
 const maxPath = 1024;
+const rowsPerStatement = 100;
 
 /**
  * Publishes the symbols package in `staged`, in place of the version's earlier one; `staged` is used up whatever the
@@ -24,7 +26,9 @@ export async function publishSymbols(
   let digest: Digest;
   try {
     snupkg = await readSnupkg(staged.path);
-    const tooLong = snupkg.pdbs.find(({ fileName, path }) => fileName.length > maxFileName || path.length > maxPath);
+    const tooLong = snupkg.pdbs.find(
+      ({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath,
+    );
     if (tooLong) throw new DomainError('PackageInvalid', `The path '${tooLong.path.slice(0, 100)}…' is too long.`);
     const parent = await database.get(
       `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
@@ -40,7 +44,7 @@ export async function publishSymbols(
   const { id } = snupkg.nuspec;
   const version = normalize(snupkg.version);
   return blobs.commit([{ staged, digest }], async (tx) => {
-    const { versionRow } = await lockVersion(tx, accountId, id, version);
+    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
     await tx.run(
       `DELETE FROM package_blobs WHERE version_row = ?
        AND digest = (SELECT snupkg_digest FROM package_versions WHERE id = ?)`,
@@ -48,19 +52,34 @@ export async function publishSymbols(
     );
     await tx.insertNew('package_blobs', [{ version_row: versionRow, digest }]);
     await tx.run('UPDATE package_versions SET snupkg_digest = ? WHERE id = ?', [digest, versionRow]);
+    const before = await bytesOfSymbols(tx, versionRow);
     await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
-    await tx.insertNew(
-      'package_symbols',
-      snupkg.pdbs.map(({ path, fileName, key }) => ({
-        account_id: accountId,
-        file_name: fileName.toLowerCase(),
-        signature: key,
-        version_row: versionRow,
-        path,
-      })),
-    );
+    const rows = snupkg.pdbs.map(({ path, fileName, key }) => ({
+      account_id: accountId,
+      file_name: keyOfFile(fileName),
+      signature: key,
+      version_row: versionRow,
+      path,
+    }));
+    for (let start = 0; start < rows.length; start += rowsPerStatement) {
+      await tx.insertNew('package_symbols', rows.slice(start, start + rowsPerStatement));
+    }
+    await tx.run('UPDATE packages SET metadata_bytes = metadata_bytes + ? WHERE id = ?', [
+      (await bytesOfSymbols(tx, versionRow)) - before,
+      packageRow,
+    ]);
     return { id, version };
   });
+}
+
+/** What a version's symbols take up in the database, as migration 009 has it. */
+export async function bytesOfSymbols(tx: Transaction, versionRow: number): Promise<number> {
+  const sum = await tx.get<{ bytes: number }>(
+    `SELECT COALESCE(SUM(100 + OCTET_LENGTH(file_name) + OCTET_LENGTH(path)), 0) AS bytes
+     FROM package_symbols WHERE version_row = ?`,
+    [versionRow],
+  );
+  return sum!.bytes;
 }
 
 /**
@@ -76,9 +95,14 @@ export async function openSymbols(
   const row = await database.get<{ path: string; digest: Digest }>(
     `SELECT s.path, v.snupkg_digest AS digest FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
      WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? ORDER BY s.version_row DESC LIMIT 1`,
-    [accountId, key.toLowerCase(), fileName.toLowerCase()],
+    [accountId, key.toLowerCase(), keyOfFile(fileName)],
   );
   return row && openPdb(blobs.pathOf(row.digest), row.path);
+}
+
+/** Files are found in any case. Some letters become two in lower case. */
+function keyOfFile(name: string): string {
+  return name.toLowerCase();
 }
 
 function parentMissing({ nuspec, version }: Snupkg): DomainError {

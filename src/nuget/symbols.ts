@@ -2,7 +2,8 @@ import { basename } from 'node:path/posix';
 import type { Readable } from 'node:stream';
 import { DomainError } from '../errors.ts';
 import { readManifest, verifyEntries, type Nupkg, type NupkgLimits } from './nupkg.ts';
-import { Zip, type ZipEntry } from './zip.ts';
+import type { ZipEntry } from './zip-directory.ts';
+import { Zip } from './zip.ts';
 
 /** A symbols package. https://learn.microsoft.com/nuget/create-packages/symbol-packages-snupkg */
 export interface Snupkg extends Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'> {
@@ -20,6 +21,8 @@ export interface Pdb {
 
 // The extensions that the public gallery takes.
 const allowed = /\.(?:pdb|nuspec|xml|psmdcp|rels|p7s)$/i;
+/** Each is a row in the database. The largest symbols packages of the public gallery have some hundred. */
+const maxPdbs = 2000;
 /** Room for the metadata root and its stream headers, of which a PDB has six or seven. */
 const headBytes = 4096;
 
@@ -33,13 +36,16 @@ export async function readSnupkg(path: string, limits: Partial<NupkgLimits> = {}
       'The only package type of a symbols package is SymbolsPackage. Set SymbolPackageFormat to snupkg and pack again.',
     );
   }
-  const files = zip.entries.filter(({ name }) => !name.endsWith('/'));
-  const stranger = files.find(({ name }) => !allowed.test(name));
-  if (stranger) throw invalid(`'${stranger.name.slice(0, 200)}' does not belong in a symbols package. Leave it out.`);
-
   const pdbs: Pdb[] = [];
-  for (const entry of files.filter(({ name }) => /\.pdb$/i.test(name))) {
-    pdbs.push({ path: entry.name, fileName: basename(entry.name), key: await readKey(zip, entry) });
+  for await (const entry of zip.entries()) {
+    const { name } = entry;
+    if (name.endsWith('/')) continue;
+    if (!allowed.test(name)) {
+      throw invalid(`'${name.slice(0, 200)}' does not belong in a symbols package. Leave it out.`);
+    }
+    if (!/\.pdb$/i.test(name)) continue;
+    if (pdbs.length === maxPdbs) throw invalid(`The symbols package has more than ${maxPdbs} PDBs. Leave some out.`);
+    pdbs.push({ path: name, fileName: basename(name), key: await readKey(zip, entry) });
   }
   if (pdbs.length === 0) throw invalid('The symbols package has no .pdb. Set DebugType to portable and pack again.');
   if (limits.verifyAll !== false) await verifyEntries(zip);
@@ -49,9 +55,10 @@ export async function readSnupkg(path: string, limits: Partial<NupkgLimits> = {}
 /** Streams one PDB out of the symbols package in the file at `path`. */
 export async function openPdb(path: string, pdbPath: string): Promise<{ size: number; stream: Readable }> {
   await using zip = await Zip.open(path);
-  const entry = zip.entries.find(({ name }) => name === pdbPath);
-  if (!entry) throw new DomainError('NotFound', 'The symbols package has no such PDB.', { detail: { path: pdbPath } });
-  return { size: entry.size, stream: await zip.open(entry) };
+  for await (const entry of zip.entries()) {
+    if (entry.name === pdbPath) return { size: entry.size, stream: await zip.open(entry) };
+  }
+  throw new DomainError('NotFound', 'The symbols package has no such PDB.', { detail: { path: pdbPath } });
 }
 
 /** The signature of a PDB in a package; refuses what is no portable one. */

@@ -1,5 +1,6 @@
 import { hexOf } from '../digest.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import { metadataOf } from './metadata.ts';
 import { identify } from './nupkg.ts';
 import { parseNuspec } from './nuspec.ts';
 import { packageKey } from './packages.ts';
@@ -26,7 +27,7 @@ export async function verifyNupkg(
   if (expected !== undefined && sha512 !== expected) {
     throw new Error(`its SHA-512 is ${sha512}, and the registration says ${expected}`);
   }
-  const { id, packageTypes } = nupkg.nuspec;
+  const { id, packageTypes } = metadataOf(nupkg.nuspec);
   return { id, version: normalize(nupkg.version), type: packageTypes[0]?.name ?? 'Dependency', sha512 };
 }
 

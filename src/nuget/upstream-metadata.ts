@@ -1,4 +1,4 @@
-import type { Deprecation, VersionMetadata, Vulnerability } from './metadata.ts';
+import { shorten, type Deprecation, type VersionMetadata, type Vulnerability } from './metadata.ts';
 import type { DependencyGroup } from './nuspec.ts';
 
 // What upstreams write of a package, made into what this feed writes; of anybody's JSON only what has the right type.
@@ -25,7 +25,7 @@ export function ownLinks(base: URL, flat: string): OwnLinks {
 export function metadataIn(entry: Json, own: OwnLinks): VersionMetadata {
   const linkOf = (value: unknown): string | undefined =>
     typeof value === 'string' && /^https?:\/\//i.test(value) && !own.isOwn(value) ? value : undefined;
-  return {
+  return shorten({
     id: textOf(entry['id']) ?? '',
     title: textOf(entry['title']),
     description: textOf(entry['description']),
@@ -43,7 +43,7 @@ export function metadataIn(entry: Json, own: OwnLinks): VersionMetadata {
     dependencyGroups: groupsOf(entry['dependencyGroups']),
     deprecation: deprecationOf(objectOf(entry['deprecation'])),
     vulnerabilities: vulnerabilitiesOf(entry['vulnerabilities'], linkOf),
-  };
+  });
 }
 
 function groupsOf(json: unknown): DependencyGroup[] | undefined {

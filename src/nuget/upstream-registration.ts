@@ -2,11 +2,21 @@ import { DomainError } from '../errors.ts';
 import { unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { urlBelow } from '../upstream/url.ts';
+import { bytesOfMetadata } from './metadata.ts';
 import { packageKey } from './packages.ts';
+import {
+  fitIndex,
+  paged,
+  RangeSize,
+  rangeTooLong,
+  rangeVersions,
+  type RegisteredPage,
+  type RegisteredVersion,
+  type SizedVersion,
+} from './pages.ts';
 import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from './upstream-metadata.ts';
-import { addressIn, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
+import { addressIn, isList, mostListed, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
-import type { RegisteredPage, RegisteredVersion } from './versions.ts';
 
 /** The hives with SemVer 2 versions, then those without; the first that an upstream has is read. */
 const hives = {
@@ -14,6 +24,11 @@ const hives = {
   semVer1: ['RegistrationsBaseUrl/3.4.0'],
 };
 const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta', 'RegistrationsBaseUrl'];
+
+/** Pages of an upstream that are read for one answer, each with a document of its own. */
+const mostTouched = 32;
+/** Pages that are read to find all versions of a merged package. */
+const mostPages = 2000;
 
 /** What is looked up on the way to something else is not worth asking anybody for. */
 const nobodyAsked = new DomainError('UpstreamUnavailable', 'Nobody was asked.');
@@ -29,21 +44,36 @@ export class UpstreamRegistrations {
     this.#packages = packages;
   }
 
-  /** The pages of an id's registration; with their versions where the upstream has them in its index. */
+  /**
+   * The pages of an id's registration; with their versions where the upstream has them in its index and they are few.
+   * What is too long for a page here, wherever the upstream has it, is cut into several.
+   */
   async pages(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
     const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
     const read = await this.#reader(owner, key, semVer2);
-    const pages = pagesOf(index.value).flatMap(({ lower, upper, json }): RegisteredPage[] => {
-      const { items, count } = json as { items?: unknown; count?: unknown };
-      if (!Array.isArray(items)) return [{ lower, upper, count: typeof count === 'number' ? count : 0 }];
-      const versions = read(items);
-      return versions.length > 0 ? [{ lower, upper, count: versions.length, items: versions }] : [];
-    });
-    return pages.length > 0 ? { outcome: index.outcome, value: pages } : undefined;
+    const pages: RegisteredPage[] = [];
+    let apart = 0;
+    for (const page of pagesOf(index.value)) {
+      const { lower, upper, json } = page;
+      const count = typeof json['count'] === 'number' ? json['count'] : 0;
+      if (!Array.isArray(json['items']) && (count <= rangeVersions || (apart += 1) > mostTouched)) {
+        pages.push({ lower, upper, count });
+        continue;
+      }
+      const items = read(await this.#items(owner, key, semVer2, page));
+      if (items.length > 0) pages.push({ lower, upper, count: items.length, items });
+    }
+    if (pages.length === 0) return undefined;
+    const fit = fitIndex(pages.flatMap(({ items = [] }) => items));
+    const value = fit ? pages : pages.flatMap((page) => (page.items ? paged(page.items) : [page]));
+    return { outcome: index.outcome, value };
   }
 
-  /** The versions from `lower` to `upper`, both included, from the pages that hold them. */
+  /**
+   * The versions from `lower` to `upper`, both included, from the pages that hold them. Throws `Invalid` for more than a
+   * page can hold.
+   */
   async versions(
     owner: Owner,
     key: string,
@@ -54,17 +84,37 @@ export class UpstreamRegistrations {
     const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
     const read = await this.#reader(owner, key, semVer2);
-    const found: RegisteredVersion[] = [];
-    for (const page of pagesOf(index.value)) {
+    const isWithin = (version: Version) =>
+      (!lower || compareVersions(version, lower) >= 0) && (!upper || compareVersions(version, upper) <= 0);
+    const touched = pagesOf(index.value).filter((page) => {
       const [first, last] = [parseVersion(page.lower)!, parseVersion(page.upper)!];
-      if ((upper && compareVersions(first, upper) > 0) || (lower && compareVersions(last, lower) < 0)) continue;
-      found.push(...read(await this.#items(owner, key, semVer2, page)));
-    }
-    const within = found.filter(({ version }) => {
-      const each = parseVersion(version)!;
-      return (!lower || compareVersions(each, lower) >= 0) && (!upper || compareVersions(each, upper) <= 0);
+      return !((upper && compareVersions(first, upper) > 0) || (lower && compareVersions(last, lower) < 0));
     });
-    return { outcome: index.outcome, value: within };
+    if (touched.length > mostTouched) throw rangeTooLong();
+    const size = new RangeSize();
+    const found: RegisteredVersion[] = [];
+    for (const page of touched) {
+      for (const each of read(await this.#items(owner, key, semVer2, page), isWithin)) {
+        size.add(each);
+        found.push(each);
+      }
+    }
+    return { outcome: index.outcome, value: found };
+  }
+
+  /** All versions, without their metadata. */
+  async sizes(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<SizedVersion[]> | undefined> {
+    const index = await this.#index(owner, key, semVer2);
+    if (!index) return undefined;
+    const read = await this.#reader(owner, key, semVer2);
+    const pages = pagesOf(index.value);
+    if (pages.length > mostPages) throw unusable(owner.upstream, `has too long a registration of ${key}`);
+    const sizes: SizedVersion[] = [];
+    for (const page of pages) {
+      const versions = read(await this.#items(owner, key, semVer2, page));
+      sizes.push(...versions.map(({ version, bytes }) => ({ version, bytes })));
+    }
+    return { outcome: index.outcome, value: sizes };
   }
 
   /** The SHA-512, in Base64, that a stored registration gives for a version's nupkg; nobody is asked for it. */
@@ -89,7 +139,7 @@ export class UpstreamRegistrations {
       key,
       'index',
       async () => urlBelow(await this.#hive(owner, semVer2), key, 'index.json'),
-      (document) => Array.isArray((document as Json)['items']),
+      isIndex,
     );
   }
 
@@ -101,7 +151,7 @@ export class UpstreamRegistrations {
       key,
       `page/${page.lower}/${page.upper}`.toLowerCase(),
       () => addressIn(owner.upstream, page.json['@id']),
-      (each) => Array.isArray((each as Json)['items']),
+      (each) => isList((each as Json)['items']),
     );
     // The index says that there is one: that it is missing does not mean that its versions are.
     if (!document) throw unusable(owner.upstream, `lacks a page of its registration of ${key}`);
@@ -113,31 +163,37 @@ export class UpstreamRegistrations {
     return this.#packages.resource(upstream, types);
   }
 
-  /** Makes versions out of the leaves of `key`'s registration. */
-  async #reader(
-    { upstream }: Owner,
-    key: string,
-    semVer2: boolean,
-  ): Promise<(items: unknown[]) => RegisteredVersion[]> {
+  /** Makes versions out of the leaves of `key`'s registration, of those that are wanted. */
+  async #reader({ upstream }: Owner, key: string, semVer2: boolean): Promise<Reader> {
     const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
-    return (items) => {
+    return (items, isWanted = () => true) => {
       const versions: [Version, RegisteredVersion][] = [];
       for (const item of items) {
         const entry = objectOf(objectOf(item)['catalogEntry']);
         const version = parseVersion(textOf(entry['version']) ?? '');
         if (!version || packageKey(textOf(entry['id']) ?? '') !== key || (!semVer2 && isSemVer2(version))) continue;
-        versions.push([version, registered(entry, version, own)]);
+        if (isWanted(version)) versions.push([version, registered(entry, version, own)]);
       }
       return versions.sort(([a], [b]) => compareVersions(a, b)).map(([, each]) => each);
     };
   }
 }
 
+type Reader = (items: readonly unknown[], isWanted?: (version: Version) => boolean) => RegisteredVersion[];
+
 interface Page {
   /** Normalised. */
   lower: string;
   upper: string;
   json: Json;
+}
+
+/** Whether a document is an index whose versions can be worked with, those that are in it. */
+function isIndex(document: object): boolean {
+  const { items } = document as Json;
+  if (!isList(items)) return false;
+  const inside = items.map((page) => objectOf(page)['items']);
+  return inside.reduce<number>((sum, each) => sum + (Array.isArray(each) ? each.length : 0), 0) <= mostListed;
 }
 
 function hiveName(semVer2: boolean): string {
@@ -158,6 +214,7 @@ function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVer
   const published = textOf(entry['published']) ?? '';
   const time = Date.parse(published);
   const isKnown = !Number.isNaN(time);
+  const metadata = metadataIn(entry, own);
   const sha512 = entry['packageHashAlgorithm'] === 'SHA512' ? textOf(entry['packageHash']) : undefined;
   return {
     version: normalize(version),
@@ -168,6 +225,7 @@ function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVer
     ...(sha512 !== undefined && { sha512 }),
     hasIcon: own.isFlat(entry['iconUrl']),
     hasReadme: textOf(entry['readmeUrl']) !== undefined,
-    metadata: metadataIn(entry, own),
+    bytes: bytesOfMetadata(metadata),
+    metadata,
   };
 }

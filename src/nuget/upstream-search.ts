@@ -33,6 +33,11 @@ const autocompleteTypes = [
   'SearchAutocompleteService/3.0.0-beta',
   'SearchAutocompleteService',
 ];
+/** Hits and ids that are taken, as many as are asked for at most; and versions of an id. */
+const mostHits = 1000;
+const mostVersions = 100_000;
+/** Newest versions that are kept of a hit. */
+const versionsOfHit = 1000;
 /** A search is typed by a person: a slow upstream is left out, in milliseconds. */
 const patience = 3000;
 
@@ -59,17 +64,18 @@ export class UpstreamSearch {
       const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
       return (item: unknown) => hitIn(item, own);
     };
-    return this.#all(this.#packages.origin.all, searchTypes, parameters, reader);
+    return this.#all(this.#packages.origin.all, searchTypes, parameters, reader, mostHits);
   }
 
   /** Ids that complete what was typed. */
   autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
-    return this.#all(this.#packages.origin.all, autocompleteTypes, parameters, () => idIn);
+    return this.#all(this.#packages.origin.all, autocompleteTypes, parameters, () => idIn, mostHits);
   }
 
   /** The versions of an id that its upstream offers; undefined when it does not answer in time. */
   async versions(upstream: Upstream, parameters: URLSearchParams): Promise<string[] | undefined> {
-    return (await this.#all([upstream], autocompleteTypes, parameters, () => versionIn))[0]?.data;
+    const found = await this.#all([upstream], autocompleteTypes, parameters, () => versionIn, mostVersions);
+    return found[0]?.data;
   }
 
   async #all<T>(
@@ -77,10 +83,11 @@ export class UpstreamSearch {
     types: string[],
     parameters: URLSearchParams,
     reader: Reader<T>,
+    most: number,
   ): Promise<UpstreamResults<T>[]> {
     const answers = upstreams.map(async (upstream) => {
       try {
-        const results = await inTime(upstream, this.#ask(upstream, types, parameters, reader));
+        const results = await inTime(upstream, this.#ask(upstream, types, parameters, reader, most));
         return results && { upstream, ...results };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
@@ -96,6 +103,7 @@ export class UpstreamSearch {
     types: string[],
     parameters: URLSearchParams,
     reader: Reader<T>,
+    most: number,
   ): Promise<Results<T> | undefined> {
     const key = `search:${upstream.name}:${types[0]}:${parameters.toString()}`;
     const cached = await this.#cache.get<Results<T>>(key);
@@ -109,7 +117,7 @@ export class UpstreamSearch {
     if (!Array.isArray(data)) return undefined;
     const results = {
       totalHits: typeof totalHits === 'number' ? totalHits : data.length,
-      data: data.flatMap((item) => read(item) ?? []),
+      data: data.slice(0, most).flatMap((item) => read(item) ?? []),
     };
     await this.#cache.set(key, results, upstream.config.freshFor);
     return results;
@@ -142,13 +150,15 @@ function hitIn(item: unknown, own: OwnLinks): SearchHit | undefined {
     version: normalize(version),
     fullVersion: fullString(version),
     hasIcon: own.isFlat(hit['iconUrl']),
-    metadata: metadataIn(hit, own),
+    metadata: { ...metadataIn(hit, own), dependencyGroups: undefined },
     totalDownloads: Number(hit['totalDownloads']) || 0,
-    versions: objectsIn(hit['versions']).flatMap((each) => {
-      const one = parseVersion(textOf(each['version']) ?? '');
-      return one
-        ? [{ version: normalize(one), fullVersion: fullString(one), downloads: Number(each['downloads']) || 0 }]
-        : [];
-    }),
+    versions: objectsIn(hit['versions'])
+      .slice(-versionsOfHit)
+      .flatMap((each) => {
+        const one = parseVersion(textOf(each['version']) ?? '');
+        return one
+          ? [{ version: normalize(one), fullVersion: fullString(one), downloads: Number(each['downloads']) || 0 }]
+          : [];
+      }),
   };
 }

@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import { unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { addressIn, type PackageMirror, type UpstreamDocument } from './upstream.ts';
+import { addressIn, isList, mostListed, type PackageMirror, type UpstreamDocument } from './upstream.ts';
 import { objectOf } from './upstream-metadata.ts';
 
 /** One page of vulnerability data, as an index names it (vulnerability-info, "Vulnerability index"). */
@@ -51,7 +51,7 @@ export class UpstreamVulnerabilities {
       name,
       entry['@updated'],
       () => addressIn(upstream, entry['@id']),
-      (each) => !Array.isArray(each),
+      (each) => !Array.isArray(each) && Object.keys(each).length <= mostListed,
     );
     if (!page) throw unusable(upstream, 'lacks a page of its vulnerability data');
     return { ...page, upstream };
@@ -80,7 +80,7 @@ export class UpstreamVulnerabilities {
       '',
       '',
       async () => addressIn(upstream, await this.#packages.resource(upstream, types)),
-      Array.isArray,
+      isList,
     );
     return (index?.value ?? []).filter(isEntry);
   }

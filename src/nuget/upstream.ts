@@ -38,6 +38,9 @@ export interface Owner {
 /** The resources of a service index (service-index, "Resources"): address by type, the first of each. */
 export type Resources = ReadonlyMap<string, string>;
 
+/** What documents list is looked at one by one: so many versions, resources and the like they may have. */
+export const mostListed = 100_000;
+
 const flatContainer = ['PackageBaseAddress/3.0.0'];
 const known = new WeakMap<object, Resources>();
 
@@ -96,7 +99,7 @@ export class PackageMirror {
       '',
       '',
       () => upstream.base,
-      (document) => Array.isArray((document as { resources?: unknown }).resources),
+      (document) => isList((document as { resources?: unknown }).resources),
     );
     if (!index) throw lacks(upstream, 'service index');
     let resources = known.get(index.value);
@@ -267,7 +270,7 @@ export class PackageMirror {
       key,
       '',
       async () => urlBelow(await this.flat(owner.upstream), key, 'index.json'),
-      (document) => Array.isArray((document as { versions?: unknown }).versions),
+      (document) => isList((document as { versions?: unknown }).versions),
     );
   }
 }
@@ -292,6 +295,11 @@ export function addressIn(upstream: Upstream, address: unknown): URL {
   const url = typeof address === 'string' ? URL.parse(address, upstream.base.href) : null;
   if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'names an address that is none');
   return url;
+}
+
+/** Whether something in a document is a list of a length that can be worked with. */
+export function isList(value: unknown): value is unknown[] {
+  return Array.isArray(value) && value.length <= mostListed;
 }
 
 function readResources(list: readonly unknown[]): Resources {

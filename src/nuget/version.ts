@@ -18,7 +18,7 @@ export interface Version {
 
 /** The longest normalised version the public gallery takes; a longer one could never be published there. */
 export const maxVersionLength = 64;
-/** The longest text worth reading: a normalised version, a commit hash as metadata, and then some. */
+/** The longest text worth reading, as written and with its metadata: a commit hash, and then some. */
 const maxTextLength = 255;
 
 const maxNumber = 2 ** 31 - 1;
@@ -38,7 +38,9 @@ export function parseVersion(text: string): Version | undefined {
   if (labels.some((label) => paddedNumber.test(label))) return undefined;
   const version = { major, minor, patch, revision, labels, original: text };
   if (normalize(version).length > maxVersionLength) return undefined;
-  return match[6] === undefined ? version : { ...version, metadata: match[6] };
+  if (match[6] === undefined) return version;
+  const full = { ...version, metadata: match[6] };
+  return fullString(full).length > maxTextLength ? undefined : full;
 }
 
 /** The normalised form: no leading zeros, no fourth part when zero, no metadata; labels keep their case. */

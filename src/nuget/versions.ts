@@ -1,42 +1,27 @@
-import type { Database, Value } from '../database/database.ts';
-import { parseMetadata, type VersionMetadata } from './metadata.ts';
+import type { Database, Row } from '../database/database.ts';
+import { parseMetadata } from './metadata.ts';
 import { packageKey } from './packages.ts';
+import {
+  fitIndex,
+  inlineBelow,
+  pageBytes,
+  paged,
+  pagedInline,
+  pageVersions,
+  rangeBytes,
+  RangeSize,
+  rangeTooLong,
+  rangeVersions,
+  type RegisteredPage,
+  type RegisteredVersion,
+  type SizedVersion,
+} from './pages.ts';
 import { parseVersion, sortKey } from './version.ts';
 
-/** A version as registration shows it. */
-export interface RegisteredVersion {
-  /** Normalised. */
-  version: string;
-  /** With its `+metadata`. */
-  fullVersion: string;
-  listed: boolean;
-  publishedAt: number;
-  /** As its upstream wrote it, to the last digit. */
-  published?: string;
-  /** Of the nupkg, in Base64. */
-  sha512?: string;
-  hasIcon: boolean;
-  hasReadme: boolean;
-  metadata: VersionMetadata;
-}
-
-/** One page of a registration: versions from `lower` to `upper`, both normalised and included. */
-export interface RegisteredPage {
-  lower: string;
-  upper: string;
-  count: number;
-  /** Absent where the index is too long to hold all versions. */
-  items?: RegisteredVersion[];
-}
-
-/** As the public gallery does: 64 versions a page, and all of them in the index while they are fewer than 128. */
-const pageSize = 64;
-const inlineBelow = 128;
-/** A page grows when versions are published in between; more than this is no page of ours. */
-const pageLimit = 1024;
-
-const columns = `v.version, v.full_version, v.listed, v.published_at, v.sha512, v.icon_digest, v.readme_digest, v.metadata`;
+const columns = `v.version, v.full_version, v.listed, v.published_at, v.sha512, v.icon_digest, v.readme_digest,
+  v.metadata_bytes, v.metadata`;
 const join = 'packages p JOIN package_versions v ON v.package_row = p.id';
+const all = 'p.account_id = ? AND p.package_key = ? AND v.semver2 <= ?';
 
 interface VersionRow {
   version: string;
@@ -46,7 +31,15 @@ interface VersionRow {
   sha512: string;
   icon_digest: string | null;
   readme_digest: string | null;
+  metadata_bytes: number;
   metadata: string;
+}
+
+/** What is known of a package's metadata without a look at its versions. */
+interface Measured {
+  metadata_bytes: number;
+  /** No version has more. */
+  largest_metadata: number;
 }
 
 /**
@@ -77,24 +70,47 @@ export async function listPages(
   id: string,
   semVer2: boolean,
 ): Promise<RegisteredPage[] | undefined> {
-  const where = `p.account_id = ? AND p.package_key = ? AND v.semver2 <= ? ORDER BY v.sort_key`;
-  const values: Value[] = [accountId, packageKey(id), semVer2 ? 1 : 0];
-  const rows = await database.select<VersionRow>(
-    `SELECT ${columns} FROM ${join} WHERE ${where} LIMIT ${inlineBelow}`,
-    values,
+  const measured = await measuredOf(database, accountId, id);
+  if (!measured) return undefined;
+  const readFirst = (limit: number) =>
+    database.select<VersionRow>(`SELECT ${columns} FROM ${join} WHERE ${all} ORDER BY v.sort_key LIMIT ?`, [
+      accountId,
+      packageKey(id),
+      semVer2 ? 1 : 0,
+      limit,
+    ]);
+  if (measured.metadata_bytes <= pageBytes) {
+    const rows = await readFirst(inlineBelow);
+    if (rows.length < inlineBelow) return rows.length > 0 ? pagedInline(rows.map(registered)) : undefined;
+  }
+  const sizes = await listSizes(database, accountId, id, semVer2);
+  if (sizes.length === 0) return undefined;
+  return fitIndex(sizes) ? pagedInline((await readFirst(sizes.length)).map(registered)) : paged(sizes);
+}
+
+/** All versions in order, with at least the bytes of their metadata; empty when the account has no such package. */
+export async function listSizes(
+  database: Database,
+  accountId: number,
+  id: string,
+  semVer2: boolean,
+): Promise<SizedVersion[]> {
+  const measured = await measuredOf(database, accountId, id);
+  if (!measured) return [];
+  const largest = measured.largest_metadata;
+  // Where a page has room for the largest ones, the index of the versions' order is all that is read.
+  const sized = largest * pageVersions > pageBytes;
+  const rows = await database.select<{ version: string; bytes?: number }>(
+    `SELECT v.version${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all} ORDER BY v.sort_key`,
+    [accountId, packageKey(id), semVer2 ? 1 : 0],
   );
-  if (rows.length === 0) return undefined;
-  if (rows.length < inlineBelow) return paged(rows.map(registered));
-  const narrow = await database.select<{ version: string }>(`SELECT v.version FROM ${join} WHERE ${where}`, values);
-  return pagesOf(narrow, false);
+  return rows.map(({ version, bytes = largest }) => ({ version, bytes }));
 }
 
-/** The pages of a registration with these versions; with the versions in them while they are few. */
-export function paged(versions: readonly RegisteredVersion[]): RegisteredPage[] {
-  return pagesOf(versions, versions.length < inlineBelow);
-}
-
-/** The versions between two, both included, in order; empty when there are none or the bounds are no versions. */
+/**
+ * The versions between two, both included, in order; empty when there are none or the bounds are no versions. Throws
+ * `Invalid` for more than a page can hold.
+ */
 export async function listPage(
   database: Database,
   accountId: number,
@@ -105,13 +121,27 @@ export async function listPage(
 ): Promise<RegisteredVersion[]> {
   const [from, to] = [parseVersion(lower), parseVersion(upper)];
   if (!from || !to) return [];
-  const rows = await database.select<VersionRow>(
-    `SELECT ${columns} FROM ${join}
-     WHERE p.account_id = ? AND p.package_key = ? AND v.semver2 <= ? AND v.sort_key BETWEEN ? AND ?
-     ORDER BY v.sort_key LIMIT ${pageLimit}`,
-    [accountId, packageKey(id), semVer2 ? 1 : 0, sortKey(from), sortKey(to)],
-  );
+  const range = `${all} AND v.sort_key BETWEEN ? AND ? ORDER BY v.sort_key LIMIT ?`;
+  const values = [accountId, packageKey(id), semVer2 ? 1 : 0, sortKey(from), sortKey(to), rangeVersions + 1];
+  const measured = lower === upper ? undefined : await measuredOf(database, accountId, id);
+  if (measured && measured.largest_metadata * rangeVersions > rangeBytes) {
+    const sizes = await database.select<{ bytes: number }>(
+      `SELECT v.metadata_bytes AS bytes FROM ${join} WHERE ${range}`,
+      values,
+    );
+    const size = new RangeSize();
+    for (const each of sizes) size.add(each);
+  }
+  const rows = await database.select<VersionRow>(`SELECT ${columns} FROM ${join} WHERE ${range}`, values);
+  if (rows.length > rangeVersions) throw rangeTooLong();
   return rows.map(registered);
+}
+
+function measuredOf(database: Database, accountId: number, id: string): Promise<Measured | undefined> {
+  return database.recall<Measured & Row>(
+    'SELECT metadata_bytes, largest_metadata FROM packages WHERE account_id = ? AND package_key = ?',
+    [accountId, packageKey(id)],
+  );
 }
 
 /** The versions that a client may choose from, in order: listed ones, as autocompletion shows them. */
@@ -139,16 +169,7 @@ function registered(row: VersionRow): RegisteredVersion {
     sha512: row.sha512,
     hasIcon: row.icon_digest !== null,
     hasReadme: row.readme_digest !== null,
+    bytes: row.metadata_bytes,
     metadata: parseMetadata(row.metadata),
   };
-}
-
-function pagesOf(versions: readonly { version: string }[], inline: boolean): RegisteredPage[] {
-  const pages: RegisteredPage[] = [];
-  for (let start = 0; start < versions.length; start += pageSize) {
-    const items = versions.slice(start, start + pageSize);
-    const page = { lower: items[0]!.version, upper: items.at(-1)!.version, count: items.length };
-    pages.push(inline ? { ...page, items: items as RegisteredVersion[] } : page);
-  }
-  return pages;
 }

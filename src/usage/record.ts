@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Database, Row, Transaction } from '../database/database.ts';
 import { addCounts, countUse, counterNames, isBillable, isDownload, noCounts } from './counters.ts';
@@ -44,6 +44,8 @@ const rowsPerStatement = 25;
 const many = 5000;
 /** Beyond so many keys that could not be written, requests are counted without their subject. */
 const mostKeys = 100_000;
+/** Characters of a name in the tables. */
+const longestName = 255;
 /** How long a process's last batch is remembered after it ended without a farewell, in milliseconds. */
 const rememberFor = 30 * 86_400_000;
 
@@ -114,7 +116,7 @@ export class UsageRecord {
     const day = dayOf(at);
     let { kind } = use;
     // An error is nobody's use of a subject; a name that is not there would fill the table.
-    let name = use.status < 400 ? use.subject : '';
+    let name = use.status < 400 ? nameOf(use.subject) : '';
     const last = this.#last;
     if (
       last?.name === name &&
@@ -191,6 +193,16 @@ export class UsageRecord {
     const sql = 'UPDATE usage_writers SET batch = ?, written_at = ? WHERE id = ? AND batch < ?';
     return (await tx.run(sql, [number, now, this.#writer, number])) > 0;
   }
+}
+
+/**
+ * What a subject is counted under. A repository's name behind its upstream's can be longer than the columns hold: then
+ * its start and a hash, because a row that the database refuses would keep all others from being written.
+ */
+function nameOf(subject: string): string {
+  if (subject.length <= longestName) return subject;
+  const hash = createHash('sha256').update(subject).digest('hex').slice(0, 16);
+  return `${subject.slice(0, longestName - 1 - hash.length)}~${hash}`;
 }
 
 /** An account's, each token's and each subject's rows, in the order of their key so that writers do not cross. */

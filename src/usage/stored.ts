@@ -104,8 +104,9 @@ export class StoredBytes {
 const nothing: Stored = { hosted: 0, mirrored: 0 };
 
 /**
- * Each blob counts once for an account, however many refer to it. Walks the blobs `step` by `step`, letting others in: a
- * hundred take SQLite some milliseconds, in which nobody else is served.
+ * Each blob counts once for an account, however many refer to it; and so does what its packages and referrers have in
+ * the database beside their blobs. Walks blobs and rows `step` by `step`, letting others in: a hundred take SQLite some
+ * milliseconds, in which nobody else is served.
  */
 export async function measureStored(
   database: Database,
@@ -119,7 +120,7 @@ export async function measureStored(
        FROM (SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?) AS page`,
       [after, step],
     );
-    if (!page?.last) return accounts;
+    if (!page?.last) break;
     const bounds = [after, page.last];
     const rows = await database.select<{ account_id: number; mirrored: number; bytes: number }>(sumOfPage, [
       ...bounds,
@@ -129,16 +130,55 @@ export async function measureStored(
       ...bounds,
     ]);
     for (const { account_id: id, mirrored, bytes } of rows) {
-      const stored = accounts.get(id) ?? { hosted: 0, mirrored: 0 };
-      stored[mirrored ? 'mirrored' : 'hosted'] += bytes;
-      accounts.set(id, stored);
+      add(accounts, id, mirrored ? 'mirrored' : 'hosted', bytes);
     }
-    if (page.blobs < step) return accounts;
+    if (page.blobs < step) break;
     after = page.last;
     // SQLite answers without a turn of the event loop.
     await nextTurn();
   }
+  for (const table of Object.keys(rowSums) as (keyof typeof rowSums)[]) {
+    for await (const rows of sumsOf(database, table, step)) {
+      for (const { account_id: id, bytes } of rows) add(accounts, id, 'hosted', bytes);
+    }
+  }
+  return accounts;
 }
+
+/** What the accounts' rows of a table take up in the database itself, `step` rows at a time. */
+async function* sumsOf(
+  database: Database,
+  table: keyof typeof rowSums,
+  step: number,
+): AsyncGenerator<{ account_id: number; bytes: number }[]> {
+  for (let after = 0; ;) {
+    const page = await database.get<{ count: number; last: number | null }>(
+      `SELECT COUNT(*) AS count, MAX(id) AS last
+       FROM (SELECT id FROM ${table} WHERE id > ? ORDER BY id LIMIT ?) AS page`,
+      [after, step],
+    );
+    if (!page?.last) return;
+    yield await database.select(rowSums[table], [after, page.last]);
+    if (page.count < step) return;
+    after = page.last;
+    await nextTurn();
+  }
+}
+
+function add(accounts: Map<number, Stored>, id: number, kind: keyof Stored, bytes: number): void {
+  const stored = accounts.get(id) ?? { ...nothing };
+  stored[kind] += bytes;
+  accounts.set(id, stored);
+}
+
+/** A package's words are in its row, in a table of their own and in an index of that: about five times their length. */
+const rowSums = {
+  packages: `SELECT account_id, SUM(metadata_bytes + 5 * COALESCE(OCTET_LENGTH(terms), 0)) AS bytes FROM packages
+    WHERE id > ? AND id <= ? GROUP BY account_id`,
+  manifests: `SELECT repositories.account_id, SUM(COALESCE(OCTET_LENGTH(manifests.annotations), 0)) AS bytes
+    FROM manifests JOIN repositories ON repositories.id = manifests.repository_id
+    WHERE manifests.id > ? AND manifests.id <= ? GROUP BY repositories.account_id`,
+};
 
 const inPage = 'blobs.digest > ? AND blobs.digest <= ?';
 const sumOfPage = `

@@ -49,6 +49,32 @@ test('the body itself may be the package', async (t) => {
 });
 
 for (const dialect of dialects) {
+  test(`a version that is too long for a row is refused as such (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    for (const version of [
+      `1.0.0-${'a'.repeat(59)}`,
+      `1+${'a'.repeat(253)}`,
+      `1.0.0+${'a'.repeat(250)}`,
+      `1.0.0-${'0.'.repeat(30)}0`,
+    ]) {
+      const response = await feed.push({ id: 'Long', version });
+      t.is(response.status, 400, version);
+      t.regex(response.statusText, /version .* is not valid/);
+      t.is((await feed.fetch(`/package/long/${encodeURIComponent(version)}/long.nuspec`)).status, 404);
+    }
+    for (const version of [
+      `1.0.0-${'a'.repeat(58)}`,
+      `1+${'a'.repeat(249)}`,
+      `2147483647.2147483647.2147483647.2147483647-${'0.'.repeat(10)}`.slice(0, -1),
+      `1.0.0-${'0.'.repeat(29)}`.slice(0, -1),
+    ]) {
+      t.is((await feed.push({ id: 'Long', version })).status, 201, version);
+      t.is((await feed.fetch(`/package/long/${encodeURIComponent(version)}/long.nuspec`)).status, 200);
+    }
+    t.is((await feed.json('/registration-gz-semver2/long/index.json')).items[0].count, 4);
+  });
+
   test(`of concurrent pushes of one version one wins, and its bytes are what is served (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);

@@ -52,6 +52,24 @@ test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and re
   ]);
 });
 
+test('storage: what packages say of themselves counts, because it is kept apart of them', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: 90_000 } });
+  const feed = new TestFeed(server);
+  const dependencies = Array.from({ length: 1000 }, (_, index) => ({ id: `Some.Package.${index}`, version: '1.0.0' }));
+  t.is((await feed.push({ version: '1.0.0', dependencies })).status, 201);
+  const { database } = server.house;
+  const blobs = await database.get<{ bytes: number }>('SELECT SUM(size) AS bytes FROM blobs');
+  t.true(blobs!.bytes < 80_000, `${blobs!.bytes} bytes of blobs`);
+  const refused = await feed.push({ version: '1.0.1' });
+  t.is(refused.status, 413);
+  const { used } = (await refused.json()) as { used: number };
+  const rows = await database.get<{ bytes: number }>(
+    `SELECT OCTET_LENGTH(v.metadata) + 5 * OCTET_LENGTH(p.terms) AS bytes
+     FROM packages p JOIN package_versions v ON v.package_row = p.id`,
+  );
+  t.is(used, blobs!.bytes + rows!.bytes);
+});
+
 test('egress: a month that is used up refuses pushes in both protocols, and reading goes on until the next', async (t) => {
   const server = await startTestServer(t, { limits: { accountEgress: 20_000 } });
   server.clock.now = Date.UTC(2027, 0, 31, 12);

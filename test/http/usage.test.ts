@@ -6,7 +6,7 @@ import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { digestOf, eventually, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 
 type Json = any;
@@ -23,6 +23,33 @@ async function take(response: Response | Promise<Response>): Promise<Buffer> {
 }
 
 for (const dialect of dialects) {
+  test(`${dialect}: what has a very long name behind its upstream’s is counted, and holds up nothing else`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const up = await UpstreamFeed.start(t);
+    const upstreams = [upstream.settings('up.test', { default: true }), up.as('feed.test')];
+    const server = await startMirrorOf(t, upstreams, { database: { url: await temporaryDatabase(t, dialect) } });
+    const names = ['a', 'b'].map((letter) => `${'x'.repeat(254)}${letter}`);
+    for (const name of names) {
+      upstream.image(name, 'v1');
+      for (let pull = 0; pull < 2; pull += 1) {
+        t.is((await take(server.fetch(`/v2/${name}/manifests/v1`))).length > 0, true);
+      }
+    }
+    const id = 'İ'.repeat(100);
+    const longId = encodeURIComponent(id.toLowerCase());
+    up.upstream.on(`/flat/${longId}/index.json`, json({ versions: ['1.0.0'] }));
+    const feed = new TestFeed(server);
+    t.deepEqual(await feed.json(`/package/${encodeURIComponent(id)}/index.json`), { versions: ['1.0.0'] });
+    await take(new TestRepository(server, 'up.test/y').fetch('tags/list'));
+    const { requests, items } = await report(server, '?group_by=container');
+    t.is(requests.downloads, 4);
+    const keys: string[] = items.map(({ key }: Json) => key).filter(Boolean);
+    t.is(keys.length, 2, 'two names are still two');
+    for (const key of keys) t.true(key.startsWith('up.test/xxx') && key.length <= 255, key);
+    const packages = await report(server, '?group_by=package');
+    t.true(packages.items.some(({ key }: Json) => key === id.toLowerCase()));
+  });
+
   test(`${dialect}: a report counts what was done, to the byte, by day, token, package and container`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     server.clock.now = Date.UTC(2027, 4, 31, 12);

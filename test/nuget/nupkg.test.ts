@@ -12,7 +12,7 @@ import { readNupkg, type Nupkg, type NupkgLimits } from '../../src/nuget/nupkg.t
 import { openPdb, readSnupkg } from '../../src/nuget/symbols.ts';
 import { normalize } from '../../src/nuget/version.ts';
 import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel, zip } from '../support/nupkg.ts';
-import { writeZip, type RawEntry, type RawZip } from '../support/zip.ts';
+import { emptyFields, writeZip, type RawEntry, type RawZip } from '../support/zip.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'nupkg-'));
 let files = 0;
@@ -143,20 +143,26 @@ test('odd but harmless names pass', async (t) => {
 });
 
 const text = 'some text '.repeat(50);
-for (const [what, lie] of [
-  ['a short length', { data: text, size: text.length - 1 }],
-  ['a long length', { data: text, size: text.length + 1 }],
-  ['no length', { data: text, size: 0 }],
-  ['another stored length', { data: text, method: 0, size: 3, compressedSize: 3 }],
-  ['a short compressed length', { data: text, compressedSize: 3 }],
-  ['a wrong checksum', { data: text, crc: 1 }],
-  ['another length in its header', { data: text, localSize: 3 }],
-  ['another name in its header', { data: text, localName: 'b.txt' }],
+// Small entries are read at once, and others piece by piece.
+for (const [extent, text] of [
+  ['small', 'some text '.repeat(50)],
+  ['large', 'some text '.repeat(10_000)],
 ] as const) {
-  test(`an entry that declares ${what} is refused`, async (t) => {
-    await refused(t, read(writeZip([nuspecEntry, { name: 'a.txt', ...lie }])), /declare|checksum|contradict|zip/);
-    await refused(t, read(writeZip([{ ...nuspecEntry, ...lie }])), /declare|checksum|contradict|zip/);
-  });
+  for (const [what, lie] of [
+    ['a short length', { data: text, size: text.length - 1 }],
+    ['a long length', { data: text, size: text.length + 1 }],
+    ['no length', { data: text, size: 0 }],
+    ['another stored length', { data: text, method: 0, size: 3, compressedSize: 3 }],
+    ['a short compressed length', { data: text, compressedSize: 3 }],
+    ['a wrong checksum', { data: text, crc: 1 }],
+    ['another length in its header', { data: text, localSize: 3 }],
+    ['another name in its header', { data: text, localName: 'b.txt' }],
+  ] as const) {
+    test(`a ${extent} entry that declares ${what} is refused`, async (t) => {
+      await refused(t, read(writeZip([nuspecEntry, { name: 'a.txt', ...lie }])), /declare|checksum|contradict|zip/);
+      await refused(t, read(writeZip([{ ...nuspecEntry, ...lie }])), /declare|checksum|contradict|zip/);
+    });
+  }
 }
 
 test('lies that cost nothing to find are found even when entries are not all read', async (t) => {
@@ -207,6 +213,39 @@ test('more than 65,535 entries are refused, in either format', async (t) => {
     read(writeZip([nuspecEntry, { name: 'a' }, { name: 'b' }]), { maxEntries: 2 }),
     /more than 2 entries/,
   );
+});
+
+for (const [what, field] of [
+  ['a name', (bytes: number) => ({ name: 'n'.repeat(bytes) })],
+  ['extra fields', (bytes: number) => ({ extra: emptyFields(bytes) })],
+  ['a comment', (bytes: number) => ({ comment: Buffer.alloc(bytes, 'c') })],
+] as const) {
+  test(`an entry may have ${what} of 1,024 bytes and no more`, async (t) => {
+    t.is((await read(writeZip([nuspecEntry, { name: 'a', ...field(1024) }]))).nuspec.id, 'a');
+    await refused(t, read(writeZip([nuspecEntry, { name: 'a', ...field(1028) }])), /more than 1024 bytes/);
+  });
+}
+
+test('the directory is bounded in all, and a local header may have any extra fields', async (t) => {
+  const many = Array.from({ length: 40 }, (_, i) => ({
+    name: `${i}`.padEnd(1000, 'n'),
+    localExtra: emptyFields(65_532),
+  }));
+  const bytes = writeZip([nuspecEntry, ...many]);
+  t.is((await read(bytes)).nuspec.id, 'a');
+  await refused(t, read(bytes, { maxDirectoryBytes: 40_000 }), /take more than 40000 bytes/);
+  const largest = Array.from({ length: 16 * 1024 }, (_, i) => ({ name: `${i}`.padEnd(1000, 'n'), method: 0 }));
+  await refused(t, read(writeZip([nuspecEntry, ...largest]), { verifyAll: false }), /take more than 16777216 bytes/);
+});
+
+test('a directory longer than what is read at a time is read whole', async (t) => {
+  const readme = '# Found';
+  const many = Array.from({ length: 3000 }, (_, i) => ({ name: `${i}`.padEnd(i % 200, 'n'), data: `${i}` }));
+  const nuspec = { name: 'a.nuspec', data: makeNuspec({ id: 'a', readmePath: 'docs/readme.md' }) };
+  const bytes = writeZip([...many, nuspec, { name: 'docs/README.md', data: readme }, { name: '.signature.p7s' }]);
+  const nupkg = await read(bytes);
+  t.is(nupkg.entries.readme?.toString(), readme);
+  t.true(nupkg.signed);
 });
 
 test('compression bombs are refused', async (t) => {

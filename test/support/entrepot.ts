@@ -20,6 +20,7 @@ export interface Access {
 export interface Entrepot extends Access {
   /** `http://host:port` */
   url: string;
+  pid: number;
   /** A token that may do everything; also the registry's password. */
   token: string;
   /** A further token with these scopes alone. */
@@ -71,6 +72,7 @@ export async function startEntrepot(folder: string, settings: Record<string, str
   }
   return {
     url,
+    pid: child.pid!,
     host: `127.0.0.1:${port}`,
     username: 'api',
     password: token,

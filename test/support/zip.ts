@@ -15,6 +15,10 @@ export interface RawEntry {
   /** The name in the local header. */
   localName?: string;
   localSize?: number;
+  /** Extra fields in the directory and in the local header, and the comment. */
+  extra?: Buffer;
+  localExtra?: Buffer;
+  comment?: Buffer;
   /** Shares the data of the entry with this index instead of having its own. */
   sameDataAs?: number;
   offset?: number;
@@ -55,15 +59,19 @@ export function writeZip(entries: readonly RawEntry[], lies: RawZip = {}): Buffe
       const localName = Buffer.from(entry.localName ?? entry.name);
       const fields = header(entry.localSize ?? size);
       fields.writeUInt16LE(localName.length, 20);
-      const local = Buffer.concat([bytes('PK\x03\x04\x14\x00'), fields, Buffer.alloc(2), localName, body]);
+      const extra = entry.localExtra ?? Buffer.alloc(0);
+      const local = Buffer.concat([bytes('PK\x03\x04\x14\x00'), fields, number(extra.length), localName, extra, body]);
       locals.push(local);
       position += local.length;
     }
     const fields = header(size);
     fields.writeUInt16LE(name.length, 20);
+    const { extra = Buffer.alloc(0), comment = Buffer.alloc(0) } = entry;
     const rest = Buffer.alloc(16);
+    rest.writeUInt16LE(extra.length, 0);
+    rest.writeUInt16LE(comment.length, 2);
     rest.writeUInt32LE(offset, 12);
-    directory.push(bytes('PK\x01\x02\x14\x00\x14\x00'), fields, rest, name);
+    directory.push(bytes('PK\x01\x02\x14\x00\x14\x00'), fields, rest, name, extra, comment);
   }
   const directoryBytes = Buffer.concat(directory);
   const end = Buffer.alloc(22);
@@ -90,6 +98,17 @@ function zip64End(lies: NonNullable<RawZip['zip64']>, offset: number, length: nu
   locator.writeBigUInt64LE(lies.endOffset ?? BigInt(offset + length), 8);
   locator.writeUInt32LE(1, 16);
   return Buffer.concat([end, locator]);
+}
+
+/** Extra fields of `length` bytes, each without data: as many as there can be. */
+export function emptyFields(length: number): Buffer {
+  const fields = Buffer.alloc(length);
+  for (let at = 0; at < length; at += 4) fields.writeUInt16LE(0xcafe, at);
+  return fields;
+}
+
+function number(value: number): Buffer {
+  return Buffer.from([value & 0xff, value >> 8]);
 }
 
 function bytes(text: string): Buffer {

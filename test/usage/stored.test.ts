@@ -7,10 +7,14 @@ import { storageOf } from '../../src/usage/report.ts';
 import { measureStored, StoredBytes } from '../../src/usage/stored.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
-/** A database whose every look takes `clock.cost` milliseconds and finds one byte more. */
+/** What a database of blobs alone answers to a look for anything else. */
+const noRows = { count: 0, last: null };
+
+/** A database of blobs whose every look takes `clock.cost` milliseconds and finds one byte more. */
 function slowDatabase(clock: { now: number; cost: number }): { database: Database; looks: () => number } {
   let looks = 0;
-  const get = async () => {
+  const get = async (sql: string) => {
+    if (!sql.includes('FROM blobs')) return noRows;
     looks += 1;
     await sleep(1);
     clock.now += clock.cost;
@@ -45,7 +49,8 @@ test('who asks while a long measurement is under way waits for it; one that fail
   const clock = { now: 1_000_000, cost: 0 };
   let answer = Promise.withResolvers<{ blobs: number; last: string }>();
   let looks = 0;
-  const get = () => {
+  const get = async (sql: string) => {
+    if (!sql.includes('FROM blobs')) return noRows;
     looks += 1;
     return answer.promise;
   };
@@ -63,13 +68,23 @@ test('who asks while a long measurement is under way waits for it; one that fail
   t.is((await stored.of(1)).hosted, 7);
 });
 
-test('sqlite: others have their turn while it is measured, after every hundred blobs', async (t) => {
+test('sqlite: others have their turn while it is measured, after every hundred blobs and packages', async (t) => {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await migrate(database);
+  const packages = Array.from({ length: 2000 }, (_, index) => ({
+    account_id: 1,
+    package_key: `p${index}`,
+    package_id: `p${index}`,
+    standing: 0,
+    created_at: 0,
+    updated_at: 0,
+  }));
   const blobs = Array.from({ length: 2000 }, (_, index) => ({ digest: `sha256:${index}`, size: 1, stored_at: 0 }));
   await database.transaction(async (tx) => {
     for (let start = 0; start < blobs.length; start += 200)
       await tx.insertNew('blobs', blobs.slice(start, start + 200));
+    for (let start = 0; start < packages.length; start += 200)
+      await tx.insertNew('packages', packages.slice(start, start + 200));
   });
   let turns = 0;
   let measured = false;
@@ -80,7 +95,7 @@ test('sqlite: others have their turn while it is measured, after every hundred b
   setImmediate(count);
   await measureStored(database, 1);
   measured = true;
-  t.true(turns >= 19, `${turns} turns`);
+  t.true(turns >= 38, `${turns} turns`);
 });
 
 for (const dialect of dialects) {
@@ -129,6 +144,41 @@ for (const dialect of dialects) {
         [...(await measureStored(database, 1, step))].sort(([a], [b]) => a - b),
         expected,
       );
+
+    // What is in the database beside the blobs counts as well, in the same steps.
+    await database.transaction(async (tx) => {
+      const times = { created_at: 0, updated_at: 0 };
+      for (const [account, metadata, terms] of [
+        [1, 40, 'ä'],
+        [1, 2, null],
+        [2, 7, 'xy'],
+      ] as const) {
+        const key = `p${metadata}`;
+        const names = { account_id: account, package_key: key, package_id: key };
+        await tx.insert('packages', { ...names, standing: 0, ...times, metadata_bytes: metadata, terms });
+      }
+      const manifest = { media_type: 'm', size_bytes: 0, image_bytes: 0, pushed_at: 0 };
+      const repositories = await tx.select<{ id: number; account_id: number }>(
+        'SELECT id, account_id FROM repositories',
+      );
+      for (const { id, account_id } of repositories) {
+        const annotations = account_id === 1 ? '{"a":"b"}' : null;
+        await tx.insert('manifests', { repository_id: id, digest: 'sha256:none', annotations, ...manifest });
+      }
+    });
+    const withRows = [
+      [1, { hosted: 11 + 42 + 5 * 2 + 2 * 9, mirrored: 1100 }],
+      [2, { hosted: 110 + 7 + 5 * 2, mirrored: 0 }],
+    ];
+    for (const step of [1, 2, 2000])
+      t.deepEqual(
+        [...(await measureStored(database, 1, step))].sort(([a], [b]) => a - b),
+        withRows,
+      );
+    await database.transaction(async (tx) => {
+      await tx.run('DELETE FROM packages');
+      await tx.run('DELETE FROM manifests');
+    });
 
     const start = Date.UTC(2027, 1, 28, 22);
     let now = start + 1000;

@@ -1,6 +1,6 @@
 import type { Row } from '../../../src/database/database.ts';
 import { digestOf, hexOf } from '../../../src/digest.ts';
-import { metadataOf } from '../../../src/nuget/metadata.ts';
+import { bytesOfMetadata, metadataOf } from '../../../src/nuget/metadata.ts';
 import { parseNuspec } from '../../../src/nuget/nuspec.ts';
 import { packageKey, views } from '../../../src/nuget/packages.ts';
 import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/terms.ts';
@@ -95,6 +95,8 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
         package_types: metadata.packageTypes.map(({ name }) => name).join(' '),
         version_count: texts.length,
         size_bytes: size * texts.length,
+        metadata_bytes: bytesOfMetadata(metadata) * texts.length,
+        largest_metadata: bytesOfMetadata(metadata),
         download_count: downloads,
         standing,
         flags,
@@ -127,6 +129,7 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
       icon_type: null,
       snupkg_digest: null,
       metadata: JSON.stringify(metadata),
+      metadata_bytes: bytesOfMetadata(metadata),
     })),
     package_blobs: files.flatMap(({ nupkg, nuspec: text }, index): Row[] =>
       [nupkg, text].map((digest) => ({ version_row: seen[index]!.row, digest })),

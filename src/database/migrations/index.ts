@@ -3,6 +3,7 @@ import { accounts } from './001-accounts.ts';
 import { blobs } from './002-blobs.ts';
 import { jobs } from './007-jobs.ts';
 import { revisions } from './008-revisions.ts';
+import { metadata } from './009-metadata.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
@@ -18,4 +19,5 @@ export const migrations: readonly Migration[] = [
   ...usage,
   ...jobs,
   ...revisions,
+  ...metadata,
 ];
