@@ -30,7 +30,14 @@ test('the README’s table has every setting, its default and its line', async (
 
 test('no document names a setting that is not there', async (t) => {
   const known = new Set([...names, 'ENTREPOT_CONFIG', 'ENTREPOT_TEST_DATABASE_URL', 'ENTREPOT_TEST_REDIS_URL']);
-  const documents = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docker/Dockerfile', 'docker/compose.yaml'];
+  const documents = [
+    'README.md',
+    'CONTRIBUTING.md',
+    'CHANGELOG.md',
+    'SECURITY.md',
+    'docker/Dockerfile',
+    'docker/compose.yaml',
+  ];
   for (const path of [...documents, 'config/example.yaml', 'config/default.yaml']) {
     for (const [name] of (await read(path)).matchAll(/ENTREPOT_[A-Z_]*[A-Z]/g)) {
       t.true(known.has(name), `${path}: ${name}`);
@@ -39,7 +46,7 @@ test('no document names a setting that is not there', async (t) => {
 });
 
 test('links between documents lead somewhere', async (t) => {
-  for (const path of ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md']) {
+  for (const path of ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md']) {
     const text = await read(path);
     const titles = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) => title!.toLowerCase());
     const anchors = new Set(titles.map((title) => title.replace(/[^\w -]/g, '').replaceAll(' ', '-')));
@@ -71,4 +78,13 @@ test('the compose file gives what the service takes, and waits until the others 
     t.truthy(services[name]!.healthcheck, name);
   }
   t.deepEqual(Object.keys(needs).sort(), ['mysql', 'redis']);
+});
+
+test('the bounds in SECURITY.md name settings and tests that are there', async (t) => {
+  const text = await read('SECURITY.md');
+  const tests = [...text.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path]) => path!);
+  t.true(tests.length > 20);
+  for (const path of tests) t.true(existsSync(join(root, path)), path);
+  const paths = new Set(settings.map(({ path }) => path));
+  for (const [, path] of text.matchAll(/`((?:limits|mirror|storage)\.\w+)`/g)) t.true(paths.has(path!), path);
 });

@@ -94,6 +94,16 @@ export class Entries {
     return facts;
   }
 
+  /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
+  async latest({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit: number): Promise<string[]> {
+    const rows = await this.#database.select<{ reference: string }>(
+      `SELECT reference FROM mirror_entries WHERE upstream = ? AND kind = ? AND name = ?
+       ORDER BY used_at DESC, stored_at DESC LIMIT ?`,
+      [upstream, kind, name, limit],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
   async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit = 100_000): Promise<string[]> {
     const rows = await this.#database.select<{ reference: string }>(

@@ -84,6 +84,11 @@ export class Mirror {
     return this.#parts.entries.references(key, limit);
   }
 
+  /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
+  latest(key: Omit<EntryKey, 'reference'>, limit: number): Promise<string[]> {
+    return this.#parts.entries.latest(key, limit);
+  }
+
   /** Drops what is stored under `key`; resolves to whether there was something. */
   async remove(key: EntryKey): Promise<boolean> {
     const id = entryId(key);

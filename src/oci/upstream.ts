@@ -12,7 +12,7 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
-import { RecentManifests, sizeIn } from './blob-sizes.ts';
+import { sizeIn } from './blob-sizes.ts';
 import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
 import { fallbackTag } from './reference.ts';
 
@@ -43,6 +43,9 @@ export interface Listed<T> {
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
 const listLimit = 16 * 2 ** 20;
 const pagesLimit = 200;
+/** Manifests in which the size of a blob is looked up, and their bytes together. */
+const manifestsSearched = 50;
+const manifestBytesSearched = 8 * 2 ** 20;
 /** For a blob whose length the upstream does not announce. */
 const unannounced = 16 * 2 ** 30;
 
@@ -53,7 +56,6 @@ export class ImageMirror {
   readonly #limits: Config['limits'];
   readonly #byName = new Map<string, Upstream>();
   readonly #fallback: Upstream | undefined;
-  readonly #recent = new RecentManifests();
 
   constructor(mirror: Mirror, origin: Origin, limits: Config['limits']) {
     this.#mirror = mirror;
@@ -102,13 +104,7 @@ export class ImageMirror {
    * The manifest that a tag or digest names, complete. A tag is asked again by HEAD, which upstreams do not count as a
    * pull, and what it points to then is opened by its digest, so that no content is asked for twice.
    */
-  async openManifest(place: Place, reference: string): Promise<Entry | undefined> {
-    const entry = await this.#openManifest(place, reference);
-    if (entry?.facts) this.#recent.note(listedName(place), entry.facts.digest);
-    return entry;
-  }
-
-  #openManifest(place: Place, reference: string): Promise<Entry | undefined> {
+  openManifest(place: Place, reference: string): Promise<Entry | undefined> {
     const byDigest = isDigest(reference);
     const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
@@ -126,7 +122,7 @@ export class ImageMirror {
           discard(head.body);
           if (head.status === 404 || head.status === 410) return { kind: 'absent' };
           if (head.digest === known.digest) return { kind: 'not-modified' };
-          const moved = head.digest && (await this.#openManifest(place, head.digest));
+          const moved = head.digest && (await this.openManifest(place, head.digest));
           if (moved) return copyOf(moved, this.#limits.manifest);
         }
         const fetched = await fetchFrom(place.upstream, { ...request, known });
@@ -152,13 +148,16 @@ export class ImageMirror {
     });
   }
 
-  /** What a stored manifest of the repository, of those that were opened lately, says of a blob's size. */
+  /** What the repository's stored manifests say of a blob's size; those that were used last are looked at. */
   async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
-    for (const manifest of this.#recent.of(listedName(place))) {
-      const key = { ...resource(place, 'manifest', manifest), lifetime: 'immutable' as const };
+    let bytes = 0;
+    for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
+      const key = { ...resource(place, 'manifest', reference), lifetime: 'immutable' as const };
       const entry = await this.#mirror.openStored(key);
-      const size = entry && sizeIn(await readDocument(entry, this.#limits.manifest), digest);
-      if (size !== undefined) return size;
+      if (!entry) continue;
+      bytes += entry.size ?? 0;
+      const size = sizeIn(await readDocument(entry, this.#limits.manifest), digest);
+      if (size !== undefined || bytes > manifestBytesSearched) return size;
     }
     return undefined;
   }

@@ -231,6 +231,11 @@ test('a blob may be no larger than the stored manifest says', async (t) => {
     t.false(outcome);
   }
   t.true(sent.bytes < 64 * 2 ** 20, `${sent.bytes}`);
+  const other = await startTestServer(t, { data: server.data, upstreams: [upstream.settings('up.test')] });
+  const before = sent.bytes;
+  const response = await other.fetch(`/v2/up.test/team/app/blobs/${digest}`).catch(() => undefined);
+  await response?.arrayBuffer().catch(() => undefined);
+  t.true(sent.bytes - before < 32 * 2 ** 20, 'another instance knows it too');
   upstream.on(`/v2/team/app/blobs/${digest}`, answer(200, {}, 'a small layer'));
   server.clock.now = Date.now() + 120_000;
   t.is(await (await server.fetch(`/v2/up.test/team/app/blobs/${digest}`)).text(), 'a small layer');
