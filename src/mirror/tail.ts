@@ -5,7 +5,7 @@ import { Window } from './window.ts';
 /** Milliseconds for each reader between two times that they hear of more bytes. */
 const wakeEvery = 1.3;
 /** Bytes held in memory of a body that is not stored; at more, the upstream waits for the slowest reader. */
-const windowLimit = 4 * 2 ** 20;
+const windowLimit = 2 ** 20;
 
 interface Reader {
   /** Where it reads next. */

@@ -92,9 +92,10 @@ test('a rejected promise that no code catches is logged and answered, and the pr
   }
 });
 
+const long = (bytes: number) => ['Host: a.example', `X-Long: ${'x'.repeat(bytes)}`];
+
 test('a request head of more than 16 KiB is refused, and the connection closed', async (t) => {
   const server = await startTestServer(t);
-  const long = (bytes: number) => [`Host: a.example`, `X-Long: ${'x'.repeat(bytes)}`];
   t.regex(await ask(server.url, '/livez', long(15_000)), / 200 /);
   t.regex(await ask(server.url, '/livez', long(17_000)), / 431 /);
   t.regex(await ask(server.url, `/livez?${'x'.repeat(17_000)}`, ['Host: a.example']), / 431 /);
