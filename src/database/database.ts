@@ -102,6 +102,11 @@ export function placeholders(values: readonly unknown[]): string {
   return values.map(() => '?').join(', ');
 }
 
+/** Ends a SELECT whose rows stay locked until the transaction ends. SQLite has one writer at a time and needs none. */
+export function forUpdate({ dialect }: Queryable): '' | ' FOR UPDATE' {
+  return dialect === 'mysql' ? ' FOR UPDATE' : '';
+}
+
 abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
   protected readonly sequelize: Sequelize;

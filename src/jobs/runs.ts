@@ -1,4 +1,4 @@
-import type { Database, Transaction } from '../database/database.ts';
+import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 
 /** What a run did, in numbers. */
 export type Counts = Record<string, number>;
@@ -146,8 +146,7 @@ export class Runs {
 /** The job's row, made if there is none, locked until the transaction ends. */
 async function lockJob(tx: Transaction, job: string): Promise<JobRow> {
   await tx.insertNew('jobs', [{ name: job }]);
-  const lock = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
-  return (await tx.get<JobRow>(`SELECT run_id, beat FROM jobs WHERE name = ?${lock}`, [job]))!;
+  return (await tx.get<JobRow>(`SELECT run_id, beat FROM jobs WHERE name = ?${forUpdate(tx)}`, [job]))!;
 }
 
 /** How often the run of that time has been begun. A clock that comes by it again finds it so. */

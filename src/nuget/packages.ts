@@ -1,4 +1,4 @@
-import type { Transaction } from '../database/database.ts';
+import { forUpdate, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { parseMetadata } from './metadata.ts';
 import { indexPackage, type IndexedPackage } from './term-index.ts';
@@ -33,9 +33,8 @@ export function keyOfVersion(version: string): string | undefined {
 
 /** The package's row, locked until the transaction ends, so that its changes come one after the other. */
 export async function lockPackage(tx: Transaction, accountId: number, id: string): Promise<number | undefined> {
-  const suffix = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
   const row = await tx.get<{ id: number }>(
-    `SELECT id FROM packages WHERE account_id = ? AND package_key = ?${suffix}`,
+    `SELECT id FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
     [accountId, packageKey(id)],
   );
   return row?.id;

@@ -108,12 +108,6 @@ export function formatRange(range: VersionRange): string {
   return `${range.minInclusive ? '[' : '('}${min}, ${max}${range.maxInclusive ? ']' : ')'}`;
 }
 
-/** The normal form of the range that `text` writes, or undefined when it writes none. */
-export function normalizeRange(text: string): string | undefined {
-  const range = parseRange(text);
-  return range && formatRange(range);
-}
-
 /**
  * The version a client installs for the range: the lowest applicable one, or for a floating bound the highest it floats
  * to. A prerelease applies only when a bound is one.

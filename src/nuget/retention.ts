@@ -1,4 +1,4 @@
-import type { Database } from '../database/database.ts';
+import { forUpdate, type Database } from '../database/database.ts';
 import { Pace } from '../storage/pace.ts';
 import { refreshPackage } from './packages.ts';
 import { removeVersion } from './publish.ts';
@@ -65,8 +65,7 @@ export async function retainPackages(
 /** The rule is applied with the package locked, so that what is newest is so when the others go. */
 function retain(database: Database, { id, package_id }: Package, rules: PackageRetention): Promise<Version[]> {
   return database.transaction(async (tx) => {
-    const lock = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
-    await tx.get(`SELECT id FROM packages WHERE id = ?${lock}`, [id]);
+    await tx.get(`SELECT id FROM packages WHERE id = ?${forUpdate(tx)}`, [id]);
     const old: Version[] = [];
     for (const prerelease of [0, 1]) {
       old.push(

@@ -1,4 +1,4 @@
-import { placeholders, type Database } from '../database/database.ts';
+import { forUpdate, placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { Pace } from '../storage/pace.ts';
 import { lockRepository } from './repositories.ts';
@@ -66,11 +66,10 @@ function drop(
 ): Promise<Link[]> {
   return database.transaction(async (tx) => {
     await lockRepository(tx, repositoryId, now);
-    const lock = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
     const digests = links.map(({ digest }) => digest);
     const old = await tx.select<{ digest: Digest }>(
       `SELECT digest FROM repository_blobs
-       WHERE repository_id = ? AND digest IN (${placeholders(digests)}) AND linked_at < ? ORDER BY digest${lock}`,
+       WHERE repository_id = ? AND digest IN (${placeholders(digests)}) AND linked_at < ? ORDER BY digest${forUpdate(tx)}`,
       [repositoryId, ...digests, before],
     );
     if (old.length === 0) return [];
