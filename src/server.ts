@@ -23,9 +23,11 @@ import { Urls } from './http/urls.ts';
 import { Jobs } from './jobs/jobs.ts';
 import { Runs } from './jobs/runs.ts';
 import { jobTable } from './jobs/table.ts';
+import type { EmptyClaims } from './mirror/claims.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { Origin } from './mirror/origin.ts';
+import { emptyPackageClaims, releasePackageClaim } from './nuget/claims.ts';
 import { addDownloads } from './nuget/downloads.ts';
 import { Feed } from './nuget/feed.ts';
 import { createFeed } from './nuget/routes.ts';
@@ -37,6 +39,7 @@ import { UpstreamRegistrations } from './nuget/upstream-registration.ts';
 import { UpstreamSearch } from './nuget/upstream-search.ts';
 import { UpstreamSymbols } from './nuget/upstream-symbols.ts';
 import { UpstreamVulnerabilities } from './nuget/upstream-vulnerabilities.ts';
+import { emptyContainerClaims, releaseContainerClaim } from './oci/claims.ts';
 import { Images } from './oci/images.ts';
 import { MirroredImages } from './oci/mirrored-images.ts';
 import { Pushes } from './oci/pushes.ts';
@@ -81,6 +84,7 @@ export interface House {
   packageSource: PackageSource;
   packageSearch: MergedSearch;
   vulnerabilities: UpstreamVulnerabilities;
+  emptyClaims: Record<'package' | 'container', EmptyClaims>;
   mirroredPackages: MirroredPackages;
   mirroredImages: MirroredImages;
   imageMirror: ImageMirror;
@@ -174,6 +178,16 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
       packageSource,
       packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
       vulnerabilities,
+      emptyClaims: {
+        package: {
+          list: (account, after, limit) => emptyPackageClaims(database, account, after, limit),
+          release: (account, id) => releasePackageClaim(database, account, id),
+        },
+        container: {
+          list: (account, after, limit) => emptyContainerClaims(database, account, after, limit),
+          release: (account, name) => releaseContainerClaim(database, account, name),
+        },
+      },
       mirroredPackages: new MirroredPackages(database, packageMirror),
       mirroredImages: new MirroredImages(database, imageMirror),
       imageMirror,

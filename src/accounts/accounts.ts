@@ -15,6 +15,12 @@ interface AccountRow {
 
 const namePattern = /^[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?$/;
 
+/** All accounts, by name. */
+export async function listAccounts(database: Database): Promise<Account[]> {
+  const rows = await database.select<AccountRow>('SELECT * FROM accounts ORDER BY name');
+  return rows.map((row) => toAccount(row)!);
+}
+
 /** Accounts are walls: whatever is hosted belongs to one and is shown to no other. */
 export class Accounts {
   readonly #database: Database;
@@ -49,9 +55,8 @@ export class Accounts {
     return toAccount(await this.#database.get<AccountRow>('SELECT * FROM accounts WHERE id = ?', [id]));
   }
 
-  async list(): Promise<Account[]> {
-    const rows = await this.#database.select<AccountRow>('SELECT * FROM accounts ORDER BY name');
-    return rows.map((row) => toAccount(row)!);
+  list(): Promise<Account[]> {
+    return listAccounts(this.#database);
   }
 
   /** The account `default`, made when it is not there; `created` for the one caller that made it. */

@@ -6,24 +6,9 @@ import { accountId, inHouse, type Terminal } from './in-house.ts';
 
 type Kind = 'package' | 'container';
 
-interface Claim {
-  name: string;
-  /** Where the list goes on. */
-  position: string;
-  since: number;
-}
-
 const atATime = 500;
-
-/** Claims of which nothing is left: their names are kept from upstream all the same. */
-const empty: Record<Kind, string> = {
-  package: `SELECT package_id AS name, package_key AS position, created_at AS since FROM packages
-    WHERE account_id = ? AND package_key > ? AND version_count = 0 ORDER BY package_key LIMIT ${atATime}`,
-  container: `SELECT name, name AS position, claimed_at AS since FROM repositories
-    WHERE account_id = ? AND name > ? AND claimed_at IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM manifests WHERE manifests.repository_id = repositories.id)
-    ORDER BY name LIMIT ${atATime}`,
-};
+/** What is still there of a name that cannot be given up. */
+const rest: Record<Kind, string> = { package: 'versions', container: 'manifests' };
 
 /** `entrepot claim` */
 export function addClaim(program: Command, environment: Environment, terminal: Terminal): void {
@@ -36,7 +21,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
       inHouse(environment, async (house) => {
         const account = await accountId(house, options.account);
         for (const kind of ['package', 'container'] as const) {
-          for await (const { name, since } of emptyClaims(house, account, kind)) {
+          for await (const { name, since } of allEmpty(house, account, kind)) {
             terminal.stdout.write(`${kind}\t${name}\t${new Date(since).toISOString()}\n`);
           }
         }
@@ -50,47 +35,25 @@ export function addClaim(program: Command, environment: Environment, terminal: T
   release.action((name: string, options: { account: string; kind: Kind }) =>
     inHouse(environment, async (house) => {
       const account = await accountId(house, options.account);
-      if (options.kind === 'package') await releasePackage(house, account, name);
-      else await releaseContainer(house, account, name);
+      const { kind } = options;
+      const obstacle = await house.emptyClaims[kind].release(account, name);
+      if (obstacle === 'unclaimed') throw unclaimed(kind, name);
+      if (obstacle === 'in use') throw inUse(kind, name, rest[kind]);
     }),
   );
 }
 
-async function* emptyClaims({ database }: House, account: number, kind: Kind): AsyncGenerator<Claim> {
+async function* allEmpty(
+  { emptyClaims }: House,
+  account: number,
+  kind: Kind,
+): AsyncGenerator<{ name: string; since: number }> {
   for (let after = ''; ;) {
-    const claims = await database.select<Claim>(empty[kind], [account, after]);
-    yield* claims;
-    if (claims.length < atATime) return;
-    after = claims.at(-1)!.position;
+    const page = await emptyClaims[kind].list(account, after, atATime);
+    yield* page;
+    if (page.length < atATime) return;
+    after = page.at(-1)!.position;
   }
-}
-
-/** The row is the claim. */
-async function releasePackage({ database }: House, account: number, id: string): Promise<void> {
-  const values = [account, id.toLowerCase()];
-  await database.transaction(async (tx) => {
-    const gone = 'DELETE FROM packages WHERE account_id = ? AND package_key = ? AND version_count = 0';
-    if ((await tx.run(gone, values)) > 0) return;
-    const found = await tx.get('SELECT id FROM packages WHERE account_id = ? AND package_key = ?', values);
-    throw found ? inUse('package', id, 'versions') : unclaimed('package', id);
-  });
-}
-
-/** The row stays, with blobs that may be left in it. */
-async function releaseContainer({ database }: House, account: number, name: string): Promise<void> {
-  const values = [account, name];
-  await database.transaction(async (tx) => {
-    // The lock first: a push takes it before it writes its manifest.
-    await tx.run('UPDATE repositories SET updated_at = updated_at WHERE account_id = ? AND name = ?', values);
-    const found = await tx.get<{ id: number; manifests: number }>(
-      `SELECT r.id, (SELECT COUNT(*) FROM manifests m WHERE m.repository_id = r.id) AS manifests
-       FROM repositories r WHERE r.account_id = ? AND r.name = ? AND r.claimed_at IS NOT NULL`,
-      values,
-    );
-    if (!found) throw unclaimed('container', name);
-    if (found.manifests > 0) throw inUse('container', name, 'manifests');
-    await tx.run('UPDATE repositories SET claimed_at = NULL WHERE id = ?', [found.id]);
-  });
 }
 
 function unclaimed(kind: Kind, name: string): DomainError {

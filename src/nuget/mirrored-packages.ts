@@ -1,5 +1,5 @@
-import { placeholders, type Database } from '../database/database.ts';
-import type { Facts } from '../mirror/entries.ts';
+import type { Database } from '../database/database.ts';
+import { entriesUnder, entryNames, type ListedEntry } from '../mirror/listing.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../usage/mirrored.ts';
 import { claimedAmong } from './claims.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
@@ -21,17 +21,6 @@ export interface MirroredDetails extends MirroredSummary {
   versions: MirroredVersion[];
 }
 
-interface EntryRow {
-  upstream: string;
-  name: string;
-  reference: string;
-  size_bytes: number;
-  attributes: string;
-  last_modified: string | null;
-  stored_at: number;
-  used_at: number;
-}
-
 /** Names read at a time: some may be hidden by what an account hosts. */
 const namesAtATime = 200;
 
@@ -49,11 +38,7 @@ export class MirroredPackages {
   async list(accountId: number, limit: number, cursor = ''): Promise<MirroredSummary[]> {
     const found: MirroredSummary[] = [];
     for (let after = cursor; ;) {
-      const rows = await this.#database.select<{ name: string }>(
-        `SELECT DISTINCT name FROM mirror_entries WHERE kind = 'nupkg' AND name > ? ORDER BY name LIMIT ${namesAtATime}`,
-        [after],
-      );
-      const names = rows.map(({ name }) => name);
+      const names = await entryNames(this.#database, { kind: 'nupkg' }, after, namesAtATime);
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
       found.push(...(await this.#packages(accountId, visible)));
@@ -79,13 +64,8 @@ export class MirroredPackages {
 
   /** In the order of `names`, without those of which nothing is served any more. */
   async #packages(accountId: number, names: readonly string[]): Promise<MirroredDetails[]> {
-    if (names.length === 0) return [];
-    const rows = await this.#database.select<EntryRow>(
-      `SELECT upstream, name, reference, size_bytes, attributes, last_modified, stored_at, used_at FROM mirror_entries
-       WHERE kind = 'nupkg' AND name IN (${placeholders(names)})`,
-      [...names],
-    );
-    const byName = Map.groupBy(rows, ({ name }) => name);
+    const entries = await entriesUnder(this.#database, 'nupkg', names);
+    const byName = Map.groupBy(entries, ({ name }) => name);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
     return names.flatMap((name) => {
       // What lower upstreams had before is not what is served.
@@ -101,38 +81,34 @@ export class MirroredPackages {
 function detailsOf(
   key: string,
   upstream: string,
-  rows: readonly EntryRow[],
+  entries: readonly ListedEntry[],
   downloads: MirroredDownloads,
 ): MirroredDetails {
-  const versions = rows
-    .map((row) => ({ row, attributes: JSON.parse(row.attributes) as Facts['attributes'], order: orderOf(row) }))
+  const versions = entries
+    .map((entry) => ({ ...entry, order: sortKey(parseVersion(entry.reference)!) }))
     .sort((a, b) => (a.order < b.order ? 1 : -1));
-  const newest = versions.find(({ row }) => !isPrerelease(parseVersion(row.reference)!)) ?? versions[0]!;
-  const storedAt = rows.map(({ stored_at }) => stored_at);
+  const newest = versions.find(({ reference }) => !isPrerelease(parseVersion(reference)!)) ?? versions[0]!;
+  const storedAt = entries.map((entry) => entry.storedAt);
   return {
     key,
     id: newest.attributes['id'] ?? key,
     upstream,
     packageTypes: [newest.attributes['type'] ?? 'Dependency'],
-    latestVersion: newest.attributes['version'] ?? newest.row.reference,
-    versionCount: rows.length,
-    sizeBytes: rows.reduce((sum, { size_bytes }) => sum + size_bytes, 0),
+    latestVersion: newest.attributes['version'] ?? newest.reference,
+    versionCount: entries.length,
+    sizeBytes: entries.reduce((sum, { size }) => sum + size, 0),
     downloadCount: downloads.total,
     createdAt: Math.min(...storedAt),
     updatedAt: Math.max(...storedAt),
-    lastDownloadedAt: Math.max(...rows.map(({ used_at }) => used_at)),
-    versions: versions.slice(0, shownVersions).map(({ row, attributes }) => ({
-      version: attributes['version'] ?? row.reference,
+    lastDownloadedAt: Math.max(...entries.map(({ usedAt }) => usedAt)),
+    versions: versions.slice(0, shownVersions).map(({ reference, attributes, ...entry }) => ({
+      version: attributes['version'] ?? reference,
       listed: true,
-      publishedAt: Date.parse(row.last_modified ?? '') || row.stored_at,
-      cachedAt: row.stored_at,
-      sizeBytes: row.size_bytes,
+      publishedAt: Date.parse(entry.lastModified ?? '') || entry.storedAt,
+      cachedAt: entry.storedAt,
+      sizeBytes: entry.size,
       sha512: attributes['sha512'] ?? '',
-      downloadCount: downloads.versions.get(row.reference) ?? 0,
+      downloadCount: downloads.versions.get(reference) ?? 0,
     })),
   };
-}
-
-function orderOf({ reference }: EntryRow): string {
-  return sortKey(parseVersion(reference)!);
 }

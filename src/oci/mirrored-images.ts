@@ -1,6 +1,5 @@
-import { placeholders, type Database } from '../database/database.ts';
-import type { Digest } from '../digest.ts';
-import type { Facts } from '../mirror/entries.ts';
+import type { Database } from '../database/database.ts';
+import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
@@ -19,19 +18,8 @@ export interface MirroredSummary {
   tags: TagSummary[];
 }
 
-interface TagRow {
-  reference: string;
-  digest: Digest;
-  content_type: string;
-  size_bytes: number;
-  attributes: string;
-  stored_at: number;
-}
-
 /** Names read at a time: some may be hidden by what an account hosts. */
 const namesAtATime = 200;
-/** A digest has a colon and a tag has none. */
-const isTag = "reference NOT LIKE '%:%'";
 
 /** What the mirror has stored of images, for the management API. It is nobody's own, so every account sees it. */
 export class MirroredImages {
@@ -53,7 +41,7 @@ export class MirroredImages {
       let after = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
       const upstream = prefix.slice(0, -1);
       for (;;) {
-        const names = await this.#names(upstream, after);
+        const names = await entryNames(this.#database, { kind: 'manifest', upstream }, after, namesAtATime);
         for (const name of await this.#visible(accountId, prefix, names)) {
           if (found.length === limit) return found;
           found.push(await this.#summary(accountId, upstream, name));
@@ -72,15 +60,6 @@ export class MirroredImages {
     return this.#mirror.forgetTag(place, tag);
   }
 
-  async #names(upstream: string, after: string): Promise<string[]> {
-    const rows = await this.#database.select<{ name: string }>(
-      `SELECT DISTINCT name FROM mirror_entries WHERE upstream = ? AND kind = 'manifest' AND name > ?
-       ORDER BY name LIMIT ${namesAtATime}`,
-      [upstream, after],
-    );
-    return rows.map(({ name }) => name);
-  }
-
   /** Without what the account hosts under one of its names, and what is asked upstream no more. */
   async #visible(accountId: number, prefix: string, names: readonly string[]): Promise<string[]> {
     const places = names.map((name) => ({ name, ...this.#mirror.locate(prefix + name, undefined) }));
@@ -95,46 +74,28 @@ export class MirroredImages {
   }
 
   async #summary(accountId: number, upstream: string, name: string): Promise<MirroredSummary> {
-    const key = [name, upstream];
-    const tags = await this.#database.select<TagRow>(
-      `SELECT reference, digest, content_type, size_bytes, attributes, stored_at FROM mirror_entries
-       WHERE kind = 'manifest' AND name = ? AND upstream = ? AND ${isTag} ORDER BY reference LIMIT ${tagsShown}`,
-      key,
-    );
-    const uses = await this.#database.get<{ tags: number; used_at: number }>(
-      `SELECT SUM(CASE WHEN ${isTag} THEN 1 ELSE 0 END) AS tags, MAX(used_at) AS used_at FROM mirror_entries
-       WHERE kind = 'manifest' AND name = ? AND upstream = ?`,
-      key,
-    );
-    const kinds = ['manifest', 'blob'];
-    const stored = await this.#database.get<{ bytes: number | null }>(
-      `SELECT SUM(size_bytes) AS bytes FROM (
-         SELECT DISTINCT digest, size_bytes FROM mirror_entries
-         WHERE kind IN (${placeholders(kinds)}) AND name = ? AND upstream = ?
-       ) AS stored`,
-      [...kinds, ...key],
-    );
+    const tags = await taggedEntries(this.#database, { kind: 'manifest', upstream }, name, tagsShown);
+    const totals = await totalsOfName(this.#database, upstream, ['manifest', 'blob'], name);
     const listed = `${upstream}/${name}`;
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', [listed]);
     return {
       name: listed,
       upstream,
-      sizeBytes: stored?.bytes ?? 0,
-      tagCount: uses?.tags ?? 0,
+      sizeBytes: totals.bytes,
+      tagCount: totals.tags,
       pullCount: downloadsOf(listed).total,
-      lastPulledAt: uses?.used_at ?? 0,
+      lastPulledAt: totals.usedAt,
       tags: tags.map(summaryOf),
     };
   }
 }
 
-function summaryOf({ reference, digest, content_type, size_bytes, attributes, stored_at }: TagRow): TagSummary {
-  const facts = { type: content_type, size: size_bytes, attributes: JSON.parse(attributes) as Facts['attributes'] };
+function summaryOf(entry: ListedEntry): TagSummary {
   return {
-    name: reference,
-    digest,
-    mediaType: manifestTypeOf(facts),
-    sizeBytes: imageBytesOf(facts),
-    updatedAt: stored_at,
+    name: entry.reference,
+    digest: entry.digest,
+    mediaType: manifestTypeOf(entry),
+    sizeBytes: imageBytesOf(entry),
+    updatedAt: entry.storedAt,
   };
 }

@@ -2,7 +2,7 @@ import { Errand } from '../upstream/errand.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { Platform } from './image-name.ts';
 import { WantedImages, type ImageParts } from './images.ts';
-import { mirroredPackages, pulledTags } from './in-use.ts';
+import { allNames, usedTags } from '../mirror/listing.ts';
 import { WantedPackages, type PackageParts } from './packages.ts';
 import type { Report } from './report.ts';
 import { Run } from './run.ts';
@@ -80,8 +80,12 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
         packages.advisories({ file: 'advisories', line: 0 });
       }
       if (options.inUse) {
-        for await (const id of mirroredPackages(parts.database)) packages.newest(id, options.inUse.newest, anywhere);
-        for await (const { upstream: name, name: repository, tag } of pulledTags(parts.database, options.inUse.since)) {
+        for await (const id of allNames(parts.database, 'nupkg')) packages.newest(id, options.inUse.newest, anywhere);
+        for await (const { upstream: name, name: repository, tag } of usedTags(
+          parts.database,
+          'manifest',
+          options.inUse.since,
+        )) {
           const upstream = parts.imageMirror.upstreams.find((each) => each.name === name);
           if (upstream) images.tag({ upstream, name: repository }, tag, anywhere);
         }

@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { listAccounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { periodAt } from './period.ts';
@@ -83,7 +84,7 @@ export class Quota {
     const { database, limits } = this.#parts;
     const { accountStorage, accountEgress } = limits;
     if (accountStorage === undefined && accountEgress === undefined) return;
-    for (const { id, name } of await database.select<{ id: number; name: string }>('SELECT id, name FROM accounts')) {
+    for (const { id, name } of await listAccounts(database)) {
       const asking = { accountId: id, accountName: name };
       if (accountStorage !== undefined) this.#note(asking, 'storage', await this.#storageOf(id), accountStorage);
       if (accountEgress !== undefined) this.#note(asking, 'egress', await this.#egressOf(id), accountEgress);

@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { listAccounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { addCounts, counterNames, countUse, noCounts, type Counters, type Use } from './counters.ts';
@@ -25,9 +26,7 @@ export async function reconcile(database: Database, files: readonly string[], pe
   const logged = new Map<string, Counters>();
   for (const file of files) await addLog(logged, file, period);
   const comparisons: Comparison[] = [];
-  for (const { id, name } of await database.select<{ id: number; name: string }>(
-    'SELECT id, name FROM accounts ORDER BY name',
-  )) {
+  for (const { id, name } of await listAccounts(database)) {
     const recorded = await totalsOf(database, id, period);
     const found = logged.get(name) ?? noCounts();
     for (const counter of counterNames) {

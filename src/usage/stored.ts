@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { listAccounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
 import { hourOf } from './period.ts';
 
@@ -61,8 +62,7 @@ export class StoredBytes {
     const sampled = 'SELECT hour FROM storage_samples WHERE account_id = ? AND hour = ?';
     if (await this.#database.get(sampled, [this.#mirrorAccount, hour])) return;
     const accounts = await this.#measurement().accounts;
-    const ids = await this.#database.select<{ id: number }>('SELECT id FROM accounts ORDER BY id');
-    const rows = ids.map(({ id }) => {
+    const rows = (await listAccounts(this.#database)).map(({ id }) => {
       const { hosted, mirrored } = accounts.get(id) ?? nothing;
       return { account_id: id, hour, hosted_bytes: hosted, mirrored_bytes: mirrored };
     });

@@ -3,7 +3,7 @@ import type { Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { digestOf } from '../../src/digest.ts';
 import { entryId } from '../../src/mirror/entries.ts';
-import { mirroredPackages, pulledTags } from '../../src/prefetch/in-use.ts';
+import { allNames, usedTags } from '../../src/mirror/listing.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 const number = (index: number) => String(index).padStart(4, '0');
@@ -50,13 +50,13 @@ for (const dialect of dialects) {
     await database.transaction(async (tx) => {
       for (let at = 0; at < rows.length; at += 50) await tx.insertNew('mirror_entries', rows.slice(at, at + 50));
     });
-    const packages = await all(mirroredPackages(database));
+    const packages = await all(allNames(database, 'nupkg'));
     t.is(packages.length, 1100);
     t.is(packages[1099], 'p1099');
-    const tags = await all(pulledTags(database, 1000));
+    const tags = await all(usedTags(database, 'manifest', 1000));
     t.is(tags.length, 1100);
     t.is(new Set(tags.map(({ name }) => name)).size, 1100);
     t.deepEqual(new Set(tags.map(({ tag }) => tag)), new Set(['v1']));
-    t.is((await all(pulledTags(database, 2001))).length, 99);
+    t.is((await all(usedTags(database, 'manifest', 2001))).length, 99);
   });
 }

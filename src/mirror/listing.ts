@@ -1,0 +1,162 @@
+import { placeholders, type Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import type { Facts } from './entries.ts';
+
+// What is stored of upstreams, for lists and for work that goes through all of it.
+
+/** A stored entry as a list shows it. */
+export interface ListedEntry {
+  upstream: string;
+  name: string;
+  reference: string;
+  digest: Digest;
+  type: string;
+  size: number;
+  attributes: Facts['attributes'];
+  lastModified: string | null;
+  storedAt: number;
+  usedAt: number;
+}
+
+/** Entries of one kind, of one upstream where one is named. */
+export interface Selection {
+  kind: string;
+  upstream?: string;
+}
+
+/** What is stored under one name of an upstream. */
+export interface NameTotals {
+  /** References other than digests. */
+  tags: number;
+  /** Each content counted once. */
+  bytes: number;
+  usedAt: number;
+}
+
+interface Row {
+  upstream: string;
+  name: string;
+  reference: string;
+  digest: Digest;
+  content_type: string;
+  size_bytes: number;
+  attributes: string;
+  last_modified: string | null;
+  stored_at: number;
+  used_at: number;
+}
+
+const page = 500;
+const columns =
+  'upstream, name, reference, digest, content_type, size_bytes, attributes, last_modified, stored_at, used_at';
+/** A digest has a colon and a tag has none. */
+const isTag = "reference NOT LIKE '%:%'";
+
+/** Up to `limit` names, each once, in byte order after `after`. */
+export async function entryNames(
+  database: Database,
+  { kind, upstream }: Selection,
+  after: string,
+  limit: number,
+): Promise<string[]> {
+  const [among, values] = upstream === undefined ? ['', []] : [' AND upstream = ?', [upstream]];
+  const rows = await database.select<{ name: string }>(
+    `SELECT DISTINCT name FROM mirror_entries WHERE kind = ?${among} AND name > ? ORDER BY name LIMIT ?`,
+    [kind, ...values, after, limit],
+  );
+  return rows.map(({ name }) => name);
+}
+
+/** All names of a kind, each once, read page by page. */
+export async function* allNames(database: Database, kind: string): AsyncGenerator<string> {
+  for (let after = ''; ;) {
+    const names = await entryNames(database, { kind }, after, page);
+    yield* names;
+    if (names.length < page) return;
+    after = names.at(-1)!;
+  }
+}
+
+/** All entries of a kind under these names. */
+export async function entriesUnder(database: Database, kind: string, names: readonly string[]): Promise<ListedEntry[]> {
+  if (names.length === 0) return [];
+  const rows = await database.select<Row>(
+    `SELECT ${columns} FROM mirror_entries WHERE kind = ? AND name IN (${placeholders(names)})`,
+    [kind, ...names],
+  );
+  return rows.map(listed);
+}
+
+/** Up to `limit` entries of a name that a tag leads to, by tag. */
+export async function taggedEntries(
+  database: Database,
+  { kind, upstream }: Required<Selection>,
+  name: string,
+  limit: number,
+): Promise<ListedEntry[]> {
+  const rows = await database.select<Row>(
+    `SELECT ${columns} FROM mirror_entries
+     WHERE kind = ? AND name = ? AND upstream = ? AND ${isTag} ORDER BY reference LIMIT ?`,
+    [kind, name, upstream, limit],
+  );
+  return rows.map(listed);
+}
+
+/** What is stored under a name: tags of the first of `kinds`, bytes of all of them. */
+export async function totalsOfName(
+  database: Database,
+  upstream: string,
+  kinds: readonly [string, ...string[]],
+  name: string,
+): Promise<NameTotals> {
+  const uses = await database.get<{ tags: number | null; used_at: number | null }>(
+    `SELECT SUM(CASE WHEN ${isTag} THEN 1 ELSE 0 END) AS tags, MAX(used_at) AS used_at FROM mirror_entries
+     WHERE kind = ? AND name = ? AND upstream = ?`,
+    [kinds[0], name, upstream],
+  );
+  const stored = await database.get<{ bytes: number | null }>(
+    `SELECT SUM(size_bytes) AS bytes FROM (
+       SELECT DISTINCT digest, size_bytes FROM mirror_entries
+       WHERE kind IN (${placeholders(kinds)}) AND name = ? AND upstream = ?
+     ) AS stored`,
+    [...kinds, name, upstream],
+  );
+  return { tags: uses?.tags ?? 0, bytes: stored?.bytes ?? 0, usedAt: uses?.used_at ?? 0 };
+}
+
+/** The tags of a kind that were used since `since` (milliseconds since 1970 UTC), read page by page. */
+export async function* usedTags(
+  database: Database,
+  kind: string,
+  since: number,
+): AsyncGenerator<{ upstream: string; name: string; tag: string }> {
+  let [id, usedAt] = ['', since];
+  for (;;) {
+    const rows = await database.select<Pick<Row, 'upstream' | 'name' | 'reference' | 'used_at'> & { id: string }>(
+      `SELECT id, upstream, name, reference, used_at FROM mirror_entries
+       WHERE (used_at > ? OR (used_at = ? AND id > ?)) AND kind = ? ORDER BY used_at, id LIMIT ?`,
+      [usedAt, usedAt, id, kind, page],
+    );
+    for (const { upstream, name, reference } of rows) {
+      if (!reference.includes(':')) yield { upstream, name, tag: reference };
+    }
+    const last = rows.at(-1);
+    if (!last || rows.length < page) return;
+    [id, usedAt] = [last.id, last.used_at];
+  }
+}
+
+function listed(row: Row): ListedEntry {
+  return {
+    upstream: row.upstream,
+    name: row.name,
+    reference: row.reference,
+    digest: row.digest,
+    type: row.content_type,
+    size: row.size_bytes,
+    attributes: JSON.parse(row.attributes) as Facts['attributes'],
+    lastModified: row.last_modified,
+    storedAt: row.stored_at,
+    usedAt: row.used_at,
+  };
+}

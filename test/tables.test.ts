@@ -1,0 +1,89 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
+import test from 'ava';
+import { migrations } from '../src/database/migrations/index.ts';
+
+// Each table belongs to one folder, and only that folder's files name it in SQL. What others need of it, its owner offers.
+
+const src = join(import.meta.dirname, '../src');
+
+const owners: Record<string, string> = {
+  accounts: 'accounts',
+  tokens: 'accounts',
+  blobs: 'storage',
+  storage_cursors: 'storage',
+  packages: 'nuget',
+  package_versions: 'nuget',
+  package_blobs: 'nuget',
+  package_terms: 'nuget',
+  package_symbols: 'nuget',
+  repositories: 'oci',
+  manifests: 'oci',
+  tags: 'oci',
+  repository_blobs: 'oci',
+  manifest_references: 'oci',
+  uploads: 'oci',
+  mirror_entries: 'mirror',
+  usage_counts: 'usage',
+  usage_writers: 'usage',
+  storage_samples: 'usage',
+  mirrored_downloads: 'usage',
+  jobs: 'jobs',
+  job_runs: 'jobs',
+};
+
+/** Files that still name tables of another folder. The list may only become shorter. */
+const exceptions: Record<string, readonly string[]> = {
+  'nuget/files.ts': ['blobs'],
+  'oci/abandoned-blobs.ts': ['blobs'],
+  'oci/image-blobs.ts': ['blobs'],
+  'oci/images.ts': ['blobs'],
+  'oci/manifests.ts': ['blobs'],
+  'storage/scrub.ts': [
+    'manifest_references',
+    'manifests',
+    'mirror_entries',
+    'package_blobs',
+    'package_versions',
+    'packages',
+    'repositories',
+    'repository_blobs',
+  ],
+  'usage/stored.ts': [
+    'blobs',
+    'manifests',
+    'mirror_entries',
+    'package_blobs',
+    'package_versions',
+    'packages',
+    'repositories',
+    'repository_blobs',
+  ],
+};
+
+/** The tables that SQL in `code` names. */
+function tablesIn(code: string): Set<string> {
+  const words = /\b(?:FROM|JOIN|INTO|UPDATE)\s+(\w+)|\b(?:insert|insertNew|upsert)\(\s*'(\w+)'/g;
+  return new Set(
+    [...code.matchAll(words)].map(([, inSql, inCall]) => (inSql ?? inCall)!).filter((name) => owners[name]),
+  );
+}
+
+test('every table has an owner', (t) => {
+  const made = migrations.flatMap(({ sql }) => /^CREATE TABLE (\w+)/.exec(sql)?.[1] ?? []);
+  t.deepEqual(made.toSorted(), Object.keys(owners).toSorted());
+});
+
+test('only the files of its owner name a table in SQL', async (t) => {
+  const entries = await readdir(src, { recursive: true, withFileTypes: true });
+  const crossings: Record<string, string[]> = {};
+  for (const entry of entries.filter((each) => each.isFile())) {
+    const path = relative(src, join(entry.parentPath, entry.name));
+    if (path.startsWith('database/migrations/')) continue;
+    const room = path.split('/')[0]!;
+    const code = (await readFile(join(src, path), 'utf8')).replace(/\/\*[^]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '');
+    const foreign = [...tablesIn(code)].filter((table) => owners[table] !== room).sort();
+    if (foreign.length > 0) crossings[path] = foreign;
+  }
+  t.deepEqual(crossings, exceptions);
+});
