@@ -2,10 +2,11 @@ import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
 import { createClient } from '@redis/client';
 import { Cache } from '../../src/cache/cache.ts';
-import { answer, serve, startFaultyUpstream, startRawUpstream, until } from '../support/faulty-upstream.ts';
+import { answer, serve, startFaultyUpstream, startRawUpstream } from '../support/faulty-upstream.ts';
 import { openMirror, readEntry } from '../support/mirror.ts';
 import { ownRedis } from '../support/redis.ts';
 import { redisUrl } from '../support/services.ts';
+import { until } from '../support/until.ts';
 
 async function openCache(
   t: ExecutionContext,
@@ -116,10 +117,13 @@ async function timed<T>(work: Promise<T>): Promise<{ result: T; took: number }> 
   return { result, took: performance.now() - started };
 }
 
-test.serial('a Redis that is not there delays the start by half a second at most, and nothing after it', async (t) => {
+/** Far more than one wait for Redis, which takes 300 or 500 ms, and far less than many of them; milliseconds. */
+const oneWait = 3000;
+
+test.serial('a Redis that is not there delays the start by one wait at most, and nothing after it', async (t) => {
   const redis = await ownRedis(t);
   const { result, took } = await timed(openCache(t, redis.url));
-  t.true(took < 800, `${took} ms`);
+  t.true(took < oneWait, `${took} ms`);
   const { cache, errors } = result;
   const all = await timed(
     (async () => {
@@ -130,7 +134,7 @@ test.serial('a Redis that is not there delays the start by half a second at most
       }
     })(),
   );
-  t.true(all.took < 500, `${all.took} ms`);
+  t.true(all.took < oneWait, `${all.took} ms`);
   t.is(errors.length, 1, 'said once, not with each request');
 
   await redis.start();
@@ -144,9 +148,9 @@ test.serial('a Redis that is not there delays the start by half a second at most
 test.serial('a Redis that says nothing at all delays the start as little', async (t) => {
   const silent = await startRawUpstream(t, () => undefined);
   const { took, result } = await timed(openCache(t, `redis://${silent.host}`));
-  t.true(took < 800, `${took} ms`);
+  t.true(took < oneWait, `${took} ms`);
   const get = await timed(result.cache.get('key'));
-  t.true(get.took < 400, `${get.took} ms`);
+  t.true(get.took < oneWait, `${get.took} ms`);
 });
 
 test.serial('a Redis that stops answering costs one short wait, not one each time; and it recovers', async (t) => {
@@ -158,9 +162,14 @@ test.serial('a Redis that stops answering costs one short wait, not one each tim
   redis.freeze();
   const first = await timed(cache.get('key'));
   t.is(first.result, undefined);
-  t.true(first.took < 450, `${first.took} ms`);
-  const more = await timed(Promise.all(Array.from({ length: 100 }, (_, index) => cache.get(`key-${index}`))));
-  t.true(more.took < 50, `${more.took} ms`);
+  t.true(first.took < oneWait, `${first.took} ms`);
+  // One after the other: if each of them waited for Redis, that would take 30 seconds.
+  const more = await timed(
+    (async () => {
+      for (let index = 0; index < 100; index += 1) await cache.get(`key-${index}`);
+    })(),
+  );
+  t.true(more.took < oneWait, `${more.took} ms`);
   redis.thaw();
   await until(async () => (await cache.get('key')) === 'shared');
   t.pass();
@@ -176,7 +185,7 @@ test.serial(
     for (const [path, body] of documents) server.on(path, serve(body, { headers: { etag: `"${path}"` } }));
     server.on('/missing', answer(404));
     const { mirror, resource, clock } = await openMirror(t, server.url, { redisUrl: redis.url });
-    clock.at = 1_700_000_000_000;
+    clock.now = 1_700_000_000_000;
     const lifetime = { freshFor: 60_000, staleFor: 600_000 };
     let slowest = 0;
     let answers = 0;
@@ -194,7 +203,7 @@ test.serial(
       }
     });
     // Time passes, so that documents are asked for again and written to the cache all the while.
-    const age = () => (clock.at! += 61_000);
+    const age = () => (clock.now! += 61_000);
     const some = async () => {
       const enough = answers + 200;
       age();
@@ -212,7 +221,7 @@ test.serial(
     await some();
     state.going = false;
     await Promise.all(traffic);
-    t.true(slowest < 1000, `${slowest} ms`);
+    t.true(slowest < oneWait, `${slowest} ms`);
     t.true(server.asked.length < 20 * 12, 'the database has what Redis lost');
   },
 );

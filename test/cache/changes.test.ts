@@ -2,9 +2,10 @@ import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
 import type { Changes } from '../../src/cache/changes.ts';
-import { until } from '../support/faulty-upstream.ts';
+
 import { ownRedis } from '../support/redis.ts';
 import { redisUrl } from '../support/services.ts';
+import { until } from '../support/until.ts';
 
 async function changesOf(t: ExecutionContext, url: string, namespace: string): Promise<Changes> {
   const cache = await Cache.open(url, Date.now, () => undefined, namespace);

@@ -4,10 +4,11 @@ import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import { run } from '../../src/cli/commands.ts';
 import { bytesText } from '../../src/cli/progress.ts';
-import { held, serve, until } from '../support/faulty-upstream.ts';
+import { held, serve } from '../support/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { UpstreamFeed } from '../support/upstream-feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { until } from '../support/until.ts';
 
 async function setUp(t: ExecutionContext) {
   const folder = await folderUntilEnd(t);

@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { findCommand } from '../../scripts/packages.ts';
 import { temporaryFolder, type CommandLine } from '../support/clients.ts';
 import { containerClient } from '../support/container-clients.ts';
 import { startDebianRegistry, type DebianRegistry } from '../support/debian-registry.ts';
@@ -30,7 +31,9 @@ test.after.always(async () => {
   await folder.remove();
 });
 
-testWith(...needed)('an upstream has a single image and a multi-platform one', async (t) => {
+/** An upstream with a single image and a multi-platform one, and Entrepot in front of it. */
+test.before(async () => {
+  if (needed.some((name) => findCommand(name) === undefined)) return;
   const registry = join(folder.path, 'registry');
   await mkdir(registry);
   upstream = await startDebianRegistry(registry);
@@ -51,7 +54,6 @@ testWith(...needed)('an upstream has a single image and a multi-platform one', a
   index = await layout.index('multi', [single, arm64]);
   await skopeo.run('copy', single.reference, `docker://${upstream.host}/library/single:1`);
   await skopeo.run('copy', '--all', index.reference, `docker://${upstream.host}/team/multi:1`);
-  t.pass();
 });
 
 testWith(...needed)('skopeo reads both through the mirror, by prefix and without one', async (t) => {

@@ -8,8 +8,9 @@ import {
   type Transaction,
   type Value,
 } from '../../src/database/database.ts';
-import { eventually } from '../support/registry.ts';
+
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { eventually } from '../support/until.ts';
 
 // One suite for the interface, run on each database that implements it.
 
@@ -324,7 +325,7 @@ test('sqlite: what is recalled is not read again while nothing is written, by an
   await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
   const recall = () => database.recall('SELECT * FROM items');
   const first = await recall();
-  await sleep(10);
+  await sleep(0);
   await other.transaction((tx) => tx.get('SELECT * FROM items'));
   t.is(await recall(), first);
   await other.transaction((tx) => tx.run("UPDATE items SET note = 'new'"));

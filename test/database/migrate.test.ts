@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Database, Transaction } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 async function recorded(database: Database): Promise<string[]> {
   const rows = await database.select<{ name: string }>('SELECT name FROM migrations');
@@ -12,14 +12,7 @@ async function recorded(database: Database): Promise<string[]> {
 /** What a process sees that is cut off at the `steps`th write of a record. */
 function cutOff(database: Database, steps: number): Database {
   let left = steps;
-  return {
-    dialect: database.dialect,
-    select: (sql, values) => database.select(sql, values),
-    get: (sql, values) => database.get(sql, values),
-    recall: (sql, values, options) => database.recall(sql, values, options),
-    recallAll: (sql, values, options) => database.recallAll(sql, values, options),
-    exclusively: (work) => database.exclusively(work),
-    close: () => database.close(),
+  return changedDatabase(database, {
     transaction: (work) =>
       database.transaction((tx) => {
         const cut: Transaction = {
@@ -37,7 +30,7 @@ function cutOff(database: Database, steps: number): Database {
         };
         return work(cut);
       }),
-  };
+  });
 }
 
 for (const dialect of dialects) {

@@ -1,10 +1,11 @@
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { until } from '../support/faulty-upstream.ts';
+
 import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { addVersions } from '../support/versions.ts';
+import { until } from '../support/until.ts';
 
 // Answers that list much, of packages that are hosted here and elsewhere.
 

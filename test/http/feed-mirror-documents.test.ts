@@ -1,9 +1,10 @@
 import test, { type ExecutionContext } from 'ava';
-import { answer, until } from '../support/faulty-upstream.ts';
+import { answer } from '../support/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg, makeNuspec, pngPixel } from '../support/nupkg.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, stringsIn, UpstreamFeed, validated } from '../support/upstream-feed.ts';
+import { until } from '../support/until.ts';
 
 // What the mirror says of packages that are elsewhere: complete, to the last digit, and with no address but its own.
 

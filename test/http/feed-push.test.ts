@@ -6,8 +6,9 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { packageForm, TestFeed } from '../support/feed.ts';
 import { makeNupkg, makeNuspec, zip } from '../support/nupkg.ts';
-import { eventually } from '../support/registry.ts';
+
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { eventually } from '../support/until.ts';
 
 const staged = (server: TestServer) => readdir(join(server.data, 'staging'));
 

@@ -1,12 +1,13 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { answer, serve, startFaultyUpstream, until, type Behaviour } from '../support/faulty-upstream.ts';
+import { answer, serve, startFaultyUpstream, type Behaviour } from '../support/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg } from '../support/nupkg.ts';
 import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
+import { until } from '../support/until.ts';
 
 // A package or repository that fails upstream must not take the upstream from readers of other ones.
 

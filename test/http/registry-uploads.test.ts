@@ -3,8 +3,9 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { answerOf, digestOf, errorOf, eventually, openRequest, TestRepository } from '../support/registry.ts';
+import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { eventually } from '../support/until.ts';
 
 const bytes = randomBytes(100_000);
 const digest = digestOf(bytes);

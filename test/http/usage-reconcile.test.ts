@@ -9,10 +9,11 @@ import { parsePeriod } from '../../src/usage/period.ts';
 import { reconcile } from '../../src/usage/reconcile.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { digestOf, eventually, TestRepository } from '../support/registry.ts';
+import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { eventually } from '../support/until.ts';
 
 const run = promisify(execFile);
 const main = join(import.meta.dirname, '../../src/main.ts');

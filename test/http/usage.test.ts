@@ -4,10 +4,11 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
-import { digestOf, eventually, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
+import { digestOf, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { eventually } from '../support/until.ts';
 
 type Json = any;
 

@@ -9,6 +9,7 @@ import { Jobs, type Job, type Work } from '../../src/jobs/jobs.ts';
 import { Runs, type Counts, type Held } from '../../src/jobs/runs.ts';
 import { Schedule } from '../../src/jobs/schedule.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { until } from '../support/until.ts';
 
 const start = Date.parse('2026-03-01T03:14:00Z');
 const minute = 60_000;
@@ -21,6 +22,11 @@ interface Setup {
   clock: { now: number };
   /** Another instance, with connections of its own. */
   instance: (run: Job['run'], options?: { lease?: number; jitter?: number }) => Promise<Jobs>;
+  /**
+   * Ends when every instance that was started has acted on the clock as it is now. An instance looks at the clock every
+   * 5 ms and begins at most 30 ms later: after ten looks all that is due has been claimed, or is being claimed.
+   */
+  settled: () => Promise<void>;
 }
 
 async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
@@ -29,6 +35,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
   await migrate(database);
   const clock = { now: start };
   const now = () => clock.now;
+  const instances: { looks: number; runs: WatchedRuns }[] = [];
   return {
     url,
     database,
@@ -37,11 +44,17 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
     instance: async (run, { lease = 60_000, jitter = 0 } = {}) => {
       const own = await openDatabase(url);
       const job: Job = { name: 'work', summary: '', schedule: new Schedule('* * * * *'), canDryRun: true, run };
+      const watch = { looks: 0, runs: new WatchedRuns(own, now) };
       const jobs = new Jobs({
-        runs: new Runs(own, now),
+        runs: watch.runs,
         jobs: [job],
         log: pino({ level: 'silent' }),
-        now,
+        now: () => {
+          // The first look is that of its start.
+          if (watch.looks === 0) instances.push(watch);
+          watch.looks += 1;
+          return clock.now;
+        },
         tick: 5,
         jitter,
         lease,
@@ -52,24 +65,40 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
       });
       return jobs;
     },
+    settled: async () => {
+      const enough = instances.map(({ looks }) => looks + 10);
+      await until(() => instances.every(({ looks, runs }, index) => looks >= enough[index]! && runs.claiming === 0));
+    },
   };
 }
 
-/** Asks until it holds; a test that waits in vain ends with ava's time-out. */
-async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
-}
+/** Notes what an instance asks the database. */
+class WatchedRuns extends Runs {
+  claiming = 0;
+  /** Every look at the runs under way, and when it was answered. */
+  readonly looks: { beat: number | undefined; at: number }[] = [];
 
-/** Long enough for every instance to have looked at the clock, and at the database, some times. */
-function some(): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, 150));
+  override async claim(...asked: Parameters<Runs['claim']>): ReturnType<Runs['claim']> {
+    this.claiming += 1;
+    try {
+      return await super.claim(...asked);
+    } finally {
+      this.claiming -= 1;
+    }
+  }
+
+  override async held(): Promise<Held[]> {
+    const held = await super.held();
+    this.looks.push({ beat: held[0]?.beat, at: performance.now() });
+    return held;
+  }
 }
 
 for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, setup: Setup) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('of several instances one does each run, at each due time', async (t, { instance, clock, runs }) => {
+  suite('of several instances one does each run, at each due time', async (t, { instance, clock, runs, settled }) => {
     const done: [number, number][] = [];
     const instances = await Promise.all(
       [1, 2, 3].map((each) =>
@@ -83,12 +112,12 @@ for (const dialect of dialects) {
       ),
     );
     for (const each of instances) each.start();
-    await some();
+    await settled();
     t.deepEqual(done, [], 'nothing is due at the start');
     for (let turn = 1; turn <= 5; turn += 1) {
       clock.now = start + turn * minute;
       await until(() => done.length === turn);
-      await some();
+      await settled();
       t.is(done.length, turn, 'once');
     }
     const history = await runs.latest('work', 10);
@@ -103,7 +132,7 @@ for (const dialect of dialects) {
     );
   });
 
-  suite('a clock that jumps makes nothing run twice, and stops nothing', async (t, { instance, clock }) => {
+  suite('a clock that jumps makes nothing run twice, and stops nothing', async (t, { instance, clock, settled }) => {
     const done: number[] = [];
     const run = () => {
       done.push(clock.now);
@@ -115,7 +144,7 @@ for (const dialect of dialects) {
     const at = async (now: number, runs: number, what: string) => {
       clock.now = now;
       await until(() => done.length >= runs);
-      await some();
+      await settled();
       t.is(done.length, runs, what);
     };
     await at(start + minute, 1, 'due');
@@ -133,7 +162,7 @@ for (const dialect of dialects) {
     await at(start + 7 * minute, 7, 'on');
   });
 
-  suite('no run overlaps another', async (t, { instance, clock, runs }) => {
+  suite('no run overlaps another', async (t, { instance, clock, runs, settled }) => {
     let [running, most] = [0, 0];
     const gates: PromiseWithResolvers<void>[] = [];
     const run = async (): Promise<Counts> => {
@@ -150,11 +179,11 @@ for (const dialect of dialects) {
     clock.now = start + minute;
     await until(() => gates.length === 1);
     clock.now = start + 2 * minute;
-    await some();
+    await settled();
     t.is(gates.length, 1, 'the time that came in between is left out');
     gates[0]!.resolve();
     await until(async () => (await runs.held()).length === 0);
-    await some();
+    await settled();
     t.is(gates.length, 1, 'for good');
     clock.now = start + 3 * minute;
     await until(() => gates.length === 2);
@@ -175,16 +204,17 @@ for (const dialect of dialects) {
     const [held] = await runs.held();
     t.is(held?.name, 'endless');
     const times: number[] = [];
+    const watched = new WatchedRuns(own, () => clock.now);
     clock.now = Date.now();
     const follower = new Jobs({
-      runs: new Runs(own, () => clock.now),
+      runs: watched,
       jobs: [
         {
           name: 'endless',
           summary: '',
           schedule: new Schedule('0 0 29 2 *'),
           canDryRun: false,
-          run: () => Promise.resolve({ followed: times.push(performance.now()) }),
+          run: () => Promise.resolve({ followed: times.push(watched.looks.length) }),
         },
       ],
       log: pino({ level: 'silent' }),
@@ -197,16 +227,18 @@ for (const dialect of dialects) {
     follower.start();
     await until(async () => (await runs.held())[0]!.beat > 6);
     t.deepEqual(times, [], 'while it is alive nobody follows, for twice the length of a lease');
-    const killedAt = performance.now();
     child.kill('SIGKILL');
     await closed;
     await until(() => times.length === 1);
-    t.true(times[0]! - killedAt > 500, 'after its lease');
+    const seen = watched.looks.slice(0, times[0]);
+    const same = seen.filter(({ beat }) => beat === seen.at(-1)!.beat);
+    t.true(same.at(-1)!.at - same[0]!.at > 890, 'its beat has stood still for its lease of 900 ms');
     await until(async () => (await runs.held()).length === 0);
     const [again, lost] = await runs.latest('endless', 10);
     t.like(lost, { outcome: 'lost', id: held!.runId });
     t.like(again, { outcome: 'done', scheduledAt: lost!.scheduledAt, counts: { followed: 1 } });
-    await some();
+    const looks = watched.looks.length;
+    await until(() => watched.looks.length > looks + 1);
     t.is(times.length, 1);
   });
 

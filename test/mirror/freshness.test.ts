@@ -6,6 +6,7 @@ import { digestOf } from '../../src/digest.ts';
 import type { DomainError } from '../../src/errors.ts';
 import { answer, serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
+import { changedDatabase } from '../support/databases.ts';
 
 const minute = 60_000;
 const lifetime = { freshFor: 5 * minute, staleFor: 60 * minute };
@@ -15,7 +16,7 @@ const two = Buffer.from('the second version');
 async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   const server = await startFaultyUpstream(t);
   const made = await openMirror(t, server.url, setup);
-  made.clock.at = 1_700_000_000_000;
+  made.clock.now = 1_700_000_000_000;
   const open = () => made.mirror.open(made.resource('/thing', { lifetime }));
   /** How it was served, and what; waits until it is stored. */
   const get = async () => {
@@ -25,17 +26,17 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
     await entry.complete;
     return `${entry.outcome}: ${text}`;
   };
-  return { server, ...made, clock: made.clock as { at: number }, open, get };
+  return { server, ...made, clock: made.clock as { now: number }, open, get };
 }
 
 test('a document is fresh for a while, and then asked for again', async (t) => {
   const { server, get, clock } = await setUp(t);
   server.on('/thing', serve(one), serve(two));
   t.is(await get(), 'miss: the first version');
-  clock.at += lifetime.freshFor - 1;
+  clock.now += lifetime.freshFor - 1;
   t.is(await get(), 'hit: the first version');
   t.is(server.asked.length, 1);
-  clock.at += 1;
+  clock.now += 1;
   t.is(await get(), 'miss: the second version');
   t.is(await get(), 'hit: the second version');
   t.is(server.asked.length, 2);
@@ -55,13 +56,13 @@ for (const [what, headers, condition, value] of [
     const { server, get, clock } = await setUp(t);
     server.on('/thing', serve(one, { headers }), answer(304));
     await get();
-    clock.at += lifetime.freshFor;
+    clock.now += lifetime.freshFor;
     t.is(await get(), 'revalidated: the first version');
     t.is(server.asked[1]!.headers[condition], value);
-    clock.at += lifetime.freshFor - 1;
+    clock.now += lifetime.freshFor - 1;
     t.is(await get(), 'hit: the first version');
     t.is(server.asked.length, 2);
-    clock.at += 1;
+    clock.now += 1;
     t.is(await get(), 'revalidated: the first version');
   });
 }
@@ -78,15 +79,15 @@ for (const [what, failure] of [
     const { server, get, clock } = await setUp(t, what === 'silence' ? { settings: { timeout: '400ms' } } : {});
     server.on('/thing', serve(one), failure);
     await get();
-    clock.at += lifetime.freshFor;
+    clock.now += lifetime.freshFor;
     t.is(await get(), 'stale: the first version');
-    clock.at += lifetime.staleFor - 1;
+    clock.now += lifetime.staleFor - 1;
     t.is(await get(), 'stale: the first version');
-    clock.at += 1;
+    clock.now += 1;
     const error = await t.throwsAsync(get());
     t.true(['UpstreamUnavailable', 'UpstreamTimeout'].includes(error.name));
     server.on('/thing', serve(two));
-    clock.at += 2 * minute;
+    clock.now += 2 * minute;
     t.is(await get(), 'miss: the second version');
   });
 }
@@ -95,11 +96,11 @@ test('with the breaker open, stale is served at once and without contact, and mi
   const { server, get, clock, mirror, resource } = await setUp(t);
   server.on('/thing', serve(one));
   await get();
-  clock.at += lifetime.freshFor;
+  clock.now += lifetime.freshFor;
   server.on('/thing', answer(429, { 'retry-after': '60' }));
   await get();
   const before = server.asked.length;
-  clock.at += 59_000;
+  clock.now += 59_000;
   for (let round = 0; round < 5; round += 1) t.is(await get(), 'stale: the first version');
   const error = await t.throwsAsync<DomainError>(mirror.open(resource('/other')), { name: 'UpstreamUnavailable' });
   t.is(error.detail?.['retryAfter'], 1);
@@ -117,10 +118,10 @@ test('"not found" is believed for a while, and then asked again', async (t) => {
   const { server, get, clock } = await setUp(t);
   server.on('/thing', answer(404), serve(one));
   t.is(await get(), 'absent');
-  clock.at += minute - 1;
+  clock.now += minute - 1;
   t.is(await get(), 'absent');
   t.is(server.asked.length, 1);
-  clock.at += 1;
+  clock.now += 1;
   t.is(await get(), 'miss: the first version');
 });
 
@@ -128,10 +129,10 @@ test('what the upstream has taken back is not found, though an old copy is store
   const { server, get, clock } = await setUp(t);
   server.on('/thing', serve(one), answer(410), serve(two));
   await get();
-  clock.at += lifetime.freshFor;
+  clock.now += lifetime.freshFor;
   t.is(await get(), 'absent');
   t.is(await get(), 'absent');
-  clock.at += minute;
+  clock.now += minute;
   t.is(await get(), 'miss: the second version');
 });
 
@@ -140,7 +141,7 @@ test('immutable content is asked for once, ever', async (t) => {
   server.on('/thing', serve(one));
   await readEntry(await mirror.open(resource('/thing')));
   await mirror.close();
-  clock.at += 3650 * 24 * 60 * minute;
+  clock.now += 3650 * 24 * 60 * minute;
   await server.stop();
   const entry = await mirror.open(resource('/thing'));
   t.is(entry!.outcome, 'hit');
@@ -154,14 +155,14 @@ test('offline serves what is stored, however old, and contacts nobody', async (t
   const connections = online.server.connections();
   for (const setup of [{ offline: true }, { settings: { mode: 'offline' } }]) {
     const { mirror, resource, clock } = await openMirror(t, online.server.url, { ...setup, data: online.data });
-    clock.at = online.clock.at;
+    clock.now = online.clock.now;
     const open = () => mirror.open(resource('/thing', { lifetime }));
     t.is((await open())!.outcome, 'hit');
-    clock.at += lifetime.freshFor;
+    clock.now += lifetime.freshFor;
     const stale = await open();
     t.is(stale!.outcome, 'stale');
     t.is((await readEntry(stale)).toString(), one.toString());
-    clock.at += 2 * lifetime.staleFor;
+    clock.now += 2 * lifetime.staleFor;
     t.is((await open())!.outcome, 'stale');
     await t.throwsAsync(mirror.open(resource('/other')), { name: 'UpstreamUnavailable', message: /offline/ });
   }
@@ -174,7 +175,7 @@ test('a server that starts while the upstream is out of reach serves what it has
   await first.get();
   await first.server.stop();
   const { mirror, resource, clock } = await openMirror(t, first.server.url, { data: first.data });
-  clock.at = first.clock.at + lifetime.freshFor;
+  clock.now = first.clock.now + lifetime.freshFor;
   const entry = await mirror.open(resource('/thing', { lifetime }));
   t.is(entry!.outcome, 'stale');
   t.is((await readEntry(entry)).toString(), one.toString());
@@ -182,31 +183,29 @@ test('a server that starts while the upstream is out of reach serves what it has
 
 /** Counts what goes to the database. */
 function counting(count: { reads: number; writes: number }): (database: Database) => Database {
-  return (database) => ({
-    dialect: database.dialect,
-    select: (sql, values) => {
-      count.reads += 1;
-      return database.select(sql, values);
-    },
-    get: (sql, values) => {
-      count.reads += 1;
-      return database.get(sql, values);
-    },
-    recall: (sql, values, options) => {
-      count.reads += 1;
-      return database.recall(sql, values, options);
-    },
-    recallAll: (sql, values, options) => {
-      count.reads += 1;
-      return database.recallAll(sql, values, options);
-    },
-    transaction: (work) => {
-      count.writes += 1;
-      return database.transaction(work);
-    },
-    exclusively: (work) => database.exclusively(work),
-    close: () => database.close(),
-  });
+  return (database) =>
+    changedDatabase(database, {
+      select: (sql, values) => {
+        count.reads += 1;
+        return database.select(sql, values);
+      },
+      get: (sql, values) => {
+        count.reads += 1;
+        return database.get(sql, values);
+      },
+      recall: (sql, values, options) => {
+        count.reads += 1;
+        return database.recall(sql, values, options);
+      },
+      recallAll: (sql, values, options) => {
+        count.reads += 1;
+        return database.recallAll(sql, values, options);
+      },
+      transaction: (work) => {
+        count.writes += 1;
+        return database.transaction(work);
+      },
+    });
 }
 
 test('a warm hit makes no upstream request and touches no database', async (t) => {
@@ -238,7 +237,7 @@ test('an entry whose bytes are gone is fetched anew, and forgotten where that ca
 
   // A condition would be answered with 304, and nothing would be there to serve.
   await lose();
-  clock.at += lifetime.freshFor;
+  clock.now += lifetime.freshFor;
   server.on('/thing', (request, response) =>
     (request.headers['if-none-match'] ? answer(304) : serve(large))(request, response),
   );

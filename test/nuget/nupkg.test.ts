@@ -1,10 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, globSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { setTimeout } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { isDomainError } from '../../src/errors.ts';
@@ -13,6 +12,7 @@ import { openPdb, readSnupkg } from '../../src/nuget/symbols.ts';
 import { normalize } from '../../src/nuget/version.ts';
 import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel, zip } from '../support/nupkg.ts';
 import { emptyFields, writeZip, type RawEntry, type RawZip } from '../support/zip.ts';
+import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'nupkg-'));
 let files = 0;
@@ -325,7 +325,7 @@ test.serial('no reading leaves a file open', async (t) => {
   for await (const _ of (await openPdb(paths[0]!, 'a.pdb')).stream) break;
 
   const openFiles = () => paths.filter((path) => descriptors().includes(path));
-  for (let i = 0; i < 50 && openFiles().length > 0; i++) await setTimeout(20);
+  await until(() => openFiles().length === 0);
   t.deepEqual(openFiles(), []);
 });
 
@@ -377,16 +377,32 @@ test('damaged packages are read or refused, never worse', async (t) => {
   t.pass();
 });
 
-test('real packages are read', async (t) => {
-  const packages = '/opt/nuget/packages';
-  const paths = globSync(`${packages}/*/*/*.nupkg`);
-  if (paths.length === 0) t.log(`no real packages: ${packages} is missing or empty`);
+/** Packages that other tools made, where there are some: `<id>/<version>/<id>.<version>.nupkg`. */
+const realPackages = '/opt/nuget/packages';
+
+test('packages are read as their own folder names them: made ones, and real ones where there are some', async (t) => {
+  const names: [id: string, version: string][] = [
+    ['made.plain', '1.0.0'],
+    ['made.pre', '2.1.0-beta.1'],
+    ['made.four', '1.2.3.4'],
+  ];
+  for (const [id, version] of names) {
+    const path = join(folder, 'made', id, version);
+    await mkdir(path, { recursive: true });
+    await writeFile(join(path, `${id}.${version}.nupkg`), await makeNupkg({ id, version, signed: true }));
+  }
+  const real = globSync(`${realPackages}/*/*/*.nupkg`);
+  const paths = [...globSync(`${folder}/made/*/*/*.nupkg`), ...real];
+  const read: string[] = [];
   for (const path of paths) {
     const [id = '', version = ''] = path.split('/').slice(-3);
     const nupkg = await readNupkg(path, { asciiOnly: true });
     t.is(nupkg.nuspec.id.toLowerCase(), id);
     t.is(normalize(nupkg.version).toLowerCase(), version);
     t.true(nupkg.signed);
+    read.push(`${id} ${version}`);
   }
-  t.pass();
+  t.is(read.length, names.length + real.length);
+  for (const [id, version] of names) t.true(read.includes(`${id} ${version}`));
+  if (existsSync(realPackages)) t.true(real.length >= 1, `${realPackages} holds no package`);
 });

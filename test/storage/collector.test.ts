@@ -4,7 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Dialect, Transaction } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Collector } from '../../src/storage/collector.ts';
-import { dialects } from '../support/databases.ts';
+import { changedDatabase, dialects } from '../support/databases.ts';
 import { openStore, type Store } from '../support/store.ts';
 
 interface CollectedStore extends Store {
@@ -155,9 +155,16 @@ for (const dialect of dialects) {
       await mayEnd.promise;
     });
     await entered.promise;
-    const collecting = each.collector.collect({ before: Number.MAX_SAFE_INTEGER });
-    // Long enough for the collector to have found it free, if it did not ask again behind the lock.
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    // The collector removes in a transaction what it has found free before.
+    const found = Promise.withResolvers<void>();
+    const watched = changedDatabase(each.database, {
+      transaction: (work, options) => {
+        found.resolve();
+        return each.database.transaction(work, options);
+      },
+    });
+    const collecting = new Collector(watched, each.paths).collect({ before: Number.MAX_SAFE_INTEGER });
+    await found.promise;
     mayEnd.resolve();
     await pushing;
     t.like(await collecting, { blobs: 0, files: 0 });

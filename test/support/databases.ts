@@ -26,3 +26,18 @@ export async function openUntilEnd(t: Test, url: string): Promise<Database> {
   t.teardown(() => database.close());
   return database;
 }
+
+/** `real`, but for what a test does in its place. */
+export function changedDatabase(real: Database, changes: Partial<Database>): Database {
+  return {
+    dialect: real.dialect,
+    select: (sql, values) => real.select(sql, values),
+    get: (sql, values) => real.get(sql, values),
+    recall: (sql, values, options) => real.recall(sql, values, options),
+    recallAll: (sql, values, options) => real.recallAll(sql, values, options),
+    transaction: (work, options) => real.transaction(work, options),
+    exclusively: (work) => real.exclusively(work),
+    close: () => real.close(),
+    ...changes,
+  };
+}

@@ -3,6 +3,8 @@ import { createServer as createSecureServer } from 'node:https';
 import { createServer as createRawServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import type { ExecutionContext } from 'ava';
 
+export { until } from './until.ts';
+
 // An upstream that misbehaves by a script, on a real socket. Each path has a list of behaviours: the first request gets
 // the first, and so on; the last one stays. Everything that was asked is noted.
 
@@ -200,9 +202,4 @@ export function held(behaviour: Behaviour): { behaviour: Behaviour; release: () 
       for (const each of waiting.splice(0)) each();
     },
   };
-}
-
-/** Waits until something is so; the test's own time limit ends it. */
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 2));
 }

@@ -8,7 +8,7 @@ import { Cache } from '../../src/cache/cache.ts';
 import { schema, type UpstreamConfig } from '../../src/config/schema.ts';
 import { openDatabase, type Database } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { digestOf, type Digest } from '../../src/digest.ts';
+import { digestOf, type Digest, type DigestAlgorithm } from '../../src/digest.ts';
 import { Entries } from '../../src/mirror/entries.ts';
 import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch.ts';
 import { Mirror, type Entry, type MirrorParts } from '../../src/mirror/mirror.ts';
@@ -16,21 +16,12 @@ import type { MirrorResource } from '../../src/mirror/resource.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { Room } from '../../src/storage/room.ts';
+import type { StagedFile } from '../../src/storage/staged-file.ts';
 import type { UpstreamAuth } from '../../src/upstream/credentials.ts';
 import { Upstream, type UpstreamParts } from '../../src/upstream/upstream.ts';
+import { testClock, type TestClock } from './clock.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
-
-export interface Clock {
-  /** Fixed, or undefined for the real time. */
-  at: number | undefined;
-  now: () => number;
-}
-
-export function testClock(): Clock {
-  const clock: Clock = { at: undefined, now: () => clock.at ?? Date.now() };
-  return clock;
-}
 
 export interface TestLog {
   log: Logger;
@@ -62,14 +53,14 @@ export async function openUpstream(
   t: Test,
   base: URL,
   { settings, auth, ...parts }: UpstreamSetup = {},
-): Promise<{ upstream: Upstream; lines: string[]; clock: Clock }> {
+): Promise<{ upstream: Upstream; lines: string[]; clock: TestClock }> {
   const clock = testClock();
   const { log, lines } = testLog();
-  const cache = await Cache.open(undefined, parts.now ?? clock.now, () => undefined);
+  const cache = await Cache.open(undefined, parts.now ?? clock.time, () => undefined);
   const upstream = new Upstream(upstreamConfig(settings), base, auth, {
     cache,
     log,
-    now: clock.now,
+    now: clock.time,
     proxy: {},
     offline: false,
     ...parts,
@@ -85,7 +76,7 @@ export interface TestMirror {
   cache: Cache;
   database: Database;
   upstream: Upstream;
-  clock: Clock;
+  clock: TestClock;
   lines: string[];
   data: string;
   /** A resource at `path` of the upstream, named by it; immutable unless told otherwise. */
@@ -104,8 +95,20 @@ export interface MirrorSetup extends UpstreamSetup {
   data?: string;
   /** Other than usual. */
   mirror?: Partial<MirrorParts>;
+  /** Changes a staged file before the mirror has it, to let the disk fail. */
+  stage?: (staged: StagedFile) => void;
   /** Stands between the mirror and the database. */
   wrap?: (database: Database) => Database;
+}
+
+class TestBlobStore extends BlobStore {
+  staging: ((staged: StagedFile) => void) | undefined;
+
+  override async stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
+    const staged = await super.stage(algorithms);
+    this.staging?.(staged);
+    return staged;
+  }
 }
 
 /** The mirror as the server wires it, without HTTP in front, before an upstream at `base`. */
@@ -116,8 +119,9 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   const database = setup.wrap?.(real) ?? real;
   const clock = testClock();
   const { log, lines } = testLog();
-  const { now } = clock;
-  const blobs = new BlobStore(database, new Paths(data), now);
+  const now = clock.time;
+  const blobs = new TestBlobStore(database, new Paths(data), now);
+  blobs.staging = setup.stage;
   await blobs.prepare();
   const cache = await Cache.open(setup.redisUrl, now, () => undefined, setup.namespace);
   const entries = new Entries(database, cache, now);

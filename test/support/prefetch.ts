@@ -29,7 +29,7 @@ export function prefetchInto(
     concurrency: 4,
     rateLimitShare: 0.8,
     signal: new AbortController().signal,
-    now: () => clock.now ?? Date.now(),
+    now: clock.time,
     patience: 1500,
     ...options,
   });

@@ -2,8 +2,9 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { findCommand } from '../../scripts/packages.ts';
-import { until } from './faulty-upstream.ts';
+
 import { freePort } from './services.ts';
+import { until } from './until.ts';
 
 /** A Redis of a test's own, to be killed, stopped and emptied. */
 export interface OwnRedis {

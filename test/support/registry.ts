@@ -112,13 +112,3 @@ export async function answerOf(request: ClientRequest): Promise<{ status: number
   await once(response, 'end');
   return { status: response.statusCode!, response };
 }
-
-/** Asks until `check` holds, as long as it takes to show that it does not: ten seconds. */
-export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) => boolean): Promise<T> {
-  const deadline = Date.now() + 10_000;
-  for (;;) {
-    const answer = await ask();
-    if (check(answer) || Date.now() > deadline) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}

@@ -6,6 +6,7 @@ import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
 import { startServer, type RunningServer } from '../../src/server.ts';
+import { testClock, type TestClock } from './clock.ts';
 
 export interface TestServer extends RunningServer {
   /** A token of account `default` with every scope. */
@@ -15,7 +16,7 @@ export interface TestServer extends RunningServer {
   lines: string[];
   /** fetch on this server with the token; `init.token` takes another one, null none. */
   fetch(path: string, init?: RequestInit & { token?: string | null; duplex?: 'half' }): Promise<Response>;
-  clock: { now: number | undefined };
+  clock: TestClock;
 }
 
 /** A test does by hand what a schedule would do in its midst. */
@@ -38,7 +39,7 @@ export async function startTestServer(
     server,
   });
   const lines: string[] = [];
-  const clock: TestServer['clock'] = { now: undefined };
+  const clock = testClock();
   const log = pino(
     { level: config.log.level },
     new Writable({
@@ -48,7 +49,7 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: () => clock.now ?? Date.now(), proxy: {} });
+  const running = await startServer(config, { log, now: clock.time, proxy: {} });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;

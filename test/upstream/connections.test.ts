@@ -1,13 +1,14 @@
 import test, { type ExecutionContext } from 'ava';
 import { once } from 'node:events';
 import type { DomainError } from '../../src/errors.ts';
-import { answer, held, serve, startFaultyUpstream, until } from '../support/faulty-upstream.ts';
+import { answer, held, serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
+import { until, within } from '../support/until.ts';
 
 async function setUp(t: ExecutionContext, maxConnections: number, timeout = '5s') {
   const server = await startFaultyUpstream(t);
   const made = await openUpstream(t, server.url, { maxConnections, settings: { timeout } });
-  made.clock.at = 1_000_000;
+  made.clock.now = 1_000_000;
   const slow = held(answer(200, {}, 'content'));
   /** The subject is the first segment of the path. */
   const send = (path: string, signal?: AbortSignal) => {
@@ -49,7 +50,7 @@ test('when all connections are taken a request waits for its time-out, and that 
   const started = performance.now();
   const error = await t.throwsAsync<DomainError>(get('/other/1'), { name: 'UpstreamTimeout' });
   const took = performance.now() - started;
-  t.true(took > 950 && took < 3000, `${took}`);
+  t.true(took > 950 && took < 10_000, `${took}`);
   t.is(error.message, 'The upstream up.test was not asked: all connections to it are busy.');
   t.deepEqual(error.detail, { upstream: 'up.test', retryAfter: 1 });
   t.is(server.count('/other/1'), 0);
@@ -98,10 +99,8 @@ test('when the server ends, waiting requests fail at once, and nothing more is s
   const { server, upstream, get, hang } = await setUp(t, 1);
   const [first] = await hang('/a/1');
   const waiting = ['b', 'c', 'd'].map((name) => t.throwsAsync(get(`/${name}/1`), { message: /server is ending/ }));
-  const started = performance.now();
   upstream.close();
-  await Promise.all([...waiting, t.throwsAsync(first!)]);
-  t.true(performance.now() - started < 1000);
+  await within(Promise.all([...waiting, t.throwsAsync(first!)]));
   await t.throwsAsync(get('/e/1'), { message: /server is ending/ });
   t.is(server.connections(), 1);
 });
@@ -183,7 +182,7 @@ test('however a request ends, it gives its connection back', async (t) => {
   for (const [name, end] of Object.entries(ends)) {
     for (let round = 0; round < 2; round += 1) {
       await end();
-      clock.at! += 100_000;
+      clock.now! += 100_000;
       t.is(await get('/good/1'), 'good', name);
     }
   }
@@ -202,9 +201,7 @@ test('a slow token realm holds up neither requests without a token nor the end o
   });
   await until(() => server.asked.filter(({ path }) => path.startsWith('/token')).length === 2);
   t.is(await get('/other/1'), 'there');
-  const started = performance.now();
   leaving.abort();
-  for (const each of waiting) await t.throwsAsync(each, { name: 'Aborted' });
-  t.true(performance.now() - started < 500);
+  for (const each of waiting) await t.throwsAsync(within(each), { name: 'Aborted' });
   t.is(upstream.unavailable(), undefined);
 });

@@ -4,8 +4,10 @@ import type { DomainError } from '../../src/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
 import { belongsTo, parseChallenges } from '../../src/upstream/credentials.ts';
 import { Cache } from '../../src/cache/cache.ts';
-import { answer, startFaultyUpstream, type Behaviour, type FaultyUpstream } from '../support/faulty-upstream.ts';
-import { openUpstream, testClock } from '../support/mirror.ts';
+import { answer, startFaultyUpstream, type Behaviour, type FaultyUpstream, held } from '../support/faulty-upstream.ts';
+import { testClock } from '../support/clock.ts';
+import { openUpstream } from '../support/mirror.ts';
+import { until } from '../support/until.ts';
 
 const me = { username: 'me', password: 'secret' };
 const basic = `Basic ${Buffer.from('me:secret').toString('base64')}`;
@@ -81,7 +83,7 @@ const tokenPath = `/token?service=registry.test&scope=${encodeURIComponent(scope
 async function setUp(t: Parameters<typeof startFaultyUpstream>[0], setup: Parameters<typeof openUpstream>[2] = {}) {
   const server = await startFaultyUpstream(t);
   const clock = testClock();
-  const made = await openUpstream(t, server.url, { now: clock.now, ...setup });
+  const made = await openUpstream(t, server.url, { now: clock.time, ...setup });
   const url = new URL('/v2/thing', server.url);
   const read = async () => (await (await made.upstream.send({ subject: 'thing', url, scope })).body.toArray()).join('');
   return { server, ...made, clock, read, realm: new URL('/token', server.url) };
@@ -117,14 +119,18 @@ test('a token is kept by realm, service and scope, and presented at once', async
 test('many requests that need the same token fetch it once', async (t) => {
   const { server, read, realm } = await setUp(t);
   registry(server, realm, () => 'one');
-  server.on('/token', (request, response) => setTimeout(() => grant('one')(request, response), 30));
-  t.deepEqual(new Set(await Promise.all(Array.from({ length: 20 }, read))), new Set(['content']));
+  const { behaviour, release } = held(grant('one'));
+  server.on('/token', behaviour);
+  const reads = Array.from({ length: 20 }, read);
+  await until(() => server.count('/v2/thing') === 20);
+  release();
+  t.deepEqual(new Set(await Promise.all(reads)), new Set(['content']));
   t.is(server.count(tokenPath), 1);
 });
 
 test('a token that the registry refuses is renewed; one that has run out is not presented', async (t) => {
   const { server, read, realm, clock } = await setUp(t);
-  clock.at = 1_000_000;
+  clock.now = 1_000_000;
   let current = 'one';
   registry(server, realm, () => current);
   server.on('/token', grant('one', { expires_in: 300 }), grant('two', { expires_in: 300 }), grant('three'));
@@ -133,7 +139,7 @@ test('a token that the registry refuses is renewed; one that has run out is not 
   t.is(await read(), 'content');
   t.is(server.count(tokenPath), 2);
   current = 'three';
-  clock.at += 300_000;
+  clock.now += 300_000;
   const before = server.count('/v2/thing');
   t.is(await read(), 'content');
   t.is(server.count(tokenPath), 3);
@@ -259,7 +265,7 @@ test('429 from a realm on a foreign host does not close the upstream', async (t)
 
 test('a token exchange that fails has a pause of its own, whatever address needs the token', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
-  clock.at = 1_000_000;
+  clock.now = 1_000_000;
   const challenge = `Bearer realm="${realm.href}",service="registry.test",scope="${scope}"`;
   const names = ['1', '2', '3', '4', '5'];
   for (const name of names) server.on(`/v2/${name}`, answer(401, { 'www-authenticate': challenge }));
@@ -272,7 +278,7 @@ test('a token exchange that fails has a pause of its own, whatever address needs
   });
   t.is(next.detail?.['retryAfter'], 1);
   t.is(server.count(tokenPath), 3);
-  clock.at += 1000;
+  clock.now += 1000;
   const both = [send('3'), send('4')].map((each) => t.throwsAsync<DomainError>(each, { message: /502/ }));
   await Promise.all(both);
   t.is(server.count(tokenPath), 6);
@@ -281,7 +287,7 @@ test('a token exchange that fails has a pause of its own, whatever address needs
 
 test('the memory of failed exchanges is bounded', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
-  clock.at = 1_000_000;
+  clock.now = 1_000_000;
   server.on('/v2/thing', answer(401, { 'www-authenticate': `Bearer realm="${realm.href}",service="s"` }));
   server.on('/token', answer(503, { 'retry-after': '60' }));
   let number = 0;

@@ -24,7 +24,7 @@ test('an errand takes no more than its bytes a second, over all its fetches; a c
   );
   server.on('/client', serve(body));
   t.deepEqual(await readEntry(await mirror.open(resource('/client'))), body);
-  t.true(performance.now() - startedAt < 500);
+  t.true(errand.received < 600_000, 'the client has all before the errand has');
   const [first, second] = await fetches;
   const took = performance.now() - startedAt;
   t.deepEqual(first, body);
@@ -48,11 +48,10 @@ test('what is called off ends at once, stores nothing and is no failure of the u
   const errand = new Errand(calling.signal, 20_000);
   const opened = await errand.run(() => mirror.open(resource('/thing')));
   t.is(opened?.outcome, 'miss');
-  const startedAt = performance.now();
   calling.abort();
   await t.throwsAsync(opened!.complete);
   opened!.content.close();
-  t.true(performance.now() - startedAt < 300);
+  t.true(errand.received < body.length, 'it did not go on to the end');
   t.is(upstream.unavailable(), undefined);
   t.deepEqual(await staged(), []);
   t.is(await blobCount(), 0);
@@ -66,11 +65,11 @@ test('what an errand fetches or looks at does not count as used', async (t) => {
   const errand = new Errand(new AbortController().signal);
   const brief = resource('/thing', { lifetime: { freshFor: 10, staleFor: 0 } });
   const usedAt = async () => (await database.get<{ used_at: number }>('SELECT used_at FROM mirror_entries'))!.used_at;
-  clock.at = 1000;
+  clock.now = 1000;
   await readEntry(await mirror.open(brief));
   await entries.flushUses();
   t.is(await usedAt(), 1000);
-  clock.at = 2000;
+  clock.now = 2000;
   await errand.run(async () => readEntry(await mirror.open(brief)));
   await errand.run(async () => readEntry(await mirror.open(brief)));
   await entries.flushUses();

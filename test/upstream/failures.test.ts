@@ -1,8 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import type { DomainError } from '../../src/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
-import { answer, held, startFaultyUpstream, until } from '../support/faulty-upstream.ts';
+import { answer, held, startFaultyUpstream } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
+import { until } from '../support/until.ts';
 
 // Which failure stops which requests, for how long, and how the upstream is asked again.
 
@@ -15,7 +16,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   };
   const base = new URL(`http://up.test:${server.url.port}/`);
   const made = await openUpstream(t, base, { settings, resolve });
-  made.clock.at = 1_000_000;
+  made.clock.now = 1_000_000;
   /** The subject is the first segment of the path. */
   const get = async (path: string) => {
     const { status, body } = await made.upstream.send({
@@ -79,9 +80,9 @@ test('the pause of an address grows to a minute while it fails, and ends with an
   for (let round = 0; round < 8; round += 1) {
     const { detail } = await refused('/bad/1', /answered 500/);
     pauses.push(detail!['retryAfter']);
-    clock.at! += (detail!['retryAfter'] as number) * 1000 - 1;
+    clock.now! += (detail!['retryAfter'] as number) * 1000 - 1;
     await refused('/bad/1', /a moment ago/);
-    clock.at! += 1;
+    clock.now! += 1;
   }
   t.deepEqual(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
   server.on('/bad/1', answer(200));
@@ -96,7 +97,7 @@ test('requests that fail together count once', async (t) => {
   await Promise.all(Array.from({ length: 20 }, () => refused('/bad/1')));
   t.is((await refused('/bad/1', /a moment ago/)).detail!['retryAfter'], 1);
   // One that began before the first had failed, and ends later than the pause, is of the same failure.
-  clock.at! += 1000;
+  clock.now! += 1000;
   const slow = held(answer(500));
   server.on('/bad/1', slow.behaviour, slow.behaviour, answer(500));
   const both = [refused('/bad/1'), refused('/bad/1')];
@@ -110,7 +111,7 @@ test('a clock that is set back ends a pause', async (t) => {
   const { server, get, refused, clock } = await setUp(t);
   server.on('/bad/1', answer(503, { 'retry-after': '60' }), answer(200));
   await refused('/bad/1');
-  clock.at! -= 3_600_000;
+  clock.now! -= 3_600_000;
   t.is(await get('/bad/1'), 200);
 });
 
@@ -125,9 +126,9 @@ for (const [retryAfter, seconds] of [
     t.is((await refused('/bad/1', /answered 503/)).detail?.['retryAfter'], seconds);
     t.is(server.asked.length, 1, 'and is not tried again');
     t.is(await get('/other/1'), 404);
-    clock.at! += seconds * 1000 - 1;
+    clock.now! += seconds * 1000 - 1;
     await refused('/bad/1', /a moment ago/);
-    clock.at! += 1;
+    clock.now! += 1;
     server.on('/bad/1', answer(200));
     t.is(await get('/bad/1'), 200);
   });
@@ -140,7 +141,7 @@ test('429 is for the whole upstream, services aside included, and for a day at m
   await refused('/other/1', /a moment ago: it asks to be left alone/);
   await t.throwsAsync(upstream.send({ subject: 'q', url: base, aside: 'search' }), { message: /left alone/ });
   t.is(server.asked.length, 1);
-  clock.at! += 86_400_000;
+  clock.now! += 86_400_000;
   t.is(await get('/bad/1'), 200, 'it is not the bad one, so it may be the probe');
 });
 
@@ -161,13 +162,13 @@ test('a connection that fails closes the upstream at once, and the same request 
   t.is(lines.filter((line) => line.includes('an upstream failed')).length, 1);
   const pauses: unknown[] = [];
   for (let round = 0; round < 7; round += 1) {
-    clock.at! += (upstream.unavailable()!.detail!['retryAfter'] as number) * 1000;
+    clock.now! += (upstream.unavailable()!.detail!['retryAfter'] as number) * 1000;
     pauses.push((await refused('/a/1', /cannot be reached/)).detail?.['retryAfter']);
     await refused('/b/1', /a moment ago/);
   }
   t.deepEqual(pauses, [2, 4, 8, 16, 32, 60, 60]);
   connect(true);
-  clock.at! += 60_000;
+  clock.now! += 60_000;
   t.is(await get('/a/1'), 404);
   t.is(await get('/b/1'), 404);
   connect(false);
@@ -241,7 +242,7 @@ test('after the pause one request is the probe; the others answer at once until 
   const { server, get, refused, clock, upstream, failAll } = await setUp(t);
   await failAll();
   const before = server.asked.length;
-  clock.at! += 1000;
+  clock.now! += 1000;
   t.is(upstream.unavailable(), undefined, 'to ask whether it may be asked is not yet to ask');
   t.is(upstream.unavailable(), undefined);
   const slow = held(answer(200));
@@ -258,13 +259,13 @@ test('after the pause one request is the probe; the others answer at once until 
 test('a probe that hangs keeps the upstream closed no longer than the pause was', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
-  clock.at! += 1000;
+  clock.now! += 1000;
   const slow = held(answer(500));
   server.on('/slow/1', slow.behaviour);
   const hanging = refused('/slow/1');
   await until(() => server.count('/slow/1') > 0);
   await refused('/other/1', /a moment ago/);
-  clock.at! += 1000;
+  clock.now! += 1000;
   t.is(await get('/other/1'), 404);
   slow.release();
   await hanging;
@@ -274,7 +275,7 @@ test('a probe that hangs keeps the upstream closed no longer than the pause was'
 test('a probe that is called off lets another one probe', async (t) => {
   const { server, get, clock, failAll, upstream, base } = await setUp(t);
   await failAll();
-  clock.at! += 1000;
+  clock.now! += 1000;
   server.on('/left/1', () => undefined);
   const leaving = new AbortController();
   const url = new URL('/left/1', base);
@@ -288,9 +289,9 @@ test('a probe that is called off lets another one probe', async (t) => {
 test('a probe that fails closes the upstream for as long again; a failing subject is never the probe', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
-  clock.at! += 999;
+  clock.now! += 999;
   await refused('/other/1', /a moment ago/);
-  clock.at! += 1;
+  clock.now! += 1;
   // Its own pause is over too: it is asked, fails, and prolongs nothing but its own pause.
   await refused('/a/1', /answered 500/);
   server.on('/a/2', answer(500));
@@ -298,7 +299,7 @@ test('a probe that fails closes the upstream for as long again; a failing subjec
   server.on('/new/1', answer(500));
   await refused('/new/1', /answered 500/);
   await refused('/other/1', /a moment ago/);
-  clock.at! += 1000;
+  clock.now! += 1000;
   t.is(await get('/other/1'), 404);
   t.is(await get('/other/2'), 404);
 });
@@ -307,10 +308,10 @@ test('when only failing subjects are requested, they are asked, and a success op
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
   for (const pause of [1000, 2000, 4000]) {
-    clock.at! += pause;
+    clock.now! += pause;
     for (const name of ['a', 'b', 'c', 'd', 'e']) await refused(`/${name}/1`, /answered 500/);
   }
-  clock.at! += 8000;
+  clock.now! += 8000;
   server.on('/c/1', answer(200));
   t.is(await get('/c/1'), 200);
   t.is(await get('/other/1'), 404);
@@ -321,13 +322,13 @@ test('a subject that failed and was answered since may be the probe again', asyn
   const { server, get, refused, clock, connect } = await setUp(t);
   server.on('/a/1', answer(500));
   await refused('/a/1', /answered 500/);
-  clock.at! += 1000;
+  clock.now! += 1000;
   server.on('/a/1', answer(200));
   t.is(await get('/a/1'), 200);
   connect(false);
   await refused('/b/1', /cannot be reached/);
   connect(true);
-  clock.at! += 1000;
+  clock.now! += 1000;
   t.is(await get('/a/1'), 200);
 });
 
@@ -382,7 +383,7 @@ for (const aside of ['search', 'symbols'] as const) {
     await failAll();
     await refused('/other/1', /a moment ago/);
     t.is(await ask('good'), 404);
-    clock.at! += 1000;
+    clock.now! += 1000;
     t.is(await get('/other/1'), 404);
     for (const name of ['a', 'b', 'c', 'd', 'e']) {
       server.on(`/aside/${name}`, answer(500));
@@ -391,7 +392,7 @@ for (const aside of ['search', 'symbols'] as const) {
     await t.throwsAsync(ask('good'), { message: /a moment ago/ });
     t.is(upstream.unavailable(), undefined);
     t.is(await get('/other/1'), 404);
-    clock.at! += 1000;
+    clock.now! += 1000;
     connect(false);
     await t.throwsAsync(ask('good'), { message: /cannot be reached/ });
     await t.throwsAsync(ask('other'), { message: /a moment ago: it cannot be reached/ });
@@ -431,7 +432,7 @@ test('the log has each reason once in 10 s, and the number of lines left out', a
       ['answered 502', 'bad'],
     ],
   );
-  clock.at! += 10_000;
+  clock.now! += 10_000;
   await refused('/bad/0', /answered 501/);
   t.is(told().at(-1).untold, 98);
   for (let index = 0; index < 100; index += 1) {

@@ -2,8 +2,9 @@ import test from 'ava';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { release } from '../../src/incoming.ts';
 import type { DomainError } from '../../src/errors.ts';
-import { answer, held, serve, startFaultyUpstream, startRawUpstream, until } from '../support/faulty-upstream.ts';
+import { answer, held, serve, startFaultyUpstream, startRawUpstream } from '../support/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
+import { until } from '../support/until.ts';
 
 async function setUp(t: Parameters<typeof startFaultyUpstream>[0], settings?: Record<string, unknown>) {
   const server = await startFaultyUpstream(t);
@@ -59,18 +60,18 @@ for (const [what, header] of [
 ] as const) {
   test(`429 with Retry-After in ${what} closes the upstream for as long, without a second try`, async (t) => {
     const { server, get, clock } = await setUp(t);
-    clock.at = 1_000_000;
+    clock.now = 1_000_000;
     // The upstream's clock is years off: its date counts from its own time.
     server.on('/thing', answer(429, { 'retry-after': header, date: 'Sun, 06 Nov 1994 08:49:37 GMT' }));
     const error = await t.throwsAsync<DomainError>(get('/thing'), { message: /429/ });
     t.is(error.detail?.['retryAfter'], 120);
     t.is(server.asked.length, 1);
-    clock.at += 60_000;
+    clock.now += 60_000;
     t.is((await t.throwsAsync<DomainError>(get('/thing'))).detail!['retryAfter'], 60);
-    clock.at += 59_999;
+    clock.now += 59_999;
     await t.throwsAsync(get('/thing'));
     t.is(server.asked.length, 1);
-    clock.at += 1;
+    clock.now += 1;
     server.on('/thing', answer(200));
     t.is((await get('/thing')).status, 200);
   });
@@ -78,7 +79,7 @@ for (const [what, header] of [
 
 test('a success that was under way does not end the pause that a 429 asked for', async (t) => {
   const { server, get, clock } = await setUp(t);
-  clock.at = 1_000_000;
+  clock.now = 1_000_000;
   const slow = held(answer(200));
   server.on('/slow', slow.behaviour);
   server.on('/thing', answer(429, { 'retry-after': '60' }));
@@ -93,7 +94,7 @@ test('a success that was under way does not end the pause that a 429 asked for',
 
 test('a refused connection: the next request answers at once', async (t) => {
   const { server, get, clock, lines } = await setUp(t);
-  clock.at = 1_000_000;
+  clock.now = 1_000_000;
   await server.stop();
   const error = await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
   t.regex(error.message, /up\.test cannot be reached \(ECONNREFUSED\)/);
@@ -104,9 +105,7 @@ test('a refused connection: the next request answers at once', async (t) => {
 test('no answer in time is a time-out, and opens the breaker', async (t) => {
   const { server, get } = await setUp(t, { timeout: '100ms' });
   server.on('/thing', () => undefined);
-  const started = performance.now();
   await t.throwsAsync(get('/thing'), { name: 'UpstreamTimeout', message: /did not answer in time/ });
-  t.true(performance.now() - started < 1000);
   await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
   t.is(server.asked.length, 1);
 });
@@ -271,7 +270,7 @@ test('an answer that is cut before anybody reads it harms nobody', async (t) => 
   const { server, get } = await setUp(t);
   server.on('/thing', serve(Buffer.alloc(1000), { until: 10 }));
   const { body } = await get('/thing');
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await until(() => body.errored !== null);
   await t.throwsAsync(body.toArray());
 });
 

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import type { Database } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
@@ -16,7 +15,7 @@ function slowDatabase(clock: { now: number; cost: number }): { database: Databas
   const get = async (sql: string) => {
     if (!sql.includes('FROM blobs')) return noRows;
     looks += 1;
-    await sleep(1);
+    await new Promise(setImmediate);
     clock.now += clock.cost;
     return { blobs: 1, last: 'sha256:00' };
   };
