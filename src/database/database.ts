@@ -110,7 +110,7 @@ export function forUpdate({ dialect }: Queryable): '' | ' FOR UPDATE' {
 abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
   protected readonly sequelize: Sequelize;
-  static #commits = 0;
+  #commits = 0;
   readonly #underWay = new Set<Promise<void>>();
   readonly #kept = new KeptRows();
 
@@ -153,12 +153,12 @@ abstract class SequelizeDatabase implements Database {
   protected abstract mark(lag: number): Promise<string | undefined>;
   /** Something was written; ends when every instance's next mark will say so. */
   protected async wrote(): Promise<void> {
-    SequelizeDatabase.#commits += 1;
+    this.#commits += 1;
   }
 
-  /** How often this process has written, to any database. */
+  /** How often this instance has written. */
   protected get commits(): number {
-    return SequelizeDatabase.#commits;
+    return this.#commits;
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false }: TransactionOptions = {}): Promise<T> {
