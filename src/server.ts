@@ -1,5 +1,4 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
-import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { platform } from 'node:os';
@@ -49,6 +48,8 @@ import { ImageSource } from './oci/source.ts';
 import { ImageMirror } from './oci/upstream.ts';
 import { BlobStore } from './storage/blob-store.ts';
 import { Collector } from './storage/collector.ts';
+import type { Driver } from './storage/driver.ts';
+import { FilesystemDriver } from './storage/filesystem.ts';
 import { Paths } from './storage/paths.ts';
 import { Room } from './storage/room.ts';
 import { Scrubber } from './storage/scrub.ts';
@@ -66,6 +67,8 @@ export interface Surroundings {
   now: () => number;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
+  /** Where committed bytes are kept; else in the data folder. */
+  driver?: Driver | undefined;
 }
 
 /** The parts without the network: what the command line works with, beside a running server too. */
@@ -112,8 +115,9 @@ export interface RunningServer {
 }
 
 /** Opens database and storage, migrates, and makes the account `default`. */
-export async function openHouse(config: Config, { now, log, proxy }: Surroundings): Promise<House> {
+export async function openHouse(config: Config, { now, log, proxy, driver: given }: Surroundings): Promise<House> {
   const paths = new Paths(config.data);
+  const driver = given ?? new FilesystemDriver(paths);
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is out of reach');
   const cache = await Cache.open(config.redis.url, now, onRedis, `entrepot-${installationOf(config)}`);
   const database = await openNamed(config, cache.changes).catch(async (error: unknown) => {
@@ -122,7 +126,7 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
   });
   try {
     await migrate(database);
-    const blobs = new BlobStore(database, paths, now);
+    const blobs = new BlobStore(database, driver, paths, now);
     await blobs.prepare().catch(namely('ENTREPOT_DATA', 'the data folder cannot be written'));
     const images = new Images(database, blobs, config.limits, now);
     const accounts = new Accounts(database, now);
@@ -144,8 +148,8 @@ export async function openHouse(config: Config, { now, log, proxy }: Surrounding
     const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
     const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
     const imageSource = new ImageSource({ database, images, mirror: imageMirror, limits: config.limits, now });
-    const collector = new Collector(database, paths);
-    const scrubber = new Scrubber(database, paths, config.scrub.rate);
+    const collector = new Collector(database, driver);
+    const scrubber = new Scrubber(database, driver, config.scrub.rate);
     const stored = new StoredBytes(database, defaultAccount.id, now);
     const vulnerabilities = new UpstreamVulnerabilities(packageMirror, log);
     const prefetch = {
@@ -248,7 +252,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     const urls = new Urls(config.server);
     const operations = new Operations(async () => {
       await house.database.get('SELECT 1 AS one');
-      await access(config.data, constants.W_OK);
+      await house.blobs.check();
     });
     const { now } = surroundings;
     const quota = new Quota({ ...house, limits: config.limits, log, now });

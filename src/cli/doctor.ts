@@ -1,4 +1,3 @@
-import { access, constants } from 'node:fs/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
@@ -47,7 +46,7 @@ export async function examine(house: House, now: () => number): Promise<Finding[
       return `${house.database.dialect} answers`;
     }),
     await attempt('storage', 'let the service write to its data folder', async () => {
-      await access(house.config.data, constants.W_OK);
+      await house.blobs.check();
       return `${house.config.data} can be written`;
     }),
   ];

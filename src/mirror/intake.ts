@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import { whenSilent } from '../incoming.ts';
-import { openFileContent } from '../storage/blob-store.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { OtherBody, type Fetched, type Had, type MirrorResource } from './resource.ts';
@@ -63,7 +62,7 @@ export class Intake {
     const missing = (size ?? staged.size) - staged.size;
     const kept = await room.has(missing);
     if (!kept && !mayPassOn(resource) && !(await room.hasForAMoment(missing))) throw noRoom();
-    const file = await openFileContent(staged.path, Number.MAX_SAFE_INTEGER);
+    const file = await staged.follow();
     return new Intake(parts, new Tail(staged, file), kept);
   }
 

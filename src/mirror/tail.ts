@@ -14,7 +14,8 @@ interface Reader {
 
 /** The file that is being filled, as readers need it. */
 interface Filling {
-  readonly path: string;
+  /** Names the file among all that are being filled. */
+  readonly id: string;
   readonly size: number;
 }
 
@@ -64,7 +65,7 @@ export class Tail {
       left();
     };
     const stopListening = caller?.whenGone(leave);
-    const sourceOf = () => (this.#window ? undefined : this.#staged.path);
+    const sourceOf = () => (this.#window ? undefined : this.#staged.id);
     return {
       size,
       /** Of a window each reader has its own reads, which tell how far it has got. */

@@ -2,6 +2,7 @@ import { DomainError } from '../errors.ts';
 import { maxNuspecBytes, parseNuspec, type Nuspec } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';
 import type { ZipEntry, ZipLimits } from './zip-directory.ts';
+import type { OpenBytes } from './zip-bytes.ts';
 import { Zip } from './zip.ts';
 
 /** What is read out of a package. The file itself is served as it came: signatures and lock files depend on its bytes. */
@@ -29,11 +30,11 @@ export interface NupkgLimits extends ZipLimits {
 const defaults = { maxIconBytes: 1024 ** 2, maxReadmeBytes: 1024 ** 2, asciiOnly: false, verifyAll: true };
 
 /**
- * Reads the package in the file at `path`, by random access. Throws `PackageInvalid` with the reason when clients
+ * Reads the package whose bytes `open` opens, by random access. Throws `PackageInvalid` with the reason when clients
  * could not use it, or should not. https://learn.microsoft.com/nuget/reference/nuspec
  */
-export async function readNupkg(path: string, limits: Partial<NupkgLimits> = {}): Promise<Nupkg> {
-  await using zip = await Zip.open(path, limits);
+export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = {}): Promise<Nupkg> {
+  using zip = await Zip.open(open, limits);
   const manifest = await readManifest(zip, limits);
   const { nuspec } = manifest;
   if (nuspec.packageTypes.some(({ name }) => name.toLowerCase() === 'symbolspackage')) {
@@ -69,20 +70,20 @@ export async function readManifest(
 const lenient = { backslashes: true };
 
 /**
- * Id and version of the package in the file at `path`, which somebody else has published. Throws `PackageInvalid` when
+ * Id and version of the package whose bytes `open` opens, which was published elsewhere. Throws `PackageInvalid` when
  * it is no package, or not whole.
  */
-export async function identify(path: string): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
-  await using zip = await Zip.open(path, lenient);
+export async function identify(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
+  using zip = await Zip.open(open, lenient);
   return await readManifest(zip, {});
 }
 
 /** The nuspec, or the file that it names as readme or icon; undefined when there is none. Throws `PackageInvalid`. */
 export async function readPart(
-  path: string,
+  open: OpenBytes,
   part: 'nuspec' | 'readme' | 'icon',
 ): Promise<{ bytes: Buffer; imageType?: string } | undefined> {
-  await using zip = await Zip.open(path, lenient);
+  using zip = await Zip.open(open, lenient);
   const { nuspec, nuspecBytes } = await readManifest(zip, {});
   if (part === 'nuspec') return { bytes: nuspecBytes };
   const entry = nuspec[part] === undefined ? undefined : await zip.find(nuspec[part]);

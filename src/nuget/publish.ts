@@ -34,7 +34,7 @@ export async function publish(parts: Shelf, accountId: number, staged: StagedFil
   let nupkg: Nupkg;
   let digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
   try {
-    nupkg = await readNupkg(staged.path, { asciiOnly: true });
+    nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
     const { readme, icon } = nupkg.entries;
     await refuseExisting(parts, accountId, nupkg);
     const stage = async (bytes: Buffer): Promise<Digest> => {

@@ -2,6 +2,7 @@ import type { Database } from '../database/database.ts';
 import { digestOf, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { Served } from '../http/cache-status.ts';
+import type { Facts } from '../mirror/entries.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { contentOf, type Content } from '../storage/content.ts';
@@ -249,11 +250,11 @@ export class PackageSource {
     return { served: outcome, content, digest: facts?.digest, type };
   }
 
-  async #readInside(digest: Digest, kind: BesideKind): ReturnType<typeof readPart> {
+  async #readInside({ digest, size }: Facts, kind: BesideKind): ReturnType<typeof readPart> {
     try {
-      return await readPart(this.#parts.blobs.pathOf(digest), kind);
+      return await readPart(() => this.#parts.blobs.open(digest, size), kind);
     } catch (error) {
-      if (isDomainError(error) || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      if (isDomainError(error)) return undefined;
       throw error;
     }
   }

@@ -25,7 +25,7 @@ export async function publishSymbols(
   let snupkg: Snupkg;
   let digest: Digest;
   try {
-    snupkg = await readSnupkg(staged.path);
+    snupkg = await readSnupkg(() => staged.open());
     const tooLong = snupkg.pdbs.find(
       ({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath,
     );
@@ -92,12 +92,13 @@ export async function openSymbols(
   fileName: string,
   key: string,
 ): Promise<{ size: number; stream: Readable } | undefined> {
-  const row = await database.get<{ path: string; digest: Digest }>(
-    `SELECT s.path, v.snupkg_digest AS digest FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
+  const row = await database.get<{ path: string; digest: Digest; size: number }>(
+    `SELECT s.path, b.digest, b.size FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
+     JOIN blobs b ON b.digest = v.snupkg_digest
      WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? ORDER BY s.version_row DESC LIMIT 1`,
     [accountId, key.toLowerCase(), keyOfFile(fileName)],
   );
-  return row && openPdb(blobs.pathOf(row.digest), row.path);
+  return row && openPdb(() => blobs.open(row.digest, row.size), row.path);
 }
 
 /** Files are found in any case. Some letters become two in lower case. */

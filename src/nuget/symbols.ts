@@ -3,6 +3,7 @@ import type { Readable } from 'node:stream';
 import { DomainError } from '../errors.ts';
 import { readManifest, verifyEntries, type Nupkg, type NupkgLimits } from './nupkg.ts';
 import type { ZipEntry } from './zip-directory.ts';
+import type { OpenBytes } from './zip-bytes.ts';
 import { Zip } from './zip.ts';
 
 /** A symbols package. https://learn.microsoft.com/nuget/create-packages/symbol-packages-snupkg */
@@ -26,9 +27,9 @@ const maxPdbs = 2000;
 /** Room for the metadata root and its stream headers, of which a PDB has six or seven. */
 const headBytes = 4096;
 
-/** Reads the symbols package in the file at `path`. Throws `PackageInvalid` with the reason. */
-export async function readSnupkg(path: string, limits: Partial<NupkgLimits> = {}): Promise<Snupkg> {
-  await using zip = await Zip.open(path, limits);
+/** Reads the symbols package whose bytes `open` opens. Throws `PackageInvalid` with the reason. */
+export async function readSnupkg(open: OpenBytes, limits: Partial<NupkgLimits> = {}): Promise<Snupkg> {
+  using zip = await Zip.open(open, limits);
   const manifest = await readManifest(zip, limits);
   const [type, ...others] = manifest.nuspec.packageTypes;
   if (type?.name.toLowerCase() !== 'symbolspackage' || others.length > 0) {
@@ -52,9 +53,9 @@ export async function readSnupkg(path: string, limits: Partial<NupkgLimits> = {}
   return { ...manifest, pdbs };
 }
 
-/** Streams one PDB out of the symbols package in the file at `path`. */
-export async function openPdb(path: string, pdbPath: string): Promise<{ size: number; stream: Readable }> {
-  await using zip = await Zip.open(path);
+/** Streams one PDB out of the symbols package whose bytes `open` opens. */
+export async function openPdb(open: OpenBytes, pdbPath: string): Promise<{ size: number; stream: Readable }> {
+  using zip = await Zip.open(open);
   for await (const entry of zip.entries()) {
     if (entry.name === pdbPath) return { size: entry.size, stream: await zip.open(entry) };
   }

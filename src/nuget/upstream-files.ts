@@ -21,7 +21,7 @@ export async function verifyNupkg(
   version: string,
   expected: string | undefined,
 ): Promise<Record<string, string>> {
-  const nupkg = await identify(staged.path);
+  const nupkg = await identify(() => staged.open());
   refuseOther(nupkg.nuspec.id, nupkg.version, key, version);
   const sha512 = Buffer.from(hexOf(await staged.digest('sha512')), 'hex').toString('base64');
   if (expected !== undefined && sha512 !== expected) {

@@ -1,5 +1,5 @@
 import type { Config } from '../config/schema.ts';
-import type { Digest } from '../digest.ts';
+import type { Facts } from '../mirror/entries.ts';
 import type { DomainError } from '../errors.ts';
 import { parseDocument, readDocument } from '../mirror/document.ts';
 import { fetchFrom, unusable } from '../mirror/fetch.ts';
@@ -195,9 +195,9 @@ export class PackageMirror {
   }
 
   /** The digest of a version's nupkg, if it is stored. */
-  async storedNupkg(id: string, version: string): Promise<Digest | undefined> {
+  async storedNupkg(id: string, version: string): Promise<Facts | undefined> {
     const owner = await this.#ownerOrHolder(id, version);
-    return owner && (await this.#stored(owner.upstream, packageKey(id), version))?.digest;
+    return owner && this.#stored(owner.upstream, packageKey(id), version);
   }
 
   /** A file that the flat container has beside the nupkg: `<id>.nuspec`, `readme`, `icon`. */

@@ -1,28 +1,22 @@
-import { open, type FileHandle } from 'node:fs/promises';
 import { DomainError } from '../errors.ts';
+import type { Content } from '../storage/content.ts';
 
-/** A zip's file, read at any position. */
+/** Opens a zip's bytes, of known size; each content that it opens is closed by itself. */
+export type OpenBytes = () => Promise<Content>;
+
+/** A zip's bytes, read at any position. */
 export class ZipBytes {
   readonly size: number;
-  readonly #handle: FileHandle;
+  readonly #content: Content;
 
-  private constructor(handle: FileHandle, size: number) {
-    this.#handle = handle;
-    this.size = size;
+  /** Closes `content` when it is closed. */
+  constructor(content: Content) {
+    this.#content = content;
+    this.size = content.size!;
   }
 
-  static async open(path: string): Promise<ZipBytes> {
-    const handle = await open(path);
-    try {
-      return new ZipBytes(handle, (await handle.stat()).size);
-    } catch (error) {
-      await handle.close();
-      throw error;
-    }
-  }
-
-  close(): Promise<void> {
-    return this.#handle.close();
+  close(): void {
+    this.#content.close();
   }
 
   /** Exactly `length` bytes. Positions come from the zip: one behind its end is a `PackageInvalid` like other errors. */
@@ -36,9 +30,9 @@ export class ZipBytes {
   async readInto(target: Buffer, position: number): Promise<void> {
     if (position + target.length > this.size) throw unsound('it refers to bytes behind its end');
     for (let filled = 0; filled < target.length;) {
-      const { bytesRead } = await this.#handle.read(target, filled, target.length - filled, position + filled);
-      if (bytesRead === 0) throw unsound('it became shorter while it was read');
-      filled += bytesRead;
+      const read = await this.#content.read(target.subarray(filled), position + filled);
+      if (read === 0) throw unsound('it became shorter while it was read');
+      filled += read;
     }
   }
 }

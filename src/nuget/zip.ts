@@ -1,10 +1,9 @@
-import { createReadStream } from 'node:fs';
 import { pipeline, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
 import { crc32, createInflateRaw, inflateRawSync } from 'node:zlib';
 import type { DomainError } from '../errors.ts';
-import { asInvalid, invalid, quote, unsound, ZipBytes } from './zip-bytes.ts';
+import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
 import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
 
 const chunkBytes = 64 * 1024;
@@ -15,33 +14,33 @@ const localSignature = 0x04034b50;
 const sizesFollow = 8;
 
 /**
- * A zip on disk, read by random access: its directory is checked when opened, an entry when it is read. Everything that
+ * A zip that is stored, read by random access: its directory is checked when opened, an entry when it is read. Everything that
  * is wrong with the zip is a `PackageInvalid`; errors of the disk pass through.
  */
 export class Zip {
-  readonly #path: string;
+  readonly #open: OpenBytes;
   readonly #bytes: ZipBytes;
   readonly #directory: ZipDirectory;
 
-  private constructor(path: string, bytes: ZipBytes, directory: ZipDirectory) {
-    this.#path = path;
+  private constructor(open: OpenBytes, bytes: ZipBytes, directory: ZipDirectory) {
+    this.#open = open;
     this.#bytes = bytes;
     this.#directory = directory;
   }
 
-  /** Opens the zip at `path`; close it with `await using`. */
-  static async open(path: string, limits: Partial<ZipLimits> = {}): Promise<Zip> {
-    const bytes = await ZipBytes.open(path);
+  /** Opens the zip whose bytes `open` opens; close it with `using`. */
+  static async open(open: OpenBytes, limits: Partial<ZipLimits> = {}): Promise<Zip> {
+    const bytes = new ZipBytes(await open());
     try {
-      return new Zip(path, bytes, await ZipDirectory.open(bytes, { ...defaultZipLimits, ...limits }));
+      return new Zip(open, bytes, await ZipDirectory.open(bytes, { ...defaultZipLimits, ...limits }));
     } catch (error) {
-      await bytes.close();
+      bytes.close();
       throw error;
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#bytes.close();
+  [Symbol.dispose](): void {
+    this.#bytes.close();
   }
 
   /** All entries, one after the other. There can be many: keep only what is needed of them. */
@@ -103,7 +102,7 @@ export class Zip {
   async open(entry: ZipEntry): Promise<Readable> {
     const start = await this.#dataStart(entry);
     // Lazy: a stream that nobody reads holds no file open.
-    return Readable.from(inflate(this.#path, start, entry), { objectMode: false });
+    return Readable.from(inflate(this.#open, start, entry), { objectMode: false });
   }
 
   /**
@@ -138,13 +137,13 @@ function sameSize(local: number, declared: number): boolean {
   return local === declared || local === 0xffff_ffff;
 }
 
-async function* inflate(path: string, start: number, entry: ZipEntry) {
+async function* inflate(open: OpenBytes, start: number, entry: ZipEntry) {
   const { size, compressedSize, method } = entry;
   let length = 0;
   let checksum = 0;
   try {
     if (compressedSize > 0) {
-      const stored = createReadStream(path, { start, end: start + compressedSize - 1, highWaterMark: chunkBytes });
+      const stored = readThrough(open, start, start + compressedSize);
       const source = method === 0 ? stored : pipeline(stored, createInflateRaw({ chunkSize: chunkBytes }), () => {}); // the error reaches the loop
       for await (const chunk of source as AsyncIterable<Buffer>) {
         length += chunk.length;
@@ -157,6 +156,18 @@ async function* inflate(path: string, start: number, entry: ZipEntry) {
     throw asInvalid(error);
   }
   prove(entry, length, checksum);
+}
+
+/** The bytes from `start` up to `end`. */
+async function* readThrough(open: OpenBytes, start: number, end: number) {
+  const bytes = new ZipBytes(await open());
+  try {
+    for (let position = start; position < end; position += chunkBytes) {
+      yield await bytes.read(position, Math.min(chunkBytes, end - position));
+    }
+  } finally {
+    bytes.close();
+  }
 }
 
 function prove(entry: ZipEntry, length: number, checksum: number): void {

@@ -1,16 +1,11 @@
-import { close, open as openFile, read as readFile } from 'node:fs';
-import { mkdir, open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { promisify } from 'node:util';
+import { access, constants, mkdir, readdir, rm, stat, unlink } from 'node:fs/promises';
 import type { Database, Transaction } from '../database/database.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
-import { DomainError } from '../errors.ts';
 import type { Content } from './content.ts';
+import type { Driver } from './driver.ts';
 import type { Paths } from './paths.ts';
 import { SmallBlobs } from './small-blobs.ts';
 import { StagedFile } from './staged-file.ts';
-
-const openDescriptor = promisify(openFile);
 
 /** A staged file and the digest under which it becomes visible. */
 export interface Arrival {
@@ -24,20 +19,29 @@ export interface Arrival {
  */
 export class BlobStore {
   readonly #database: Database;
+  readonly #driver: Driver;
   readonly #paths: Paths;
   readonly #now: () => number;
   readonly #small = new SmallBlobs();
 
-  constructor(database: Database, paths: Paths, now: () => number) {
+  /** `paths` are for staged files, which are always local. */
+  constructor(database: Database, driver: Driver, paths: Paths, now: () => number) {
     this.#database = database;
+    this.#driver = driver;
     this.#paths = paths;
     this.#now = now;
   }
 
-  /** Makes the folders; rejects when the data folder cannot be written. */
+  /** Makes the storage ready; rejects when it cannot be written. */
   async prepare(): Promise<void> {
-    await mkdir(this.#paths.blobs, { recursive: true });
     await mkdir(this.#paths.staging, { recursive: true });
+    await this.#driver.prepare();
+  }
+
+  /** Rejects when nothing can be stored now. */
+  async check(): Promise<void> {
+    await access(this.#paths.staging, constants.W_OK);
+    await this.#driver.check();
   }
 
   /** A new staged file, hashed with `algorithms` as it fills. */
@@ -68,11 +72,10 @@ export class BlobStore {
    */
   async commit<T>(arrivals: readonly Arrival[], refer: (tx: Transaction) => Promise<T>): Promise<T> {
     try {
-      for (const { staged } of arrivals) await staged.sync();
       return await this.#database.transaction(async (tx) => {
         for (const { staged, digest } of arrivals) await this.#record(tx, digest, staged.size);
         const result = await refer(tx);
-        for (const { staged, digest } of arrivals) await this.#moveIntoPlace(staged, digest);
+        for (const { staged, digest } of arrivals) await this.#driver.put(digest, staged);
         return result;
       });
     } finally {
@@ -87,12 +90,7 @@ export class BlobStore {
 
   /** Opens a stored blob of known `size`; the caller has checked that its principal may read it. */
   open(digest: Digest, size: number): Promise<Content> {
-    return this.#small.open(digest, size, () => this.#openFile(digest, size));
-  }
-
-  /** A blob's file, for readers that need random access by path. */
-  pathOf(digest: Digest): string {
-    return this.#paths.blob(digest);
+    return this.#small.open(digest, size, () => this.#driver.open(digest, size));
   }
 
   /** Removes staged files untouched since `before` that `keep` does not claim; resolves to their number. */
@@ -108,72 +106,10 @@ export class BlobStore {
     return removed;
   }
 
-  async #openFile(digest: Digest, size: number): Promise<Content> {
-    try {
-      return await openFileContent(this.#paths.blob(digest), size);
-    } catch (error) {
-      // Anything else, such as too many open files, does not mean that it is gone.
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-      throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
-        detail: { digest },
-        cause: error,
-      });
-    }
-  }
-
   /** The row's lock also keeps a collector from removing the file until this transaction ends. */
   async #record(tx: Transaction, digest: Digest, size: number): Promise<void> {
     await tx.upsert('blobs', ['digest'], [{ digest, size, stored_at: this.#now() }], 'stored_at = new.stored_at');
     const row = await tx.get<{ size: number }>('SELECT size FROM blobs WHERE digest = ?', [digest]);
     if (row?.size !== size) throw new Error(`${digest} is recorded with ${row?.size} bytes and came with ${size}`);
   }
-
-  async #moveIntoPlace(staged: StagedFile, digest: Digest): Promise<void> {
-    const path = this.#paths.blob(digest);
-    const there = await stat(path).catch(() => undefined);
-    if (there?.size === staged.size) return;
-    const folder = dirname(path);
-    const made = await mkdir(folder, { recursive: true });
-    await rename(staged.path, path);
-    await syncFolder(folder);
-    if (made) await syncFolder(dirname(folder));
-  }
-}
-
-async function syncFolder(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** The bytes of a file of known `size`; they stay readable when the file is moved or removed meanwhile. */
-export async function openFileContent(path: string, size: number): Promise<Content> {
-  const descriptor = await openDescriptor(path, 'r');
-  let reading = 0;
-  let closing = false;
-  const closeWhenIdle = () => {
-    if (closing && reading === 0) close(descriptor, () => undefined);
-  };
-  return {
-    size,
-    source: path,
-    read: (target, position) =>
-      new Promise((resolve, reject) => {
-        reading += 1;
-        readFile(descriptor, target, 0, Math.min(target.length, size - position), position, (error, bytesRead) => {
-          reading -= 1;
-          closeWhenIdle();
-          if (error) reject(error);
-          else resolve(bytesRead);
-        });
-      }),
-    close: () => {
-      if (closing) return;
-      closing = true;
-      closeWhenIdle();
-    },
-  };
 }

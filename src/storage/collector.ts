@@ -1,8 +1,7 @@
-import { stat, unlink } from 'node:fs/promises';
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
+import type { Driver, ListedBlob } from './driver.ts';
 import { Pace } from './pace.ts';
-import type { Paths } from './paths.ts';
 import { isReferenced, lockBlobs, pageEnd, type BlobRow } from './references.ts';
 
 export interface CollectOptions {
@@ -35,11 +34,11 @@ const passing = -1;
  */
 export class Collector {
   readonly #database: Database;
-  readonly #paths: Paths;
+  readonly #driver: Driver;
 
-  constructor(database: Database, paths: Paths) {
+  constructor(database: Database, driver: Driver) {
     this.#database = database;
-    this.#paths = paths;
+    this.#driver = driver;
   }
 
   /** Goes through all blobs, then through all files. Rejects when `signal` ends it; what is done is done. */
@@ -73,12 +72,11 @@ export class Collector {
 
   async #collectFiles({ before, dryRun, signal }: CollectOptions, collected: Collected): Promise<void> {
     const pace = new Pace(signal);
-    for await (const digests of inPages(this.#paths.stored())) {
-      const unknown = await this.#unknown(digests);
+    for await (const listed of inPages(this.#driver.list())) {
+      const old = listed.filter(({ storedAt }) => storedAt < before).map(({ digest }) => digest);
+      const unknown = old.length > 0 ? await this.#unknown(old) : [];
       await pace.step();
       for (const digest of unknown) {
-        const info = await stat(this.#paths.blob(digest)).catch(() => undefined);
-        if (!info?.isFile() || info.mtimeMs >= before) continue;
         collected.files += dryRun ? 1 : await this.#removeFiles([digest]);
         await pace.step();
       }
@@ -125,17 +123,17 @@ export class Collector {
       );
       await tx.run(`DELETE FROM blobs WHERE digest IN (${keys}) AND stored_at = ?`, [...digests, passing]);
       // Last: nothing after this can make the transaction be tried again.
-      for (const { digest } of ours) await removeFile(this.#paths.blob(digest));
+      for (const { digest } of ours) await this.#driver.delete(digest);
       return ours.length;
     });
   }
 }
 
 /** Folders may hold few files or many. */
-async function* inPages(folders: AsyncIterable<Digest[]>): AsyncGenerator<Digest[]> {
-  let gathered: Digest[] = [];
-  for await (const digests of folders) {
-    gathered.push(...digests);
+async function* inPages(folders: AsyncIterable<ListedBlob[]>): AsyncGenerator<ListedBlob[]> {
+  let gathered: ListedBlob[] = [];
+  for await (const listed of folders) {
+    gathered.push(...listed);
     for (; gathered.length >= page; gathered = gathered.slice(page)) yield gathered.slice(0, page);
   }
   if (gathered.length > 0) yield gathered;
@@ -143,10 +141,4 @@ async function* inPages(folders: AsyncIterable<Digest[]>): AsyncGenerator<Digest
 
 function digestsOf(rows: readonly BlobRow[]): Digest[] {
   return rows.map(({ digest }) => digest);
-}
-
-async function removeFile(path: string): Promise<void> {
-  await unlink(path).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ENOENT') throw error;
-  });
 }

@@ -1,8 +1,9 @@
-import { open, mkdir, rename, stat, type FileHandle } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Transaction } from '../database/database.ts';
 import { algorithmOf, startHash, type Digest } from '../digest.ts';
-import type { Paths } from './paths.ts';
+import { isDomainError } from '../errors.ts';
+import type { Content } from './content.ts';
+import type { Driver } from './driver.ts';
 import { isHosted, isMirrored, lockBlobs, type BlobRow } from './references.ts';
 
 /** A blob whose bytes are not what its digest says. */
@@ -47,13 +48,13 @@ const holdersShown = 5;
  */
 export class Scrubber {
   readonly #database: Database;
-  readonly #paths: Paths;
+  readonly #driver: Driver;
   /** Bytes a second. */
   readonly #rate: number;
 
-  constructor(database: Database, paths: Paths, rate: number) {
+  constructor(database: Database, driver: Driver, rate: number) {
     this.#database = database;
-    this.#paths = paths;
+    this.#driver = driver;
     this.#rate = rate;
   }
 
@@ -106,39 +107,55 @@ export class Scrubber {
   }
 
   async #check({ digest, size }: BlobRow, throttle: Throttle): Promise<Damage | undefined> {
-    let handle: FileHandle | undefined;
+    const stored = await this.#driver.stat(digest);
+    await throttle.spend(fileCost);
+    if (!stored) return this.#missing(digest);
+    if (stored.size === size) {
+      const isSound = await this.#isWhole(digest, size, throttle);
+      if (isSound) return undefined;
+      if (isSound === undefined) return this.#missing(digest);
+    }
+    return this.#setAside(digest, stored.version);
+  }
+
+  /** Undefined when the bytes are not there. */
+  async #isWhole(digest: Digest, size: number, throttle: Throttle): Promise<boolean | undefined> {
+    let content: Content;
     try {
-      handle = await open(this.#paths.blob(digest), 'r');
-      const { ino, size: found } = await handle.stat();
-      await throttle.spend(fileCost);
-      if (found === size && (await isWhole(handle, digest, size, throttle))) return undefined;
-      return await this.#quarantine(digest, ino);
+      content = await this.#driver.open(digest, size);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-      await throttle.spend(fileCost);
-      return await this.#missing(digest);
+      if (isDomainError(error, 'BlobUnknown')) return undefined;
+      throw error;
+    }
+    try {
+      return await isWhole(content, digest, size, throttle);
     } finally {
-      await handle?.close();
+      content.close();
     }
   }
 
-  /** Moves the file that was read, which has inode `ino`, unless another has been put in its place. */
-  async #quarantine(digest: Digest, ino: number): Promise<Damage | undefined> {
-    await mkdir(this.#paths.quarantine, { recursive: true });
-    return this.#database.transaction(async (tx) => {
-      const path = this.#paths.blob(digest);
-      const [row] = await lockBlobs(tx, [digest]);
-      if (!row || (await stat(path).catch(() => undefined))?.ino !== ino) return undefined;
-      const damage = await damageOf(tx, row, 'corrupt');
-      await rename(path, this.#paths.quarantined(digest));
-      return damage;
-    });
+  /** Puts aside the bytes that were read, unless others have come in their place. */
+  async #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
+    const replaced = new Error('other bytes have come in their place');
+    try {
+      return await this.#database.transaction(async (tx) => {
+        const [row] = await lockBlobs(tx, [digest]);
+        if (!row) return undefined;
+        const damage = await damageOf(tx, row, 'corrupt');
+        // Last: nothing after this can make the transaction be tried again.
+        if (!(await this.#driver.setAside(digest, version))) throw replaced;
+        return damage;
+      });
+    } catch (error) {
+      if (error === replaced) return undefined;
+      throw error;
+    }
   }
 
   async #missing(digest: Digest): Promise<Damage | undefined> {
     return this.#database.transaction(async (tx) => {
       const [row] = await lockBlobs(tx, [digest]);
-      if (!row || (await stat(this.#paths.blob(digest)).catch(() => undefined))) return undefined;
+      if (!row || (await this.#driver.stat(digest))) return undefined;
       return damageOf(tx, row, 'missing');
     });
   }
@@ -178,17 +195,17 @@ async function holders(tx: Transaction, digest: Digest): Promise<string[]> {
   return names.length > 0 ? names : ['a row without an owner'];
 }
 
-async function isWhole(handle: FileHandle, digest: Digest, size: number, throttle: Throttle): Promise<boolean> {
+async function isWhole(content: Content, digest: Digest, size: number, throttle: Throttle): Promise<boolean> {
   const algorithm = algorithmOf(digest);
   const hash = startHash(algorithm);
   const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
   try {
     for (let position = 0; position < size;) {
-      const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
-      if (bytesRead === 0) return false;
-      hash.update(buffer.subarray(0, bytesRead));
-      position += bytesRead;
-      await throttle.spend(bytesRead);
+      const read = await content.read(buffer, position);
+      if (read === 0) return false;
+      hash.update(buffer.subarray(0, read));
+      position += read;
+      await throttle.spend(read);
     }
   } catch (error) {
     // The disk cannot read what it was given.

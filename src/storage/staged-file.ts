@@ -4,6 +4,8 @@ import type { Readable } from 'node:stream';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { release, whenSilent } from '../incoming.ts';
+import type { Content } from './content.ts';
+import { openFileContent } from './file-content.ts';
 import type { Paths } from './paths.ts';
 
 const gather = 1024 * 1024;
@@ -223,6 +225,16 @@ export class StagedFile {
   /** Reads from what has been written. */
   async read(target: Buffer, position: number): Promise<number> {
     return (await this.#handle.read(target, 0, target.length, position)).bytesRead;
+  }
+
+  /** Opens what has arrived, by a descriptor of its own. */
+  open(): Promise<Content & { readonly size: number }> {
+    return openFileContent(this.path, this.#size);
+  }
+
+  /** Opens the file for reading what has arrived and what is still to come. */
+  follow(): Promise<Content> {
+    return openFileContent(this.path, undefined);
   }
 
   /** The whole of it, for what was limited to a size that fits in memory. */

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Collector } from '../../src/storage/collector.ts';
+import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
@@ -174,7 +175,7 @@ async function publish(servers: TestServer[], tally: Tally, ended: () => boolean
 
 async function collect(servers: TestServer[], data: string, tally: Tally, ended: () => boolean): Promise<void> {
   const [first, second] = servers as [TestServer, TestServer];
-  const collector = new Collector(second.house.database, new Paths(data));
+  const collector = new Collector(second.house.database, new FilesystemDriver(new Paths(data)));
   const byJobs = async () => {
     while (!ended()) {
       for (const { house } of servers) await house.entries.flushUses();
@@ -196,7 +197,7 @@ async function collect(servers: TestServer[], data: string, tally: Tally, ended:
 
 /** Each reference has its row, each row its file, with the right bytes; and nothing else is left. */
 async function expectWhole(t: ExecutionContext, { house }: TestServer, data: string): Promise<number> {
-  const paths = new Paths(data);
+  const driver = new FilesystemDriver(new Paths(data));
   const rows = await house.database.select<{ digest: Digest; size: number }>('SELECT digest, size FROM blobs');
   const stored = new Set(rows.map(({ digest }) => digest));
   for (const table of ['repository_blobs', 'manifests', 'manifest_references', 'package_blobs', 'mirror_entries']) {
@@ -204,11 +205,11 @@ async function expectWhole(t: ExecutionContext, { house }: TestServer, data: str
     for (const { digest } of references) t.true(stored.has(digest), `${table} refers to ${digest}`);
   }
   for (const { digest, size } of rows) {
-    const bytes = await readFile(paths.blob(digest));
+    const bytes = await readFile(driver.pathOf(digest));
     t.true(bytes.length === size && digestOf(bytes) === digest, digest);
   }
-  for await (const digests of paths.stored()) {
-    for (const digest of digests) t.true(stored.has(digest), `no row knows ${digest}`);
+  for await (const listed of driver.list()) {
+    for (const { digest } of listed) t.true(stored.has(digest), `no row knows ${digest}`);
   }
   return rows.length;
 }

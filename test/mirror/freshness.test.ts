@@ -224,13 +224,13 @@ test('a warm hit makes no upstream request and touches no database', async (t) =
 });
 
 test('an entry whose bytes are gone is fetched anew, and forgotten where that cannot be', async (t) => {
-  const { server, get, blobs, clock } = await setUp(t);
+  const { server, get, pathOf, clock } = await setUp(t);
   // Too large to be in memory.
   const text = one.toString().repeat(20_000);
   const large = Buffer.from(text);
   server.on('/thing', serve(large, { headers: { etag: '"v1"' } }));
   await get();
-  const lose = () => unlink(blobs.pathOf(digestOf(large)));
+  const lose = () => unlink(pathOf(digestOf(large)));
   await lose();
   t.is(await get(), `miss: ${text}`);
   t.is(await get(), `hit: ${text}`);
@@ -249,10 +249,10 @@ test('an entry whose bytes are gone is fetched anew, and forgotten where that ca
 });
 
 test('many readers of an entry whose bytes are gone fetch it once', async (t) => {
-  const { server, get, blobs } = await setUp(t);
+  const { server, get, pathOf } = await setUp(t);
   server.on('/thing', serve(one));
   await get();
-  await unlink(blobs.pathOf(digestOf(one)));
+  await unlink(pathOf(digestOf(one)));
   const answers = await Promise.all(Array.from({ length: 50 }, get));
   t.true(answers.every((each) => each.endsWith('the first version')));
   t.is(server.asked.length, 2);

@@ -1,15 +1,17 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, globSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { isDomainError } from '../../src/errors.ts';
-import { readNupkg, type Nupkg, type NupkgLimits } from '../../src/nuget/nupkg.ts';
-import { openPdb, readSnupkg } from '../../src/nuget/symbols.ts';
+import * as nupkgs from '../../src/nuget/nupkg.ts';
+import type { Nupkg, NupkgLimits } from '../../src/nuget/nupkg.ts';
+import * as symbols from '../../src/nuget/symbols.ts';
 import { normalize } from '../../src/nuget/version.ts';
+import { openFileContent } from '../../src/storage/file-content.ts';
 import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel, zip } from '../support/nupkg.ts';
 import { emptyFields, writeZip, type RawEntry, type RawZip } from '../support/zip.ts';
 import { until } from '../support/until.ts';
@@ -23,6 +25,11 @@ async function staged(bytes: Uint8Array): Promise<string> {
   await writeFile(path, bytes);
   return path;
 }
+
+const opener = (path: string) => async () => openFileContent(path, (await stat(path)).size);
+const readNupkg = (path: string, limits?: Partial<NupkgLimits>) => nupkgs.readNupkg(opener(path), limits);
+const readSnupkg = (path: string) => symbols.readSnupkg(opener(path));
+const openPdb = (path: string, pdbPath: string) => symbols.openPdb(opener(path), pdbPath);
 
 async function read(bytes: Uint8Array, limits?: Partial<NupkgLimits>): Promise<Nupkg> {
   return readNupkg(await staged(bytes), limits);

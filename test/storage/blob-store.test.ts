@@ -57,7 +57,7 @@ for (const dialect of dialects) {
     content.close();
     t.is(await reading, 5, 'a read under way when it is closed still ends well');
     t.deepEqual(await readdir(each.paths.staging), [], 'nothing is left behind');
-    t.is((await stat(each.blobs.pathOf(digest))).mode & 0o077, 0, 'for the service alone');
+    t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0, 'for the service alone');
   });
 
   suite('a commit that fails leaves nothing', async (t, each) => {
@@ -74,7 +74,7 @@ for (const dialect of dialects) {
     t.is(await each.blobs.stat(arrivals[0]!.digest), undefined);
     t.deepEqual(await each.database.select('SELECT name FROM refs'), [{ name: 'kept' }]);
     t.deepEqual(await readdir(each.paths.staging), []);
-    t.deepEqual(await files(each), [each.blobs.pathOf(kept)]);
+    t.deepEqual(await files(each), [each.driver.pathOf(kept)]);
     t.is((await readAll(await each.blobs.open(kept, 4), 4)).toString(), 'kept');
   });
 
@@ -150,7 +150,7 @@ for (const dialect of dialects) {
     const rows = await each.database.select<{ digest: Digest; size: number }>('SELECT digest, size FROM blobs');
     t.deepEqual(digestsOf(rows), digestsOf(refs), 'no blob without a reference, no reference without a blob');
     for (const { digest, size } of rows) {
-      const bytes = await readFile(each.blobs.pathOf(digest));
+      const bytes = await readFile(each.driver.pathOf(digest));
       t.is(bytes.length, size);
       t.is(digestOf(bytes), digest);
     }

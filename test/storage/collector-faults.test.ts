@@ -12,7 +12,11 @@ import { openStore, type Store } from '../support/store.ts';
 const contents = Array.from({ length: 40 }, (_, index) => Buffer.alloc(100 + index * 50, `content ${index}`));
 
 /** Refers to a content and lets go of it again, over and over, until `ended`; looks each time whether it is there. */
-async function referAndLetGo({ blobs, database }: Store, repository: number, ended: () => boolean): Promise<string[]> {
+async function referAndLetGo(
+  { blobs, database, driver }: Store,
+  repository: number,
+  ended: () => boolean,
+): Promise<string[]> {
   const wrong: string[] = [];
   while (!ended()) {
     const arrivals = [];
@@ -27,7 +31,7 @@ async function referAndLetGo({ blobs, database }: Store, repository: number, end
       ),
     );
     for (const digest of digests) {
-      const bytes = await readFile(blobs.pathOf(digest)).catch((error: Error) => error.message);
+      const bytes = await readFile(driver.pathOf(digest)).catch((error: Error) => error.message);
       if (typeof bytes === 'string' || digestOf(bytes) !== digest)
         wrong.push(`${digest} was referred to: ${bytes.length}`);
     }
@@ -59,9 +63,9 @@ for (const dialect of dialects) {
     t.true(removed > 10, `${removed} blobs were removed meanwhile`);
     const rows = await store.database.select<{ digest: Digest }>('SELECT digest FROM blobs');
     for (const { digest } of rows)
-      t.is(digestOf(await readFile(store.blobs.pathOf(digest))), digest, 'each row has its file');
-    await new Collector(store.database, store.paths).collect({ before: Number.MAX_SAFE_INTEGER });
+      t.is(digestOf(await readFile(store.driver.pathOf(digest))), digest, 'each row has its file');
+    await new Collector(store.database, store.driver).collect({ before: Number.MAX_SAFE_INTEGER });
     t.deepEqual(await store.database.select('SELECT digest FROM blobs'), []);
-    for await (const files of store.paths.stored()) t.deepEqual(files, [], 'what they left behind is found');
+    for await (const files of store.driver.list()) t.deepEqual(files, [], 'what they left behind is found');
   });
 }

@@ -14,7 +14,7 @@ interface ScrubbedStore extends Store {
 
 async function setUp(t: ExecutionContext, dialect: Dialect): Promise<ScrubbedStore> {
   const opened = await openStore(t, dialect);
-  const { database, paths } = opened;
+  const { database, driver } = opened;
   await database.transaction(async (tx) => {
     await tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 });
   });
@@ -23,7 +23,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<ScrubbedSto
     ...opened,
     damages,
     scrub: ({ rate = 2 ** 30 } = {}) =>
-      new Scrubber(database, paths, rate).scrub({ report: (damage) => damages.push(damage) }),
+      new Scrubber(database, driver, rate).scrub({ report: (damage) => damages.push(damage) }),
   };
 }
 
@@ -76,7 +76,7 @@ for (const dialect of dialects) {
     const empty = await store(each, Buffer.alloc(0), hosted);
     t.deepEqual(await each.scrub(), { blobs: 3, bytes: 700_005, ...clean });
     t.deepEqual(each.damages, []);
-    await flipBit(each.blobs.pathOf(digest), 555_555);
+    await flipBit(each.driver.pathOf(digest), 555_555);
     t.like(await each.scrub(), { blobs: 3, corrupt: 1, missing: 0, damaged_hosted: 1, damaged_mirrored: 0 });
     const damage: Damage = {
       digest,
@@ -86,7 +86,7 @@ for (const dialect of dialects) {
       mirrored: false,
     };
     t.deepEqual(each.damages.splice(0), [damage]);
-    t.is((await readFile(each.paths.quarantined(digest))).length, 700_000, 'for whoever wants to look at it');
+    t.is((await readFile(each.driver.quarantinePathOf(digest))).length, 700_000, 'for whoever wants to look at it');
     await t.throwsAsync(each.blobs.open(digest, 700_000), { name: 'BlobUnknown' }, 'wrong bytes are never served');
     t.like(await each.scrub(), { missing: 1, damaged_hosted: 1 }, 'and it is told of until it is mended');
     each.damages.length = 0;
@@ -104,8 +104,8 @@ for (const dialect of dialects) {
       await hosted(tx, found);
     });
     const free = await store(each, Buffer.from('nobody’s'), nobody);
-    for (const bad of [digest, both, free]) await flipBit(each.blobs.pathOf(bad), 0);
-    await unlink(each.blobs.pathOf(lost));
+    for (const bad of [digest, both, free]) await flipBit(each.driver.pathOf(bad), 0);
+    await unlink(each.driver.pathOf(lost));
     t.like(await each.scrub(), { blobs: 4, corrupt: 3, missing: 1, damaged_hosted: 1, damaged_mirrored: 3 });
     t.deepEqual(await each.database.select('SELECT id FROM mirror_entries'), []);
     t.deepEqual(await each.database.select('SELECT digest FROM blobs'), [{ digest: both }], 'needed by what is hosted');
@@ -118,10 +118,10 @@ for (const dialect of dialects) {
 
   suite('a file of another length is corrupt, whatever it holds', async (t, each) => {
     const digest = await store(each, Buffer.from('four'), hosted);
-    await writeFile(each.blobs.pathOf(digest), '');
+    await writeFile(each.driver.pathOf(digest), '');
     t.like(await each.scrub(), { corrupt: 1 });
     await store(each, Buffer.from('four'), hosted);
-    await writeFile(each.blobs.pathOf(digest), 'fourfold');
+    await writeFile(each.driver.pathOf(digest), 'fourfold');
     t.like(await each.scrub(), { corrupt: 1 });
   });
 
@@ -130,9 +130,9 @@ for (const dialect of dialects) {
     for (let index = 0; index < 30; index += 1) {
       digests.push(await store(each, Buffer.from(`blob ${index}`), hosted));
     }
-    await unlink(each.blobs.pathOf(digests.sort()[9]!));
+    await unlink(each.driver.pathOf(digests.sort()[9]!));
     const controller = new AbortController();
-    const pass = new Scrubber(each.database, each.paths, 2 ** 30).scrub({
+    const pass = new Scrubber(each.database, each.driver, 2 ** 30).scrub({
       signal: controller.signal,
       report: () => controller.abort(),
     });

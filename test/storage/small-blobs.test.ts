@@ -4,11 +4,11 @@ import { readAll } from '../../src/storage/content.ts';
 import { openStore } from '../support/store.ts';
 
 test('a small blob is read from the disk once, and damage is not remembered', async (t) => {
-  const { blobs, paths } = await openStore(t, 'sqlite');
+  const { blobs, driver } = await openStore(t, 'sqlite');
   const bytes = Buffer.from('what is stored');
   const arrival = await blobs.stageBytes(bytes);
   await blobs.commit([arrival], () => Promise.resolve());
-  const path = paths.blob(arrival.digest);
+  const path = driver.pathOf(arrival.digest);
   const read = async () => readAll(await blobs.open(arrival.digest, bytes.length), bytes.length);
 
   await writeFile(path, 'what is damaged');

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { openDatabase } from '../../src/database/database.ts';
 import { BlobStore, type Arrival } from '../../src/storage/blob-store.ts';
+import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 
 // A process that commits until it is killed. Each commit brings up to three blobs and a row that refers to each; a line
@@ -8,7 +9,8 @@ import { Paths } from '../../src/storage/paths.ts';
 
 const [url = '', data = ''] = process.argv.slice(2);
 const database = await openDatabase(url);
-const blobs = new BlobStore(database, new Paths(data), Date.now);
+const paths = new Paths(data);
+const blobs = new BlobStore(database, new FilesystemDriver(paths), paths, Date.now);
 await blobs.prepare();
 
 async function commit(writer: number, turn: number): Promise<void> {

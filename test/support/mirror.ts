@@ -14,6 +14,7 @@ import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch.ts';
 import { Mirror, type Entry, type MirrorParts } from '../../src/mirror/mirror.ts';
 import type { MirrorResource } from '../../src/mirror/resource.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
+import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { Room } from '../../src/storage/room.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
@@ -79,6 +80,8 @@ export interface TestMirror {
   clock: TestClock;
   lines: string[];
   data: string;
+  /** The file of a stored blob. */
+  pathOf: (digest: Digest) => string;
   /** A resource at `path` of the upstream, named by it; immutable unless told otherwise. */
   resource: (path: string, changes?: Partial<MirrorResource>, options?: Partial<FetchOptions>) => MirrorResource;
   /** Names of what lies in the staging folder. */
@@ -120,7 +123,9 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   const clock = testClock();
   const { log, lines } = testLog();
   const now = clock.time;
-  const blobs = new TestBlobStore(database, new Paths(data), now);
+  const paths = new Paths(data);
+  const driver = new FilesystemDriver(paths);
+  const blobs = new TestBlobStore(database, driver, paths, now);
   blobs.staging = setup.stage;
   await blobs.prepare();
   const cache = await Cache.open(setup.redisUrl, now, () => undefined, setup.namespace);
@@ -148,6 +153,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
     mirror,
     entries,
     blobs,
+    pathOf: (digest) => driver.pathOf(digest),
     cache,
     database,
     upstream,

@@ -2,6 +2,7 @@ import type { ExecutionContext } from 'ava';
 import type { Database, Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
+import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { openUntilEnd, temporaryDatabase } from './databases.ts';
 import { folderUntilEnd } from './folder.ts';
@@ -10,6 +11,7 @@ export interface Store {
   url: string;
   data: string;
   paths: Paths;
+  driver: FilesystemDriver;
   database: Database;
   blobs: BlobStore;
 }
@@ -25,7 +27,8 @@ export async function openStore(
   const database = await openUntilEnd(t, url);
   await migrate(database);
   const paths = new Paths(data);
-  const blobs = new BlobStore(database, paths, now);
+  const driver = new FilesystemDriver(paths);
+  const blobs = new BlobStore(database, driver, paths, now);
   await blobs.prepare();
-  return { url, data, paths, database, blobs };
+  return { url, data, paths, driver, database, blobs };
 }

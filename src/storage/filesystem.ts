@@ -1,0 +1,173 @@
+import { randomUUID } from 'node:crypto';
+import { access, constants, mkdir, open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { algorithmOf, hexOf, isDigest, type Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+import type { Content } from './content.ts';
+import type { Driver, ListedBlob, StoredBytes } from './driver.ts';
+import { openFileContent } from './file-content.ts';
+import type { Paths } from './paths.ts';
+import type { StagedFile } from './staged-file.ts';
+
+const page = 500;
+const copied = 1024 * 1024;
+
+/**
+ * Stored bytes as files of the data folder: `blobs/sha256/ab/ab12…`. Nothing that a client sends becomes part of a path
+ * but the hex of a parsed digest. Staged files are on the same disk and are renamed.
+ */
+export class FilesystemDriver implements Driver {
+  readonly #paths: Paths;
+  /** Folders that are known to be on the disk; there are 256 for each algorithm. */
+  readonly #durable = new Set<string>();
+
+  constructor(paths: Paths) {
+    this.#paths = paths;
+  }
+
+  /** The file that holds a blob's bytes, if they are stored. */
+  pathOf(digest: Digest): string {
+    const hex = hexOf(digest);
+    return join(this.#paths.blobs, algorithmOf(digest), hex.slice(0, 2), hex);
+  }
+
+  /** Where damaged bytes are put. */
+  quarantinePathOf(digest: Digest): string {
+    return join(this.#paths.quarantine, digest.replace(':', '-'));
+  }
+
+  async prepare(): Promise<void> {
+    await mkdir(this.#paths.blobs, { recursive: true });
+  }
+
+  async put(digest: Digest, staged: StagedFile): Promise<void> {
+    await staged.sync();
+    const path = this.pathOf(digest);
+    const folder = dirname(path);
+    if ((await statFile(path))?.size !== staged.size) {
+      await mkdir(folder, { recursive: true });
+      try {
+        await rename(staged.path, path);
+      } catch (error) {
+        if (!isMissing(error)) throw error;
+        await this.#copy(staged, path);
+      }
+    }
+    // Also where the file was there: another process may have put it in place a moment ago.
+    await syncFolder(folder);
+    for (let each = folder; each !== this.#paths.data && !this.#durable.has(each); each = dirname(each)) {
+      await syncFolder(dirname(each));
+      this.#durable.add(each);
+    }
+  }
+
+  async open(digest: Digest, size: number): Promise<Content> {
+    try {
+      return await openFileContent(this.pathOf(digest), size);
+    } catch (error) {
+      // Anything else, such as too many open files, does not mean that it is gone.
+      if (!isMissing(error)) throw error;
+      throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
+        detail: { digest },
+        cause: error,
+      });
+    }
+  }
+
+  async stat(digest: Digest): Promise<StoredBytes | undefined> {
+    const found = await statFile(this.pathOf(digest));
+    return found && { size: found.size, version: `${found.ino} ${found.mtimeMs}` };
+  }
+
+  async delete(digest: Digest): Promise<void> {
+    await unlink(this.pathOf(digest)).catch((error: unknown) => {
+      if (!isMissing(error)) throw error;
+    });
+  }
+
+  async setAside(digest: Digest, version: string): Promise<boolean> {
+    await mkdir(this.#paths.quarantine, { recursive: true });
+    if ((await this.stat(digest))?.version !== version) return false;
+    await rename(this.pathOf(digest), this.quarantinePathOf(digest));
+    return true;
+  }
+
+  /** What else lies in the folders is passed over. */
+  async *list(prefix = ''): AsyncGenerator<ListedBlob[]> {
+    for (const algorithm of ['sha256', 'sha512'] as const) {
+      for (const folder of await namesIn(join(this.#paths.blobs, algorithm))) {
+        const start = `${algorithm}:${folder}`;
+        if (!start.startsWith(prefix) && !prefix.startsWith(start)) continue;
+        const names = await namesIn(join(this.#paths.blobs, algorithm, folder));
+        const digests = names
+          .filter((name) => name.startsWith(folder))
+          .map((name) => `${algorithm}:${name}`)
+          .filter(isDigest)
+          .filter((digest) => digest.startsWith(prefix));
+        for (let from = 0; from < digests.length; from += page) {
+          const found = await Promise.all(digests.slice(from, from + page).map((digest) => this.#listed(digest)));
+          yield found.filter((each) => each !== undefined);
+        }
+      }
+    }
+  }
+
+  async check(): Promise<void> {
+    await access(this.#paths.blobs, constants.W_OK);
+  }
+
+  async #listed(digest: Digest): Promise<ListedBlob | undefined> {
+    const found = await statFile(this.pathOf(digest));
+    return found?.isFile() ? { digest, size: found.size, storedAt: found.mtimeMs } : undefined;
+  }
+
+  /** For a put that is repeated after a deletion: the staged file was renamed, but is still open. */
+  async #copy(staged: StagedFile, path: string): Promise<void> {
+    const part = this.#paths.staged(randomUUID());
+    const file = await open(part, 'wx', 0o600);
+    try {
+      const buffer = Buffer.allocUnsafe(Math.min(copied, staged.size));
+      for (let position = 0; position < staged.size;) {
+        const read = await staged.read(buffer, position);
+        if (read === 0) throw new Error(`${staged.path} is shorter than its ${staged.size} bytes`);
+        position += (await file.write(buffer, 0, read, position)).bytesWritten;
+      }
+      await file.datasync();
+      await rename(part, path);
+    } finally {
+      await file.close();
+      await rm(part, { force: true });
+    }
+  }
+}
+
+async function statFile(path: string) {
+  return stat(path).catch((error: unknown) => {
+    if (isMissing(error)) return undefined;
+    throw error;
+  });
+}
+
+async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** What is in a folder, in order; nothing when it is none. */
+async function namesIn(folder: string): Promise<string[]> {
+  try {
+    return (await readdir(folder)).sort();
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return [];
+    throw error;
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === 'ENOENT';
+}

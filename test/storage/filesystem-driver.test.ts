@@ -1,0 +1,41 @@
+import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import test from 'ava';
+import { digestOf } from '../../src/digest.ts';
+import { FilesystemDriver } from '../../src/storage/filesystem.ts';
+import { openDriver, store, testDriver } from './driver-suite.ts';
+
+const open = (paths: ConstructorParameters<typeof FilesystemDriver>[0]) => new FilesystemDriver(paths);
+
+testDriver('filesystem', open);
+
+test('a stored file is for the service alone', async (t) => {
+  const each = await openDriver(t, open);
+  const digest = await store(each, Buffer.from('secret'));
+  t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0);
+});
+
+test('what else lies in the folders is not listed', async (t) => {
+  const each = await openDriver(t, open);
+  const digest = await store(each, Buffer.from('stored'));
+  const folder = join(each.paths.blobs, 'sha256');
+  await mkdir(join(folder, 'lost+found'), { recursive: true });
+  await writeFile(join(folder, 'note.txt'), 'x');
+  await writeFile(join(dirname(each.driver.pathOf(digest)), 'note.txt'), 'x');
+  await writeFile(join(folder, 'lost+found', digestOf('elsewhere').slice('sha256:'.length)), 'x');
+  await mkdir(each.driver.pathOf(digestOf('a folder')), { recursive: true });
+  const found = [];
+  for await (const blobs of each.driver.list()) found.push(...blobs);
+  t.like(found, [{ digest, size: 6 }]);
+  t.is(found.length, 1);
+});
+
+test('a folder that is gone is noticed, and holds nothing', async (t) => {
+  const each = await openDriver(t, open);
+  const digest = await store(each, Buffer.from('stored'));
+  await each.driver.check();
+  await rm(each.paths.blobs, { recursive: true });
+  await t.throwsAsync(each.driver.check(), { code: 'ENOENT' });
+  t.is(await each.driver.stat(digest), undefined);
+  for await (const blobs of each.driver.list()) t.deepEqual(blobs, []);
+});

@@ -1,0 +1,121 @@
+import type { Digest } from '../../src/digest.ts';
+import { DomainError } from '../../src/errors.ts';
+import { contentOf, type Content } from '../../src/storage/content.ts';
+import type { Driver, ListedBlob, StoredBytes } from '../../src/storage/driver.ts';
+import type { StagedFile } from '../../src/storage/staged-file.ts';
+
+export type DriverOperation = 'put' | 'open' | 'stat' | 'delete' | 'setAside' | 'check';
+
+/** What a test lets go wrong. What a hook throws, the operation rejects with. */
+export interface DriverFaults {
+  /** Before an operation has any effect. */
+  before?: ((operation: DriverOperation, digest?: Digest) => void | Promise<void>) | undefined;
+  /** After its effect: a put that succeeded can so be reported as failed. */
+  after?: ((operation: DriverOperation, digest?: Digest) => void | Promise<void>) | undefined;
+  /** So many of the last changes are not seen by `list` yet. */
+  listLag?: number | undefined;
+}
+
+interface Stored {
+  bytes: Buffer;
+  version: string;
+  storedAt: number;
+}
+
+const page = 100;
+
+/** Stored bytes in memory; several servers of one process can share it. */
+export class MemoryDriver implements Driver {
+  faults: DriverFaults = {};
+  readonly aside = new Map<Digest, Buffer>();
+  readonly #stored = new Map<Digest, Stored>();
+  readonly #listed = new Map<Digest, Stored>();
+  readonly #unlisted: { digest: Digest; stored: Stored | undefined }[] = [];
+  #versions = 0;
+
+  /** All that is stored, by digest. */
+  get contents(): Map<Digest, Buffer> {
+    return new Map([...this.#stored].map(([digest, { bytes }]) => [digest, bytes]));
+  }
+
+  prepare(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  put(digest: Digest, staged: StagedFile): Promise<void> {
+    return this.#perform('put', digest, async () => {
+      const bytes = await staged.bytes();
+      if (this.#stored.get(digest)?.bytes.length === bytes.length) return;
+      this.#change(digest, { bytes, version: String((this.#versions += 1)), storedAt: Date.now() });
+    });
+  }
+
+  open(digest: Digest): Promise<Content> {
+    return this.#perform('open', digest, () => {
+      const stored = this.#stored.get(digest);
+      if (!stored) throw new DomainError('BlobUnknown', 'The content is missing from the storage.');
+      return { ...contentOf(stored.bytes), source: `memory ${stored.version}` };
+    });
+  }
+
+  stat(digest: Digest): Promise<StoredBytes | undefined> {
+    return this.#perform('stat', digest, () => {
+      const stored = this.#stored.get(digest);
+      return stored && { size: stored.bytes.length, version: stored.version };
+    });
+  }
+
+  delete(digest: Digest): Promise<void> {
+    return this.#perform('delete', digest, () => this.#change(digest, undefined));
+  }
+
+  setAside(digest: Digest, version: string): Promise<boolean> {
+    return this.#perform('setAside', digest, () => {
+      const stored = this.#stored.get(digest);
+      if (stored?.version !== version) return false;
+      this.aside.set(digest, stored.bytes);
+      this.#change(digest, undefined);
+      return true;
+    });
+  }
+
+  async *list(prefix = ''): AsyncGenerator<ListedBlob[]> {
+    this.#catchUp();
+    const found = [...this.#listed]
+      .filter(([digest]) => digest.startsWith(prefix))
+      .sort(([a], [b]) => (a < b ? -1 : 1));
+    const listed = found.map(([digest, { bytes, storedAt }]) => ({ digest, size: bytes.length, storedAt }));
+    for (let from = 0; from < listed.length; from += page) yield listed.slice(from, from + page);
+  }
+
+  check(): Promise<void> {
+    return this.#perform('check', undefined, () => undefined);
+  }
+
+  /** Puts `bytes` there as a disk would that damages them. */
+  damage(digest: Digest, bytes: Buffer): void {
+    this.#change(digest, { bytes, version: String((this.#versions += 1)), storedAt: Date.now() });
+  }
+
+  async #perform<T>(operation: DriverOperation, digest: Digest | undefined, work: () => T | Promise<T>): Promise<T> {
+    await this.faults.before?.(operation, digest);
+    const result = await work();
+    await this.faults.after?.(operation, digest);
+    return result;
+  }
+
+  #change(digest: Digest, stored: Stored | undefined): void {
+    if (stored) this.#stored.set(digest, stored);
+    else this.#stored.delete(digest);
+    this.#unlisted.push({ digest, stored });
+    this.#catchUp();
+  }
+
+  #catchUp(): void {
+    while (this.#unlisted.length > (this.faults.listLag ?? 0)) {
+      const { digest, stored } = this.#unlisted.shift()!;
+      if (stored) this.#listed.set(digest, stored);
+      else this.#listed.delete(digest);
+    }
+  }
+}
