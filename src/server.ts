@@ -246,7 +246,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   try {
     const firstToken = await house.tokens.bootstrap(house.defaultAccount.id, config.bootstrapToken);
     const authenticator = new Authenticator(
-      house.tokens,
+      [house.tokens],
       config.anonymousRead ? anonymous(house.defaultAccount) : undefined,
     );
     const urls = new Urls(config.server);
@@ -325,7 +325,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
 }
 
 function anonymous(account: Account): Principal {
-  return { accountId: account.id, accountName: account.name, tokenId: undefined, scopes: new Set(['read']) };
+  return { kind: 'anonymous', accountId: account.id, accountName: account.name, scopes: new Set(['read']) };
 }
 
 /**

@@ -3,13 +3,35 @@ import { DomainError } from '../errors.ts';
 export const scopes = ['read', 'write', 'delete', 'admin'] as const;
 export type Scope = (typeof scopes)[number];
 
-/** Who is asking. */
-export interface Principal {
+interface Rights {
   accountId: number;
   accountName: string;
-  /** Undefined for an anonymous reader. */
-  tokenId: string | undefined;
   scopes: ReadonlySet<Scope>;
+}
+
+/** The bearer of an API token. */
+export interface TokenPrincipal extends Rights {
+  kind: 'token';
+  tokenId: string;
+}
+
+/** A reader without a credential. */
+export interface AnonymousPrincipal extends Rights {
+  kind: 'anonymous';
+}
+
+/** Who sends a request. */
+export type Principal = TokenPrincipal | AnonymousPrincipal;
+
+/** Checks one kind of credential. */
+export interface Verifier {
+  /** The principal that presents `value`; undefined when it is no valid credential of this kind. */
+  verify(value: string): Promise<Principal | undefined>;
+}
+
+/** The id of the token that `principal` presented; undefined for other principals. */
+export function tokenIdOf(principal: Principal | undefined): string | undefined {
+  return principal?.kind === 'token' ? principal.tokenId : undefined;
 }
 
 /** Throws `ScopeMissing`, naming the scope, unless the principal has it. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
-import { parseScopes, scopes as allScopes, type Principal, type Scope } from './principal.ts';
+import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
 
 export interface Token {
@@ -32,10 +32,12 @@ interface TokenRow {
 const lag = 200;
 
 /** API tokens: stored as a hash, and looked up by it. */
-export class Tokens {
+export class Tokens implements Verifier {
   readonly #database: Database;
   readonly #now: () => number;
   readonly #used = new Map<string, number>();
+  /** By their rows, which are the same objects while nothing was written. */
+  readonly #principals = new WeakMap<object, TokenPrincipal>();
 
   constructor(database: Database, now: () => number) {
     this.#database = database;
@@ -113,7 +115,7 @@ export class Tokens {
   }
 
   /** Who presents `value`: undefined when it is unknown, expired or revoked. */
-  async verify(value: string): Promise<Principal | undefined> {
+  async verify(value: string): Promise<TokenPrincipal | undefined> {
     const hash = hashToken(value);
     const now = this.#now();
     const row = await this.#database.recall<TokenRow & { account_name: string }>(
@@ -124,12 +126,18 @@ export class Tokens {
     );
     if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
     this.#used.set(row.id, now);
-    return {
-      accountId: row.account_id,
-      accountName: row.account_name,
-      tokenId: row.id,
-      scopes: new Set(row.scopes.split(',') as Scope[]),
-    };
+    let principal = this.#principals.get(row);
+    if (!principal) {
+      principal = {
+        kind: 'token',
+        accountId: row.account_id,
+        accountName: row.account_name,
+        tokenId: row.id,
+        scopes: new Set(row.scopes.split(',') as Scope[]),
+      };
+      this.#principals.set(row, principal);
+    }
+    return principal;
   }
 
   /** Writes down when tokens were last used; called every few seconds and at the end. */

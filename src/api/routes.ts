@@ -95,7 +95,7 @@ function answer(each: Operation, { authenticator, urls, limits }: ApiParts): Req
 
 /** An anonymous reader is asked for a token where a token would help. */
 function admit(principal: Principal, { scope, anonymous }: Operation): void {
-  if (principal.tokenId === undefined && !(anonymous && scope !== 'any' && principal.scopes.has(scope))) {
+  if (principal.kind === 'anonymous' && !(anonymous && scope !== 'any' && principal.scopes.has(scope))) {
     throw new DomainError(
       'Unauthorized',
       'Authenticate with an API token, as Bearer or as Basic with user name "api".',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { requireScope } from '../accounts/principal.ts';
+import { requireScope, tokenIdOf } from '../accounts/principal.ts';
 import type { Token, Tokens } from '../accounts/tokens.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
@@ -51,7 +51,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       params: { id: 'The id of the token, not its value' },
       status: 204,
       run: async ({ principal, params }) => {
-        if (params['id'] !== principal.tokenId) requireScope(principal, 'admin');
+        if (params['id'] !== tokenIdOf(principal)) requireScope(principal, 'admin');
         await tokens.revoke(principal.accountId, params['id']!);
       },
     }),

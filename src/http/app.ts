@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router, type Request, type Response } from 'express';
 import type { Logger } from 'pino';
+import { tokenIdOf } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
@@ -139,7 +140,7 @@ function accessLine(
     remote,
     agent: request.headers['user-agent'],
     account: principal?.accountName,
-    token: principal?.tokenId,
+    token: tokenIdOf(principal),
     kind,
     subject,
     act,

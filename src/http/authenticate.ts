@@ -1,7 +1,6 @@
 import type { IncomingMessage } from 'node:http';
-import type { Principal } from '../accounts/principal.ts';
+import type { Principal, Verifier } from '../accounts/principal.ts';
 import { isMistyped } from '../accounts/token-value.ts';
-import type { Tokens } from '../accounts/tokens.ts';
 import { DomainError } from '../errors.ts';
 
 /** The Bearer value that `/token` gives to somebody without credentials, where anonymous reading is allowed. */
@@ -12,12 +11,12 @@ export const basicUser = 'api';
 
 /** Turns a request's credentials into a principal; the same rule for all three interfaces. */
 export class Authenticator {
-  readonly #tokens: Tokens;
+  readonly #verifiers: readonly Verifier[];
   readonly #anonymous: Principal | undefined;
 
-  /** `anonymous` is who a request without credentials is, where that is allowed. */
-  constructor(tokens: Tokens, anonymous: Principal | undefined) {
-    this.#tokens = tokens;
+  /** Each of `verifiers` knows one kind of credential. Requests without one are `anonymous`, where that is allowed. */
+  constructor(verifiers: readonly Verifier[], anonymous: Principal | undefined) {
+    this.#verifiers = verifiers;
     this.#anonymous = anonymous;
   }
 
@@ -37,7 +36,7 @@ export class Authenticator {
   }
 
   async #byApiKey(key: string, authorization: string | undefined): Promise<Principal> {
-    const principal = await this.#tokens.verify(key);
+    const principal = await this.#verify(key);
     if (principal) return principal;
     if (authorization === undefined) throw unauthorized(key);
     return this.#byAuthorization(authorization);
@@ -54,9 +53,17 @@ export class Authenticator {
     const value = tokenIn(authorization);
     if (value === undefined) throw unauthorized('');
     if (value === anonymousBearer && this.#anonymous) return this.#anonymous;
-    const principal = await this.#tokens.verify(value);
+    const principal = await this.#verify(value);
     if (!principal) throw unauthorized(value);
     return principal;
+  }
+
+  async #verify(value: string): Promise<Principal | undefined> {
+    for (const each of this.#verifiers) {
+      const principal = await each.verify(value);
+      if (principal) return principal;
+    }
+    return undefined;
   }
 }
 

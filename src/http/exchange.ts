@@ -71,7 +71,7 @@ export class Answer extends ServerResponse implements Caller {
   get account(): string | undefined {
     const { principal } = this.exchange;
     if (!principal) return undefined;
-    return principal.tokenId === undefined ? 'anonymous' : String(principal.accountId);
+    return principal.kind === 'anonymous' ? 'anonymous' : String(principal.accountId);
   }
 
   get gone(): boolean {

@@ -62,7 +62,7 @@ export function createFeed(parts: FeedParts): Router {
     exchange.principal = principal;
     exchange.route = `/v3${String(request.route.path)}`;
     // Who is anonymous may have a token that would do; a challenge asks for it.
-    if (principal.tokenId === undefined && !principal.scopes.has(scope)) {
+    if (principal.kind === 'anonymous' && !principal.scopes.has(scope)) {
       throw new DomainError('Unauthorized', `This needs an API token with the scope "${scope}".`);
     }
     requireScope(principal, scope);

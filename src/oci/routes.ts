@@ -139,7 +139,7 @@ function methodOf(endpoint: Endpoint, method: string, response: ServerResponse):
 
 /** Somebody without credentials is asked for some; a token that lacks the scope is told so. */
 function allow(principal: Principal, scope: Scope): void {
-  if (principal.tokenId === undefined && !principal.scopes.has(scope)) {
+  if (principal.kind === 'anonymous' && !principal.scopes.has(scope)) {
     throw new DomainError('Unauthorized', 'Authenticate with an API token: only reading is open to everybody.');
   }
   requireScope(principal, scope);

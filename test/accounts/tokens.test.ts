@@ -134,7 +134,7 @@ for (const dialect of dialects) {
     const principal = await tokens.verify(value);
     t.true(principal!.scopes.has('admin'));
     t.is((await tokens.list(account.id, 10)).length, 2);
-    await tokens.revoke(account.id, principal!.tokenId!);
+    await tokens.revoke(account.id, principal!.tokenId);
     t.is(await tokens.bootstrap(account.id, value), undefined);
     t.is(await tokens.verify(value), undefined);
   });
