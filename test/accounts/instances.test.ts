@@ -7,6 +7,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { startTestServer } from '../support/server.ts';
 import { redisUrl } from '../support/services.ts';
 import { until } from '../support/until.ts';
+import { flushTokens } from '../support/inside.ts';
 
 /** Two servers in processes of their own, with one database, and what each answers to a token. */
 async function twoInstances(t: ExecutionContext, dialect: Dialect, settings: Record<string, string> = {}) {
@@ -76,7 +77,7 @@ test('requests are answered without a write to the database', async (t) => {
     t.is((await server.fetch('/v1/account', { token: 'wrong' })).status, 401);
   }
   t.is(version(), before);
-  await server.house.tokens.flush();
+  await flushTokens(server);
   t.not(version(), before);
 });
 

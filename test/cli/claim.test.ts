@@ -6,6 +6,7 @@ import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { tokenOf } from '../support/inside.ts';
 
 for (const dialect of dialects) {
   test(`${dialect}: a name of which nothing is left stays claimed until it is released`, async (t) => {
@@ -61,7 +62,7 @@ for (const dialect of dialects) {
     t.regex(listed.stdout, /^package\tContoso\.One\t\S+Z\ncontainer\tteam\/app\t\S+Z\n$/);
     t.is((await app.fetch('manifests/v1')).status, 404, 'still nobody is asked');
     t.deepEqual(upstream.asked, []);
-    await server.house.accounts.create('other');
+    await tokenOf(server, ['read'], 'other');
     await refused(/claims no container/, 'team/app', '--kind', 'container', '--account', 'other');
 
     t.deepEqual(await claim('release', 'team/app', '--kind', 'container'), { code: 0, stdout: '', stderr: '' });

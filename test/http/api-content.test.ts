@@ -6,6 +6,7 @@ import { makeNupkg } from '../support/nupkg.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { databaseOf, defaultAccountOf, tokenOf } from '../support/inside.ts';
 
 type Json = Record<string, unknown>;
 
@@ -19,9 +20,7 @@ async function push(server: TestServer, id: string, version: string, token = ser
 }
 
 async function other(server: TestServer): Promise<string> {
-  const account = await server.house.accounts.create('other');
-  return (await server.house.tokens.create(account.id, { name: 'x', scopes: ['read', 'write', 'delete', 'admin'] }))
-    .value;
+  return tokenOf(server, ['read', 'write', 'delete', 'admin'], 'other');
 }
 
 async function get(server: TestServer, path: string, token?: string): Promise<Json> {
@@ -180,9 +179,9 @@ for (const dialect of dialects) {
       t.is(await stored(server), withOne + 5000 - alone);
       const usage = await get(server, '/v1/account/usage');
       t.like(usage['storage'], { current_bytes: withOne + 5000 - alone, by_origin: { mirrored: 0 } });
-      const { house } = server;
+      const account = defaultAccountOf(server);
       t.is(
-        (await measureStored(house.database, house.defaultAccount.id, 1)).get(house.defaultAccount.id)!.hosted,
+        (await measureStored(databaseOf(server), account, 1)).get(account)!.hosted,
         withOne + 5000 - alone,
         'in steps of one blob',
       );
@@ -194,8 +193,7 @@ test('scopes guard what they name', async (t) => {
   const server = await startTestServer(t);
   await push(server, 'Kept', '1.0.0');
   await new TestRepository(server, 'kept').image('v1');
-  const { id } = server.house.defaultAccount;
-  const token = async (...scopes: string[]) => (await server.house.tokens.create(id, { name: 'x', scopes })).value;
+  const token = (...scopes: string[]) => tokenOf(server, scopes);
   const [all, deleter] = [await token('read', 'write', 'admin'), await token('delete')];
   for (const path of ['/v1/packages/Kept/1.0.0', '/v1/containers/kept/v1']) {
     const response = await server.fetch(path, { method: 'DELETE', token: all });

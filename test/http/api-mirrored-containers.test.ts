@@ -4,6 +4,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { tokenOf } from '../support/inside.ts';
 
 type Json = Record<string, unknown>;
 
@@ -85,8 +86,7 @@ for (const dialect of dialects) {
       { origin: 'hosted', upstream: null },
     );
 
-    const account = await server.house.accounts.create('other');
-    const { value } = await server.house.tokens.create(account.id, { name: 'x', scopes: ['read'], expiresAt: null });
+    const value = await tokenOf(server, ['read'], 'other');
     t.deepEqual(
       (await list(server, '', value)).items.map(({ name }) => name),
       [...names.slice(2, 5), 'docker.io/mine/app'],

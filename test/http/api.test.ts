@@ -2,6 +2,7 @@ import { request } from 'node:http';
 import test from 'ava';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
+import { tokenOf } from '../support/inside.ts';
 
 test('the OpenAPI document names every operation and every schema it refers to', async (t) => {
   const server = await startTestServer(t);
@@ -137,8 +138,7 @@ test('where anybody may read, the account and its tokens are still nobody’s bu
 
 test('public addresses come from the settings, or from the request', async (t) => {
   const set = await startTestServer(t, { server: { baseUrl: 'https://hub.example/entrepot/' } });
-  const other = await set.house.tokens.create(set.house.defaultAccount.id, { name: 'x', scopes: ['read'] });
-  t.truthy(other);
+  await tokenOf(set, ['read']);
   const link = (await set.fetch('/v1/tokens?limit=1')).headers.get('link')!;
   t.true(link.startsWith('<https://hub.example/entrepot/v1/tokens?limit=1&cursor='), link);
   const { servers } = (await (await set.fetch('/v1/openapi.json')).json()) as { servers: unknown };

@@ -4,6 +4,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg } from '../support/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 
 for (const dialect of dialects) {
   test(`an unlisted version stays downloadable and is shown as such until it is listed again (${dialect})`, async (t) => {
@@ -31,17 +32,17 @@ for (const dialect of dialects) {
   test(`a deleted version is gone from every document, its number is free, the claim on the id stays (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
-    const { house } = server;
-    const account = house.defaultAccount.id;
+    const remove = async (path: string) => (await server.fetch(`/v1/packages/${path}`, { method: 'DELETE' })).status;
+    const list = async () => ((await (await server.fetch('/v1/packages')).json()) as { items: unknown[] }).items;
     await feed.publish({ id: 'Gone', version: '1.0.0' }, { id: 'Gone', version: '1.1.0' });
-    await house.feed.deleteVersion(account, 'GONE', '1.1');
+    t.is(await remove('GONE/1.1'), 204);
     t.deepEqual(await feed.json('/package/gone/index.json'), { versions: ['1.0.0'] });
     t.is((await feed.fetch('/package/gone/1.1.0/gone.1.1.0.nupkg')).status, 404);
-    t.like(await house.feed.getPackage(account, 'gone'), { versionCount: 1, latestVersion: '1.0.0' });
-    await house.feed.deleteVersion(account, 'gone', '1.0.0');
-    t.deepEqual(await house.feed.listPackages(account, 10), []);
-    await t.throwsAsync(house.feed.getPackage(account, 'gone'), { name: 'NotFound' });
-    await t.throwsAsync(house.feed.deleteVersion(account, 'gone', '1.0.0'), { name: 'NotFound' });
+    t.like(await list(), [{ id: 'Gone', version_count: 1, latest_version: '1.0.0' }]);
+    t.is(await remove('gone/1.0.0'), 204);
+    t.deepEqual(await list(), []);
+    t.is((await server.fetch('/v1/packages/gone')).status, 404);
+    t.is(await remove('gone/1.0.0'), 404);
     for (const path of [
       '/package/gone/index.json',
       '/registration/gone/index.json',
@@ -49,8 +50,8 @@ for (const dialect of dialects) {
     ]) {
       t.is((await feed.fetch(path)).status, 404, path);
     }
-    t.is((await house.database.select('SELECT * FROM package_blobs')).length, 0);
-    t.is((await house.database.select('SELECT * FROM packages')).length, 1, 'the claim');
+    t.is((await rowsOf(server, 'SELECT * FROM package_blobs')).length, 0);
+    t.is((await rowsOf(server, 'SELECT * FROM packages')).length, 1, 'the claim');
     const other = await makeNupkg({ id: 'Gone', version: '1.0.0' });
     t.is((await feed.push(other)).status, 201);
     const file = await feed.fetch('/package/gone/1.0.0/gone.1.0.0.nupkg');
@@ -86,13 +87,12 @@ for (const dialect of dialects) {
     const hidden = [...first, '1.1.0 false second'];
     t.deepEqual(await shown(), [['1.0.0', '1.1.0'], hidden, hidden, hidden]);
     // By another instance's hand, which tells this one nothing.
-    const { house } = here;
-    await house.database.transaction(async (tx) => {
+    await databaseOf(here).transaction(async (tx) => {
       await tx.run('UPDATE package_versions SET listed = 1');
       await refreshPackage(tx, 1, Date.now());
     });
     t.deepEqual(await shown(), [['1.0.0', '1.1.0'], both, both, both]);
-    await house.feed.deleteVersion(house.defaultAccount.id, 'swift', '1.1.0');
+    t.is((await here.fetch('/v1/packages/swift/1.1.0', { method: 'DELETE' })).status, 204);
     t.deepEqual(await shown(), [['1.0.0'], first, first, first]);
     await feed.publish({ id: 'Swift', version: '1.1.0', description: 'third' });
     const anew = [...first, '1.1.0 true third'];
@@ -135,7 +135,8 @@ for (const dialect of dialects) {
     t.is((await theirs.push({ id: 'Secret.Sauce', version: '1.0.0' })).status, 201, 'an id is each account’s own');
     t.is((await theirs.fetch('/push/secret.sauce/1.0.0', { method: 'DELETE' })).status, 204);
     t.true((await ours.json('/registration/secret.sauce/1.0.0.json')).listed);
-    t.is((await server.house.feed.listPackages(server.house.defaultAccount.id, 10)).length, 1);
+    const { items } = (await (await server.fetch('/v1/packages')).json()) as { items: unknown[] };
+    t.is(items.length, 1);
   });
 
   test(`downloads are counted once each, whole ones only, and outlive a restart (${dialect})`, async (t) => {
@@ -155,11 +156,11 @@ for (const dialect of dialects) {
     await get('1.0.0');
     await server.close();
     const again = await startTestServer(t, { database: { url } });
-    const details = await again.house.feed.getPackage(again.house.defaultAccount.id, 'counted');
-    t.is(details.downloadCount, 5);
-    t.is(details.lastDownloadedAt, Date.UTC(2027, 0, 1));
+    const details = (await (await again.fetch('/v1/packages/counted')).json()) as any;
+    t.is(details.download_count, 5);
+    t.is(details.last_downloaded_at, '2027-01-01T00:00:00.000Z');
     t.deepEqual(
-      details.versions.map(({ version, downloadCount }) => [version, downloadCount]),
+      details.versions.map((each: any) => [each.version, each.download_count]),
       [
         ['2.0.0', 3],
         ['1.0.0', 2],
@@ -177,18 +178,19 @@ test('a list of packages goes on where it was left', async (t) => {
     { id: 'A' },
     { id: 'c', version: '1.0.0-x.1', packageTypes: [{ name: 'DotnetTool' }] },
   );
-  const { house } = server;
-  const first = await house.feed.listPackages(house.defaultAccount.id, 2);
+  const list = async (query: string) => (await (await server.fetch(`/v1/packages?${query}`)).json()) as any;
+  const first = await list('limit=2');
   t.deepEqual(
-    first.map(({ id }) => id),
+    first.items.map(({ id }: any) => id),
     ['A', 'a.b'],
   );
-  const second = await house.feed.listPackages(house.defaultAccount.id, 5, first[1]!.key);
+  const second = await list(`limit=5&cursor=${first.next_cursor}`);
   t.deepEqual(
-    second.map(({ id, latestVersion, packageTypes }) => [id, latestVersion, packageTypes]),
+    second.items.map((each: any) => [each.id, each.latest_version, each.package_type]),
     [
-      ['B', '1.0.0', ['Dependency']],
-      ['c', '1.0.0-x.1', ['DotnetTool']],
+      ['B', '1.0.0', 'Dependency'],
+      ['c', '1.0.0-x.1', 'DotnetTool'],
     ],
   );
+  t.is(second.next_cursor, null);
 });

@@ -6,6 +6,7 @@ import { startTestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { addVersions } from '../support/versions.ts';
 import { until } from '../support/until.ts';
+import { databaseOf } from '../support/inside.ts';
 
 // Answers that list much, of packages that are hosted here and elsewhere.
 
@@ -15,11 +16,11 @@ for (const dialect of dialects) {
     const feed = new TestFeed(server);
     await feed.publish({ id: 'Vast.One' }, { id: 'Vast.Two' }, { id: 'Vast.Few' });
     const numbers = Array.from({ length: 10_500 }, (_, index) => `1.0.${index + 1}`);
-    await addVersions(server.house.database, 'Vast.One', numbers);
-    await addVersions(server.house.database, 'Vast.Few', ['2.0.0']);
+    await addVersions(databaseOf(server), 'Vast.One', numbers);
+    await addVersions(databaseOf(server), 'Vast.Few', ['2.0.0']);
     const whole = await feed.json('/search?q=vast');
     t.is(whole.data.find(({ id }: any) => id === 'Vast.One').versions.length, 10_501);
-    await addVersions(server.house.database, 'Vast.Two', numbers);
+    await addVersions(databaseOf(server), 'Vast.Two', numbers);
     const { data } = await feed.json('/search?q=vast');
     for (const { id, versions } of data) {
       const shown = versions.map(({ version }: any) => version);
@@ -35,7 +36,7 @@ for (const dialect of dialects) {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     await new TestFeed(server).publish({ id: 'Many' });
     await addVersions(
-      server.house.database,
+      databaseOf(server),
       'Many',
       Array.from({ length: 1100 }, (_, index) => `1.0.${index + 1}`),
     );

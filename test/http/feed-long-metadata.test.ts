@@ -5,6 +5,7 @@ import { TestFeed } from '../support/feed.ts';
 import { makeNupkg, makeNuspec, makePdb, makeSnupkg } from '../support/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 
 // Packages that say more about themselves than documents have room for.
 
@@ -69,7 +70,7 @@ test('what was stored before there were bounds is shown within them', async (t) 
   const feed = new TestFeed(server);
   await feed.publish({ id: 'Old' });
   const metadata = { id: 'Old', ...texts, tags, licenseExpression, packageTypes, dependencyGroups: shownGroups() };
-  await server.house.database.transaction((tx) =>
+  await databaseOf(server).transaction((tx) =>
     tx.run('UPDATE package_versions SET metadata = ?', [JSON.stringify(metadata)]),
   );
   isShort(t, (await feed.json('/registration/old/1.0.0.json')).catalogEntry);
@@ -125,7 +126,7 @@ for (const dialect of dialects) {
   test(`what a package takes up in the database is known after each change (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
-    const { database } = server.house;
+    const database = databaseOf(server);
     const counted = async () => {
       const row = await database.get<{ counted: number; actual: number }>(
         `SELECT p.metadata_bytes AS counted,
@@ -166,12 +167,12 @@ for (const dialect of dialects) {
         files: Object.fromEntries(Array.from({ length: count }, (_, index) => [`lib/a${index}.pdb`, pdb])),
       });
     t.is((await feed.push(await snupkg(2000), '/symbols')).status, 201);
-    t.is((await server.house.database.select('SELECT path FROM package_symbols')).length, 2000);
+    t.is((await rowsOf(server, 'SELECT path FROM package_symbols')).length, 2000);
     const tooMany = await feed.push(await snupkg(2001), '/symbols');
     t.is(tooMany.status, 400);
     t.regex(tooMany.statusText, /more than 2000 PDBs/);
 
-    await server.house.database.transaction((tx) => tx.run('UPDATE packages SET version_count = 100000'));
+    await databaseOf(server).transaction((tx) => tx.run('UPDATE packages SET version_count = 100000'));
     const refused = await feed.push({ id: 'Full', version: '1.0.1' });
     t.is(refused.status, 400);
     t.regex(refused.statusText, /Full has 100000 versions/);
@@ -207,7 +208,7 @@ test('a mirrored nupkg with such a nuspec never completes and is not kept', asyn
     return response.status === 200;
   };
   for (let round = 0; round < 2; round += 1) t.false(await completes().catch(() => false));
-  t.deepEqual(await server.house.database.select("SELECT * FROM mirror_entries WHERE kind = 'nupkg'"), []);
+  t.deepEqual(await rowsOf(server, "SELECT * FROM mirror_entries WHERE kind = 'nupkg'"), []);
   t.deepEqual(await feed.json('/package/big/index.json'), { versions: ['1.0.0'] });
 });
 

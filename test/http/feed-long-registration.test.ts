@@ -4,6 +4,7 @@ import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
 import { addVersions } from '../support/versions.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { databaseOf } from '../support/inside.ts';
 
 // Registrations whose versions say much of themselves, or are many: no document of them is long.
 
@@ -78,7 +79,7 @@ for (const dialect of dialects) {
     const feed = new TestFeed(server);
     await feed.publish({ id: 'Many', version: '1.0.0' });
     await addVersions(
-      server.house.database,
+      databaseOf(server),
       'Many',
       Array.from({ length: 1099 }, (_, index) => `1.0.${index + 1}`),
     );

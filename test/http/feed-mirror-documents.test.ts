@@ -5,6 +5,7 @@ import { makeNupkg, makeNuspec, pngPixel } from '../support/nupkg.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, stringsIn, UpstreamFeed, validated } from '../support/upstream-feed.ts';
 import { until } from '../support/until.ts';
+import { databaseOf } from '../support/inside.ts';
 
 // What the mirror says of packages that are elsewhere: complete, to the last digit, and with no address but its own.
 
@@ -390,7 +391,7 @@ test('a warm hit asks nobody and writes nothing', async (t) => {
   for (const path of paths) await (await feed.fetch(path)).arrayBuffer();
   const asked = up.upstream.asked.length;
   let writes = 0;
-  const { database } = server.house;
+  const database = databaseOf(server);
   const transaction = database.transaction.bind(database);
   database.transaction = (work) => {
     // What is counted in memory is written down every few seconds, whoever asks.

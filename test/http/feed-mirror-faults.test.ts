@@ -9,6 +9,7 @@ import { makeNupkg, makeNuspec, zip } from '../support/nupkg.ts';
 import type { TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { writeZip } from '../support/zip.ts';
+import { databaseOf } from '../support/inside.ts';
 
 // Upstreams that fail, lie or are not there: nothing wrong is served or kept, and their failing is never "not found".
 
@@ -44,8 +45,8 @@ async function read(feed: TestFeed, path: string): Promise<Buffer | number | 'cu
   }
 }
 
-async function sizeOfStorage({ house }: TestServer): Promise<number> {
-  return (await house.database.get<{ n: number }>(
+async function sizeOfStorage(server: TestServer): Promise<number> {
+  return (await databaseOf(server).get<{ n: number }>(
     `SELECT COUNT(*) AS n FROM mirror_entries WHERE kind IN ('nupkg', 'nuspec')`,
   ))!.n;
 }

@@ -7,6 +7,7 @@ import { TestFeed } from '../support/feed.ts';
 import { makePdb, makeSnupkg } from '../support/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { rowsOf } from '../support/inside.ts';
 
 // Symbols that are not hosted come from the upstreams' symbol servers.
 
@@ -91,7 +92,7 @@ test('a file that is not the one is refused; a PDB of the older format is known 
       await response.arrayBuffer();
     });
   }
-  t.is((await server.house.database.select(`SELECT id FROM mirror_entries WHERE kind = 'symbols'`)).length, 0);
+  t.is((await rowsOf(server, `SELECT id FROM mirror_entries WHERE kind = 'symbols'`)).length, 0);
   const old = `${'0123456789abcdef'.repeat(2)}1`;
   const bytes = Buffer.concat([Buffer.from('Microsoft C/C++ MSF 7.00\r\n'), randomBytes(100)]);
   up.upstream.on(`/symbols/old.pdb/${old}/old.pdb`, answer(200, {}, bytes));

@@ -9,12 +9,13 @@ import { makeNupkg, makeNuspec, zip } from '../support/nupkg.ts';
 
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 
 const staged = (server: TestServer) => readdir(join(server.data, 'staging'));
 
 /** What a refused push leaves: nothing. */
 async function holdsNothing(server: TestServer): Promise<boolean> {
-  const rows = await server.house.database.get<{ n: number }>(
+  const rows = await databaseOf(server).get<{ n: number }>(
     `SELECT (SELECT COUNT(*) FROM packages) + (SELECT COUNT(*) FROM package_versions)
       + (SELECT COUNT(*) FROM package_blobs) + (SELECT COUNT(*) FROM package_terms) AS n`,
   );
@@ -89,7 +90,7 @@ for (const dialect of dialects) {
     );
     const file = await feed.fetch('/package/race/1.0.0/race.1.0.0.nupkg');
     t.deepEqual(Buffer.from(await file.arrayBuffer()), made[statuses.indexOf(201)]);
-    const { database } = server.house;
+    const database = databaseOf(server);
     t.is((await database.select('SELECT digest FROM package_blobs')).length, 2, 'the nupkg and the nuspec');
     t.deepEqual(await staged(server), []);
   });
@@ -107,11 +108,11 @@ for (const dialect of dialects) {
     const { data, totalHits } = await feed.json('/search?q=many');
     t.is(totalHits, 1);
     t.is(data[0].version, '1.7.0');
-    const details = await server.house.feed.getPackage(server.house.defaultAccount.id, 'many');
-    t.is(details.versionCount, 8);
+    const details = (await (await server.fetch('/v1/packages/many')).json()) as any;
+    t.is(details.version_count, 8);
     t.is(
-      details.sizeBytes,
-      details.versions.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+      details.size_bytes,
+      details.versions.reduce((sum: number, each: any) => sum + each.size_bytes, 0),
     );
   });
 }
@@ -312,7 +313,7 @@ test('equal files of two packages are stored once', async (t) => {
   const feed = new TestFeed(server);
   const readme = randomBytes(1000).toString('hex');
   await feed.publish({ id: 'A', readme }, { id: 'B', readme });
-  const blobs = await server.house.database.select('SELECT digest FROM blobs');
+  const blobs = await rowsOf(server, 'SELECT digest FROM blobs');
   t.is(blobs.length, 5, 'two packages, two nuspecs, one readme');
 });
 

@@ -5,6 +5,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import type { NupkgOptions } from '../support/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
+import { flushUsage, rowsOf } from '../support/inside.ts';
 
 async function startFeed(t: ExecutionContext, dialect: Dialect, packages: readonly NupkgOptions[] = []) {
   const feed = new TestFeed(await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } }));
@@ -17,7 +18,7 @@ async function download(feed: TestFeed, id: string, times: number): Promise<void
   for (let time = 0; time < times; time += 1) {
     await (await feed.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).arrayBuffer();
   }
-  await feed.server.house.usage.flush();
+  await flushUsage(feed.server);
 }
 
 const idsOf = async (feed: TestFeed, query: string) =>
@@ -180,10 +181,10 @@ for (const dialect of dialects) {
     t.deepEqual(await versions(), []);
     t.deepEqual((await feed.json('/autocomplete?q=going')).data, []);
     t.deepEqual((await feed.json('/autocomplete?id=going')).data, []);
-    t.is((await feed.server.house.database.select('SELECT * FROM package_terms')).length, 0);
+    t.is((await rowsOf(feed.server, 'SELECT * FROM package_terms')).length, 0);
     await feed.fetch('/push/going/2.0.0', { method: 'POST' });
     t.deepEqual(await versions(), [['2.0.0', 1]]);
-    await feed.server.house.feed.deleteVersion(feed.server.house.defaultAccount.id, 'going', '2.0.0');
+    t.is((await feed.server.fetch('/v1/packages/going/2.0.0', { method: 'DELETE' })).status, 204);
     t.deepEqual(await versions(), []);
   });
 

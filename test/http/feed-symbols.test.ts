@@ -4,6 +4,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg, makePdb, makeSnupkg } from '../support/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 
 /** The key under which debuggers ask for a portable PDB of this GUID, as .NET lays it out. */
 function keyOf(guid: Buffer): string {
@@ -47,11 +48,11 @@ for (const dialect of dialects) {
     t.is((await feed.push(second, '/symbols/')).status, 201, 'again');
     t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${key}/contoso.lib.pdb`)).status, 404);
     t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 200);
-    const { database, feed: packages, defaultAccount } = server.house;
+    const database = databaseOf(server);
     t.is((await database.select('SELECT * FROM package_blobs')).length, 3, 'nupkg, nuspec and one snupkg');
     const theirs = await TestFeed.ofAccount(server, 'theirs');
     t.is((await theirs.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
-    await packages.deleteVersion(defaultAccount.id, 'contoso.lib', '1.0.0');
+    t.is((await server.fetch('/v1/packages/contoso.lib/1.0.0', { method: 'DELETE' })).status, 204);
     t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
     t.is((await database.select('SELECT * FROM package_blobs')).length, 0);
   });
@@ -80,7 +81,7 @@ test('symbols without their package, and what are no symbols, are refused', asyn
     t.is(response.status, 400);
     t.regex(response.statusText, reason);
   }
-  t.is((await server.house.database.select('SELECT * FROM package_symbols')).length, 0);
+  t.is((await rowsOf(server, 'SELECT * FROM package_symbols')).length, 0);
   const reader = await TestFeed.ofAccount(server, 'default', ['read']);
   t.is((await reader.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 403);
 });

@@ -3,6 +3,7 @@ import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { databaseOf, flushUsage } from '../support/inside.ts';
 
 const warning = (response: Response) => response.headers.get('x-entrepot-limit-warning');
 
@@ -57,7 +58,7 @@ test('storage: what packages say of themselves counts, because it is kept apart 
   const feed = new TestFeed(server);
   const dependencies = Array.from({ length: 1000 }, (_, index) => ({ id: `Some.Package.${index}`, version: '1.0.0' }));
   t.is((await feed.push({ version: '1.0.0', dependencies })).status, 201);
-  const { database } = server.house;
+  const database = databaseOf(server);
   const blobs = await database.get<{ bytes: number }>('SELECT SUM(size) AS bytes FROM blobs');
   t.true(blobs!.bytes < 80_000, `${blobs!.bytes} bytes of blobs`);
   const refused = await feed.push({ version: '1.0.1' });
@@ -78,7 +79,7 @@ test('egress: a month that is used up refuses pushes in both protocols, and read
   const feed = new TestFeed(server);
   const read = async () => {
     t.is((await (await repository.fetch(`blobs/${digest}`)).arrayBuffer()).byteLength, 8500);
-    await server.house.usage.flush();
+    await flushUsage(server);
   };
   await read();
   await read();

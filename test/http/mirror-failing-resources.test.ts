@@ -8,6 +8,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
 import { until } from '../support/until.ts';
+import { firstUpstream } from '../support/inside.ts';
 
 // A package or repository that fails upstream must not take the upstream from readers of other ones.
 
@@ -176,7 +177,7 @@ test('a repository that fails under each of its tags, asked for again and again,
   ended = true;
   await Promise.all(readers);
   t.true(tag > 20);
-  t.is(server.house.upstreams[0]!.unavailable(), undefined);
+  t.is(firstUpstream(server).unavailable(), undefined);
 });
 
 test('one bad tag does not stop the others of its repository', async (t) => {
@@ -322,7 +323,7 @@ test.serial(
     t.regex(errors[0].message, /The upstream up\.test was not asked: all connections to it are busy/);
     t.true(took > 2900 && took < 10_000, `${took}`);
     t.is(upstream.count('/v2/team/other/manifests/v1'), 0);
-    t.is(server.house.upstreams[0]!.unavailable(), undefined, 'that is no failure of the upstream');
+    t.is(firstUpstream(server).unavailable(), undefined, 'that is no failure of the upstream');
     t.is((await get('team/app/manifests/v1')).status, 200, 'what is stored needs no connection');
   },
 );

@@ -3,6 +3,7 @@ import { answer } from '../support/faulty-upstream.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { tokenOf } from '../support/inside.ts';
 
 // oras and helm ask by HEAD for the manifest of a tag before their first push, and give up at anything but 200 and 404.
 
@@ -38,11 +39,8 @@ for (const [away, failure] of [
       }
     }
     upstream.on('/v2/library/new/manifests/v1', answer(status));
-    const { id } = server.house.defaultAccount;
-    const tokenFor = async (scopes: string[]) =>
-      (await server.house.tokens.create(id, { name: scopes.join(), scopes })).value;
-    const writer = await tokenFor(['read', 'write']);
-    const reader = await tokenFor(['read', 'delete', 'admin']);
+    const writer = await tokenOf(server, ['read', 'write']);
+    const reader = await tokenOf(server, ['read', 'delete', 'admin']);
 
     t.is(await head(server, 'team/new/manifests/v1', writer), 404);
     if (away !== 'failing' && away !== 'denying') t.is(await head(server, 'team/deeper/new/manifests/v1', writer), 404);

@@ -3,6 +3,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { flushUsage, tokenOf } from '../support/inside.ts';
 
 /** The lists of all pages, following Link. */
 async function pages<T>(repository: TestRepository, first: string, itemsOf: (body: never) => T[]): Promise<T[][]> {
@@ -212,12 +213,10 @@ test('a blob is mounted from a repository, or from any, and else a session start
   t.deepEqual(await mount('malformed-source', `mount=${digest}&from=../x`), [202, 404, true]);
   t.deepEqual(await mount('malformed-digest', 'mount=sha256:abc&from=source'), [202, 404, true]);
   t.deepEqual(await mount('unknown', `mount=${digestOf('unknown')}&from=source`), [202, 404, true]);
-  const defaultId = server.house.defaultAccount.id;
-  const writer = await server.house.tokens.create(defaultId, { name: 'w', scopes: ['write'] });
-  t.deepEqual(await mount('unreadable', `mount=${digest}&from=source`, writer.value), [202, 404, true]);
+  const writer = await tokenOf(server, ['write']);
+  t.deepEqual(await mount('unreadable', `mount=${digest}&from=source`, writer), [202, 404, true]);
 
-  const { id } = await server.house.accounts.create('other');
-  const stranger = (await server.house.tokens.create(id, { name: 'o', scopes: ['read', 'write'] })).value;
+  const stranger = await tokenOf(server, ['read', 'write'], 'other');
   for (const query of [`mount=${digest}&from=source`, `mount=${digest}`]) {
     const repository = new TestRepository(server, 'theirs', stranger);
     t.is((await repository.fetch(`blobs/uploads/?${query}`, { method: 'POST' })).status, 202);
@@ -235,21 +234,23 @@ for (const dialect of dialects) {
     const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [one, two].map(entry) };
     await repository.put('all', index);
     const indexSize = JSON.stringify(index).length;
-    const account = server.house.defaultAccount.id;
+    const list = async (query = '') => ((await (await server.fetch(`/v1/containers${query}`)).json()) as any).items;
+    const remove = async (path: string, token = server.token) =>
+      (await server.fetch(`/v1/containers/${path}`, { method: 'DELETE', token })).status;
     for (const path of ['manifests/all', 'manifests/v1', 'manifests/v3', `blobs/${digestOf('{}')}`]) {
       await (await repository.fetch(path)).text();
     }
     await repository.fetch('manifests/v1', { method: 'HEAD' });
     await new TestRepository(server, 'blob-only').blob('x');
-    await server.house.usage.flush();
+    await flushUsage(server);
     for (const pulls of [2, 3]) {
-      const [found, ...others] = await server.house.images.listRepositories(account, 50);
+      const [found, ...others] = await list();
       t.deepEqual(others, []);
-      t.is(found!.name, 'team/app');
-      t.is(found!.sizeBytes, one.size + two.size + indexSize + 2 + 100 + 100);
-      t.is(found!.tagCount, 4);
+      t.is(found.name, 'team/app');
+      t.is(found.size_bytes, one.size + two.size + indexSize + 2 + 100 + 100);
+      t.is(found.tag_count, 4);
       t.deepEqual(
-        found!.tags.map(({ name, sizeBytes }) => [name, sizeBytes]),
+        found.tags.map((tag: any) => [tag.name, tag.size_bytes]),
         [
           ['all', indexSize + one.size + two.size + 2 * 102],
           ['v1', one.size + 102],
@@ -257,15 +258,16 @@ for (const dialect of dialects) {
           ['v3', two.size + 102],
         ],
       );
-      t.is(found!.pullCount, pulls, 'images that were fetched: no index, no HEAD, no blob');
-      t.true(found!.lastPulledAt! > Date.now() - 60_000);
+      t.is(found.pull_count, pulls, 'images that were fetched: no index, no HEAD, no blob');
+      t.true(Date.parse(found.last_pulled_at) > Date.now() - 60_000);
       await (await repository.fetch('manifests/v1')).text();
-      await server.house.usage.flush();
+      await flushUsage(server);
     }
-    await server.house.images.deleteTag(account, 'team/app', 'v2');
-    t.false(await server.house.images.deleteTag(account, 'team/app', 'v2'));
-    t.false(await server.house.images.deleteTag(account + 1, 'team/app', 'v1'));
-    t.is((await server.house.images.listRepositories(account, 50))[0]!.tagCount, 3);
-    t.deepEqual(await server.house.images.listRepositories(account, 50, 'team/app'), []);
+    t.is(await remove('team/app/v2'), 204);
+    t.is(await remove('team/app/v2'), 404);
+    t.is(await remove('team/app/v1', await tokenOf(server, ['delete'], 'other')), 404);
+    const [left, ...more] = await list();
+    t.is(left.tag_count, 3);
+    t.deepEqual(more, []);
   });
 }

@@ -12,6 +12,7 @@ import {
   type Manifest,
 } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { databaseOf } from '../support/inside.ts';
 
 const dockerConfig = 'application/vnd.docker.container.image.v1+json';
 const dockerLayer = 'application/vnd.docker.image.rootfs.diff.tar.gzip';
@@ -66,7 +67,7 @@ for (const dialect of dialects) {
     t.is(await remove(`manifests/${digest}`), 404);
     t.deepEqual(await (await server.fetch('/v2/_catalog')).json(), { repositories: [] });
     t.deepEqual(await (await repository.fetch('tags/list')).json(), { name: 'team/app', tags: [] }, 'the name is kept');
-    const claim = await server.house.database.get('SELECT claimed_at FROM repositories WHERE name = ?', ['team/app']);
+    const claim = await databaseOf(server).get('SELECT claimed_at FROM repositories WHERE name = ?', ['team/app']);
     t.is(typeof claim?.['claimed_at'], 'number');
 
     const { config } = JSON.parse(bytes) as { config: { digest: string } };

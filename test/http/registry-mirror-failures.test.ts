@@ -4,6 +4,7 @@ import { answer, serve, type Behaviour } from '../support/faulty-upstream.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { rowsOf } from '../support/inside.ts';
 
 const hour = 3_600_000;
 const cacheOf = (response: Response) => response.headers.get('cache-status');
@@ -154,7 +155,7 @@ test('a blob that is cut or wrong completes at no client and is not kept', async
       if (response.status !== 200) throw new Error(`${response.status}`);
       await response.arrayBuffer();
     });
-    t.is((await server.house.database.select('SELECT digest FROM blobs')).length, 0);
+    t.is((await rowsOf(server, 'SELECT digest FROM blobs')).length, 0);
     server.clock.now = (server.clock.now ?? Date.now()) + hour;
   }
   t.true(server.lines.some((line) => line.includes('an upstream sent what must not be stored')));

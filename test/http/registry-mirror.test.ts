@@ -5,6 +5,7 @@ import { answer } from '../support/faulty-upstream.ts';
 import { digestOf, errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { tokenOf } from '../support/inside.ts';
 
 const hour = 3_600_000;
 const cacheOf = (response: Response) => response.headers.get('cache-status');
@@ -323,9 +324,7 @@ for (const dialect of dialects) {
       database: { url: await temporaryDatabase(t, dialect) },
       upstreams: [upstream.settings('up.test', { default: true })],
     });
-    const { id } = await server.house.accounts.create('other');
-    const scopes = ['read', 'write'];
-    const { value } = await server.house.tokens.create(id, { name: 'other', scopes, expiresAt: null });
+    const value = await tokenOf(server, ['read', 'write'], 'other');
     const mine = new TestRepository(server, 'team/app');
     const theirs = new TestRepository(server, 'team/app', value);
     const hosted = await mine.image('v1');

@@ -1,11 +1,12 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readdir } from 'node:fs/promises';
+import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
+import { databaseOf, runJob, tokenOf } from '../support/inside.ts';
 
 const bytes = randomBytes(100_000);
 const digest = digestOf(bytes);
@@ -164,8 +165,7 @@ test('a session is cancelled once, and is unknown then, as one that never was', 
 test('a session belongs to one repository of one account', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'app');
-  const { id } = await server.house.accounts.create('other');
-  const { value } = await server.house.tokens.create(id, { name: 'other', scopes: ['read', 'write', 'delete'] });
+  const value = await tokenOf(server, ['read', 'write', 'delete'], 'other');
   const location = await repository.start();
   t.is((await repository.fetch(location.replace('/app/', '/app2/'))).status, 404);
   const stranger = new TestRepository(server, 'app', value);
@@ -259,7 +259,7 @@ for (const dialect of dialects) {
     const repository = new TestRepository(server, 'app');
     const location = await repository.start();
     await repository.fetch(location, { method: 'PATCH', body: bytes.subarray(0, 40_000) });
-    await server.house.database.transaction((tx) =>
+    await databaseOf(server).transaction((tx) =>
       tx.run("UPDATE uploads SET writer = 'somebody', writer_until = ?", [Date.now() + 700]),
     );
     t.is((await repository.fetch(location, { method: 'PATCH', body: bytes.subarray(40_000) })).status, 202);
@@ -273,11 +273,10 @@ for (const dialect of dialects) {
     const repository = new TestRepository(server, 'app');
     const old = await repository.start();
     await repository.fetch(old, { method: 'PATCH', body: bytes });
-    const orphan = await server.house.blobs.stage();
-    await orphan.close();
+    await writeFile(join(server.data, 'staging', 'orphan'), 'left by a crash');
     server.clock.now = Date.now() + 25 * 3_600_000;
     const young = await repository.start();
-    await server.house.images.uploads.expire(server.clock.now);
+    await runJob(server, 'uploads');
     t.is((await repository.fetch(old)).status, 404);
     t.is((await repository.fetch(young)).status, 204);
     t.deepEqual(await staged(server.data), [young.split('/').at(-1)!]);

@@ -14,6 +14,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { eventually } from '../support/until.ts';
+import { databaseOf, flushUsage } from '../support/inside.ts';
 
 const run = promisify(execFile);
 const main = join(import.meta.dirname, '../../src/main.ts');
@@ -106,7 +107,7 @@ for (const dialect of dialects) {
         for (let index = next++; index < requests; index = next++) {
           const server = servers[index % instances]!;
           if (index === requests / 2) for (const each of servers) each.clock.now! += 2000;
-          if (index % 1000 === 0) server.house.usage.flush().catch(() => undefined);
+          if (index % 1000 === 0) flushUsage(server).catch(() => undefined);
           // The large ones are rare.
           const kind = index % 250 === 0 ? kinds.at(-1)! : kinds[(index * 7) % (kinds.length - 1)]!;
           await ask(server, agent, kind(index));
@@ -175,9 +176,9 @@ test('a log that cannot be read names file and line', async (t) => {
   const file = join(server.data, 'access.log');
   await writeFile(file, '{"msg":"ready"}\n\n10.0.0.1 - - [10/Oct/2027] "GET / HTTP/1.1" 200\n');
   const period = parsePeriod('2027-02')!;
-  await t.throwsAsync(reconcile(server.house.database, [file], period), {
+  await t.throwsAsync(reconcile(databaseOf(server), [file], period), {
     name: 'Invalid',
     message: /access\.log:3: /,
   });
-  await t.throwsAsync(reconcile(server.house.database, [`${file}.none`], period), { message: /cannot be read/ });
+  await t.throwsAsync(reconcile(databaseOf(server), [`${file}.none`], period), { message: /cannot be read/ });
 });

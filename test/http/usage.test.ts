@@ -9,12 +9,13 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { eventually } from '../support/until.ts';
+import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
 
 type Json = any;
 
 /** The report as the API's own description has it, with everything until now. */
 async function report(server: TestServer, query = ''): Promise<Json> {
-  await server.house.usage.flush();
+  await flushUsage(server);
   const document = await OpenDocument.of(server);
   return document.read('GET /account/usage', await server.fetch(`/v1/account/usage${query}`));
 }
@@ -54,8 +55,7 @@ for (const dialect of dialects) {
   test(`${dialect}: a report counts what was done, to the byte, by day, token, package and container`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     server.clock.now = Date.UTC(2027, 4, 31, 12);
-    const { id: account } = server.house.defaultAccount;
-    const { token, value } = await server.house.tokens.create(account, { name: 'reader', scopes: ['read'] });
+    const { token, value } = await createToken(server, ['read']);
     const feed = new TestFeed(server);
     const reader = new TestFeed(server, value);
     await feed.publish({ id: 'Made.Package', version: '1.0.0' }, { id: 'Made.Package', version: '2.0.0-B' });
@@ -232,7 +232,7 @@ for (const dialect of dialects) {
     const feed = new TestFeed(server);
     for (const version of ['1.0.0', '2.0.0', '2.0.0']) {
       await take(feed.fetch(`/package/Public.Tool/${version}/public.tool.${version}.nupkg`));
-      await server.house.usage.flush();
+      await flushUsage(server);
     }
     const shown = (await (await server.fetch('/v1/packages/public.tool')).json()) as Json;
     t.is(shown.download_count, 3);
@@ -246,10 +246,7 @@ for (const dialect of dialects) {
     const { items, requests } = await report(server, '?group_by=package');
     t.like(items, [{ key: 'public.tool', downloads: 3 }]);
     t.like(requests, { downloads: 3, cache_hits: 1, cache_misses: 2 });
-    const { value } = await server.house.tokens.create((await server.house.accounts.create('other')).id, {
-      name: 'x',
-      scopes: ['read'],
-    });
+    const value = await tokenOf(server, ['read'], 'other');
     const theirs = (await (await server.fetch('/v1/packages/public.tool', { token: value })).json()) as Json;
     t.is(theirs.download_count, 0);
   });
@@ -279,7 +276,7 @@ test('a month ends at 23:59:59.999', async (t) => {
   server.clock.now += 1;
   await take(server.fetch('/v3/index.json'));
   await take(server.fetch('/v3/index.json'));
-  await server.house.usage.flush();
+  await flushUsage(server);
   const january = await report(server, '?period=2027-01');
   t.like(january, { period: { status: 'open', end: '2027-02-01T00:00:00.000Z' }, requests: { version_checks: 1 } });
   t.is((await report(server, '?period=2027-02')).requests.version_checks, 2);

@@ -6,6 +6,7 @@ import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { until, within } from '../support/until.ts';
+import { flushUses, runJob } from '../support/inside.ts';
 
 test('the scheduled prefetch fetches what the settings list, and tells what is missing', async (t) => {
   const folder = await folderUntilEnd(t);
@@ -18,7 +19,7 @@ test('the scheduled prefetch fetches what the settings list, and tells what is m
     prefetch: { files: [file], platforms: ['linux/amd64'] },
   });
   const said: string[] = [];
-  const run = (dryRun: boolean) => server.house.jobs.run('prefetch', { dryRun, say: (line) => said.push(line) });
+  const run = (dryRun: boolean) => runJob(server, 'prefetch', { dryRun, say: (line) => said.push(line) });
   t.like(await run(true), { manifests: 1, blobs: 2, missing: 1 });
   t.is(registry.count(`/v2/team/app/blobs/${layer.digest}`), 0);
   t.like(await run(false), { manifests: 0, blobs: 2, present: 1, missing: 1 });
@@ -36,8 +37,8 @@ test('a server that closes ends its prefetch at once', async (t) => {
   const { layer } = registry.image('team/app', '1');
   registry.on(`/v2/team/app/blobs/${layer.digest}`, held(serve(layer.bytes)).behaviour);
   t.is((await server.fetch('/v2/team/app/manifests/1')).status, 200);
-  await server.house.entries.flushUses();
-  const run = server.house.jobs.run('prefetch');
+  await flushUses(server);
+  const run = runJob(server, 'prefetch');
   await until(() => registry.count(`/v2/team/app/blobs/${layer.digest}`) > 0);
   const [closed, ended] = await within(Promise.allSettled([server.close(), run]));
   t.is(closed.status, 'fulfilled');

@@ -8,6 +8,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { errorOf, ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { flushUses, rowsOf, runJob } from '../support/inside.ts';
 
 const day = 86_400_000;
 const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', scrub: 'off' };
@@ -24,7 +25,7 @@ function pass(server: TestServer, milliseconds: number): void {
 /** What a run tells of, and its counts. */
 async function run(server: TestServer, name: string, dryRun = false) {
   const said: string[] = [];
-  const counts = await server.house.jobs.run(name, { dryRun, say: (line) => said.push(line) });
+  const counts = await runJob(server, name, { dryRun, say: (line) => said.push(line) });
   return { said: said.sort(), counts };
 }
 
@@ -164,7 +165,8 @@ for (const dialect of dialects) {
     const list = async (id: string) => (await feed.json<{ versions: string[] }>(`/package/${id}/index.json`)).versions;
     t.deepEqual(await list('contoso.lib'), ['1.0.0', '2.0.0', '3.0.0-a.2', '3.0.0-a.10', '10.0.0']);
     t.is((await list('contoso.safe')).length, versions.length);
-    t.is((await server.house.feed.getPackage(server.house.defaultAccount.id, 'Contoso.Lib')).versionCount, 5);
+    const shown = (await (await server.fetch('/v1/packages/Contoso.Lib')).json()) as { version_count: number };
+    t.is(shown.version_count, 5);
     t.deepEqual((await run(server, 'retention')).said, []);
     const before = await bytesOnDisk(server);
     pass(server, 2 * day);
@@ -198,7 +200,7 @@ for (const dialect of dialects) {
     const app = new TestRepository(server, 'team/app');
     await app.image('v1', { layers: [await app.blob(images[0]!.layer.bytes)] });
     await pull(1);
-    await server.house.entries.flushUses();
+    await flushUses(server);
     const told = await run(server, 'evict', true);
     t.true(
       told.said.every((line) => line.includes(images[0]!.layer.digest) || line.includes('manifest')),
@@ -246,7 +248,7 @@ for (const dialect of dialects) {
         mirror: { maxSize: '0' },
       });
       await run(server, 'evict');
-      const rows = await server.house.database.select<{ upstream: string }>('SELECT upstream FROM mirror_entries');
+      const rows = await rowsOf<{ upstream: string }>(server, 'SELECT upstream FROM mirror_entries');
       t.is(rows.length, expected);
       if (!global) t.true(rows.every((row) => row.upstream === 'off.test'));
       const layer = await server.fetch(`/v2/off.test/app/blobs/${image.layer.digest}`);

@@ -7,6 +7,7 @@ import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../suppo
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
 import { until, within } from '../support/until.ts';
+import { firstUpstream, flushUses, rowsOf } from '../support/inside.ts';
 
 interface Setup {
   registry: UpstreamRegistry;
@@ -247,7 +248,7 @@ test('it stops at a share of the rate limit, told by the upstream, and goes on f
   for (const { reason } of report.missing) {
     t.is(reason, 'docker.io has 50 of 100 left of its rate limit, and 50% may be used');
   }
-  mirror.house.upstreams[0]!.rateLimit = {};
+  firstUpstream(mirror).rateLimit = {};
   remaining = 1000;
   const rest = await prefetchInto(mirror, wishes, options);
   t.deepEqual(missingIn(rest), []);
@@ -266,7 +267,9 @@ test('one that is called off stops at once, and the next goes on where it was', 
   const running = prefetchInto(mirror, wishes, { signal: calling.signal, concurrency: 2 });
   const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
   await until(() => isAsked('b', other.layer.digest) && isAsked('a', layer.digest));
-  await until(async () => (await mirror.house.blobs.stat(layer.digest as `sha256:${string}`)) !== undefined);
+  await until(async () =>
+    (await rowsOf(mirror, 'SELECT digest FROM blobs')).some(({ digest }) => digest === layer.digest),
+  );
   calling.abort();
   const report = await within(running);
   t.true(report.interrupted);
@@ -313,10 +316,10 @@ test('tags that clients pulled lately are resolved again, with what they have co
   const start = Date.now();
   mirror.clock.now = start - 40 * 86_400_000;
   t.is(await get('library/old/manifests/1'), 200);
-  await mirror.house.entries.flushUses();
+  await flushUses(mirror);
   mirror.clock.now = start;
   t.is(await get('library/used/manifests/1'), 200);
-  await mirror.house.entries.flushUses();
+  await flushUses(mirror);
   const renewed = registry.image('library/used', '1');
   registry.image('library/old', '1');
   mirror.clock.now = start + 1000;

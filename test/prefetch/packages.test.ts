@@ -6,6 +6,7 @@ import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch
 import type { TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { until, within } from '../support/until.ts';
+import { vulnerabilitiesOf } from '../support/inside.ts';
 
 type Versions = Record<string, Omit<NupkgOptions, 'id' | 'version'>>;
 
@@ -249,9 +250,9 @@ test('advisories come along, so that a restore can look at them', async (t) => {
   await prefetchInto(mirror, wishesOf('Lib@1.0.0'));
   await feed.upstream.stop();
   mirror.clock.now = Date.now() + 3_600_000;
-  const { house } = mirror;
-  const [found] = await house.vulnerabilities.pages();
-  t.deepEqual((await house.vulnerabilities.page(found!.upstream, found!.name))?.value, known);
+  const vulnerabilities = vulnerabilitiesOf(mirror);
+  const [found] = await vulnerabilities.pages();
+  t.deepEqual((await vulnerabilities.page(found!.upstream, found!.name))?.value, known);
 });
 
 test('a broken package is tried again by itself, and holds up no other', async (t) => {

@@ -1,5 +1,6 @@
 import { makeNupkg, type NupkgOptions } from './nupkg.ts';
 import type { TestServer } from './server.ts';
+import { tokenOf } from './inside.ts';
 
 /** A multipart form with one file, as NuGet's clients send it. */
 export function packageForm(bytes: Buffer, boundary = 'made-boundary'): { body: Buffer; type: string } {
@@ -22,9 +23,7 @@ export class TestFeed {
 
   /** Another account's feed. */
   static async ofAccount(server: TestServer, name: string, scopes = ['read', 'write', 'delete']): Promise<TestFeed> {
-    const { accounts, tokens } = server.house;
-    const account = (await accounts.named(name)) ?? (await accounts.create(name));
-    return new TestFeed(server, (await tokens.create(account.id, { name: 'a test', scopes })).value);
+    return new TestFeed(server, await tokenOf(server, scopes, name));
   }
 
   /** `path` is below `/v3`, or an absolute address of this server. */
