@@ -163,7 +163,7 @@ for (const dialect of dialects) {
         return each.database.transaction(work, options);
       },
     });
-    const collecting = new Collector(watched, each.paths).collect({ before: Number.MAX_SAFE_INTEGER });
+    const collecting = new Collector(watched, each.driver).collect({ before: Number.MAX_SAFE_INTEGER });
     await found.promise;
     mayEnd.resolve();
     await pushing;
