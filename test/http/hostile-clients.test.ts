@@ -278,7 +278,11 @@ test('without room on the disk blobs pass through, verified and not stored; what
   t.true(range.bytes.equals(large.subarray(30_000_000, 30_001_000)));
   const crowd = await Promise.all(Array.from({ length: 5 }, () => readBlob(full, largeDigest)));
   t.true(crowd.every(({ bytes }) => bytes.equals(large)));
-  await t.throwsAsync(readBlob(full, wrong), undefined, 'a wrong body completes at nobody');
+  const outcome = await readBlob(full, wrong).then(
+    ({ response }) => response.status,
+    () => 'cut',
+  );
+  t.true(outcome === 'cut' || outcome === 502 || outcome === 504, `a wrong body completes at no client: ${outcome}`);
   const manifest = await full.fetch('/v2/up.test/team/app/manifests/v1');
   t.deepEqual(await errorOf(manifest), [507, 'UNAVAILABLE']);
   const nupkg = await full.fetch('/v3/package/some.package/1.0.0/some.package.1.0.0.nupkg');
