@@ -5,7 +5,7 @@ import { Writable } from 'node:stream';
 import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
-import { startServer, type RunningServer } from '../../src/server.ts';
+import { startServer, type RunningServer, type Surroundings } from '../../src/server.ts';
 
 export interface TestServer extends RunningServer {
   /** A token of account `default` with every scope. */
@@ -25,6 +25,7 @@ const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) 
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
   settings: Record<string, unknown> = {},
+  { driver }: Pick<Surroundings, 'driver'> = {},
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test';
@@ -48,7 +49,7 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: () => clock.now ?? Date.now(), proxy: {} });
+  const running = await startServer(config, { log, now: () => clock.now ?? Date.now(), proxy: {}, driver });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;
