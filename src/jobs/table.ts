@@ -31,6 +31,9 @@ export interface TableParts {
   now: () => number;
 }
 
+/** Milliseconds that a push may take to store its bytes, whatever the grace. */
+const longestPut = 3_600_000;
+
 /** Every job there is, by what it is called in the settings. */
 export function jobTable(parts: TableParts): Job[] {
   const { config, uploads, stored, now } = parts;
@@ -91,7 +94,8 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
 async function collect({ config, database, collector, now }: TableParts, work: Work): Promise<Counts> {
   const before = now() - config.gc.grace;
   const abandoned = await dropAbandonedBlobs(database, { ...work, before, now: now() });
-  return { ...abandoned, ...(await collector.collect({ ...work, before })) };
+  const pendingBefore = Math.min(before, now() - longestPut);
+  return { ...abandoned, ...(await collector.collect({ ...work, before, pendingBefore })) };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {

@@ -100,7 +100,8 @@ export class ImageBlobs {
 /** Gives the repository a stored blob; resolves to whether it is stored. */
 async function link(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<boolean> {
   // The row's lock and its new time keep a collector away until the reference is there.
-  if ((await tx.run('UPDATE blobs SET stored_at = ? WHERE digest = ?', [now, digest])) === 0) return false;
+  const keep = "UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'";
+  if ((await tx.run(keep, [now, digest])) === 0) return false;
   await writeLink(tx, repositoryId, digest, now);
   return true;
 }

@@ -1,5 +1,4 @@
-import { placeholders, type Queryable } from '../database/database.ts';
-import type { Digest } from '../digest.ts';
+import type { Queryable } from '../database/database.ts';
 
 /** Where rows refer to blobs: what is hosted, and what was fetched from upstreams. */
 const hosted = ['repository_blobs', 'manifests', 'manifest_references', 'package_blobs'] as const;
@@ -14,25 +13,6 @@ function exists(tables: readonly string[]): string {
 export const isHosted = exists(hosted);
 export const isMirrored = exists(mirrored);
 export const isReferenced = exists([...hosted, ...mirrored]);
-
-/** A stored blob, by its row. */
-export interface BlobRow {
-  digest: Digest;
-  size: number;
-}
-
-/** Those of `digests` that have a row stored before `before`, locked until the transaction ends; in order. */
-export function lockBlobs(
-  tx: Queryable,
-  digests: readonly Digest[],
-  before = Number.MAX_SAFE_INTEGER,
-): Promise<BlobRow[]> {
-  const lock = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
-  return tx.select<BlobRow>(
-    `SELECT digest, size FROM blobs WHERE digest IN (${placeholders(digests)}) AND stored_at < ? ORDER BY digest${lock}`,
-    [...digests, before],
-  );
-}
 
 /** The last digest of the next `limit` blobs after `after`; undefined when there are fewer. By key alone, so that it is quick. */
 export async function pageEnd(from: Queryable, after: string, limit: number): Promise<string | undefined> {

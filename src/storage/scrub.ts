@@ -4,7 +4,8 @@ import { algorithmOf, startHash, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { Content } from './content.ts';
 import type { Driver } from './driver.ts';
-import { isHosted, isMirrored, lockBlobs, type BlobRow } from './references.ts';
+import { isHosted, isMirrored } from './references.ts';
+import { lockBlobs, newGeneration, rowColumns, type BlobRow } from './states.ts';
 
 /** A blob whose bytes are not what its digest says. */
 export interface Damage {
@@ -67,7 +68,7 @@ export class Scrubber {
     try {
       for (;;) {
         const rows = await this.#database.select<BlobRow>(
-          'SELECT digest, size FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?',
+          `SELECT ${rowColumns} FROM blobs WHERE digest > ? AND state = 'live' ORDER BY digest LIMIT ?`,
           [after, page],
         );
         for (const row of rows) {
@@ -140,7 +141,7 @@ export class Scrubber {
     try {
       return await this.#database.transaction(async (tx) => {
         const [row] = await lockBlobs(tx, [digest]);
-        if (!row) return undefined;
+        if (row?.state !== 'live') return undefined;
         const damage = await damageOf(tx, row, 'corrupt');
         // Last: nothing after this can make the transaction be tried again.
         if (!(await this.#driver.setAside(digest, version))) throw replaced;
@@ -155,13 +156,16 @@ export class Scrubber {
   async #missing(digest: Digest): Promise<Damage | undefined> {
     return this.#database.transaction(async (tx) => {
       const [row] = await lockBlobs(tx, [digest]);
-      if (!row || (await this.#driver.stat(digest))) return undefined;
+      if (row?.state !== 'live' || (await this.#driver.stat(digest))) return undefined;
       return damageOf(tx, row, 'missing');
     });
   }
 }
 
-/** Who needs the blob. An upstream's copy is dropped, and the row of one that is not hosted: nobody is to find it. */
+/**
+ * Who needs the blob. An upstream's copy is dropped, and the row of one that is not hosted: no request is to find it. A
+ * push that has just put the bytes, or has seen them, puts them again.
+ */
 async function damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
   const state = await tx.get<{ hosted: number; mirrored: number }>(
     `SELECT CASE WHEN ${isHosted} THEN 1 ELSE 0 END AS hosted, CASE WHEN ${isMirrored} THEN 1 ELSE 0 END AS mirrored
@@ -170,7 +174,8 @@ async function damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage
   );
   const hosted = state?.hosted === 1 ? await holders(tx, digest) : [];
   await tx.run('DELETE FROM mirror_entries WHERE digest = ?', [digest]);
-  if (state?.hosted !== 1) await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
+  if (state?.hosted === 1) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
+  else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
   return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
 }
 

@@ -67,7 +67,7 @@ for (const dialect of dialects) {
       for (const part of [config, ...layers]) t.true(await has(repository, part));
     }
     t.false(await has(app, gone, 'manifests'));
-    t.like((await run(server, 'collect')).counts, { layers: 0, blobs: 0, files: 0 }, 'and then all is done');
+    t.like((await run(server, 'collect')).counts, { layers: 0, blobs: 0 }, 'and then all is done');
     const again = await app.image('gone', { layers: [shared, await app.blob('own')] });
     t.is(again.digest, gone.digest, 'it can be pushed again');
     await run(server, 'collect');

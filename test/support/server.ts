@@ -5,7 +5,7 @@ import { Writable } from 'node:stream';
 import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
-import { startServer, type RunningServer } from '../../src/server.ts';
+import { startServer, type RunningServer, type Surroundings } from '../../src/server.ts';
 import { testClock, type TestClock } from './clock.ts';
 
 export interface TestServer extends RunningServer {
@@ -26,6 +26,7 @@ const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) 
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
   settings: Record<string, unknown> = {},
+  { driver }: Pick<Surroundings, 'driver'> = {},
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test';
@@ -49,7 +50,7 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: clock.time, proxy: {} });
+  const running = await startServer(config, { log, now: clock.time, proxy: {}, driver });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;

@@ -2,33 +2,63 @@ import type { ExecutionContext } from 'ava';
 import type { Database, Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
+import type { Driver } from '../../src/storage/driver.ts';
 import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
+import { deletionTimes, type DeletionTimes } from '../../src/storage/states.ts';
 import { openUntilEnd, temporaryDatabase } from './databases.ts';
 import { folderUntilEnd } from './folder.ts';
 
-export interface Store {
+export interface Store<D extends Driver = FilesystemDriver> {
   url: string;
   data: string;
   paths: Paths;
-  driver: FilesystemDriver;
+  driver: D;
   database: Database;
   blobs: BlobStore;
 }
 
+/** For tests that kill collectors: what one leaves is soon taken over. */
+export const quickTimes: DeletionTimes = { ...deletionTimes, beginWithin: 200, takeOverAfter: 2000 };
+
+export interface StoreOptions {
+  now?: (() => number) | undefined;
+  times?: DeletionTimes | undefined;
+}
+
 /** An empty blob store until the test ends. */
-export async function openStore(
+export function openStore(
   t: Pick<ExecutionContext, 'teardown'>,
   dialect: Dialect,
   now: () => number = Date.now,
+  times?: DeletionTimes,
 ): Promise<Store> {
-  const data = await folderUntilEnd(t);
+  return openStoreOn(t, dialect, (paths) => new FilesystemDriver(paths), { now, times });
+}
+
+/** An empty blob store on a driver of any kind. */
+export async function openStoreOn<D extends Driver>(
+  t: Pick<ExecutionContext, 'teardown'>,
+  dialect: Dialect,
+  open: (paths: Paths) => D,
+  options: StoreOptions = {},
+): Promise<Store<D>> {
   const url = await temporaryDatabase(t, dialect);
+  const data = await folderUntilEnd(t);
+  const paths = new Paths(data);
+  return openInstance(t, { url, data, paths, driver: open(paths) }, options);
+}
+
+/** Another instance on the same database and storage. */
+export async function openInstance<D extends Driver>(
+  t: Pick<ExecutionContext, 'teardown'>,
+  shared: Pick<Store<D>, 'url' | 'data' | 'paths' | 'driver'>,
+  { now = Date.now, times }: StoreOptions = {},
+): Promise<Store<D>> {
+  const { url, data, paths, driver } = shared;
   const database = await openUntilEnd(t, url);
   await migrate(database);
-  const paths = new Paths(data);
-  const driver = new FilesystemDriver(paths);
-  const blobs = new BlobStore(database, driver, paths, now);
+  const blobs = new BlobStore(database, driver, paths, now, times);
   await blobs.prepare();
   return { url, data, paths, driver, database, blobs };
 }

@@ -4,6 +4,7 @@ import { blobs } from './002-blobs.ts';
 import { jobs } from './007-jobs.ts';
 import { revisions } from './008-revisions.ts';
 import { metadata } from './009-metadata.ts';
+import { blobStates } from './010-blob-states.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
@@ -20,4 +21,5 @@ export const migrations: readonly Migration[] = [
   ...jobs,
   ...revisions,
   ...metadata,
+  ...blobStates,
 ];

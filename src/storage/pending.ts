@@ -1,0 +1,99 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Database, Transaction } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
+import { DeletionWatch, findBlobs, newGeneration, takeOver, type BlobRow, type DeletionTimes } from './states.ts';
+
+/** A row under which bytes can be put. */
+export interface Announced extends BlobRow {
+  state: 'pending' | 'live';
+  /** Whether the row was made here. */
+  isNew: boolean;
+}
+
+/** Bytes that were put have been removed since, or put aside: they have to be put again. */
+export class Overtaken extends Error {
+  constructor(digest: Digest) {
+    super(`${digest} was removed while it was being stored`);
+  }
+}
+
+/** Milliseconds between two looks at a row that is being deleted. */
+const firstPause = 5;
+const longestPause = 200;
+
+/** Rows of blobs that are on their way in. */
+export class Pending {
+  readonly #database: Database;
+  readonly #now: () => number;
+  readonly #watch: DeletionWatch;
+
+  constructor(database: Database, now: () => number, times: DeletionTimes) {
+    this.#database = database;
+    this.#now = now;
+    this.#watch = new DeletionWatch(times);
+  }
+
+  /**
+   * Makes a row for each of `sizes`, unless there is one, so that bytes which are put now are known whatever happens.
+   * Waits for those that are being deleted.
+   */
+  async announce(sizes: ReadonlyMap<Digest, number>): Promise<Announced[]> {
+    const announced: Announced[] = [];
+    if (sizes.size === 0) return announced;
+    let rest = [...sizes.keys()];
+    for (let pause = firstPause; ; pause = Math.min(longestPause, pause * 2)) {
+      const found = await findBlobs(this.#database, rest);
+      const givenUp = found.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
+      const settled = found.filter((row) => row.state !== 'pending' && !givenUp.includes(row));
+      const known = new Set(settled.map(({ digest }) => digest));
+      const wanted = rest.filter((digest) => !known.has(digest)).sort();
+      const written = wanted.length > 0 ? await this.#write(wanted, givenUp, sizes) : [];
+      rest = [];
+      for (const row of [...settled.map((each) => ({ ...each, isNew: false })), ...written]) {
+        const { digest, size, state } = row;
+        if (size !== sizes.get(digest))
+          throw new Error(`${digest} is recorded with ${size} bytes and came with ${sizes.get(digest)}`);
+        if (state === 'deleting') rest.push(digest);
+        else announced.push({ ...row, state });
+      }
+      // In the order of the collector's locks.
+      if (rest.length === 0) return announced.sort((a, b) => (a.digest < b.digest ? -1 : 1));
+      await sleep(pause);
+    }
+  }
+
+  /** Needs no sync of its own: after a power cut there may be bytes without a row, which nothing shows. */
+  async #write(
+    digests: readonly Digest[],
+    givenUp: readonly BlobRow[],
+    sizes: ReadonlyMap<Digest, number>,
+  ): Promise<(BlobRow & { isNew: boolean })[]> {
+    const generation = newGeneration();
+    const rows = await this.#database.transaction(
+      async (tx) => {
+        for (const row of await takeOver(tx, givenUp, generation))
+          await tx.run("UPDATE blobs SET state = 'pending' WHERE digest = ?", [row.digest]);
+        const stored_at = this.#now();
+        await tx.upsert(
+          'blobs',
+          ['digest'],
+          digests.map((digest) => ({ digest, size: sizes.get(digest)!, stored_at, state: 'pending', generation })),
+          // The time of the grace counts from here also for those that were pending before.
+          "stored_at = CASE WHEN state = 'pending' THEN new.stored_at ELSE stored_at END",
+        );
+        return findBlobs(tx, digests);
+      },
+      { fleeting: true },
+    );
+    return rows.map((row) => ({ ...row, isNew: row.state === 'pending' && row.generation === generation }));
+  }
+}
+
+/** Makes rows live whose bytes are there; their locks keep a collector away until the transaction ends. */
+export async function makeLive(tx: Transaction, rows: readonly Announced[], now: number): Promise<void> {
+  for (const { digest, generation } of rows) {
+    const sql = `UPDATE blobs SET state = 'live', stored_at = ?
+      WHERE digest = ? AND generation = ? AND state <> 'deleting'`;
+    if ((await tx.run(sql, [now, digest, generation])) === 0) throw new Overtaken(digest);
+  }
+}

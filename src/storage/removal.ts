@@ -1,0 +1,61 @@
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import type { Driver } from './driver.ts';
+import type { BlobRow, DeletionTimes } from './states.ts';
+
+export interface Removed {
+  /** Rows that are gone, as their bytes are. */
+  rows: BlobRow[];
+  /** Why bytes could not be deleted. Their rows stay `deleting`. */
+  failures: unknown[];
+}
+
+/** Deletions at once. */
+const atOnce = 16;
+
+/**
+ * Removes blobs that nothing refers to: marks the rows that `choose` has locked, deletes their bytes outside of any
+ * transaction, then removes the rows. Where it ends in the middle, the rows stay `deleting`, and are taken over later.
+ */
+export async function removeBlobs(
+  database: Database,
+  driver: Driver,
+  { beginWithin, watch }: DeletionTimes,
+  choose: (tx: Transaction) => Promise<BlobRow[]>,
+): Promise<Removed> {
+  let markedAt = 0;
+  const marked = await database.transaction(async (tx) => {
+    const rows = await choose(tx);
+    // Before the mark: nobody can see it earlier than this.
+    markedAt = watch();
+    if (rows.length > 0) {
+      const digests = rows.map(({ digest }) => digest);
+      await tx.run(`UPDATE blobs SET state = 'deleting' WHERE digest IN (${placeholders(digests)})`, digests);
+    }
+    return rows;
+  });
+  const removed: Removed = { rows: [], failures: [] };
+  for (let start = 0; start < marked.length; start += atOnce) {
+    // Another process may soon take the rest for given up, and put the bytes again.
+    if (watch() - markedAt >= beginWithin) break;
+    const deleteBytes = async (row: BlobRow) => {
+      try {
+        await driver.delete(row.digest);
+        removed.rows.push(row);
+      } catch (error) {
+        removed.failures.push(error);
+      }
+    };
+    await Promise.all(marked.slice(start, start + atOnce).map(deleteBytes));
+  }
+  await forget(database, removed.rows);
+  return removed;
+}
+
+/** A row that was taken over meanwhile has another generation, and stays. After a power cut the row may be there again. */
+async function forget(database: Database, rows: readonly BlobRow[]): Promise<void> {
+  if (rows.length === 0) return;
+  const sql = `DELETE FROM blobs WHERE state = 'deleting' AND digest IN (${placeholders(rows)})
+    AND generation IN (${placeholders(rows)})`;
+  const values = [...rows.map(({ digest }) => digest), ...rows.map(({ generation }) => generation)];
+  await database.transaction((tx) => tx.run(sql, values), { fleeting: true });
+}
