@@ -34,12 +34,6 @@ export function tokenIdOf(principal: Principal | undefined): string | undefined 
   return principal?.kind === 'token' ? principal.tokenId : undefined;
 }
 
-/** Throws `ScopeMissing`, naming the scope, unless the principal has it. */
-export function requireScope(principal: Principal, scope: Scope): void {
-  if (principal.scopes.has(scope)) return;
-  throw new DomainError('ScopeMissing', `This token lacks the scope "${scope}".`, { detail: { scope } });
-}
-
 /** The scopes in `read,write` or `["read","write"]`; `Invalid` names one that does not exist. */
 export function parseScopes(list: readonly string[]): Scope[] {
   const wanted = new Set(list.map((each) => each.trim()).filter(Boolean));

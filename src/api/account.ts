@@ -38,7 +38,7 @@ export function accountOperations(parts: AccountParts): Operation[] {
       path: '/account',
       id: 'getAccount',
       summary: 'Get the current account and its usage',
-      scope: 'read',
+      action: 'account',
       status: 200,
       answer: account,
       run: async ({ principal }) => {
@@ -73,7 +73,7 @@ export function accountOperations(parts: AccountParts): Operation[] {
       path: '/account/usage',
       id: 'getUsage',
       summary: 'Get detailed usage metrics for a billing period, by default the current one',
-      scope: 'read',
+      action: 'account',
       query: usageQuery,
       status: 200,
       answer: usage,

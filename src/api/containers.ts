@@ -16,8 +16,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       path: '/containers',
       id: 'listContainers',
       summary: 'List all container images in the account and those mirrored from upstreams, by name',
-      scope: 'read',
-      anonymous: true,
+      action: 'read',
       query: pageQuery,
       status: 200,
       answer: listOf(container),
@@ -41,7 +40,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       id: 'deleteTag',
       summary:
         'Delete one tag of a container image; its manifest stays and can be pulled by digest. A mirrored tag is dropped, and asked for anew at the next pull',
-      scope: 'delete',
+      action: 'delete',
       params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
       status: 204,
       run: async ({ principal, params }) => {

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { DomainError, ErrorName } from '../errors.ts';
-import { problem } from '../http/problem.ts';
+import { problem, sendDefect } from '../http/problem.ts';
 
 /** Domain error → HTTP status. */
 const statuses: Record<ErrorName, number> = {
@@ -35,18 +35,28 @@ const statuses: Record<ErrorName, number> = {
   Aborted: 400,
 };
 
-/** Answers with a domain error; 401 and 403 carry their challenge (RFC 9110, 11.6.1; RFC 6750, 3). */
-export function refuse(request: IncomingMessage, response: ServerResponse, error: DomainError): void {
-  const status = statuses[error.name];
-  if (error.name === 'Unauthorized') {
+/** The status that a domain error comes to. */
+export function statusOf({ name }: DomainError): number {
+  return statuses[name];
+}
+
+/** The challenge of a 401 or a 403 (RFC 9110, 11.6.1; RFC 6750, 3). */
+export function challenge({ name, detail }: DomainError, request: IncomingMessage): string | string[] | undefined {
+  if (name === 'Unauthorized') {
     const wrong = request.headers.authorization === undefined ? '' : ', error="invalid_token"';
-    response.setHeader('WWW-Authenticate', ['Basic realm="Entrepot"', `Bearer realm="Entrepot"${wrong}`]);
+    return ['Basic realm="Entrepot"', `Bearer realm="Entrepot"${wrong}`];
   }
-  if (error.name === 'ScopeMissing') {
-    const scope = String(error.detail?.['scope']);
-    response.setHeader('WWW-Authenticate', `Bearer realm="Entrepot", error="insufficient_scope", scope="${scope}"`);
-  }
-  // What is left of the body is not worth reading, and where it ends may be unknown.
-  if (error.name === 'TooLarge' || error.name === 'Aborted') response.setHeader('Connection', 'close');
-  problem(request, response, status, error.name, error.message, error.detail);
+  if (name !== 'ScopeMissing') return undefined;
+  return `Bearer realm="Entrepot", error="insufficient_scope", scope="${String(detail?.['scope'])}"`;
+}
+
+/** Sends a problem document. */
+export function sendRefusal(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  error?: DomainError,
+): void {
+  if (error) problem(request, response, status, error.name, error.message, error.detail);
+  else sendDefect(request, response);
 }

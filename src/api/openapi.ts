@@ -1,5 +1,6 @@
 import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
 import { z } from 'zod';
+import { scopeFor } from '../accounts/allow.ts';
 import type { Operation } from './operation.ts';
 import { problemDocument } from './schemas.ts';
 
@@ -29,6 +30,7 @@ export function describe(operations: readonly Operation[]): Record<string, unkno
 }
 
 function pathOf(each: Operation): RouteConfig {
+  const scope = scopeFor(each.action);
   const parameters = Object.entries(each.params ?? {}).map(
     ([name, description]) => [name, z.string().meta({ description })] as const,
   );
@@ -37,7 +39,7 @@ function pathOf(each: Operation): RouteConfig {
     path: each.path.replace(/[:*](\w+)/g, '{$1}'),
     operationId: each.id,
     summary: each.summary,
-    description: each.scope === 'any' ? 'Needs a valid token.' : `Needs the scope \`${each.scope}\`.`,
+    description: scope === undefined ? 'Needs a valid token.' : `Needs the scope \`${scope}\`.`,
     request: {
       ...(parameters.length > 0 && { params: z.object(Object.fromEntries(parameters)) }),
       ...(each.query && { query: each.query as z.ZodObject }),

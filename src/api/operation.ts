@@ -1,5 +1,6 @@
 import type { z } from 'zod';
-import type { Principal, Scope } from '../accounts/principal.ts';
+import type { Action } from '../accounts/allow.ts';
+import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 
 /** A request whose credentials, query and body have been checked. */
@@ -22,10 +23,7 @@ export interface Operation<
   path: string;
   id: string;
   summary: string;
-  /** What the token needs; `any`: to be valid. */
-  scope: Scope | 'any';
-  /** Whether an anonymous reader may come, where reading is open to anybody. */
-  anonymous?: boolean;
+  action: Action;
   params?: Readonly<Record<string, string>>;
   query?: Query;
   body?: Body;

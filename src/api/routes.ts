@@ -1,14 +1,15 @@
 import { parse, type ParsedUrlQuery } from 'node:querystring';
-import { Router, type ErrorRequestHandler, type Request, type RequestHandler, type Response } from 'express';
+import type { ServerResponse } from 'node:http';
+import { Router, type Request, type RequestHandler } from 'express';
 import type { Logger } from 'pino';
 import type { Accounts } from '../accounts/accounts.ts';
-import { requireScope, type Principal } from '../accounts/principal.ts';
+import type { Principal } from '../accounts/principal.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
-import { DomainError, isDomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
+import { createEdge, type Operation as EdgeOperation } from '../http/edge.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
@@ -19,10 +20,11 @@ import type { MirroredPackages } from '../nuget/mirrored-packages.ts';
 import type { Images } from '../oci/images.ts';
 import type { MirroredImages } from '../oci/mirrored-images.ts';
 import type { UsageRecord } from '../usage/record.ts';
+import type { Quota } from '../usage/quota.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import { accountOperations } from './account.ts';
 import { containerOperations } from './containers.ts';
-import { refuse } from './errors.ts';
+import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, type Operation } from './operation.ts';
 import { packageOperations } from './packages.ts';
@@ -39,6 +41,7 @@ export interface ApiParts {
   mirroredImages: MirroredImages;
   mirroredPackages: MirroredPackages;
   authenticator: Authenticator;
+  quota: Quota;
   urls: Urls;
   limits: Config['limits'];
   log: Logger;
@@ -48,6 +51,19 @@ export interface ApiParts {
 /** Largest request body, in bytes. */
 const bodyLimit = 64 * 1024;
 
+/** An operation as it is routed, and the request that it matched. */
+interface Matched {
+  operation: EdgeOperation<Asked>;
+  request: Request;
+}
+
+/** One request that has been routed, authenticated and allowed. */
+interface Asked {
+  request: Request;
+  response: ServerResponse;
+  principal: Principal;
+}
+
 /** The REST management API, mounted at `/v1`. */
 export function createApi(parts: ApiParts): Router {
   const operations = [
@@ -56,52 +72,53 @@ export function createApi(parts: ApiParts): Router {
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),
   ];
+  const { authenticator, quota, log } = parts;
+  const edge = createEdge<Matched, Asked>({
+    kind: 'other',
+    log,
+    quota,
+    authenticate: (request) => authenticator.principalOf(request),
+    find: ({ operation }) => operation,
+    open: ({ response, principal, target }) => ({ request: target.request, response, principal }),
+    statusOf,
+    challenge,
+    refuse: sendRefusal,
+  });
   const router = Router({ caseSensitive: true });
-  for (const each of operations) router[each.method](each.path, answer(each, parts));
+  for (const each of operations) {
+    const operation = routed(each, parts);
+    router[each.method](each.path, (request, response) => edge({ operation, request }, request, response));
+  }
   let document: Record<string, unknown> | undefined;
   router.get('/openapi.json', (request, response) => {
     document ??= describe(operations);
     sendJson(request, response, 200, { ...document, servers: [{ url: `${parts.urls.of(request).base}/v1` }] });
   });
   for (const [path, methods] of methodsByPath(operations)) router.all(path, refuseMethod(methods));
-  router.use(refuseErrors);
   return router;
 }
 
-function answer(each: Operation, { authenticator, urls, limits }: ApiParts): RequestHandler {
-  const route = `/v1${each.path}`;
-  return async (request, response) => {
-    const exchange = exchangeOf(response);
-    exchange.route = route;
-    const principal = await authenticator.principalOf(request);
-    exchange.principal = principal;
-    admit(principal, each);
-    const query = each.query && check(each.query, parametersOf(request), 'query');
-    let body: unknown;
-    if (each.body) {
-      const bytes = await readBody(request, { limit: bodyLimit, idle: limits.uploadIdle });
-      exchange.received = bytes.length;
-      body = check(each.body, parseJson(request, bytes), 'body');
-    }
-    const result = await each.run({ principal, params: paramsOf(request), query, body });
-    if (each.answer === undefined) {
-      response.writeHead(each.status).end();
-      return;
-    }
-    addNextLink(request, response, urls, result);
-    sendJson(request, response, each.status, result, { 'Cache-Control': 'no-store' });
+function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperation<Asked> {
+  return {
+    action: definition.action,
+    stores: false,
+    run: async ({ request, response, principal }) => {
+      const query = definition.query && check(definition.query, parametersOf(request), 'query');
+      let body: unknown;
+      if (definition.body) {
+        const bytes = await readBody(request, { limit: bodyLimit, idle: limits.uploadIdle });
+        exchangeOf(response).received = bytes.length;
+        body = check(definition.body, parseJson(request, bytes), 'body');
+      }
+      const result = await definition.run({ principal, params: paramsOf(request), query, body });
+      if (definition.answer === undefined) {
+        response.writeHead(definition.status).end();
+        return;
+      }
+      addNextLink(request, response, urls, result);
+      sendJson(request, response, definition.status, result, { 'Cache-Control': 'no-store' });
+    },
   };
-}
-
-/** An anonymous reader is asked for a token where a token would help. */
-function admit(principal: Principal, { scope, anonymous }: Operation): void {
-  if (principal.kind === 'anonymous' && !(anonymous && scope !== 'any' && principal.scopes.has(scope))) {
-    throw new DomainError(
-      'Unauthorized',
-      'Authenticate with an API token, as Bearer or as Basic with user name "api".',
-    );
-  }
-  if (scope !== 'any') requireScope(principal, scope);
 }
 
 /** A wildcard's segments make one name, whether its slashes were encoded or not. */
@@ -118,7 +135,7 @@ function parametersOf(request: Request): ParsedUrlQuery {
 }
 
 /** RFC 8288: the same request with the cursor of the next page. */
-function addNextLink(request: Request, response: Response, urls: Urls, result: unknown): void {
+function addNextLink(request: Request, response: ServerResponse, urls: Urls, result: unknown): void {
   const cursor = (result as { next_cursor?: string | null }).next_cursor;
   if (!cursor) return;
   const { path, query } = splitTarget(request.originalUrl);
@@ -144,8 +161,3 @@ function refuseMethod(methods: readonly string[]): RequestHandler {
     problem(request, response, 405, 'MethodNotAllowed', `This address takes ${allow}.`);
   };
 }
-
-const refuseErrors: ErrorRequestHandler = (error: unknown, request, response, next) => {
-  if (isDomainError(error) && !response.headersSent) refuse(request, response, error);
-  else next(error);
-};

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { requireScope, tokenIdOf } from '../accounts/principal.ts';
+import { allow } from '../accounts/allow.ts';
+import { tokenIdOf } from '../accounts/principal.ts';
 import type { Token, Tokens } from '../accounts/tokens.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
@@ -13,7 +14,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       path: '/tokens',
       id: 'listTokens',
       summary: 'List all API tokens, the revoked ones too; values are not included',
-      scope: 'admin',
+      action: 'admin',
       query: pageQuery,
       status: 200,
       answer: listOf(token),
@@ -32,7 +33,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       path: '/tokens',
       id: 'createToken',
       summary: 'Create an API token; its value is in this answer only',
-      scope: 'admin',
+      action: 'admin',
       body: tokenRequest,
       status: 201,
       answer: newToken,
@@ -47,11 +48,11 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       path: '/tokens/:id',
       id: 'revokeToken',
       summary: 'Revoke an API token, at once; a token may revoke itself without the scope admin',
-      scope: 'any',
+      action: 'any',
       params: { id: 'The id of the token, not its value' },
       status: 204,
       run: async ({ principal, params }) => {
-        if (params['id'] !== tokenIdOf(principal)) requireScope(principal, 'admin');
+        if (params['id'] !== tokenIdOf(principal)) allow(principal, 'admin');
         await tokens.revoke(principal.accountId, params['id']!);
       },
     }),

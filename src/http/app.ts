@@ -6,9 +6,10 @@ import type { Config } from '../config/schema.ts';
 import { isBillable } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
+import { drain } from './drain.ts';
 import { currentAnswer, exchangeOf, runExchange, type Answer } from './exchange.ts';
 import type { Operations } from './operations.ts';
-import { problem } from './problem.ts';
+import { problem, sendDefect } from './problem.ts';
 import { hostOf, isHost, originForm, remoteOf, splitTarget } from './target.ts';
 
 /** Answers a request; a rejection is a defect, which is logged and answered with 500. */
@@ -76,6 +77,7 @@ export function createApp(
       } catch (error) {
         observers.log.error({ err: error, request: exchange.id }, 'a request could not be recorded');
       }
+      if (!request.complete) drain(request, { idle: config.limits.uploadIdle });
     });
     runExchange(response, () => dispatch(request, response, target));
   };
@@ -173,5 +175,5 @@ function lastResort(log: Logger, request: IncomingMessage, response: ServerRespo
     return;
   }
   log.error({ err: error, request: id }, 'a request failed');
-  problem(request, response, 500, 'Internal', `This is a defect here. The log tells more under ${id}.`);
+  sendDefect(request, response);
 }

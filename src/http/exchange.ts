@@ -11,8 +11,6 @@ export interface Exchange {
   /** By `performance.now()`. */
   startedAt: number;
   principal: Principal | undefined;
-  /** Which route answered, with placeholders: bounded, for metrics. */
-  route: string | undefined;
   /** What the request was about, and for what it was made: the routes know. */
   kind: SubjectKind;
   subject: string;
@@ -37,7 +35,6 @@ function newExchange(): Exchange {
     id: randomUUID(),
     startedAt: performance.now(),
     principal: undefined,
-    route: undefined,
     kind: 'other',
     subject: '',
     version: undefined,

@@ -1,4 +1,5 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { exchangeOf } from './exchange.ts';
 import { sendBytes } from './send.ts';
 
 /** Answers with an RFC 9457 problem document. `name` is the domain error's. */
@@ -15,4 +16,10 @@ export function problem(
     'Content-Type': 'application/problem+json',
     'Cache-Control': 'no-store',
   });
+}
+
+/** Answers with 500 for what is no error of the domain. It tells nothing but where to look. */
+export function sendDefect(request: IncomingMessage, response: ServerResponse): void {
+  const { id } = exchangeOf(response);
+  problem(request, response, 500, 'Internal', `This is a defect here. The log tells more under ${id}.`);
 }

@@ -8,7 +8,7 @@ import { exchangeOf } from '../http/exchange.ts';
 import { sendContent, sendJson } from '../http/send.ts';
 import { oneLine } from './errors.ts';
 import { packageKey } from './packages.ts';
-import { refuseMethods, type Answering, type FeedParts } from './routes.ts';
+import { refuseMethods, type Answering, type FeedParts } from './call.ts';
 import { receiveFile } from './upload.ts';
 
 const symbolHeaders = {

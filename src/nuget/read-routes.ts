@@ -10,7 +10,7 @@ import { hives, type Hive } from './addresses.ts';
 import type { FileKind } from './files.ts';
 import { isPackageId } from './nuspec.ts';
 import { registrationIndex, registrationLeaf, registrationPage } from './registration.ts';
-import type { Answering, Asked, FeedParts } from './routes.ts';
+import type { Answering, Call, FeedParts } from './call.ts';
 import { serviceIndex } from './service-index.ts';
 import type { Answer } from './source.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
@@ -36,7 +36,7 @@ export function addReading(router: Router, answering: Answering, { source, vulne
   const finished = new LRUCache<string, Buffer>({ maxSize: room, sizeCalculation: (bytes) => bytes.length + 200 });
   /** Answers with the document that `build` makes of a package, or with the one that was made before. */
   const sendAbout = async (
-    asked: Asked,
+    asked: Call,
     form: Form,
     build: (id: string) => Promise<Answer<object> | undefined>,
   ): Promise<void> => {
@@ -187,7 +187,7 @@ async function bytesOf(form: Form, document: object): Promise<Buffer> {
   return isCompressed(form) ? compress(text, { level: 4 }) : Buffer.from(text);
 }
 
-function sendDocument({ request, response }: Asked, form: Form, served: Served, bytes: Buffer): void {
+function sendDocument({ request, response }: Call, form: Form, served: Served, bytes: Buffer): void {
   sendBytes(request, response, 200, bytes, {
     'Content-Type': 'application/json',
     ...(isCompressed(form) && { 'Content-Encoding': 'gzip' }),

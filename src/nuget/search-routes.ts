@@ -4,7 +4,7 @@ import { splitTarget } from '../http/target.ts';
 import type { Wanted } from './merged-search.ts';
 import { isPackageId } from './nuspec.ts';
 import { changing } from './read-routes.ts';
-import type { Answering, FeedParts } from './routes.ts';
+import type { Answering, FeedParts } from './call.ts';
 import { parseQuery } from './search-query.ts';
 import { limitHits, type SearchOptions } from './search.ts';
 import { searchResult } from './search-result.ts';

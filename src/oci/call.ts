@@ -4,17 +4,19 @@ import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
-import type { ImageSource } from './source.ts';
+import type { ImageSource, Repository } from './source.ts';
 
 /** One request that has been routed, authenticated and allowed. */
 export interface Call {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
-  /** A checked repository name; empty where the path has none. */
+  /** A checked repository name, for a change the hosted one; empty where the path has none. */
   name: string;
   /** The registry that the client of a mirror means. */
   ns: string | undefined;
+  /** Where that repository is. */
+  repository: Repository;
   /** The last segment of the path, where it is not fixed. */
   item: string;
   query: URLSearchParams;

@@ -8,7 +8,6 @@ import { isIndex, mediaTypes } from './manifest.ts';
 import { manifestUnknown } from './manifests.ts';
 import { isTag, parseReference, parseRepositoryName, parseTag, type Reference } from './reference.ts';
 import { parseReferrersCursor } from './referrers.ts';
-import type { Asked } from './source.ts';
 
 // Pull, content discovery and content management (distribution-spec); end-… are its endpoints.
 
@@ -23,10 +22,11 @@ export async function probe({ request, response }: Call): Promise<void> {
 
 /** end-2 */
 export async function getBlob(call: Call): Promise<void> {
-  const { request, response, item, source } = call;
+  const { request, response, repository, item, source } = call;
   const digest = parseDigest(item);
-  const { served, content, repository } = await source.openBlob(askedOf(call), digest, request.method === 'HEAD');
-  exchangeOf(response).subject = repository;
+  const blob = await source.openBlob(repository, digest, request.method === 'HEAD');
+  const { served, content } = blob;
+  exchangeOf(response).subject = blob.repository;
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
@@ -36,8 +36,8 @@ export async function getBlob(call: Call): Promise<void> {
 
 /** end-3: the bytes and the type that were pushed, whatever `Accept` says. */
 export async function getManifest(call: Call): Promise<void> {
-  const { request, response, item, source } = call;
-  const manifest = await source.openManifest(askedOf(call), existingReference(item), request.method === 'HEAD');
+  const { request, response, repository, item, source } = call;
+  const manifest = await source.openManifest(repository, existingReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
   const exchange = exchangeOf(response);
   exchange.subject = manifest.repository;
@@ -89,12 +89,12 @@ export async function deleteBlob({ response, principal, name, item, images }: Ca
 
 /** end-8a, end-8b */
 export async function listTags(call: Call): Promise<void> {
-  const { request, response, name, ns, query, source } = call;
+  const { request, response, name, ns, repository, query, source } = call;
   const limit = pageSize(query, mostTags);
   const last = query.get('last') ?? '';
   if (last !== '') parseTag(last);
   exchangeOf(response).act = 'version-check';
-  const { served, items, more } = await source.listTags(askedOf(call), limit, last);
+  const { served, items, more } = await source.listTags(repository, limit, last);
   const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1), ns }) : {};
   sendJson(request, response, 200, { name, tags: items }, { ...cacheStatus(served), ...link });
 }
@@ -111,12 +111,12 @@ export async function listRepositories({ request, response, principal, query, im
 
 /** end-12a, end-12b: an index, empty where there is nothing, even for a repository that does not exist. */
 export async function listReferrers(call: Call): Promise<void> {
-  const { request, response, name, ns, item, query, source } = call;
+  const { request, response, name, ns, repository, item, query, source } = call;
   const subject = parseDigest(item);
   const artifactType = query.get('artifactType') || undefined;
   const limit = Math.max(1, pageSize(query, mostReferrers));
   const last = parseReferrersCursor(query.get('last') ?? '');
-  const page = await source.listReferrers(askedOf(call), subject, { artifactType, limit, last });
+  const page = await source.listReferrers(repository, subject, { artifactType, limit, last });
   const n = query.has('n') ? limit : undefined;
   const body = { schemaVersion: 2, mediaType: mediaTypes.index, manifests: page.descriptors };
   sendJson(request, response, 200, body, {
@@ -125,10 +125,6 @@ export async function listReferrers(call: Call): Promise<void> {
     ...(artifactType && { 'OCI-Filters-Applied': 'artifactType' }),
     ...(page.next && nextLink(`/v2/${name}/referrers/${subject}`, { artifactType, n, last: page.next, ns })),
   });
-}
-
-function askedOf({ principal, name, ns }: Call): Asked {
-  return { accountId: principal.accountId, name, ns, mayPush: principal.scopes.has('write') };
 }
 
 /** The reference in a path. Text that cannot be a tag names no manifest: `ManifestUnknown`. `DigestInvalid` as it is. */

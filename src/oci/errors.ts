@@ -1,4 +1,6 @@
-import { DomainError, type ErrorName } from '../errors.ts';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { DomainError, ErrorName } from '../errors.ts';
+import { sendJson } from '../http/send.ts';
 
 /** Status and code (distribution-spec, "Error Codes") of each domain error that reaches the registry's edge. */
 const wire: Record<ErrorName, readonly [status: number, code: string]> = {
@@ -33,20 +35,25 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   Aborted: [400, 'BLOB_UPLOAD_INVALID'],
 };
 
-export interface WireError {
-  status: number;
-  body: { errors: { code: string; message: string; detail?: Record<string, unknown> }[] };
-}
-
-/** How the registry tells of `error`; a 500 without details when it is no domain error. */
-export function toWire(error: unknown): WireError {
-  if (!(error instanceof DomainError)) return wireError(500, 'UNKNOWN', 'This is a defect here; the log tells more.');
+function wireOf({ name, detail }: DomainError): readonly [status: number, code: string] {
   // An upstream's own no is final, for the clients that repeat what a 502 answers; it is not "not found" either.
-  const isDenied = error.name === 'UpstreamUnavailable' && error.detail?.['denied'] === true;
-  const [status, code] = isDenied ? wire.ScopeMissing : wire[error.name];
-  return wireError(status, code, error.message, error.detail);
+  const isDenied = name === 'UpstreamUnavailable' && detail?.['denied'] === true;
+  return isDenied ? wire.ScopeMissing : wire[name];
 }
 
-function wireError(status: number, code: string, message: string, detail?: Record<string, unknown>): WireError {
-  return { status, body: { errors: [{ code, message, ...(detail && { detail }) }] } };
+/** The status that a domain error comes to. */
+export function statusOf(error: DomainError): number {
+  return wireOf(error)[0];
+}
+
+/** Sends the error body (distribution-spec, "Error Codes"); without `error`, one of a 500 that has no details. */
+export function sendRefusal(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  error?: DomainError,
+): void {
+  const { message = 'This is a defect here; the log tells more.', detail } = error ?? {};
+  const code = error ? wireOf(error)[1] : 'UNKNOWN';
+  sendJson(request, response, status, { errors: [{ code, message, ...(detail && { detail }) }] });
 }

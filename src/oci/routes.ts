@@ -1,25 +1,24 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { requireScope, type Principal, type Scope } from '../accounts/principal.ts';
+import type { Action } from '../accounts/allow.ts';
+import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
-import { DomainError, isDomainError } from '../errors.ts';
+import { DomainError } from '../errors.ts';
 import type { Answering } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
+import { createEdge, type Allowed, type Operation, type Protocol } from '../http/edge.ts';
 import { alwaysSend, exchangeOf } from '../http/exchange.ts';
-import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
-import { admit } from '../http/quota.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
-import { discardBody } from './body.ts';
-import type { Handler } from './call.ts';
+import type { Call, Handler } from './call.ts';
 import { challengeFor, scopeOf } from './challenge.ts';
 import * as content from './content-routes.ts';
-import { toWire } from './errors.ts';
+import { sendRefusal, statusOf } from './errors.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
-import type { ImageSource } from './source.ts';
 import { parsePath, parseRepositoryName, type Target } from './reference.ts';
+import type { ImageSource, Repository } from './source.ts';
 import * as upload from './upload-routes.ts';
 
 export interface RegistryParts {
@@ -33,82 +32,112 @@ export interface RegistryParts {
   log: Logger;
 }
 
-interface Endpoint {
-  /** As metrics and the log name it. */
-  route: string;
-  methods: Record<string, readonly [scope: Scope, handler: Handler]>;
+/** What a request addresses, not yet checked. */
+interface Address {
+  target: Target;
+  /** With its percent-encoding. */
+  query: string;
 }
 
-/** The methods that bring bytes; the others of an upload only ask for it or end it. */
-const sending = new Set(['POST', 'PATCH', 'PUT']);
+/** The operations of an address, by HTTP method. */
+type Methods = Record<string, Operation<Call>>;
 
-/** A GET that answers a HEAD too. */
-function reading(handler: Handler): Endpoint['methods'] {
-  return { GET: ['read', handler], HEAD: ['read', handler] };
+function reading(run: Handler): Methods {
+  const operation = changing('read', run);
+  return { GET: operation, HEAD: operation };
+}
+
+function changing(action: Action, run: Handler): Operation<Call> {
+  return { action, stores: false, run };
+}
+
+/** A change that brings bytes; the others of an upload only ask for it or end it. */
+function storing(run: Handler): Operation<Call> {
+  return { action: 'write', stores: true, run };
 }
 
 /** Every endpoint and its methods (distribution-spec, "Endpoints"). */
-const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Endpoint> = {
-  base: { route: '/v2/', methods: reading(content.probe) },
-  catalog: { route: '/v2/_catalog', methods: reading(content.listRepositories) },
-  tags: { route: '/v2/{name}/tags/list', methods: reading(content.listTags) },
+const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
+  base: reading(content.probe),
+  catalog: reading(content.listRepositories),
+  tags: reading(content.listTags),
   manifest: {
-    route: '/v2/{name}/manifests/{reference}',
-    methods: {
-      ...reading(content.getManifest),
-      PUT: ['write', content.putManifest],
-      DELETE: ['delete', content.deleteManifest],
-    },
+    ...reading(content.getManifest),
+    PUT: storing(content.putManifest),
+    DELETE: changing('delete', content.deleteManifest),
   },
-  blob: {
-    route: '/v2/{name}/blobs/{digest}',
-    methods: { ...reading(content.getBlob), DELETE: ['delete', content.deleteBlob] },
-  },
-  uploads: { route: '/v2/{name}/blobs/uploads/', methods: { POST: ['write', upload.startUpload] } },
+  blob: { ...reading(content.getBlob), DELETE: changing('delete', content.deleteBlob) },
+  uploads: { POST: storing(upload.startUpload) },
   upload: {
-    route: '/v2/{name}/blobs/uploads/{id}',
-    methods: {
-      GET: ['write', upload.getUpload],
-      HEAD: ['write', upload.getUpload],
-      PATCH: ['write', upload.patchUpload],
-      PUT: ['write', upload.finishUpload],
-      DELETE: ['write', upload.cancelUpload],
-    },
+    GET: changing('write', upload.getUpload),
+    HEAD: changing('write', upload.getUpload),
+    PATCH: storing(upload.patchUpload),
+    PUT: storing(upload.finishUpload),
+    DELETE: changing('write', upload.cancelUpload),
   },
-  referrers: { route: '/v2/{name}/referrers/{digest}', methods: reading(content.listReferrers) },
+  referrers: reading(content.listReferrers),
 };
 
 /** The container registry: everything under `/v2`. */
 export function createRegistry(parts: RegistryParts): Answering {
-  return (request, response) => answer(parts, request, response);
+  const { authenticator, urls, quota, log } = parts;
+  const protocol: Protocol<Address, Call> = {
+    kind: 'container',
+    log,
+    quota,
+    authenticate: (request, { target }) => authenticate(authenticator, request, target),
+    find: ({ target }, request, response) => operationOf(target, request.method!, response),
+    open: (allowed) => open(parts, allowed),
+    statusOf,
+    challenge: ({ name }, request, { target }) => {
+      if (name !== 'Unauthorized') return undefined;
+      const { registry } = urls.of(request);
+      return challengeFor(registry, scopeOf(target, request.method), authenticator.allowsAnonymous);
+    },
+    refuse: sendRefusal,
+  };
+  const answer = createEdge(protocol);
+  return (request, response) => {
+    alwaysSend(response, 'Docker-Distribution-Api-Version', 'registry/2.0');
+    const { path, query } = splitTarget(request.url!);
+    return answer({ target: parsePath(path), query }, request, response);
+  };
 }
 
-async function answer(parts: RegistryParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  alwaysSend(response, 'Docker-Distribution-Api-Version', 'registry/2.0');
-  const { path, query: parameters } = splitTarget(request.url!);
-  const query = new URLSearchParams(parameters);
-  const target = parsePath(path);
-  try {
-    const exchange = exchangeOf(response);
-    const endpoint = target.kind === 'unknown' ? undefined : endpoints[target.kind];
-    exchange.kind = 'container';
-    if (endpoint) exchange.route = endpoint.route;
-    const principal = await authenticate(parts.authenticator, request, target);
-    exchange.principal = principal;
-    if (!endpoint) throw new DomainError('NotFound', 'The registry has nothing at this address.');
-    const [scope, handler] = methodOf(endpoint, request.method!, response);
-    allow(principal, scope);
-    const name = target.kind === 'base' || target.kind === 'catalog' ? '' : parseRepositoryName(target.name);
-    const { images, source, pushes, limits } = parts;
-    const ns = namespaceOf(parts.urls, request, query);
-    const own = scope === 'read' ? name : source.hostedName(name, ns);
-    const { item } = target;
-    exchange.subject = own;
-    if (scope === 'write' && sending.has(request.method!)) await admit(parts.quota, request, response, principal);
-    await handler({ request, response, principal, name: own, ns, item, query, images, source, pushes, limits });
-  } catch (error) {
-    refuse(parts, request, response, target, error);
-  }
+async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Promise<Call> {
+  const { request, response, target: address } = allowed;
+  const { images, source, pushes, limits } = parts;
+  const query = new URLSearchParams(address.query);
+  const ns = namespaceOf(parts.urls, request, query);
+  const repository = await repositoryOf(source, allowed, ns);
+  const { name } = repository;
+  const { principal } = allowed;
+  const { item } = address.target;
+  exchangeOf(response).subject = name;
+  return { request, response, principal, name, ns, repository, item, query, images, source, pushes, limits };
+}
+
+/** The repository that is read or, under its hosted name, changed. */
+function repositoryOf(
+  source: ImageSource,
+  { principal, operation, target: { target } }: Allowed<Address, Call>,
+  ns: string | undefined,
+): Repository | Promise<Repository> {
+  const { accountId, scopes } = principal;
+  const asked = { accountId, name: '', ns, mayPush: scopes.has('write') };
+  if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
+  asked.name = parseRepositoryName(target.name);
+  return operation.action === 'read' ? source.locate(asked) : source.hosted(asked);
+}
+
+function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {
+  if (kind === 'unknown') throw new DomainError('NotFound', 'The registry has nothing at this address.');
+  const methods = endpoints[kind];
+  const found = Object.hasOwn(methods, method) ? methods[method] : undefined;
+  if (found) return found;
+  const allowed = Object.keys(methods).join(', ');
+  response.setHeader('Allow', allowed);
+  throw new DomainError('Unsupported', `This address takes ${allowed}.`);
 }
 
 /** What a client of a mirror says it means; nothing where that is this registry. */
@@ -127,47 +156,4 @@ async function authenticate(
     throw new DomainError('Unauthorized', 'Authenticate, or take an anonymous token from the token endpoint.');
   }
   return authenticator.principalOf(request);
-}
-
-function methodOf(endpoint: Endpoint, method: string, response: ServerResponse): Endpoint['methods'][string] {
-  const found = Object.hasOwn(endpoint.methods, method) ? endpoint.methods[method] : undefined;
-  if (found) return found;
-  const allowed = Object.keys(endpoint.methods).join(', ');
-  response.setHeader('Allow', allowed);
-  throw new DomainError('Unsupported', `This address takes ${allowed}.`);
-}
-
-/** Somebody without credentials is asked for some; a token that lacks the scope is told so. */
-function allow(principal: Principal, scope: Scope): void {
-  if (principal.kind === 'anonymous' && !principal.scopes.has(scope)) {
-    throw new DomainError('Unauthorized', 'Authenticate with an API token: only reading is open to everybody.');
-  }
-  requireScope(principal, scope);
-}
-
-function refuse(
-  { authenticator, urls, log, limits }: RegistryParts,
-  request: IncomingMessage,
-  response: ServerResponse,
-  target: Target,
-  error: unknown,
-): void {
-  const { status, body } = toWire(error);
-  if (status === 500) log.error({ err: error, request: exchangeOf(response).id }, 'a registry request failed');
-  if (response.headersSent || response.destroyed) {
-    response.destroy();
-    return;
-  }
-  if (status === 401) {
-    const scope = scopeOf(target, request.method);
-    const { registry } = urls.of(request);
-    response.setHeader('WWW-Authenticate', challengeFor(registry, scope, authenticator.allowsAnonymous));
-  }
-  if (isDomainError(error, 'RangeNotSatisfiable')) {
-    response.setHeader('Content-Range', `bytes */${String(error.detail?.['size'])}`);
-  }
-  const retryAfter = isDomainError(error) ? error.detail?.['retryAfter'] : undefined;
-  if (typeof retryAfter === 'number') response.setHeader('Retry-After', retryAfter);
-  sendJson(request, response, status, body);
-  discardBody(request, limits.uploadIdle);
 }

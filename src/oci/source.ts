@@ -23,6 +23,13 @@ export interface Asked {
   mayPush: boolean;
 }
 
+/** A repository and where it is, decided before any upstream is asked: upstream, hosted, for a while both, or nowhere. */
+export interface Repository extends Asked {
+  /** The name under which it is hosted. */
+  hosted: string | undefined;
+  place: Place | undefined;
+}
+
 /** A manifest that is to be served; the caller closes its content. */
 export interface SourceManifest {
   served: Served;
@@ -48,12 +55,6 @@ export interface SourceParts {
   now: () => number;
 }
 
-/** Where a repository is: hosted under a name, upstream, or, while its first push is under way, both; or nowhere. */
-interface Whereabouts {
-  hosted: string | undefined;
-  place: Place | undefined;
-}
-
 /**
  * Images wherever they are. A repository that is claimed, under any of the names it may have, is answered from what is
  * hosted and never asked upstream; so is one for which the configuration names nobody to ask.
@@ -77,8 +78,8 @@ export class ImageSource {
    * The manifest of a tag or digest; `NameUnknown` or `ManifestUnknown`, or the upstream's failure. `head`: only whether
    * it is there is asked, as clients do before they push it.
    */
-  async openManifest(asked: Asked, reference: Reference, head = false): Promise<SourceManifest> {
-    const { hosted, place } = await this.#locate(asked);
+  async openManifest(asked: Repository, reference: Reference, head = false): Promise<SourceManifest> {
+    const { hosted, place } = asked;
     if (head && place && hosted !== undefined && (await this.#isArriving(asked.accountId, hosted, place))) {
       throw manifestUnknown(reference);
     }
@@ -108,8 +109,8 @@ export class ImageSource {
    * pulls has the manifest first; so of a repository of which none was mirrored, that is asked before a push, and the
    * name of what may be private goes to no upstream.
    */
-  async openBlob(asked: Asked, digest: Digest, head = false): Promise<SourceBlob> {
-    const { hosted, place } = await this.#locate(asked);
+  async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
+    const { hosted, place } = asked;
     if (hosted !== undefined) {
       try {
         const content = await this.#images.blobs.open(asked.accountId, hosted, digest);
@@ -126,8 +127,8 @@ export class ImageSource {
   }
 
   /** Up to `limit` tags after `last`; `NameUnknown`, or the upstream's failure. */
-  async listTags(asked: Asked, limit: number, last: string): Promise<Page & { served: Served }> {
-    const { hosted, place } = await this.#locate(asked);
+  async listTags(asked: Repository, limit: number, last: string): Promise<Page & { served: Served }> {
+    const { hosted, place } = asked;
     if (place) {
       const list = await this.#mirror.listTags(place);
       if (!list) throw nameUnknown(asked.name);
@@ -141,11 +142,11 @@ export class ImageSource {
 
   /** What refers to `subject`, none where there is nothing; throws the upstream's failure. */
   async listReferrers(
-    asked: Asked,
+    asked: Repository,
     subject: Digest,
     query: ReferrersQuery,
   ): Promise<ReferrersPage & { served: Served }> {
-    const { hosted, place } = await this.#locate(asked);
+    const { hosted, place } = asked;
     if (!place) {
       const page = await this.#images.referrers.list(asked.accountId, hosted ?? asked.name, subject, query);
       return { ...page, served: 'hosted' };
@@ -158,17 +159,17 @@ export class ImageSource {
     return { ...(await pageOf(wanted, limit)), served: list?.served ?? 'hit' };
   }
 
-  /** The name under which a push or a deletion finds the repository; `NameUnknown` for an unknown registry. */
-  hostedName(name: string, ns: string | undefined): string {
-    if (ns === undefined) return name;
-    const [first] = this.#mirror.locate(name, ns).hosted;
-    if (first === undefined) throw nameUnknown(name);
-    return first;
+  /** The repository that a push or a deletion changes, under its hosted name; `NameUnknown` for an unknown registry. */
+  hosted(asked: Asked): Repository {
+    const { name, ns } = asked;
+    const [hosted] = ns === undefined ? [name] : this.#mirror.locate(name, ns).hosted;
+    if (hosted === undefined) throw nameUnknown(name);
+    return { ...asked, name: hosted, hosted, place: undefined };
   }
 
   /** Whether a repository is kept from upstreams under any of its names. */
   async isClaimed(accountId: number, name: string): Promise<boolean> {
-    return (await this.#locate({ accountId, name, ns: undefined })).place === undefined;
+    return (await this.locate({ accountId, name, ns: undefined, mayPush: false })).place === undefined;
   }
 
   /** Whether the first push of a repository is under way, of which nothing was mirrored before. */
@@ -188,14 +189,23 @@ export class ImageSource {
     return !this.#mirror.locate(name, ns).isNamed && !(await this.#mirror.isMirrored(place));
   }
 
-  /** Decided before any upstream is asked, by one query. */
-  async #locate({ accountId, name, ns }: Pick<Asked, 'accountId' | 'name' | 'ns'>): Promise<Whereabouts> {
+  /** Finds a repository that is to be read, by one query. */
+  async locate(asked: Asked): Promise<Repository> {
+    const { accountId, name, ns, mayPush } = asked;
     const { hosted: names, place } = this.#mirror.locate(name, ns);
-    if (!place && names.length < 2) return { hosted: names[0], place };
+    const at = (hosted: string | undefined, there?: Place): Repository => ({
+      accountId,
+      name,
+      ns,
+      mayPush,
+      hosted,
+      place: there,
+    });
+    if (!place && names.length < 2) return at(names[0]);
     const there = await claimsAmong(this.#database, accountId, names);
     const claimed = names.find((each) => there.get(each));
-    if (claimed !== undefined) return { hosted: claimed, place: undefined };
+    if (claimed !== undefined) return at(claimed);
     const pushed = names.find((each) => there.has(each));
-    return { hosted: pushed ?? (place ? undefined : names[0]), place };
+    return at(pushed ?? (place ? undefined : names[0]), place);
   }
 }
