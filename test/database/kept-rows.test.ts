@@ -1,6 +1,8 @@
 import test from 'ava';
 import { KeptRows } from '../../src/database/kept-rows.ts';
 
+const failing = () => Promise.reject(new Error('away'));
+
 test('rows are kept by statement and values until the mark is another one', async (t) => {
   const kept = new KeptRows();
   let reads = 0;
@@ -16,7 +18,6 @@ test('rows are kept by statement and values until the mark is another one', asyn
 
 test('a read that failed is not kept, and those who waited for it hear of it', async (t) => {
   const kept = new KeptRows();
-  const failing = () => Promise.reject(new Error('away'));
   const both = [kept.get('1', 'a', [], failing), kept.get('1', 'a', [], () => Promise.resolve([{ n: 1 }]))];
   for (const each of both) await t.throwsAsync(each, { message: 'away' });
   t.deepEqual(await kept.get('1', 'a', [], () => Promise.resolve([{ n: 2 }])), [{ n: 2 }]);
