@@ -32,7 +32,9 @@ for (const dialect of dialects) {
   const suite = (
     title: string,
     run: (t: ExecutionContext, parts: Awaited<ReturnType<typeof setUp>>) => Promise<void>,
-  ) => test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
+  ) =>
+    // One after the other: each may start processes, and MariaDB gives up connections of a machine that is too busy.
+    test.serial(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
   suite('a token stands for its account and scopes, and only its hash is stored', async (t, { database, ...parts }) => {
     const { token, value } = await parts.tokens.create(parts.account.id, { name: 'ci', scopes: ['write', 'read'] });

@@ -341,3 +341,22 @@ test('reading needs a token too, and a wrong one is told by 401, never by 403 or
     );
   }
 });
+
+test('a document that was made for one address of the server is not answered to who asks at another', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Known.As' });
+  const at = async (host: string, path: string) => {
+    const { status, headers, body } = await raw(server, path, { headers: { host } });
+    t.is(status, 200);
+    return (headers['content-encoding'] === 'gzip' ? gunzipSync(body) : body).toString();
+  };
+  for (const hive of hives) {
+    for (const file of ['index.json', '1.0.0.json']) {
+      for (const host of ['one.example', 'two.example', 'one.example']) {
+        const text = await at(host, `/v3/${hive}/known.as/${file}`);
+        const hosts = new Set(text.match(/https?:\/\/(one|two)\.example/g));
+        t.deepEqual(hosts, new Set([`http://${host}`]), `${hive}/${file}`);
+      }
+    }
+  }
+});

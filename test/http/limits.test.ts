@@ -27,6 +27,7 @@ test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and re
     return repository.fetch(`blobs/uploads/?digest=${digestOf(body)}`, { method: 'POST', body });
   };
   await repository.image('v1');
+  const begun = await repository.start();
   t.is(warning(await push(80_000)), null);
   t.regex(warning(await push(10_000))!, /^storage: 8\d+ of 100000 bytes \(8\d %\)$/);
   t.deepEqual(logged(server), [80]);
@@ -35,6 +36,8 @@ test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and re
   t.deepEqual(logged(server), [80, 90], 'each once');
   const tooMuch = await push(2000);
   t.deepEqual(await errorOf(tooMuch), [403, 'DENIED']);
+  const chunk = await repository.fetch(begun, { method: 'PATCH', body: randomBytes(2000) });
+  t.deepEqual(await errorOf(chunk), [403, 'DENIED'], 'also in an upload that began while there was room');
   t.true((await ratio(server, 'storage')) > 0.99);
 
   const feed = new TestFeed(server);

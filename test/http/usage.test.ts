@@ -2,14 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { held } from '../support/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { digestOf, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstream-registry.ts';
-import { eventually } from '../support/until.ts';
-import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
+import { eventually, until } from '../support/until.ts';
+import { createToken, flushUsage, runJob, tokenOf } from '../support/inside.ts';
 
 type Json = any;
 
@@ -252,22 +253,79 @@ for (const dialect of dialects) {
   });
 }
 
-test('what the mirror goes on to fetch after a client left is counted with its request', async (t) => {
+test('what the mirror goes on to fetch after a client left is counted and logged with its request', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { layer, manifest } = upstream.image('team/app', 'v1');
+  const path = `/v2/team/app/blobs/${layer.digest}`;
+  const rest = held((_request, response) => void response.end(layer.bytes.subarray(1000)));
+  upstream.on(path, (request, response) => {
+    response.writeHead(200, { 'content-length': layer.size });
+    response.write(layer.bytes.subarray(0, 1000));
+    rest.behaviour(request, response);
+  });
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  server.clock.now = Date.UTC(2027, 0, 1);
   const app = new TestRepository(server, 'up.test/team/app');
   await take(app.fetch('manifests/v1'));
   const request = openRequest(server, 'GET', `/v2/up.test/team/app/blobs/${layer.digest}`);
   request.end();
   const [response] = await once(request, 'response');
   response.destroy();
-  const fetched = await eventually(
-    async () => (await report(server)).bandwidth.upstream_bytes as number,
-    (bytes) => bytes === layer.size + manifest.size,
-  );
-  t.is(fetched, layer.size + manifest.size);
+  const line = (msg: string) =>
+    server.lines
+      .map((each): Json => JSON.parse(each))
+      .find((each) => each.msg === msg && each.subject && !each.complete);
+  await until(() => line('request') !== undefined);
+  const left = line('request')!;
+  t.like(left, { status: 200, complete: false, account: 'default', kind: 'container', billable: true });
+  t.is(line('fetched'), undefined, 'it is not there yet');
+  server.clock.now += 5000;
+  rest.release();
+  await until(() => line('fetched') !== undefined);
+  const { request: id, status, account, token, kind, subject, billable } = left;
+  t.like(line('fetched'), { request: id, status, account, token, kind, subject, billable, at: server.clock.now });
+  t.is(left.fetched + line('fetched')!.fetched, layer.size);
+  t.is((await report(server)).bandwidth.upstream_bytes, layer.size + manifest.size);
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: a report tells of one account, whatever another does`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    server.clock.now = Date.UTC(2027, 0, 15, 12);
+    const theirs = await TestFeed.ofAccount(server, 'theirs', ['read', 'write', 'admin']);
+    for (const [feed, id, downloads] of [
+      [new TestFeed(server), 'Ours', 1],
+      [theirs, 'Theirs', 3],
+    ] as const) {
+      await feed.publish({ id, payloadBytes: id === 'Ours' ? 1000 : 50_000 });
+      const path = `/package/${id}/1.0.0/${id.toLowerCase()}.1.0.0.nupkg`;
+      for (let count = 0; count < downloads; count += 1) await take(feed.fetch(path));
+    }
+    await runJob(server, 'sample');
+    const of = async (token: string, query = '') => {
+      await flushUsage(server);
+      return (await (await server.fetch(`/v1/account/usage${query}`, { token })).json()) as Json;
+    };
+    const [mine, other] = [await of(server.token), await of(theirs.token)];
+    t.like(mine.requests, { downloads: 1, uploads: 1 });
+    t.like(other.requests, { downloads: 3, uploads: 1 });
+    t.true(mine.storage.current_bytes < 20_000 && other.storage.current_bytes > 50_000);
+    for (const { storage } of [mine, other]) t.is(storage.peak_bytes, storage.current_bytes);
+    for (const query of ['?group_by=package', '?group_by=package&granularity=day']) {
+      const lines = async (token: string) =>
+        (await of(token, query)).items.map(({ key, downloads }: Json) => [key, downloads]);
+      t.deepEqual(await lines(server.token), [['ours', 1]], query);
+      t.deepEqual(await lines(theirs.token), [['theirs', 3]], query);
+    }
+    // A closed month is told from its samples.
+    server.clock.now = Date.UTC(2027, 1, 15);
+    const closed = [await of(server.token, '?period=2027-01'), await of(theirs.token, '?period=2027-01')];
+    t.deepEqual(
+      closed.map(({ storage }) => [storage.current_bytes, storage.peak_bytes]),
+      [mine, other].map(({ storage }) => [storage.current_bytes, storage.current_bytes]),
+    );
+  });
+}
 
 test('a month ends at 23:59:59.999', async (t) => {
   const server = await startTestServer(t);

@@ -1,3 +1,5 @@
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
 import test from 'ava';
 import { Schedule } from '../../src/jobs/schedule.ts';
 
@@ -31,4 +33,22 @@ test('the next time is ahead', (t) => {
   const next = new Schedule('30 4 * * *').next();
   t.true(next > Date.now() && next <= Date.now() + 86_400_000);
   t.regex(new Date(next).toISOString(), /T04:30:00\.000Z$/);
+});
+
+test('times are in UTC on a machine that lives elsewhere', (t) => {
+  const schedule = join(import.meta.dirname, '../../src/jobs/schedule.ts');
+  const script = `
+    const { Schedule } = await import(${JSON.stringify(schedule)});
+    const daily = new Schedule('15 3 * * *');
+    const latest = daily.latest(Date.parse('2026-03-01T00:00:00Z'), Date.parse('2026-03-01T23:59:00Z'));
+    console.log([new Date().getTimezoneOffset(), new Date(latest).toISOString(), new Date(daily.next()).toISOString()].join());
+  `;
+  for (const [zone, offset] of [
+    ['Asia/Kolkata', '-330'],
+    ['Etc/GMT+11', '660'],
+  ] as const) {
+    const env = { ...process.env, TZ: zone };
+    const said = execFileSync(process.execPath, ['--input-type=module', '--eval', script], { env, encoding: 'utf8' });
+    t.regex(said, new RegExp(`^${offset},2026-03-01T03:15:00.000Z,.*T03:15:00.000Z$`, 'm'), zone);
+  }
 });

@@ -39,6 +39,19 @@ async function bytesOnDisk(server: TestServer): Promise<number> {
 }
 
 for (const dialect of dialects) {
+  test(`${dialect}: what came within the grace period stays, by the clock of the server`, async (t) => {
+    const server = await start(t, dialect, { gc: { grace: '2h' } });
+    // Years off the clock of the machine.
+    const pushedAt = Date.UTC(2040, 0, 1);
+    server.clock.now = pushedAt;
+    await new TestFeed(server).publish({ id: 'Brief' });
+    t.is((await server.fetch('/v1/packages/Brief/1.0.0', { method: 'DELETE' })).status, 204);
+    server.clock.now = pushedAt + 2 * 3_600_000;
+    t.like((await run(server, 'collect')).counts, { blobs: 0 }, 'not a moment before it is over');
+    server.clock.now += 1;
+    t.like((await run(server, 'collect')).counts, { blobs: 2 }, 'the package and its nuspec');
+  });
+
   test(`${dialect}: layers of a deleted image go, a day later, and nothing that anything else uses`, async (t) => {
     const server = await start(t, dialect);
     const [app, other] = [new TestRepository(server, 'team/app'), new TestRepository(server, 'team/other')];
