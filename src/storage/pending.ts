@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database, Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { DeletionWatch, findBlobs, newGeneration, takeOver, type BlobRow, type DeletionTimes } from './states.ts';
 
@@ -74,14 +74,18 @@ export class Pending {
         for (const row of await takeOver(tx, givenUp, generation))
           await tx.run("UPDATE blobs SET state = 'pending' WHERE digest = ?", [row.digest]);
         const stored_at = this.#now();
-        await tx.upsert(
-          'blobs',
-          ['digest'],
-          digests.map((digest) => ({ digest, size: sizes.get(digest)!, stored_at, state: 'pending', generation })),
-          // The time of the grace counts from here also for those that were pending before.
-          "stored_at = CASE WHEN state = 'pending' THEN new.stored_at ELSE stored_at END",
-        );
-        return findBlobs(tx, digests);
+        const made: BlobRow[] = [];
+        const known: Digest[] = [];
+        for (const digest of digests) {
+          const row = { digest, size: sizes.get(digest)!, state: 'pending', generation } as const;
+          if ((await tx.insertNew('blobs', [{ ...row, stored_at }])) > 0) made.push(row);
+          else known.push(digest);
+        }
+        if (known.length === 0) return made;
+        // The time of the grace counts from here also for those that were pending before.
+        const sql = `UPDATE blobs SET stored_at = ? WHERE state = 'pending' AND digest IN (${placeholders(known)})`;
+        await tx.run(sql, [stored_at, ...known]);
+        return [...made, ...(await findBlobs(tx, known))];
       },
       { fleeting: true },
     );
