@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import type { Facts } from '../mirror/entries.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../usage/mirrored.ts';
@@ -45,13 +46,15 @@ export class MirroredPackages {
     this.#mirror = mirror;
   }
 
-  /** Up to `limit` packages that the account gets from the mirror, by key, after the key `cursor`. */
-  async list(accountId: number, limit: number, cursor = ''): Promise<MirroredSummary[]> {
+  /** Up to `limit` packages that the account gets from the mirror, by key, after the key `cursor`; `only` of these if given. */
+  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
+    const among = only?.where('name');
     const found: MirroredSummary[] = [];
     for (let after = cursor; ;) {
       const rows = await this.#database.select<{ name: string }>(
-        `SELECT DISTINCT name FROM mirror_entries WHERE kind = 'nupkg' AND name > ? ORDER BY name LIMIT ${namesAtATime}`,
-        [after],
+        `SELECT DISTINCT name FROM mirror_entries WHERE kind = 'nupkg' AND name > ?
+         ${among ? `AND ${among.sql}` : ''} ORDER BY name LIMIT ${namesAtATime}`,
+        [after, ...(among?.values ?? [])],
       );
       const names = rows.map(({ name }) => name);
       const claimed = await claimedAmong(this.#database, accountId, names);
