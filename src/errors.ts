@@ -6,6 +6,7 @@
 export const errorNames = [
   'Unauthorized',
   'ScopeMissing',
+  'NameDenied',
   'NotFound',
   'Invalid',
   'AlreadyExists',

@@ -325,7 +325,13 @@ export async function startServer(config: Config, surroundings: Surroundings): P
 }
 
 function anonymous(account: Account): Principal {
-  return { kind: 'anonymous', accountId: account.id, accountName: account.name, scopes: new Set(['read']) };
+  return {
+    kind: 'anonymous',
+    accountId: account.id,
+    accountName: account.name,
+    scopes: new Set(['read']),
+    names: undefined,
+  };
 }
 
 /**

@@ -1,4 +1,5 @@
 import { DomainError } from '../errors.ts';
+import type { Names } from './names.ts';
 
 export const scopes = ['read', 'write', 'delete', 'admin'] as const;
 export type Scope = (typeof scopes)[number];
@@ -7,6 +8,8 @@ interface Rights {
   accountId: number;
   accountName: string;
   scopes: ReadonlySet<Scope>;
+  /** The names that it is narrowed to; undefined for all. */
+  names: Names | undefined;
 }
 
 /** The bearer of an API token. */

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { namesOf, parsePatterns, type Names, type Patterns } from './names.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
 
@@ -9,6 +10,8 @@ export interface Token {
   name: string;
   tokenPrefix: string;
   scopes: Scope[];
+  /** The names that it is narrowed to; null for all. */
+  patterns: Patterns | null;
   createdAt: number;
   expiresAt: number | null;
   lastUsedAt: number | null;
@@ -22,10 +25,19 @@ interface TokenRow {
   token_prefix: string;
   hash: string;
   scopes: string;
+  patterns: string | null;
   created_at: number;
   expires_at: number | null;
   last_used_at: number | null;
   revoked_at: number | null;
+}
+
+export interface NewToken {
+  name: string;
+  scopes: readonly string[];
+  patterns?: Patterns | null | undefined;
+  expiresAt?: number | null;
+  value?: string;
 }
 
 /** How long another instance's revocation may stay unseen where no Redis brings word of it; milliseconds. */
@@ -48,14 +60,12 @@ export class Tokens implements Verifier {
    * A new token of the account; its value is in this answer and nowhere else. `expiresAt` in milliseconds since 1970,
    * null for never. `value` is for the first token of a new installation.
    */
-  async create(
-    accountId: number,
-    options: { name: string; scopes: readonly string[]; expiresAt?: number | null; value?: string },
-  ): Promise<{ token: Token; value: string }> {
+  async create(accountId: number, options: NewToken): Promise<{ token: Token; value: string }> {
     const name = options.name.trim();
     if (name.length === 0 || name.length > 200) {
       throw new DomainError('Invalid', 'A token needs a name of 1 to 200 characters.');
     }
+    const patterns = parsePatterns(options.patterns);
     const expiresAt = options.expiresAt ?? null;
     if (expiresAt !== null && !(expiresAt > this.#now())) {
       throw new DomainError('Invalid', 'The time at which the token expires must lie ahead.');
@@ -68,6 +78,7 @@ export class Tokens implements Verifier {
       token_prefix: prefixOf(value),
       hash: hashToken(value),
       scopes: parseScopes(options.scopes).join(','),
+      patterns: patterns && JSON.stringify(patterns),
       created_at: this.#now(),
       expires_at: expiresAt,
       last_used_at: null,
@@ -102,6 +113,15 @@ export class Tokens implements Verifier {
     return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
   }
 
+  /** One token of the account, whatever its state; undefined when the account has no such token. */
+  async get(accountId: number, id: string): Promise<Token | undefined> {
+    const row = await this.#database.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [
+      id,
+      accountId,
+    ]);
+    return row && toToken(row);
+  }
+
   /** Ends a token at once, on all instances (but see `lag`); `NotFound` unless it is the account's. */
   async revoke(accountId: number, id: string): Promise<void> {
     const row = await this.#database.transaction(async (tx) => {
@@ -134,6 +154,7 @@ export class Tokens implements Verifier {
         accountName: row.account_name,
         tokenId: row.id,
         scopes: new Set(row.scopes.split(',') as Scope[]),
+        names: narrowedTo(row),
       };
       this.#principals.set(row, principal);
     }
@@ -160,12 +181,22 @@ export class Tokens implements Verifier {
   }
 }
 
+function patternsIn({ patterns }: TokenRow): Patterns | null {
+  return patterns === null ? null : (JSON.parse(patterns) as Patterns);
+}
+
+function narrowedTo(row: TokenRow): Names | undefined {
+  const patterns = patternsIn(row);
+  return patterns ? namesOf(patterns) : undefined;
+}
+
 function toToken(row: TokenRow): Token {
   return {
     id: row.id,
     name: row.name,
     tokenPrefix: row.token_prefix,
     scopes: row.scopes.split(',') as Scope[],
+    patterns: patternsIn(row),
     createdAt: row.created_at,
     expiresAt: row.expires_at,
     lastUsedAt: row.last_used_at,

@@ -1,11 +1,12 @@
 import { z } from 'zod';
 import type { Accounts } from '../accounts/accounts.ts';
+import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { isClosed, parsePeriod, periodAt } from '../usage/period.ts';
 import type { UsageRecord } from '../usage/record.ts';
-import { itemsOf, storageOf, totalsOf, type UsageItem } from '../usage/report.ts';
+import { itemsOf, storageOf, totalsOf, type Grouping, type UsageItem } from '../usage/report.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
@@ -96,6 +97,7 @@ export function accountOperations(parts: AccountParts): Operation[] {
           key: z.tuple([z.string(), z.int()]),
           keyOf: ({ name, day }: UsageItem) => [name ?? '', day ?? 0] as [string, number],
           read: (limit, after) => itemsOf(database, principal.accountId, period, division, limit, after),
+          keep: shownTo(principal, query.group_by),
         });
         const storage = await storageOf(database, stored, principal.accountId, period, time);
         const totals = await totalsOf(database, principal.accountId, period);
@@ -123,6 +125,12 @@ export function accountOperations(parts: AccountParts): Operation[] {
       },
     }),
   ];
+}
+
+/** A narrowed token is not told the names of anything else. */
+function shownTo({ names }: Principal, groupBy: Grouping | undefined): ((item: UsageItem) => boolean) | undefined {
+  const only = groupBy === 'package' || groupBy === 'container' ? names?.[groupBy] : undefined;
+  return only && (({ name }) => !name || only.includes(name));
 }
 
 function shown({ day, name, counters }: UsageItem): z.input<typeof usageItem> {

@@ -20,14 +20,14 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       query: pageQuery,
       status: 200,
       answer: listOf(container),
-      run: async ({ principal, query }) => {
+      run: async ({ principal: { accountId, names }, query }) => {
         const { entries, next_cursor } = await readPage(query, {
           list: 'containers',
           key: z.tuple([z.string()]),
           keyOf: (each: Summary) => [each.name] as [string],
           read: async (limit, after) => {
-            const hosted = await images.listRepositories(principal.accountId, limit, after?.[0]);
-            const others = await mirrored.list(principal.accountId, limit, after?.[0]);
+            const hosted = await images.listRepositories(accountId, limit, after?.[0], names?.container);
+            const others = await mirrored.list(accountId, limit, after?.[0], names?.container);
             return [...hosted, ...others].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });
@@ -41,6 +41,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       summary:
         'Delete one tag of a container image; its manifest stays and can be pulled by digest. A mirrored tag is dropped, and asked for anew at the next pull',
       action: 'delete',
+      about: { kind: 'container', param: 'name' },
       params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
       status: 204,
       run: async ({ principal, params }) => {

@@ -6,6 +6,7 @@ import { problem, sendDefect } from '../http/problem.ts';
 const statuses: Record<ErrorName, number> = {
   Unauthorized: 401,
   ScopeMissing: 403,
+  NameDenied: 403,
   NotFound: 404,
   Invalid: 400,
   AlreadyExists: 409,

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import type { Action } from '../accounts/allow.ts';
+import type { NameKind } from '../accounts/names.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 
@@ -24,6 +25,8 @@ export interface Operation<
   id: string;
   summary: string;
   action: Action;
+  /** The name that it concerns: its kind, and the parameter of the path that holds it. */
+  about?: { kind: NameKind; param: string };
   params?: Readonly<Record<string, string>>;
   query?: Query;
   body?: Body;

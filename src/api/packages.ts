@@ -30,8 +30,8 @@ export function packageOperations(feed: Feed, mirrored: MirroredPackages): Opera
           keyOf: (each: Summary) => [each.key] as [string],
           read: async (limit, after) => {
             const [hosted, others]: Summary[][] = await Promise.all([
-              feed.listPackages(principal.accountId, limit, after?.[0]),
-              mirrored.list(principal.accountId, limit, after?.[0]),
+              feed.listPackages(principal.accountId, limit, after?.[0], principal.names?.package),
+              mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
             ]);
             return [...hosted!, ...others!].sort(byKey).slice(0, limit);
           },
@@ -46,6 +46,7 @@ export function packageOperations(feed: Feed, mirrored: MirroredPackages): Opera
       summary: 'Get details of one package, its versions newest first',
       action: 'read',
       params: { id },
+      about: { kind: 'package', param: 'id' },
       status: 200,
       answer: packageDetails,
       run: async ({ principal, params }) => {
@@ -60,6 +61,7 @@ export function packageOperations(feed: Feed, mirrored: MirroredPackages): Opera
       id: 'deletePackageVersion',
       summary: 'Delete one version of a package; a mirrored one is dropped, and asked for anew when it is wanted',
       action: 'delete',
+      about: { kind: 'package', param: 'id' },
       params: { id, version: 'The version, in any spelling that is equal' },
       status: 204,
       run: async ({ principal, params }) => {

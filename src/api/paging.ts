@@ -2,6 +2,8 @@ import { z } from 'zod';
 import { DomainError } from '../errors.ts';
 
 const most = 200;
+/** Entries that are read at once where some are not shown. */
+const readAtATime = 500;
 
 /** The query of every list. */
 export const pageQuery = z.object({
@@ -27,6 +29,8 @@ export interface Walk<Entry, Key extends readonly (string | number)[]> {
   keyOf: (entry: Entry) => Key;
   /** Up to `limit` entries after `after`, in order. */
   read: (limit: number, after: Key | undefined) => Promise<readonly Entry[]>;
+  /** Which entries are shown; all when left out. */
+  keep?: ((entry: Entry) => boolean) | undefined;
 }
 
 /** One page, and the cursor of the next one; one entry more is read to know whether there is one. */
@@ -35,12 +39,27 @@ export async function readPage<Entry, Key extends readonly (string | number)[]>(
   walk: Walk<Entry, Key>,
 ): Promise<{ entries: readonly Entry[]; next_cursor: string | null }> {
   const after = cursor === undefined ? undefined : decode(cursor, walk);
-  const entries = await walk.read(limit + 1, after);
+  const entries = await readKept(walk, limit + 1, after);
   if (entries.length <= limit) return { entries, next_cursor: null };
   return {
     entries: entries.slice(0, limit),
     next_cursor: Buffer.from(JSON.stringify([walk.list, ...walk.keyOf(entries[limit - 1]!)])).toString('base64url'),
   };
+}
+
+async function readKept<Entry, Key extends readonly (string | number)[]>(
+  { read, keep, keyOf }: Walk<Entry, Key>,
+  limit: number,
+  after: Key | undefined,
+): Promise<readonly Entry[]> {
+  if (!keep) return read(limit, after);
+  const kept: Entry[] = [];
+  for (let from = after; ;) {
+    const entries = await read(readAtATime, from);
+    kept.push(...entries.filter(keep));
+    if (kept.length >= limit || entries.length < readAtATime) return kept.slice(0, limit);
+    from = keyOf(entries.at(-1)!);
+  }
 }
 
 function decode<Key>(cursor: string, walk: { list: string; key: z.ZodType<Key> }): Key {

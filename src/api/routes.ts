@@ -3,6 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { Router, type Request, type RequestHandler } from 'express';
 import type { Logger } from 'pino';
 import type { Accounts } from '../accounts/accounts.ts';
+import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import type { Config } from '../config/schema.ts';
@@ -17,6 +18,7 @@ import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Feed } from '../nuget/feed.ts';
 import type { MirroredPackages } from '../nuget/mirrored-packages.ts';
+import { packageKey } from '../nuget/packages.ts';
 import type { Images } from '../oci/images.ts';
 import type { MirroredImages } from '../oci/mirrored-images.ts';
 import type { UsageRecord } from '../usage/record.ts';
@@ -53,6 +55,7 @@ const bodyLimit = 64 * 1024;
 
 /** An operation as it is routed, and the request that it matched. */
 interface Matched {
+  definition: Operation;
   operation: EdgeOperation<Asked>;
   request: Request;
 }
@@ -62,6 +65,7 @@ interface Asked {
   request: Request;
   response: ServerResponse;
   principal: Principal;
+  params: Record<string, string>;
 }
 
 /** The REST management API, mounted at `/v1`. */
@@ -79,7 +83,13 @@ export function createApi(parts: ApiParts): Router {
     quota,
     authenticate: (request) => authenticator.principalOf(request),
     find: ({ operation }) => operation,
-    open: ({ response, principal, target }) => ({ request: target.request, response, principal }),
+    open: ({ response, principal, target: { definition, request } }) => {
+      const params = paramsOf(request);
+      const { about, action } = definition;
+      const name = about && params[about.param]!;
+      if (about) allow(principal, action, about.kind, about.kind === 'package' ? packageKey(name!) : name);
+      return { request, response, principal, params };
+    },
     statusOf,
     challenge,
     refuse: sendRefusal,
@@ -87,7 +97,9 @@ export function createApi(parts: ApiParts): Router {
   const router = Router({ caseSensitive: true });
   for (const each of operations) {
     const operation = routed(each, parts);
-    router[each.method](each.path, (request, response) => edge({ operation, request }, request, response));
+    router[each.method](each.path, (request, response) =>
+      edge({ definition: each, operation, request }, request, response),
+    );
   }
   let document: Record<string, unknown> | undefined;
   router.get('/openapi.json', (request, response) => {
@@ -102,7 +114,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
   return {
     action: definition.action,
     stores: false,
-    run: async ({ request, response, principal }) => {
+    run: async ({ request, response, principal, params }) => {
       const query = definition.query && check(definition.query, parametersOf(request), 'query');
       let body: unknown;
       if (definition.body) {
@@ -110,7 +122,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
         exchangeOf(response).received = bytes.length;
         body = check(definition.body, parseJson(request, bytes), 'body');
       }
-      const result = await definition.run({ principal, params: paramsOf(request), query, body });
+      const result = await definition.run({ principal, params, query, body });
       if (definition.answer === undefined) {
         response.writeHead(definition.status).end();
         return;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { mostPatterns } from '../accounts/names.ts';
 import { scopes } from '../accounts/principal.ts';
 
 // What `/v1` sends and takes. Types, checks and the OpenAPI document all come from here.
@@ -11,6 +12,13 @@ const upstream = z.string().nullable().meta({ description: 'The upstream it was 
 
 const scope = z.enum(scopes);
 
+/** Their number and length are checked where tokens are made (`parsePatterns`). */
+const patternList = (what: string) => z.array(z.string()).meta({ description: what, maxItems: mostPatterns });
+const narrowing =
+  'The names that the token is narrowed to, for reading and for writing; `*` stands for any characters, and letter case does not count. A kind without patterns is closed. null: all names';
+const packages = patternList('Package ids, such as `Contoso.*`');
+const containers = patternList('Image repositories, such as `team/*` or `docker.io/library/*`');
+
 export const token = z
   .strictObject({
     id: z.uuid(),
@@ -19,6 +27,7 @@ export const token = z
       .string()
       .meta({ description: 'How the value begins: enough to recognise it, too little to use it' }),
     scopes: z.array(scope),
+    patterns: z.strictObject({ packages, containers }).nullable().meta({ description: narrowing }),
     created_at: time,
     expires_at: time.nullable(),
     last_used_at: time.nullable(),
@@ -34,6 +43,11 @@ export const tokenRequest = z
   .strictObject({
     name: z.string().trim().min(1).max(200),
     scopes: z.array(scope).min(1),
+    patterns: z
+      .strictObject({ packages: packages.optional(), containers: containers.optional() })
+      .nullable()
+      .optional()
+      .meta({ description: narrowing }),
     expires_at: z.iso
       .datetime({ offset: true })
       .nullable()

@@ -1,12 +1,15 @@
 import { z } from 'zod';
-import { allow } from '../accounts/allow.ts';
+import { allow, allowToken, coversPatterns } from '../accounts/allow.ts';
 import { tokenIdOf } from '../accounts/principal.ts';
 import type { Token, Tokens } from '../accounts/tokens.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
 import { listOf, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
 
-/** `/tokens`: an administrator's, but for one thing: every token may end itself. */
+/**
+ * `/tokens`: an administrator's, but for one thing: every token may end itself. A narrowed one creates, sees and ends only
+ * tokens that are narrowed within its own patterns.
+ */
 export function tokenOperations(tokens: Tokens): Operation[] {
   return [
     operation({
@@ -24,6 +27,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
           read: (limit, after) => tokens.list(principal.accountId, limit, after),
+          keep: principal.names && ((each) => coversPatterns(principal, each.patterns)),
         });
         return { items: entries.map(shown), next_cursor };
       },
@@ -39,7 +43,9 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       answer: newToken,
       run: async ({ principal, body }) => {
         const expiresAt = body.expires_at ? Date.parse(body.expires_at) : null;
-        const created = await tokens.create(principal.accountId, { name: body.name, scopes: body.scopes, expiresAt });
+        const { name, scopes, patterns = null } = body;
+        allowToken(principal, scopes, patterns);
+        const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt });
         return { ...shown(created.token), token: created.value };
       },
     }),
@@ -52,11 +58,20 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       params: { id: 'The id of the token, not its value' },
       status: 204,
       run: async ({ principal, params }) => {
-        if (params['id'] !== tokenIdOf(principal)) allow(principal, 'admin');
-        await tokens.revoke(principal.accountId, params['id']!);
+        const id = params['id']!;
+        if (id !== tokenIdOf(principal)) {
+          allow(principal, 'admin');
+          const found = principal.names && (await tokens.get(principal.accountId, id));
+          if (found) allowToken(principal, [], found.patterns);
+        }
+        await tokens.revoke(principal.accountId, id);
       },
     }),
   ];
+}
+
+function list(patterns: readonly string[] | undefined): string[] {
+  return [...(patterns ?? [])];
 }
 
 function shown(each: Token): z.input<typeof token> {
@@ -65,6 +80,7 @@ function shown(each: Token): z.input<typeof token> {
     name: each.name,
     token_prefix: each.tokenPrefix,
     scopes: each.scopes,
+    patterns: each.patterns && { packages: list(each.patterns.packages), containers: list(each.patterns.containers) },
     created_at: timeOf(each.createdAt),
     expires_at: timeOrNull(each.expiresAt),
     last_used_at: timeOrNull(each.lastUsedAt),

@@ -4,6 +4,21 @@ import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
 import { accountId, inHouse, type Terminal } from './in-house.ts';
 
+/** As `Tokens.create` takes them. */
+interface Patterns {
+  packages?: readonly string[] | undefined;
+  containers?: readonly string[] | undefined;
+}
+
+interface CreateOptions {
+  account: string;
+  name: string;
+  scope: string;
+  packages?: string;
+  containers?: string;
+  expires?: string;
+}
+
 /** `entrepot token` */
 export function addToken(program: Command, environment: Environment, terminal: Terminal): void {
   const token = program.command('token').description('create, list and revoke API tokens');
@@ -13,12 +28,21 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .option('--account <name>', 'the account it belongs to', 'default')
     .requiredOption('--name <name>', 'what it is for')
     .option('--scope <list>', 'any of read,write,delete,admin', 'read')
+    .option(
+      '--packages <patterns>',
+      'narrow it to package ids, such as Contoso.*,Fabrikam; a kind without patterns is closed',
+    )
+    .option(
+      '--containers <patterns>',
+      'narrow it to image repositories, such as team/*; a kind without patterns is closed',
+    )
     .option('--expires <duration>', 'for how long it is valid, such as 90d; for ever when left out')
-    .action((options: { account: string; name: string; scope: string; expires?: string }) =>
+    .action((options: CreateOptions) =>
       inHouse(environment, async (house) => {
         const { value } = await house.tokens.create(await accountId(house, options.account), {
           name: options.name,
           scopes: options.scope.split(','),
+          patterns: patternsIn(options),
           expiresAt: options.expires === undefined ? null : Date.now() + durationOf(options.expires),
         });
         terminal.stdout.write(`${value}\n`);
@@ -37,6 +61,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
             each.scopes.join(','),
             endOf(each.expiresAt, each.revokedAt),
             each.name,
+            ...(each.patterns ? [narrowed(each.patterns)] : []),
           ];
           terminal.stdout.write(`${columns.join('\t')}\n`);
         }
@@ -49,6 +74,23 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .action((id: string, options: { account: string }) =>
       inHouse(environment, async (house) => house.tokens.revoke(await accountId(house, options.account), id)),
     );
+}
+
+/** Each option opens its kind; with one of them alone the other kind is closed. */
+function patternsIn({ packages, containers }: CreateOptions): Patterns | undefined {
+  if (packages === undefined && containers === undefined) return undefined;
+  return { packages: listIn(packages), containers: listIn(containers) };
+}
+
+function listIn(text = ''): string[] {
+  return text
+    .split(',')
+    .map((each) => each.trim())
+    .filter(Boolean);
+}
+
+function narrowed({ packages = [], containers = [] }: Patterns): string {
+  return `packages: ${packages.join(',') || 'none'}; containers: ${containers.join(',') || 'none'}`;
 }
 
 function durationOf(text: string): number {

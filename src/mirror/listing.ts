@@ -1,4 +1,4 @@
-import { placeholders, type Database } from '../database/database.ts';
+import { placeholders, type Database, type Value } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Facts } from './entries.ts';
 
@@ -21,7 +21,9 @@ export interface ListedEntry {
 /** Entries of one kind, of one upstream where one is named. */
 export interface Selection {
   kind: string;
-  upstream?: string;
+  upstream?: string | undefined;
+  /** A further condition on `name`. */
+  among?: { sql: string; values: readonly Value[] } | undefined;
 }
 
 /** What is stored under one name of an upstream. */
@@ -55,14 +57,23 @@ const isTag = "reference NOT LIKE '%:%'";
 /** Up to `limit` names, each once, in byte order after `after`. */
 export async function entryNames(
   database: Database,
-  { kind, upstream }: Selection,
+  { kind, upstream, among }: Selection,
   after: string,
   limit: number,
 ): Promise<string[]> {
-  const [among, values] = upstream === undefined ? ['', []] : [' AND upstream = ?', [upstream]];
+  const conditions = ['kind = ?', 'name > ?'];
+  const values: Value[] = [kind, after];
+  if (upstream !== undefined) {
+    conditions.push('upstream = ?');
+    values.push(upstream);
+  }
+  if (among) {
+    conditions.push(among.sql);
+    values.push(...among.values);
+  }
   const rows = await database.select<{ name: string }>(
-    `SELECT DISTINCT name FROM mirror_entries WHERE kind = ?${among} AND name > ? ORDER BY name LIMIT ?`,
-    [kind, ...values, after, limit],
+    `SELECT DISTINCT name FROM mirror_entries WHERE ${conditions.join(' AND ')} ORDER BY name LIMIT ?`,
+    [...values, limit],
   );
   return rows.map(({ name }) => name);
 }
@@ -90,7 +101,7 @@ export async function entriesUnder(database: Database, kind: string, names: read
 /** Up to `limit` entries of a name that a tag leads to, by tag. */
 export async function taggedEntries(
   database: Database,
-  { kind, upstream }: Required<Selection>,
+  { kind, upstream }: { kind: string; upstream: string },
   name: string,
   limit: number,
 ): Promise<ListedEntry[]> {

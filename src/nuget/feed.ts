@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -34,18 +35,22 @@ export class Feed {
   }
 
   /** See `publish`. */
-  publish(accountId: number, staged: StagedFile): Promise<Published> {
-    return publish(this.#shelf, accountId, staged);
+  publish(accountId: number, staged: StagedFile, permit: (id: string) => void): Promise<Published> {
+    return publish(this.#shelf, accountId, staged, permit);
   }
 
   /** See `publishSymbols`. */
-  publishSymbols(accountId: number, staged: StagedFile): Promise<{ id: string; version: string }> {
-    return publishSymbols(this.#shelf, accountId, staged);
+  publishSymbols(
+    accountId: number,
+    staged: StagedFile,
+    permit: (id: string) => void,
+  ): Promise<{ id: string; version: string }> {
+    return publishSymbols(this.#shelf, accountId, staged, permit);
   }
 
   /** See `openSymbols`. */
-  openSymbols(accountId: number, fileName: string, key: string): ReturnType<typeof openSymbols> {
-    return openSymbols(this.#shelf, accountId, fileName, key);
+  openSymbols(accountId: number, fileName: string, key: string, only?: NameSet): ReturnType<typeof openSymbols> {
+    return openSymbols(this.#shelf, accountId, fileName, key, only);
   }
 
   /** See `setListed`. */
@@ -59,8 +64,8 @@ export class Feed {
   }
 
   /** See `listPackages`. */
-  listPackages(accountId: number, limit: number, after?: string): Promise<PackageSummary[]> {
-    return listPackages(this.#shelf.database, accountId, limit, after);
+  listPackages(accountId: number, limit: number, after?: string, only?: NameSet): Promise<PackageSummary[]> {
+    return listPackages(this.#shelf.database, accountId, limit, after, only);
   }
 
   /** See `getPackage`. */

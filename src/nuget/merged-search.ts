@@ -35,7 +35,7 @@ export class MergedSearch {
   async find(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
       this.#feed.search(accountId, wanted.query, options),
-      this.#mayTell(accountId, wanted, () => this.#upstreams.query(parametersOf(wanted, options))),
+      this.#mayTell(accountId, wanted, options, () => this.#upstreams.query(parametersOf(wanted, options))),
     ]);
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
@@ -43,13 +43,14 @@ export class MergedSearch {
   async findIds(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
       this.#feed.findIds(accountId, wanted.query, options),
-      this.#mayTell(accountId, wanted, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
+      this.#mayTell(accountId, wanted, options, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
     ]);
     return this.#join(accountId, options, hosted, found, (id) => id);
   }
 
   /** The versions of an id that a client may choose from, in order. */
   async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
+    if (options.only && !options.only.includes(packageKey(id))) return [];
     const hosted = await this.#feed.listListed(accountId, id, options.prerelease, options.semVer2);
     try {
       const others = await this.#versionsUpstream(accountId, id, options);
@@ -80,9 +81,10 @@ export class MergedSearch {
   async #mayTell<T>(
     accountId: number,
     { text }: Wanted,
+    { only }: SearchOptions,
     ask: () => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
-    if (!this.#upstreams.hasUpstreams) return [];
+    if (!this.#upstreams.hasUpstreams || only?.isEmpty) return [];
     const words = text.split(/[\s"]+/).filter((word) => word !== '' && !/^(?:package)?id:$/i.test(word));
     const ids = words.map((word) => word.replace(/^\w+:/, '')).filter((word) => isPackageId(word));
     if (ids.some((id) => this.#source.isReserved(id))) return [];
@@ -93,7 +95,7 @@ export class MergedSearch {
 
   async #join<T>(
     accountId: number,
-    { skip, take }: SearchOptions,
+    { skip, take, only }: SearchOptions,
     hosted: SearchResults<T>,
     found: readonly UpstreamResults<T>[],
     idOf: (item: T) => string,
@@ -103,10 +105,11 @@ export class MergedSearch {
     let total = hosted.totalHits;
     for (const { upstream, totalHits, data } of found) {
       const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream, { admitted: false });
-      total += totalHits;
+      // What the upstream says it has does not tell how much of it may be seen.
+      total += only ? data.length : totalHits;
       for (const item of data) {
         const key = packageKey(idOf(item));
-        if (closed.has(key) || seen.has(key)) total -= 1;
+        if (closed.has(key) || seen.has(key) || !(only?.includes(key) ?? true)) total -= 1;
         else others.push(item);
         seen.add(key);
       }

@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import type { Database } from '../database/database.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../mirror/listing.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../usage/mirrored.ts';
@@ -34,11 +35,12 @@ export class MirroredPackages {
     this.#mirror = mirror;
   }
 
-  /** Up to `limit` packages that the account gets from the mirror, by key, after the key `cursor`. */
-  async list(accountId: number, limit: number, cursor = ''): Promise<MirroredSummary[]> {
+  /** Up to `limit` packages that the account gets from the mirror, by key, after the key `cursor`; `only` of these if given. */
+  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
+    const among = only?.where('name');
     const found: MirroredSummary[] = [];
     for (let after = cursor; ;) {
-      const names = await entryNames(this.#database, { kind: 'nupkg' }, after, namesAtATime);
+      const names = await entryNames(this.#database, { kind: 'nupkg', among }, after, namesAtATime);
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
       found.push(...(await this.#packages(accountId, visible)));

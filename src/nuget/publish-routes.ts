@@ -2,6 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
+import { allow } from '../accounts/allow.ts';
+import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 import { cacheStatus } from '../http/cache-status.ts';
 import { exchangeOf } from '../http/exchange.ts';
@@ -29,10 +31,10 @@ export function addPublishing(
     '/push',
     answering(
       'write',
-      async ({ request, response, accountId, addresses }) => {
+      async ({ request, response, principal, accountId, addresses }) => {
         const exchange = exchangeOf(response);
         const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
-        const { id, version, isNew, warnings } = await feed.publish(accountId, staged);
+        const { id, version, isNew, warnings } = await feed.publish(accountId, staged, permitting(principal));
         exchange.subject = packageKey(id);
         log.info({ request: exchange.id, id, version }, 'package published');
         const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
@@ -66,10 +68,10 @@ export function addPublishing(
     '/symbols',
     answering(
       'write',
-      async ({ request, response, accountId }) => {
+      async ({ request, response, principal, accountId }) => {
         const exchange = exchangeOf(response);
         const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
-        const published = await feed.publishSymbols(accountId, staged);
+        const published = await feed.publishSymbols(accountId, staged, permitting(principal));
         exchange.subject = packageKey(published.id);
         sendJson(request, response, 201, published);
       },
@@ -78,13 +80,16 @@ export function addPublishing(
   );
   router.get(
     '/symbols/:file/:key/:again',
-    answering('read', async ({ request, response, accountId, path }) => {
+    answering('read', async ({ request, response, principal, accountId, path }) => {
       const { file = '', key = '', again = '' } = path;
       const same = file.toLowerCase() === again.toLowerCase();
-      const pdb = same ? await feed.openSymbols(accountId, file, key) : undefined;
+      // A look-up is a search: it finds what is among the token's names, and nothing else.
+      const only = principal.names?.package;
+      const pdb = same ? await feed.openSymbols(accountId, file, key, only) : undefined;
       if (pdb) return sendStream(request, response, pdb);
       const checksum = request.headers['symbolchecksum'] as string | undefined;
-      const entry = same ? await symbols.open(accountId, file, key, checksum) : undefined;
+      const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);
+      const entry = mayAsk ? await symbols.open(accountId, file, key, checksum) : undefined;
       if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
       const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
       return sendContent(request, response, entry.content, { headers, ranges: true });
@@ -94,6 +99,11 @@ export function addPublishing(
   refuseMethods(router, '/push', 'PUT');
   refuseMethods(router, '/symbols', 'PUT');
   refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
+}
+
+/** Refuses ids that the principal is not allowed to push. */
+function permitting(principal: Principal): (id: string) => void {
+  return (id) => allow(principal, 'write', 'package', packageKey(id));
 }
 
 function consequence(isMerged: boolean): string {

@@ -27,14 +27,21 @@ export interface Published {
 
 /**
  * Publishes the package in `staged`, which was hashed with sha256 and sha512 as it filled and is used up whatever the
- * outcome. Throws `PackageInvalid`, or `AlreadyExists` for all but one of those that push a version at once.
+ * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `AlreadyExists` for all but one of those that push a
+ * version at once.
  */
-export async function publish(parts: Shelf, accountId: number, staged: StagedFile): Promise<Published> {
+export async function publish(
+  parts: Shelf,
+  accountId: number,
+  staged: StagedFile,
+  permit: (id: string) => void,
+): Promise<Published> {
   const arrivals: Arrival[] = [];
   let nupkg: Nupkg;
   let digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
   try {
     nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
+    permit(nupkg.nuspec.id);
     const { readme, icon } = nupkg.entries;
     await refuseExisting(parts, accountId, nupkg);
     const stage = async (bytes: Buffer): Promise<Digest> => {

@@ -170,12 +170,16 @@ export function addReading(router: Router, answering: Answering, { source, vulne
   );
   router.get(
     '/vulnerabilities/:upstream/:name.json',
-    answering('read', async ({ request, response, accountId, path }) => {
+    answering('read', async ({ request, response, principal, accountId, path }) => {
       const page = await vulnerabilities.page(path['upstream']!, path['name']!);
       if (!page) throw new DomainError('NotFound', 'There is no such page of vulnerability data.');
       // What is hosted under an id is something else than what the upstream warns of.
       const closed = await source.closedAmong(accountId, Object.keys(page.value), page.upstream, { admitted: true });
-      const open = Object.entries(page.value).filter(([id]) => !closed.has(packageKey(id)));
+      const only = principal.names?.package;
+      const open = Object.entries(page.value).filter(([id]) => {
+        const key = packageKey(id);
+        return !closed.has(key) && (only?.includes(key) ?? true);
+      });
       sendJson(request, response, 200, Object.fromEntries(open), changing(page.outcome));
     }),
   );

@@ -1,4 +1,5 @@
 import { Router } from 'express';
+import { allow } from '../accounts/allow.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../http/edge.ts';
 import { exchangeOf } from '../http/exchange.ts';
 import type { Act } from '../usage/counters.ts';
@@ -46,8 +47,11 @@ export function createFeed(parts: FeedParts): Router {
 
 function open({ urls }: FeedParts, { request, response, principal, target }: Allowed<Matched, Call>): Call {
   const { path, operation } = target;
+  const id = path['id'] === undefined ? undefined : packageKey(path['id']);
+  // The id of what is pushed is known only once that has come.
+  if (id !== undefined || operation.stores) allow(principal, operation.action, 'package', id);
   const exchange = exchangeOf(response);
-  exchange.subject = packageKey(path['id'] ?? '');
+  exchange.subject = id ?? '';
   exchange.act = operation.act;
   const addresses = new Addresses(urls.of(request).feed);
   return { request, response, principal, accountId: principal.accountId, addresses, path };

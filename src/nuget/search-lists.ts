@@ -1,4 +1,5 @@
 import { LRUCache } from 'lru-cache';
+import type { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import type { SearchQuery, Wanted } from './search-query.ts';
 import { field, lowestStanding, tier, tierWidth } from './terms.ts';
@@ -67,13 +68,19 @@ export class SearchLists {
 
   /**
    * What `query` finds: the package of that id, then those whose id starts with it, then those that have its words, no
-   * package twice; each list by downloads. `view` is the client's bit of `flags`.
+   * package twice; each list by downloads. `view` is the client's bit of `flags`. `only` ids of these are found, if given.
    */
-  async of(accountId: number, query: SearchQuery, view: number): Promise<List[]> {
+  async of(accountId: number, query: SearchQuery, view: number, only?: NameSet): Promise<List[]> {
     if (query.hopeless) return [];
     const { idStart, words, ids } = query;
     const sized = await this.#sized(accountId, query);
-    const make = new ListMaker(accountId, view, query.versions, sized.flag);
+    const make = new ListMaker({
+      accountId,
+      view,
+      versions: query.versions,
+      flag: sized.flag,
+      among: only?.where('p.package_key'),
+    });
     if (ids.length > 0) {
       return [make.packages([{ sql: `p.package_key IN (${placeholders(ids)})`, values: ids }], sized.words)];
     }
@@ -97,11 +104,8 @@ export class SearchLists {
       const later = { sql: `t0.standing >= ${tier.name * tierWidth}`, values: [] };
       return [exact, start, make.terms(sized.words, [later])];
     }
-    const elsewhere = {
-      sql: 'JOIN packages p ON p.id = t0.package_row AND (p.package_key < ? OR p.package_key >= ?)',
-      values: [idStart, end],
-    };
-    return [exact, start, make.terms(sized.words, [], [elsewhere])];
+    const elsewhere = { sql: '(p.package_key < ? OR p.package_key >= ?)', values: [idStart, end] };
+    return [exact, start, make.terms(sized.words, [], elsewhere)];
   }
 
   /** Up to so many packages of a list, as `id` and `standing`; the last placeholder is the number. */
@@ -184,53 +188,67 @@ export class SearchLists {
   }
 }
 
+interface View {
+  accountId: number;
+  /** The client's bit of `flags`. */
+  view: number;
+  versions: readonly string[];
+  flag: number | undefined;
+  /** Which packages, as `p`, the client may see. */
+  among: Part | undefined;
+}
+
 /** Lists of one account as one client sees them. */
 class ListMaker {
-  readonly #accountId: number;
-  readonly #view: number;
-  readonly #versions: readonly string[];
-  readonly #flag: number | undefined;
+  readonly #view: View;
 
-  constructor(accountId: number, view: number, versions: readonly string[], flag: number | undefined) {
-    this.#accountId = accountId;
+  constructor(view: View) {
     this.#view = view;
-    this.#versions = versions;
-    this.#flag = flag;
   }
 
   /** Packages that are so and have these words. */
   packages(own: readonly Part[], wanted: readonly Wanted[], size = 0): List {
-    const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [this.#accountId, this.#view] };
-    return this.#list('p', [mine, ...own], wanted, [], size);
+    const { accountId, view, among } = this.#view;
+    const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
+    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], wanted, [], size);
   }
 
-  /** Packages that have these words, in the order of the first one's tiers. */
-  terms([first, ...others]: readonly SizedWord[], own: readonly Part[] = [], joins: readonly Part[] = []): List {
+  /** Packages that have these words, in the order of the first one's tiers; of the package itself, as `p`, holds `where`. */
+  terms([first, ...others]: readonly SizedWord[], own: readonly Part[] = [], where?: Part): List {
+    const { accountId, view, among } = this.#view;
     const mine = {
       sql: 't0.account_id = ? AND t0.term = ? AND (t0.flags & ?) <> 0 AND (t0.fields & ?) <> 0',
-      values: [this.#accountId, first!.term, this.#view, first!.fields],
+      values: [accountId, first!.term, view, first!.fields],
     };
+    const conditions = [where, among].filter((each) => each !== undefined);
+    const join = {
+      sql: `JOIN packages p ON p.id = t0.package_row AND ${all(conditions)}`,
+      values: valuesOf(conditions),
+    };
+    const joins = conditions.length > 0 ? [join] : [];
     return { ...this.#list('t0', [mine, ...own], others, joins, first!.size), index: 'package_terms_standing' };
   }
 
   #list(as: List['as'], own: readonly Part[], wanted: readonly Wanted[], joins: readonly Part[], size: number): List {
+    const { accountId, flag, versions, among } = this.#view;
     const words = wanted.map(({ term, fields }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
         AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
-      values: [this.#accountId, term, fields],
+      values: [accountId, term, fields],
     }));
     const also: Part[] = [];
-    if (this.#flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [this.#flag] });
-    if (this.#versions.length > 0) {
+    if (flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [flag] });
+    if (versions.length > 0) {
       also.push({
         sql: `EXISTS (SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
-          AND v.version_key IN (${placeholders(this.#versions)}))`,
-        values: this.#versions,
+          AND v.version_key IN (${placeholders(versions)}))`,
+        values: versions,
       });
     }
-    const looked = words.length + joins.length + this.#versions.length > 0;
+    const looked = words.length + joins.length + versions.length > 0;
     const counted = looked ? lookupLimit : countLimit;
-    const endless = size >= sizeLimit && this.#flag === undefined;
+    // How many there are in all does not tell how many may be seen.
+    const endless = size >= sizeLimit && flag === undefined && !among;
     return {
       as,
       own,

@@ -1,4 +1,5 @@
 import type { Router } from 'express';
+import type { Principal } from '../accounts/principal.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Wanted } from './merged-search.ts';
@@ -19,9 +20,9 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
     '/search',
-    answering('read', async ({ request, response, accountId, addresses }) => {
+    answering('read', async ({ request, response, principal, accountId, addresses }) => {
       const asked = new URLSearchParams(splitTarget(request.url!).query);
-      const options = optionsOf(asked);
+      const options = optionsOf(asked, principal);
       const { totalHits, data } = await search.find(accountId, wantedIn(asked, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
       const results = limitHits(data).map((hit) => searchResult(addresses, hive, hit));
@@ -32,9 +33,9 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   // https://learn.microsoft.com/nuget/api/search-autocomplete-service-resource
   router.get(
     '/autocomplete',
-    answering('read', async ({ request, response, accountId }) => {
+    answering('read', async ({ request, response, principal, accountId }) => {
       const asked = new URLSearchParams(splitTarget(request.url!).query);
-      const options = optionsOf(asked);
+      const options = optionsOf(asked, principal);
       const id = text(asked, 'id');
       if (id === undefined) {
         const found = await search.findIds(accountId, wantedIn(asked, true), options);
@@ -53,12 +54,13 @@ function wantedIn(asked: URLSearchParams, idOnly: boolean): Wanted {
   return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };
 }
 
-function optionsOf(asked: URLSearchParams): SearchOptions {
+function optionsOf(asked: URLSearchParams, { names }: Principal): SearchOptions {
   return {
     prerelease: text(asked, 'prerelease')?.toLowerCase() === 'true',
     semVer2: (text(asked, 'semVerLevel') ?? '').startsWith('2.'),
     skip: numberOf(asked, 'skip', 0, maxSkip),
     take: numberOf(asked, 'take', defaultTake, maxTake),
+    only: names?.package,
   };
 }
 

@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { cut, parseMetadata, within, type VersionMetadata } from './metadata.ts';
 import { views, viewOf } from './packages.ts';
@@ -10,6 +11,8 @@ export interface SearchOptions {
   semVer2: boolean;
   skip: number;
   take: number;
+  /** The ids that may be found; all when left out. */
+  only?: NameSet | undefined;
 }
 
 /** A package that was found, as the newest version that its client sees shows it. */
@@ -118,9 +121,10 @@ export class Search {
   async #find(
     accountId: number,
     query: SearchQuery,
-    { prerelease, semVer2, skip, take }: SearchOptions,
+    { prerelease, semVer2, skip, take, only }: SearchOptions,
   ): Promise<SearchResults<Found>> {
-    const lists = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit);
+    if (only?.isEmpty) return { totalHits: 0, data: [] };
+    const lists = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);
     if (lists.length === 0) return { totalHits: 0, data: [] };
     const end = skip + take;
     const pages = lists.map((list) => this.#lists.page(list));

@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import type { Database, Row } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { packageKey } from './packages.ts';
@@ -40,17 +41,19 @@ export const shownVersions = 1000;
 const columns = `p.*, v.version AS latest_version FROM packages p
   LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
 
-/** Up to `limit` packages of the account that have a version, by key, after the key `after`. */
+/** Up to `limit` packages of the account that have a version, by key, after the key `after`; `only` of these if given. */
 export async function listPackages(
   database: Database,
   accountId: number,
   limit: number,
   after = '',
+  only?: NameSet,
 ): Promise<PackageSummary[]> {
+  const among = only?.where('p.package_key');
   const rows = await database.select(
     `SELECT ${columns} WHERE p.account_id = ? AND p.package_key > ? AND p.version_count > 0
-     ORDER BY p.package_key LIMIT ?`,
-    [accountId, after, limit],
+     ${among ? `AND ${among.sql}` : ''} ORDER BY p.package_key LIMIT ?`,
+    [accountId, after, ...(among?.values ?? []), limit],
   );
   return rows.map(summaryOf);
 }

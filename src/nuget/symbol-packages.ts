@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import type { NameSet } from '../accounts/names.ts';
 import type { Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import type { Digest } from '../digest.ts';
@@ -15,17 +16,19 @@ const rowsPerStatement = 100;
 
 /**
  * Publishes the symbols package in `staged`, in place of the version's earlier one; `staged` is used up whatever the
- * outcome. Throws `PackageInvalid`, or `NotFound` when the version it belongs to is not there.
+ * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `NotFound` when the version it belongs to is not there.
  */
 export async function publishSymbols(
   { database, blobs }: Shelf,
   accountId: number,
   staged: StagedFile,
+  permit: (id: string) => void,
 ): Promise<{ id: string; version: string }> {
   let snupkg: Snupkg;
   let digest: Digest;
   try {
     snupkg = await readSnupkg(() => staged.open());
+    permit(snupkg.nuspec.id);
     const tooLong = snupkg.pdbs.find(
       ({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath,
     );
@@ -83,7 +86,8 @@ export async function bytesOfSymbols(tx: Transaction, versionRow: number): Promi
 }
 
 /**
- * The PDB of that name and signature, if a symbols package of the account has it; both in any case.
+ * The PDB of that name and signature, if a symbols package of the account has it, `only` of ids among these if given; both
+ * in any case.
  * https://github.com/dotnet/symstore/blob/main/docs/specs/Simple_Symbol_Query_Protocol.md
  */
 export async function openSymbols(
@@ -91,12 +95,15 @@ export async function openSymbols(
   accountId: number,
   fileName: string,
   key: string,
+  only?: NameSet,
 ): Promise<{ size: number; stream: Readable } | undefined> {
+  const among = only?.where('p.package_key');
   const row = await database.get<{ path: string; digest: Digest; size: number }>(
     `SELECT s.path, b.digest, b.size FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
      JOIN blobs b ON b.digest = v.snupkg_digest
+     ${among ? `JOIN packages p ON p.id = v.package_row AND ${among.sql}` : ''}
      WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? ORDER BY s.version_row DESC LIMIT 1`,
-    [accountId, key.toLowerCase(), keyOfFile(fileName)],
+    [...(among?.values ?? []), accountId, key.toLowerCase(), keyOfFile(fileName)],
   );
   return row && openPdb(() => blobs.open(row.digest, row.size), row.path);
 }

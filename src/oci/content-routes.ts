@@ -104,7 +104,12 @@ export async function listRepositories({ request, response, principal, query, im
   const limit = pageSize(query, mostRepositories);
   const last = query.get('last') ?? '';
   if (last !== '') parseRepositoryName(last);
-  const { items, more } = await images.repositories.catalog(principal.accountId, limit, last);
+  const { items, more } = await images.repositories.catalog(
+    principal.accountId,
+    limit,
+    last,
+    principal.names?.container,
+  );
   const link = more && limit > 0 ? nextLink('/v2/_catalog', { n: limit, last: items.at(-1) }) : {};
   sendJson(request, response, 200, { repositories: items }, { ...cacheStatus('hosted'), ...link });
 }

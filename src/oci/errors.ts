@@ -6,6 +6,7 @@ import { sendJson } from '../http/send.ts';
 const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   Unauthorized: [401, 'UNAUTHORIZED'],
   ScopeMissing: [403, 'DENIED'],
+  NameDenied: [403, 'DENIED'],
   NotFound: [404, 'UNSUPPORTED'],
   Invalid: [400, 'UNSUPPORTED'],
   AlreadyExists: [409, 'DENIED'],

@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
@@ -48,18 +49,27 @@ export class ImageBlobs {
   }
 
   /**
-   * Gives the repository a blob of another one of the account: of `from`, or of any (distribution-spec, "Mounting a blob").
+   * Gives the repository a blob of another one of the account: of `from`, or of any (distribution-spec, "Mounting a blob");
+   * `only` of those with these names, if given.
    * Resolves to whether there is one.
    */
-  async mount(accountId: number, name: string, digest: Digest, from: string | undefined): Promise<boolean> {
+  async mount(
+    accountId: number,
+    name: string,
+    digest: Digest,
+    from: string | undefined,
+    only?: NameSet,
+  ): Promise<boolean> {
     const now = this.#now();
+    const among = only?.where('r.name');
     const source = `SELECT r.id FROM repository_blobs rb JOIN repositories r ON r.id = rb.repository_id
-                    WHERE rb.digest = ? AND r.account_id = ?`;
+                    WHERE rb.digest = ? AND r.account_id = ? ${among ? `AND ${among.sql}` : ''}`;
+    const values = [digest, accountId, ...(among?.values ?? [])];
     return this.#database.transaction(async (tx) => {
       const found =
         from === undefined
-          ? await tx.get(`${source} LIMIT 1`, [digest, accountId])
-          : await tx.get(`${source} AND r.name = ?`, [digest, accountId, from]);
+          ? await tx.get(`${source} LIMIT 1`, values)
+          : await tx.get(`${source} AND r.name = ?`, [...values, from]);
       if (!found) return false;
       return link(tx, await ensureRepository(tx, accountId, name, now), digest, now);
     });

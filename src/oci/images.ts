@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import type { Config } from '../config/schema.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
@@ -61,8 +62,9 @@ export class Images {
     await this.flush();
   }
 
-  /** Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`. */
-  async listRepositories(accountId: number, limit: number, cursor = ''): Promise<RepositorySummary[]> {
+  /** Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`; `only` of these if given. */
+  async listRepositories(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<RepositorySummary[]> {
+    const among = only?.where('r.name');
     const rows = await this.#database.select<{
       id: number;
       name: string;
@@ -74,8 +76,8 @@ export class Images {
          (SELECT COUNT(*) FROM tags t WHERE t.repository_id = r.id) AS tag_count
        FROM repositories r
        WHERE r.account_id = ? AND r.name > ? AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
-       ORDER BY r.name LIMIT ?`,
-      [accountId, cursor, limit],
+       ${among ? `AND ${among.sql}` : ''} ORDER BY r.name LIMIT ?`,
+      [accountId, cursor, ...(among?.values ?? []), limit],
     );
     const sizes = await this.#sizes(rows.map(({ id }) => id));
     const summaries: RepositorySummary[] = [];

@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import type { Database } from '../database/database.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
@@ -31,8 +32,8 @@ export class MirroredImages {
     this.#mirror = mirror;
   }
 
-  /** Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`. */
-  async list(accountId: number, limit: number, cursor = ''): Promise<MirroredSummary[]> {
+  /** Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`; `only` of these if given. */
+  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
     const found: MirroredSummary[] = [];
     // A slash is in no upstream's name, so that the names of one never lie among those of another.
     const prefixes = this.#mirror.upstreams.map(({ name }) => `${name}/`).sort();
@@ -42,7 +43,7 @@ export class MirroredImages {
       const upstream = prefix.slice(0, -1);
       for (;;) {
         const names = await entryNames(this.#database, { kind: 'manifest', upstream }, after, namesAtATime);
-        for (const name of await this.#visible(accountId, prefix, names)) {
+        for (const name of await this.#visible(accountId, prefix, names, only)) {
           if (found.length === limit) return found;
           found.push(await this.#summary(accountId, upstream, name));
         }
@@ -61,7 +62,12 @@ export class MirroredImages {
   }
 
   /** Without what the account hosts under one of its names, and what is asked upstream no more. */
-  async #visible(accountId: number, prefix: string, names: readonly string[]): Promise<string[]> {
+  async #visible(
+    accountId: number,
+    prefix: string,
+    names: readonly string[],
+    only: NameSet | undefined,
+  ): Promise<string[]> {
     const places = names.map((name) => ({ name, ...this.#mirror.locate(prefix + name, undefined) }));
     const claimed = await claimsAmong(
       this.#database,
@@ -70,6 +76,7 @@ export class MirroredImages {
     );
     return places
       .filter(({ place, hosted }) => place && !hosted.some((spelling) => claimed.get(spelling)))
+      .filter(({ place }) => !only || this.#mirror.namesOf(place!).some((each) => only.includes(each)))
       .map(({ name }) => name);
   }
 

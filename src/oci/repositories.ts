@@ -1,3 +1,4 @@
+import type { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { addMirrored } from '../usage/mirrored.ts';
@@ -53,13 +54,14 @@ export class Repositories {
     this.#database = database;
   }
 
-  /** Up to `limit` names of the account's repositories that hold a manifest, after `last`. */
-  async catalog(accountId: number, limit: number, last: string): Promise<Page> {
+  /** Up to `limit` names of the account's repositories that hold a manifest, after `last`, `only` of these if given. */
+  async catalog(accountId: number, limit: number, last: string, only?: NameSet): Promise<Page> {
+    const among = only?.where('r.name');
     const rows = await this.#database.select<{ name: string }>(
       `SELECT r.name FROM repositories r
        WHERE r.account_id = ? AND r.name > ? AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
-       ORDER BY r.name LIMIT ?`,
-      [accountId, last, limit + 1],
+       ${among ? `AND ${among.sql}` : ''} ORDER BY r.name LIMIT ?`,
+      [accountId, last, ...(among?.values ?? []), limit + 1],
     );
     return pageOfNames(
       rows.map((row) => row.name),

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import type { Action } from '../accounts/allow.ts';
+import { allow, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
@@ -117,17 +117,20 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Prom
   return { request, response, principal, name, ns, repository, item, query, images, source, pushes, limits };
 }
 
-/** The repository that is read or, under its hosted name, changed. */
-function repositoryOf(
+/** The repository that is read or, under its hosted name, changed; `NameDenied` where the principal may not. */
+async function repositoryOf(
   source: ImageSource,
   { principal, operation, target: { target } }: Allowed<Address, Call>,
   ns: string | undefined,
-): Repository | Promise<Repository> {
+): Promise<Repository> {
   const { accountId, scopes } = principal;
   const asked = { accountId, name: '', ns, mayPush: scopes.has('write') };
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
-  return operation.action === 'read' ? source.locate(asked) : source.hosted(asked);
+  const { action } = operation;
+  const repository = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  for (const names of source.namesOf(repository)) allow(principal, action, 'container', names);
+  return repository;
 }
 
 function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {

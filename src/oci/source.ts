@@ -189,6 +189,16 @@ export class ImageSource {
     return !this.#mirror.locate(name, ns).isNamed && !(await this.#mirror.isMirrored(place));
   }
 
+  /**
+   * The names that decide who may use a repository: for each place from which it is served, those that mean that place
+   * and no other. How a client spelled it does not count, so that another spelling opens nothing.
+   */
+  namesOf({ hosted, place }: Repository): (readonly string[])[] {
+    if (hosted !== undefined && place) return [[hosted], this.#mirror.namesOf(place)];
+    if (place) return [this.#mirror.namesOf(place)];
+    return [hosted === undefined ? [] : [hosted]];
+  }
+
   /** Finds a repository that is to be read, by one query. */
   async locate(asked: Asked): Promise<Repository> {
     const { accountId, name, ns, mayPush } = asked;

@@ -15,7 +15,12 @@ export async function startUpload(call: Call): Promise<void> {
   const mount = query.get('mount');
   if (mount !== null) {
     const from = query.get('from') ?? undefined;
-    if (isDigest(mount) && mayMount(call, from) && (await images.blobs.mount(principal.accountId, name, mount, from))) {
+    const { accountId, names } = principal;
+    const isMounted =
+      isDigest(mount) &&
+      mayMount(call, from) &&
+      (await images.blobs.mount(accountId, name, mount, from, names?.container));
+    if (isMounted) {
       sendBlobCreated(call, mount);
       return;
     }
@@ -55,7 +60,7 @@ export async function cancelUpload(call: Call): Promise<void> {
   sendEmpty(call.response, 204, {});
 }
 
-/** The principal must be allowed to read the source, which is in its own account or is not found. */
+/** The principal must be allowed to read the source, which is in its own account and among its names or is not found. */
 function mayMount({ principal }: Call, from: string | undefined): boolean {
   return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
 }

@@ -87,10 +87,8 @@ export class ImageMirror {
     const isNamed = ns !== undefined || prefixed !== undefined;
     if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
-    const isHub = upstream.name === 'docker.io';
-    if (isHub && !rest.includes('/')) rest = `library/${rest}`;
-    const official = isHub ? /^library\/([^/]+)$/.exec(rest)?.[1] : undefined;
-    const forms = official === undefined ? [rest] : [rest, official];
+    if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
+    const forms = formsOf({ upstream, name: rest });
     const hosted = new Set([
       ...(ns === undefined ? [name] : []),
       ...forms.map((form) => `${upstream.name}/${form}`),
@@ -98,6 +96,15 @@ export class ImageMirror {
     ]);
     const mayAsk = this.#origin.candidates(...hosted, ...forms).includes(upstream);
     return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed };
+  }
+
+  /** The names by which a client means `place` without `ns`, the listed one first. */
+  namesOf(place: Place): string[] {
+    const forms = formsOf(place);
+    const names = forms.map((form) => `${place.upstream.name}/${form}`);
+    if (place.upstream !== this.#fallback) return names;
+    // A name that begins as another upstream is called means that one.
+    return [...names, ...forms.filter((form) => !this.#byName.has(form.slice(0, Math.max(0, form.indexOf('/')))))];
   }
 
   /**
@@ -219,6 +226,16 @@ export class ImageMirror {
     if (!entry) return undefined;
     return { served: entry.outcome, items: (await readDocument(entry, listLimit)) as unknown[] };
   }
+}
+
+function isHub({ name }: Upstream): boolean {
+  return name === 'docker.io';
+}
+
+/** The names of a repository at its upstream: Docker Hub's official images have a second one. */
+function formsOf({ upstream, name }: Place): string[] {
+  const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
+  return official === undefined ? [name] : [name, official];
 }
 
 /** The name under which what is mirrored is listed and counted, however a client asks for it. */

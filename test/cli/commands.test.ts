@@ -65,6 +65,32 @@ test('what goes wrong is one line on stderr, and the command fails', async (t) =
   }
 });
 
+test('a token is narrowed to names by its options, and the list shows it', async (t) => {
+  const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
+  const create = (...words: string[]) => entrepot(environment, 'token', 'create', '--name', 'ci', ...words);
+  t.is((await create('--packages', 'Contoso.*, Fabrikam', '--containers', 'team/*')).code, 0);
+  t.is((await create('--containers', 'team/*')).code, 0);
+  t.is((await create()).code, 0);
+  const { stdout } = await entrepot(environment, 'token', 'list');
+  const shown = stdout
+    .trimEnd()
+    .split('\n')
+    .map((line) => line.split('\t').slice(4));
+  t.deepEqual(
+    shown.toSorted((a, b) => (String(a) < String(b) ? -1 : 1)),
+    [['ci'], ['ci', 'packages: Contoso.*,Fabrikam; containers: team/*'], ['ci', 'packages: none; containers: team/*']],
+  );
+  for (const words of [
+    ['--packages', ''],
+    ['--packages', ' , '],
+    ['--containers', 'a b'],
+  ]) {
+    const refused = await create(...words);
+    t.deepEqual([refused.code, refused.stdout], [1, ''], words.join(' '));
+    t.regex(refused.stderr, /pattern/);
+  }
+});
+
 test('every command explains itself', async (t) => {
   const commands = ['', 'serve', 'doctor', 'account', 'account create', 'account list'];
   commands.push('token', 'token create', 'token list', 'token revoke', 'claim', 'claim list', 'claim release');

@@ -8,6 +8,7 @@ import { blobStates } from './010-blob-states.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
+import { tokenPatterns } from './011-token-patterns.ts';
 import { usage } from './006-usage.ts';
 
 /** Every migration, in the order in which they run. Add to the end; never change one that has been released. */
@@ -22,4 +23,5 @@ export const migrations: readonly Migration[] = [
   ...revisions,
   ...metadata,
   ...blobStates,
+  ...tokenPatterns,
 ];

@@ -1,0 +1,81 @@
+import test from 'ava';
+import { array, assert, asyncProperty, constantFrom, property } from 'fast-check';
+import { NameSet, parsePatterns } from '../../src/accounts/names.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+const expression = (pattern: string) => new RegExp(`^${pattern.replace(/[.!]/g, '\\$&').replaceAll('*', '.*')}$`, 's');
+const many = (count: number) => Array.from({ length: count }, (_, index) => `p${index}`);
+
+test('a star stands for any characters, the letter case of patterns does not count, and nothing else is special', (t) => {
+  const names = new NameSet(['Contoso.*', 'team/*', 'exact', 'a.b*c', '*-internal', 'x_y%*']);
+  for (const name of ['contoso.', 'contoso.core', 'team/app', 'exact', 'a.bc', 'a.b.c', 'x-internal', 'x_y%z']) {
+    t.true(names.includes(name), name);
+  }
+  for (const name of [
+    'contoso',
+    'Contoso.Core',
+    'teams/app',
+    'my.contoso.core',
+    'exacts',
+    'axbc',
+    'xzy%z',
+    '',
+    'team',
+  ]) {
+    t.false(names.includes(name), name);
+  }
+  t.true(new NameSet(['*']).includes(''));
+  t.false(new NameSet([]).includes(''));
+  t.true(new NameSet([]).isEmpty);
+  t.false(new NameSet(['ab*ba']).includes('aba'), 'the two ends do not overlap');
+});
+
+const letters = array(constantFrom('a', 'b', '.', '*', '%', '_', '!'), { maxLength: 8 }).map((all) => all.join(''));
+
+test('patterns match as expressions would, and cover what they match', (t) => {
+  assert(
+    property(letters, letters, letters, (pattern, other, text) => {
+      const name = text.replaceAll('*', 'ab');
+      const names = new NameSet([pattern]);
+      t.is(names.includes(name), expression(pattern).test(name));
+      const inner = new NameSet([other]);
+      if (names.covers([other]) && inner.includes(name)) t.true(names.includes(name), `${pattern} covers ${other}`);
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+test('a pattern of many stars takes no longer for it', (t) => {
+  const names = new NameSet([`${'*a'.repeat(120)}*b`]);
+  t.false(names.includes('a'.repeat(255)));
+});
+
+test('patterns have bounds, and a token that is narrowed to nothing is not made', (t) => {
+  for (const bad of [{}, { packages: [] }, { packages: [''] }, { packages: ['a b'] }, { packages: ['a,b'] }]) {
+    t.throws(() => parsePatterns(bad), { name: 'Invalid' }, JSON.stringify(bad));
+  }
+  t.throws(() => parsePatterns({ packages: ['x'.repeat(256)] }), { name: 'Invalid' });
+  t.throws(() => parsePatterns({ containers: many(51) }), { name: 'Invalid' });
+  t.truthy(parsePatterns({ packages: ['x'.repeat(255)], containers: many(50) }));
+  t.is(parsePatterns(null), null);
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: the database finds the same names`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const collate = dialect === 'mysql' ? 'COLLATE utf8mb4_bin' : '';
+    await assert(
+      asyncProperty(array(letters, { maxLength: 3 }), letters, async (patterns, text) => {
+        const name = text.replaceAll('*', 'ab');
+        const names = new NameSet(patterns);
+        const { sql, values } = names.where('name');
+        const found = await database.get(
+          `SELECT 1 AS one FROM (SELECT CAST(? AS CHAR) ${collate} AS name) AS n WHERE ${sql}`,
+          [name, ...values],
+        );
+        t.is(found !== undefined, names.includes(name), JSON.stringify([patterns, name]));
+      }),
+      { numRuns: 300 },
+    );
+  });
+}

@@ -1,0 +1,264 @@
+import test from 'ava';
+import { answer } from '../support/faulty-upstream.ts';
+import { errorOf, TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+
+// Tokens that are narrowed to image repositories, read as somebody who has one and wants more.
+
+async function narrow(
+  server: TestServer,
+  containers: string[] | undefined,
+  packages?: string[],
+  scopes = ['read', 'write', 'delete'],
+): Promise<string> {
+  const { tokens, defaultAccount } = server.house;
+  return (await tokens.create(defaultAccount.id, { name: 'narrow', scopes, patterns: { containers, packages } })).value;
+}
+
+/** Every kind of request to a repository that holds `digest` and the tag v1. */
+function requestsTo(name: string, digest: string, blob: string): [method: string, path: string][] {
+  const session = '00000000-0000-4000-8000-000000000000';
+  return [
+    ...['manifests/v1', `manifests/${digest}`, `blobs/${blob}`, 'tags/list', `referrers/${digest}`].flatMap(
+      (path): [string, string][] => [
+        ['GET', path],
+        ['HEAD', path],
+      ],
+    ),
+    ['PUT', 'manifests/v2'],
+    ['DELETE', 'manifests/v1'],
+    ['DELETE', `manifests/${digest}`],
+    ['DELETE', `blobs/${blob}`],
+    ['POST', 'blobs/uploads/'],
+    ['POST', `blobs/uploads/?digest=${blob}`],
+    ['POST', `blobs/uploads/?mount=${blob}&from=team/app`],
+    ...['GET', 'HEAD', 'PATCH', 'PUT', 'DELETE'].map((method): [string, string] => [
+      method,
+      `blobs/uploads/${session}`,
+    ]),
+  ].map(([method, path]) => [method!, `/v2/${name}/${path}`]);
+}
+
+function blobOf(bytes: string): string {
+  return (JSON.parse(bytes) as { layers: { digest: string }[] }).layers[0]!.digest;
+}
+
+test('every address of another repository is DENIED, in every spelling, and no upstream hears of it', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('docker.io', { default: true }), upstream.settings('other.test')],
+  });
+  const { digest, bytes } = await new TestRepository(server, 'secret/app').image('v1');
+  const blob = blobOf(bytes);
+  const token = await narrow(server, ['team/*', 'other.test/team/*']);
+  for (const name of [
+    'secret/app',
+    'docker.io/secret/app',
+    'index.docker.io/secret/app',
+    'registry-1.docker.io/secret/app',
+    'secret%2Fapp',
+    '%73ecret/app',
+    'team/..%2f..%2fsecret/app',
+    'other.test/secret/app',
+    'other.test/library/alpine',
+    'teams/app',
+    'team',
+    'x/team/app',
+  ]) {
+    for (const ns of ['', 'docker.io', 'other.test', 'nobody.test']) {
+      for (const [method, path] of requestsTo(name, digest, blob)) {
+        const query = ns && `${path.includes('?') ? '&' : '?'}ns=${ns}`;
+        const response = await server.fetch(path + query, { method, token });
+        const what = `${method} ${path}${query}`;
+        // A name that none can be is malformed, and of a registry that is not known nothing can be changed.
+        if (name.includes('..')) t.is(response.status, 400, what);
+        else if (ns !== 'nobody.test') t.is(response.status, 403, what);
+        else t.true(response.status === 403 || response.status === 404, what);
+        if (response.status !== 403 || method === 'HEAD') continue;
+        t.deepEqual(await errorOf(response), [403, 'DENIED'], what);
+      }
+    }
+  }
+  t.deepEqual(upstream.requests(), []);
+  t.is((await new TestRepository(server, 'secret/app').fetch('manifests/v1')).status, 200, 'it is still there');
+});
+
+test('a repository is one thing, however it is spelled', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  for (const name of ['library/alpine', 'team/app']) upstream.image(name, 'v1');
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('docker.io', { default: true }), upstream.settings('other.test')],
+  });
+  const alpine = ['alpine', 'library/alpine', 'docker.io/alpine', 'docker.io/library/alpine', 'index.docker.io/alpine'];
+  for (const pattern of ['alpine', 'library/*', 'docker.io/alpine', 'docker.io/library/*']) {
+    const token = await narrow(server, [pattern]);
+    for (const name of alpine) {
+      const get = async (query = '') => (await server.fetch(`/v2/${name}/manifests/v1${query}`, { token })).status;
+      t.is(await get(), 200, `${pattern} opens ${name}`);
+      if (name !== 'index.docker.io/alpine') t.is(await get('?ns=docker.io'), 200, `${pattern} opens ${name} by ns`);
+      t.is(await get('?ns=other.test'), 403, `${pattern} does not open ${name} elsewhere`);
+    }
+    t.is((await server.fetch('/v2/other.test/alpine/manifests/v1', { token })).status, 403, pattern);
+    t.is((await server.fetch('/v2/team/app/manifests/v1', { token })).status, 403, pattern);
+  }
+  const team = await narrow(server, ['team/*']);
+  for (const path of [
+    'team/app/manifests/v1',
+    'docker.io/team/app/manifests/v1',
+    'team/app/manifests/v1?ns=docker.io',
+  ]) {
+    t.is((await server.fetch(`/v2/${path}`, { token: team })).status, 200, path);
+  }
+  t.is((await server.fetch('/v2/team/app/manifests/v1?ns=other.test', { token: team })).status, 403);
+});
+
+test('a name that begins as another upstream is called does not open the default one', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('other.test/team/app', 'v1');
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('up.test', { default: true }), upstream.settings('other.test', { mode: 'offline' })],
+  });
+  const token = await narrow(server, ['other.test/*']);
+  t.is((await server.fetch('/v2/other.test/team/app/manifests/v1?ns=up.test', { token })).status, 403);
+  t.deepEqual(upstream.requests(), []);
+  t.is((await server.fetch('/v2/other.test/team/app/manifests/v1?ns=up.test')).status, 200);
+});
+
+test('what becomes hosted is decided by its hosted name, also while its first push is under way', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('team/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
+  const hub = await narrow(server, ['docker.io/*'], undefined, ['read']);
+  const hosted = new TestRepository(server, 'team/app');
+  const { digest } = await hosted.blob('of the first push');
+  for (const path of [`blobs/${digest}`, 'manifests/v1', 'tags/list']) {
+    t.is((await server.fetch(`/v2/docker.io/team/app/${path}`, { token: hub })).status, 403, path);
+  }
+  await hosted.image('v2');
+  for (const name of ['docker.io/team/app', 'team/app']) {
+    t.is((await server.fetch(`/v2/${name}/manifests/v2`, { token: hub })).status, 403, name);
+  }
+  const team = await narrow(server, ['team/*'], undefined, ['read']);
+  t.is((await server.fetch('/v2/docker.io/team/app/manifests/v2', { token: team })).status, 200);
+});
+
+test('its own names can be pushed, pulled, listed and deleted', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
+  const token = await narrow(server, ['Team/*']);
+  const mine = new TestRepository(server, 'team/app', token);
+  const { digest, bytes } = await mine.image('v1');
+  t.is((await mine.fetch(`blobs/${blobOf(bytes)}`)).status, 200);
+  t.is((await mine.fetch(`referrers/${digest}`)).status, 200);
+  await new TestRepository(server, 'secret/app').image('v1');
+  await new TestRepository(server, 'teams/app').image('v1');
+  await new TestRepository(server, 'team/other').image('v1');
+  const pages: string[] = [];
+  for (let path: string | undefined = '/v2/_catalog?n=1'; path !== undefined;) {
+    const response: Response = await server.fetch(path, { token });
+    pages.push(...((await response.json()) as { repositories: string[] }).repositories);
+    path = /<([^>]+)>/.exec(response.headers.get('link') ?? '')?.[1];
+  }
+  t.deepEqual(pages, ['team/app', 'team/other']);
+  const listed = (await (await server.fetch('/v1/containers', { token })).json()) as { items: { name: string }[] };
+  t.deepEqual(
+    listed.items.map(({ name }) => name),
+    ['team/app', 'team/other'],
+  );
+  for (const name of ['secret/app', 'secret%2Fapp', 'docker.io/secret/app', 'Team%2Fapp/..%2fsecret']) {
+    const response = await server.fetch(`/v1/containers/${name}/v1`, { method: 'DELETE', token });
+    t.is(response.status, 403, name);
+    t.like(await response.json(), { code: 'NameDenied', kind: 'container' });
+  }
+  t.is((await server.fetch('/v1/containers/team%2Fother/v1', { method: 'DELETE', token })).status, 204);
+  t.is((await mine.fetch('manifests/v1', { method: 'DELETE' })).status, 202);
+});
+
+test('a mount takes nothing from a repository that the token may not read', async (t) => {
+  const server = await startTestServer(t);
+  const { digest } = await new TestRepository(server, 'secret/app').blob('a secret');
+  const open = await new TestRepository(server, 'team/base').blob('open to the team');
+  const mine = new TestRepository(server, 'team/app', await narrow(server, ['team/*']));
+  const mount = async (query: string) => (await mine.fetch(`blobs/uploads/?${query}`, { method: 'POST' })).status;
+  for (const from of [
+    '&from=secret/app',
+    '&from=secret%2Fapp',
+    '',
+    '&from=Secret/app',
+    '&from=team/app&from=secret/app',
+  ]) {
+    t.is(await mount(`mount=${digest}${from}`), 202, from);
+    t.is((await mine.fetch(`blobs/${digest}`)).status, 404, from);
+  }
+  t.is(await mount(`mount=${open.digest}&from=team/base`), 201);
+  t.is(await mount(`mount=${open.digest}`), 201);
+  t.is((await mine.fetch(`blobs/${open.digest}`)).status, 200);
+});
+
+test('an upload session serves no other repository than the one it was begun for', async (t) => {
+  const server = await startTestServer(t);
+  const location = await new TestRepository(server, 'secret/app').start();
+  const mine = new TestRepository(server, 'team/app', await narrow(server, ['team/*']));
+  t.is((await mine.fetch(location)).status, 403);
+  const id = location.split('/').at(-1)!;
+  for (const method of ['GET', 'PATCH', 'PUT', 'DELETE']) {
+    const response = await mine.fetch(
+      `blobs/uploads/${id}${method === 'PUT' ? '?digest=sha256:' + '0'.repeat(64) : ''}`,
+      {
+        method,
+      },
+    );
+    t.is(response.status, 404, method);
+  }
+});
+
+test('the lists of what is mirrored are filtered by every spelling of a place', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  for (const name of ['library/alpine', 'secret/app']) upstream.image(name, 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
+  for (const name of ['alpine', 'secret/app']) t.is((await server.fetch(`/v2/${name}/manifests/v1`)).status, 200);
+  for (const pattern of ['alpine', 'docker.io/library/*']) {
+    const token = await narrow(server, [pattern]);
+    const { items } = (await (await server.fetch('/v1/containers', { token })).json()) as { items: { name: string }[] };
+    t.deepEqual(
+      items.map(({ name }) => name),
+      ['docker.io/library/alpine'],
+    );
+    const other = await server.fetch('/v1/containers/docker.io/secret/app/v1', { method: 'DELETE', token });
+    t.is(other.status, 403);
+  }
+});
+
+test('a kind without patterns is closed', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.on('/v2/team/app/tags/list', answer(200, {}, '{"tags":["v1"]}'));
+  const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
+  await new TestRepository(server, 'app').image('v1');
+  const token = await narrow(server, undefined, ['*']);
+  for (const name of ['app', 'team/app']) {
+    t.deepEqual(await errorOf(await server.fetch(`/v2/${name}/tags/list`, { token })), [403, 'DENIED']);
+    const push = await server.fetch(`/v2/${name}/blobs/uploads/`, { method: 'POST', token });
+    t.deepEqual(await errorOf(push), [403, 'DENIED']);
+  }
+  t.deepEqual(await (await server.fetch('/v2/_catalog', { token })).json(), { repositories: [] });
+  t.deepEqual(((await (await server.fetch('/v1/containers', { token })).json()) as { items: [] }).items, []);
+  t.is((await server.fetch('/v2/', { token })).status, 200, 'it can still sign in');
+  t.is((await server.fetch('/v3/index.json', { token })).status, 200);
+  t.deepEqual(upstream.requests(), []);
+});
+
+test('the token endpoint gives a narrowed token nothing more', async (t) => {
+  const server = await startTestServer(t, { anonymousRead: true });
+  await new TestRepository(server, 'team/app').image('v1');
+  await new TestRepository(server, 'secret/app').image('v1');
+  const narrowed = await narrow(server, ['team/*']);
+  const authorization = `Basic ${Buffer.from(`api:${narrowed}`).toString('base64')}`;
+  for (const scope of ['repository:secret/app:pull,push', 'repository:team/app:pull', 'registry:catalog:*', '']) {
+    const response = await server.fetch(`/token?service=x&scope=${scope}`, { token: null, headers: { authorization } });
+    const { token } = (await response.json()) as { token: string };
+    t.is((await server.fetch('/v2/team/app/manifests/v1', { token })).status, 200, scope);
+    t.is((await server.fetch('/v2/secret/app/manifests/v1', { token })).status, 403, scope);
+    t.deepEqual(await (await server.fetch('/v2/_catalog', { token })).json(), { repositories: ['team/app'] }, scope);
+  }
+});

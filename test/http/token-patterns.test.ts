@@ -1,0 +1,116 @@
+import test from 'ava';
+import { OpenDocument } from '../support/open-document.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+// How tokens are narrowed to names, and who may do it.
+
+type Made = Record<string, unknown> & { id: string; token: string };
+
+function create(server: TestServer, body: object, token = server.token): Promise<Response> {
+  return server.fetch('/v1/tokens', {
+    method: 'POST',
+    token,
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ name: 'x', scopes: ['read'], ...body }),
+  });
+}
+
+async function made(server: TestServer, body: object, token?: string): Promise<Made> {
+  const response = await create(server, body, token);
+  if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
+  return (await response.json()) as Made;
+}
+
+test('patterns are given with a new token, and shown with it from then on', async (t) => {
+  const server = await startTestServer(t);
+  const document = await OpenDocument.of(server);
+  const patterns = { packages: ['Contoso.*', 'Exact'], containers: ['team/*'] };
+  const one = await document.read('POST /tokens', await create(server, { patterns }));
+  t.deepEqual(one['patterns'], patterns);
+  const half = await made(server, { patterns: { packages: ['Contoso.*'] } });
+  t.deepEqual(half['patterns'], { packages: ['Contoso.*'], containers: [] });
+  for (const none of [null, undefined]) t.is((await made(server, { patterns: none }))['patterns'], null);
+  const listed = await document.read('GET /tokens', await server.fetch('/v1/tokens'));
+  const shown = (listed['items'] as Made[]).map((each) => each['patterns']);
+  t.deepEqual(shown, [null, patterns, { packages: ['Contoso.*'], containers: [] }, null, null]);
+});
+
+test('patterns that make no sense are refused', async (t) => {
+  const server = await startTestServer(t);
+  for (const patterns of [
+    {},
+    [],
+    'Contoso.*',
+    { packages: [] },
+    { packages: [], containers: [] },
+    { packages: 'Contoso.*' },
+    { packages: [''] },
+    { packages: ['a b'] },
+    { packages: [7] },
+    { symbols: ['*'] },
+    { packages: ['x'.repeat(256)] },
+    { containers: Array.from({ length: 51 }, (_, index) => `p${index}`) },
+  ]) {
+    const response = await create(server, { patterns });
+    t.is(response.status, 400, JSON.stringify(patterns).slice(0, 60));
+  }
+  t.is((await create(server, { patterns: { containers: Array.from({ length: 50 }, (_, n) => `p${n}`) } })).status, 201);
+});
+
+test('a narrowed administrator makes no token that is wider than its own', async (t) => {
+  const server = await startTestServer(t);
+  const admin = await made(server, {
+    scopes: ['read', 'admin'],
+    patterns: { packages: ['Contoso.*'], containers: ['team/*', 'docker.io/library/alpine'] },
+  });
+  for (const wider of [
+    {},
+    { patterns: null },
+    { patterns: { packages: ['*'] } },
+    { patterns: { packages: ['Contoso*'] } },
+    { patterns: { packages: ['Contoso'] } },
+    { patterns: { packages: ['Contoso.*', 'Fabrikam.*'] } },
+    { patterns: { packages: ['*Contoso.*'] } },
+    { patterns: { packages: ['team/*'] } },
+    { patterns: { packages: ['Contoso.*'], containers: ['*'] } },
+    { patterns: { containers: ['docker.io/library/*'] } },
+    { patterns: { containers: ['team*'] } },
+  ]) {
+    const response = await create(server, wider, admin.token);
+    t.is(response.status, 403, JSON.stringify(wider));
+    t.like(await response.json(), { code: 'NameDenied' });
+  }
+  const scope = await create(server, { scopes: ['write'], patterns: { packages: ['Contoso.*'] } }, admin.token);
+  t.is(scope.status, 403, 'nor one with more scopes');
+  t.like(await scope.json(), { code: 'ScopeMissing', scope: 'write' });
+  for (const within of [
+    { patterns: { packages: ['Contoso.*'] } },
+    { patterns: { packages: ['CONTOSO.Core'] } },
+    { patterns: { packages: ['contoso.*.internal'], containers: ['team/app', 'docker.io/library/alpine'] } },
+  ]) {
+    t.is((await create(server, within, admin.token)).status, 201, JSON.stringify(within));
+  }
+});
+
+test('a narrowed administrator sees and ends no token that is wider than its own', async (t) => {
+  const server = await startTestServer(t);
+  const wide = await made(server, {});
+  const other = await made(server, { patterns: { packages: ['Fabrikam.*'] } });
+  const same = await made(server, { scopes: ['write'], patterns: { packages: ['Contoso.Core'] } });
+  const admin = await made(server, { scopes: ['read', 'admin'], patterns: { packages: ['Contoso.*'] } });
+  const { items } = (await (await server.fetch('/v1/tokens?limit=1', { token: admin.token })).json()) as {
+    items: Made[];
+  };
+  t.deepEqual(
+    items.map(({ id }) => id),
+    [same.id],
+  );
+  const end = async ({ id }: { id: string }) =>
+    (await server.fetch(`/v1/tokens/${id}`, { method: 'DELETE', token: admin.token })).status;
+  t.is(await end(wide), 403);
+  t.is(await end(other), 403);
+  t.is((await server.fetch('/v1/packages', { token: wide.token })).status, 200, 'it still works');
+  t.is(await end({ id: '00000000-0000-0000-0000-000000000000' }), 404);
+  t.is(await end(same), 204);
+  t.is(await end(admin), 204, 'a token may end itself');
+});
