@@ -38,15 +38,24 @@ export const errorNames = [
 
 export type ErrorName = (typeof errorNames)[number];
 
+export interface DomainErrorOptions {
+  detail?: Record<string, unknown> | undefined;
+  cause?: unknown;
+  retryAfter?: number | undefined;
+}
+
 /** An error the caller can be told about. `detail` is machine-readable and safe to show; `cause` is for the log. */
 export class DomainError extends Error {
   override readonly name: ErrorName;
   readonly detail: Record<string, unknown> | undefined;
+  /** Seconds after which another try may succeed, where that is known; `detail` shows it too. */
+  readonly retryAfter: number | undefined;
 
-  constructor(name: ErrorName, message: string, options: { detail?: Record<string, unknown>; cause?: unknown } = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+  constructor(name: ErrorName, message: string, { detail, cause, retryAfter }: DomainErrorOptions = {}) {
+    super(message, cause === undefined ? undefined : { cause });
     this.name = name;
-    this.detail = options.detail;
+    this.detail = retryAfter === undefined ? detail : { ...detail, retryAfter };
+    this.retryAfter = retryAfter;
   }
 }
 

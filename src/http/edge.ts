@@ -93,7 +93,6 @@ function refuse<Target, Call>(
   if (known.name === 'RangeNotSatisfiable') {
     response.setHeader('Content-Range', `bytes */${String(known.detail?.['size'])}`);
   }
-  const retryAfter = known.detail?.['retryAfter'];
-  if (typeof retryAfter === 'number') response.setHeader('Retry-After', retryAfter);
+  if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
   protocol.refuse(request, response, status, known);
 }

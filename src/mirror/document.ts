@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache';
-import { DomainError } from '../errors.ts';
 import { readAll } from '../storage/content.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Entry } from './mirror.ts';
 
 /** Parsed documents by the digest of their bytes, so that a hot one is parsed once. Read only. */
@@ -19,7 +19,8 @@ export async function readDocument(entry: Entry, limit: number): Promise<object>
   const bytes = await readAll(entry.content, limit);
   const { digest } = await entry.complete;
   const document = parseDocument(bytes);
-  if (!document) throw new DomainError('UpstreamUnavailable', 'An upstream sent something else than a JSON document.');
+  if (!document)
+    throw new UpstreamError('UpstreamUnavailable', 'An upstream sent something else than a JSON document.');
   parsed.set(digest, document, { size: bytes.length + 1 });
   return document;
 }

@@ -1,9 +1,9 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { pipeline, Transform, type Readable } from 'node:stream';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../digest.ts';
-import { DomainError } from '../errors.ts';
 import { discard, readBody } from '../upstream/body.ts';
 import { Refused } from '../upstream/failures.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { Facts } from './entries.ts';
@@ -114,9 +114,7 @@ export async function fetchJson(
 }
 
 /** The upstream answers, and nothing can be made of it. */
-export function unusable(upstream: Upstream, what: string, cause?: unknown): DomainError {
-  return new DomainError('UpstreamUnavailable', `The upstream ${upstream.name} ${what}.`, {
-    detail: { upstream: upstream.name },
-    cause,
-  });
+export function unusable(upstream: Upstream, what: string, cause?: unknown): UpstreamError {
+  const message = `The upstream ${upstream.name} ${what}.`;
+  return new UpstreamError('UpstreamUnavailable', message, { upstream: upstream.name, cause });
 }

@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import type { Readable } from 'node:stream';
 import { currentCaller, runFor, whileWanted, type Caller } from '../caller.ts';
 import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
-import { DomainError, isDomainError } from '../errors.ts';
+import { isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import type { Room } from '../storage/room.ts';
@@ -11,6 +11,7 @@ import { entryId, type Entries, type Facts } from './entries.ts';
 import { Intake, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 
 export type Landing =
   | {
@@ -268,10 +269,10 @@ export class Flight {
     if (!this.#intake?.isNearlyDone(this.#parts.unreadRest, this.#unreadSince)) this.#stop.abort();
   }
 
-  #invalid(what: string, cause?: unknown): DomainError {
+  #invalid(what: string, cause?: unknown): UpstreamError {
     const { upstream } = this.#resource.key;
     this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent what must not be stored');
-    return new DomainError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { detail: { upstream }, cause });
+    return new UpstreamError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { upstream, cause });
   }
 }
 

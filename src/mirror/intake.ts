@@ -7,6 +7,7 @@ import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { OtherBody, type Fetched, type Had, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 
 /** Resumptions of one body: in a row without progress, and in all. */
 const fruitless = 3;
@@ -104,7 +105,7 @@ export class Intake {
         head.failed?.(cut);
         const { upstream } = resource.key;
         const message = `The upstream ${upstream} broke off in the middle.`;
-        throw new DomainError('UpstreamUnavailable', message, { detail: { upstream }, cause: cut });
+        throw new UpstreamError('UpstreamUnavailable', message, { upstream, cause: cut });
       }
       body = rest;
     }

@@ -1,5 +1,6 @@
 import { currentCaller, whileWanted } from '../caller.ts';
 import { isDomainError } from '../errors.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
 import { entryId, type EntryKey, type Facts } from './entries.ts';
 import { Flight, type FlightParts, type Landing } from './flight.ts';
@@ -110,8 +111,10 @@ export class Mirror {
       if (landing.kind === 'tail' && resource.whole) return await this.#whole(id, resource, landing);
     } catch (error) {
       const { entries, now } = this.#parts;
-      const known = isUpstreamFailure(error) ? await entries.find(id) : undefined;
-      if (!known || !(isOffline(error) || mayStandIn(resource.lifetime, known, now()))) throw error;
+      if (!isUpstreamFailure(error)) throw error;
+      const known = await entries.find(id);
+      // An upstream that is offline by its settings is served from what is stored, however old.
+      if (!known || !(error.offline || mayStandIn(resource.lifetime, known, now()))) throw error;
       return await this.#stored(id, known, 'stale').catch((gone) => {
         throw gone instanceof BytesGone ? error : gone;
       });
@@ -196,11 +199,6 @@ class BytesGone extends Error {
 }
 
 /** Whether an error means that an upstream could not be asked or gave nothing usable. */
-export function isUpstreamFailure(error: unknown): boolean {
-  return isDomainError(error, 'UpstreamUnavailable') || isDomainError(error, 'UpstreamTimeout');
-}
-
-/** Who is set to offline means to be served from what is stored, however old. */
-function isOffline(error: unknown): boolean {
-  return isDomainError(error) && error.detail?.['offline'] === true;
+export function isUpstreamFailure(error: unknown): error is UpstreamError {
+  return error instanceof UpstreamError;
 }

@@ -79,6 +79,6 @@ function tooMany(most: number): DomainError {
   return new DomainError(
     'TooManyRequests',
     `This account has ${most} fetches from upstreams under way already. Try again in a moment.`,
-    { detail: { retryAfter: 5 } },
+    { retryAfter: 5 },
   );
 }

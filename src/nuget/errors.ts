@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { DomainError, ErrorName } from '../errors.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 import { problem, sendDefect } from '../http/problem.ts';
 
 /** The status of each of the domain's errors that the feed meets; any other is a defect. */
@@ -23,8 +24,8 @@ const statuses: Partial<Record<ErrorName, number>> = {
 };
 
 /** An upstream that is offline by its settings is no failing gateway: as for `only-if-cached` (RFC 9111, 5.2.1.7), it is 504. */
-export function statusOf({ name, detail }: DomainError): number | undefined {
-  return detail?.['offline'] === true ? 504 : statuses[name];
+export function statusOf(error: DomainError): number | undefined {
+  return error instanceof UpstreamError && error.offline ? 504 : statuses[error.name];
 }
 
 /** Sends a problem document, and says the same in the reason phrase: it is what the clients print. */

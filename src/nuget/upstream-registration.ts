@@ -1,4 +1,3 @@
-import { DomainError } from '../errors.ts';
 import { unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { urlBelow } from '../upstream/url.ts';
@@ -17,6 +16,7 @@ import {
 import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from './upstream-metadata.ts';
 import { addressIn, isList, mostListed, type Owner, type PackageMirror, type UpstreamDocument } from './upstream.ts';
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 
 /** The hives with SemVer 2 versions, then those without; the first that an upstream has is read. */
 const hives = {
@@ -31,7 +31,7 @@ const mostTouched = 32;
 const mostPages = 2000;
 
 /** What is looked up on the way to something else is not worth asking anybody for. */
-const nobodyAsked = new DomainError('UpstreamUnavailable', 'Nobody was asked.');
+const nobodyAsked = new UpstreamError('UpstreamUnavailable', 'Nobody was asked.');
 
 /**
  * Registrations of upstream packages in the feed's own shapes, so that what is served is written by one hand and holds

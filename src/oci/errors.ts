@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { DomainError, ErrorName } from '../errors.ts';
 import { sendJson } from '../http/send.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 
 /** Status and code (distribution-spec, "Error Codes") of each domain error that reaches the registry's edge. */
 const wire: Record<ErrorName, readonly [status: number, code: string]> = {
@@ -36,10 +37,9 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   Aborted: [400, 'BLOB_UPLOAD_INVALID'],
 };
 
-function wireOf({ name, detail }: DomainError): readonly [status: number, code: string] {
+function wireOf(error: DomainError): readonly [status: number, code: string] {
   // An upstream's own no is final, for the clients that repeat what a 502 answers; it is not "not found" either.
-  const isDenied = name === 'UpstreamUnavailable' && detail?.['denied'] === true;
-  return isDenied ? wire.ScopeMissing : wire[name];
+  return error instanceof UpstreamError && error.denied ? wire.ScopeMissing : wire[error.name];
 }
 
 /** The status that a domain error comes to. */

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import type { UpstreamError } from '../upstream/upstream-error.ts';
 import { untilOpen, type Window } from './window.ts';
 
 /** The longest pause that is waited for, milliseconds. */
@@ -48,11 +49,11 @@ export class Gate {
       if (reason !== undefined) throw new Declined(reason);
       const refusal = upstream.unavailable();
       if (!refusal) return;
-      const pause = Number(refusal.detail?.['retryAfter'] ?? 1) * 1000;
+      const pause = (refusal.retryAfter ?? 1) * 1000;
       const { since } = this.#trouble.get(upstream) ?? { since: performance.now() };
       this.#trouble.set(upstream, { since });
       const isOver = performance.now() - since > this.#options.patience;
-      if (refusal.detail?.['offline'] === true || pause > longestPause || isOver) {
+      if (refusal.offline || pause > longestPause || isOver) {
         this.#givenUp.set(upstream, refusal.message);
       } else {
         waiting(`${upstream.name} is in trouble`);
@@ -75,13 +76,13 @@ export class Gate {
    * Milliseconds to wait before the work that failed with `error` is tried again; undefined when another try is of no
    * use. 0 when the whole upstream is paused: `pass` waits for that.
    */
-  pauseAfter({ detail, cause }: DomainError): number | undefined {
-    const upstream = this.#options.upstreams.find(({ name }) => name === detail?.['upstream']);
+  pauseAfter(error: UpstreamError): number | undefined {
+    const { cause, retryAfter } = error;
+    const upstream = this.#options.upstreams.find(({ name }) => name === error.upstream);
     if (upstream?.unavailable()) return 0;
     // The flight gave up on a body that broke off; a new request may get all of it.
     if (isDomainError(cause, 'Aborted')) return afterBreak;
-    const retryAfter = detail?.['retryAfter'];
-    if (typeof retryAfter !== 'number' || retryAfter * 1000 > longestPause) return undefined;
+    if (retryAfter === undefined || retryAfter * 1000 > longestPause) return undefined;
     return retryAfter * 1000;
   }
 

@@ -78,8 +78,8 @@ export class Run {
       if (!(error instanceof Declined || error instanceof DomainError)) throw error;
       // An error without a cause is a refusal by the breaker: the upstream was not asked.
       tried[error.cause === undefined ? 'refused' : 'failed'] += 1;
-      const mayPass = isUpstreamFailure(error) && tried.failed < attempts && tried.refused < refusals;
-      const pause = mayPass ? this.gate.pauseAfter(error as DomainError) : undefined;
+      const mayPass = tried.failed < attempts && tried.refused < refusals;
+      const pause = mayPass && isUpstreamFailure(error) ? this.gate.pauseAfter(error) : undefined;
       if (pause !== undefined) {
         // Other pieces run in the meantime: one thing that fails must not hold up the rest.
         const again = () => this.#attempt(what, spot, work, tried);

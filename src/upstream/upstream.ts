@@ -12,6 +12,7 @@ import { Errand } from './errand.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAborted, patiently, Refused, verdictOf } from './failures.ts';
 import { Tokens, type TokenRequest } from './tokens.ts';
+import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
 export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
 
@@ -81,12 +82,14 @@ export class Upstream {
    * Why this upstream cannot be asked now, as an error to throw; undefined when it can. With `aside` this is said of that
    * service, and with `asked` of one request. A rate limit holds for all of them.
    */
-  unavailable(aside?: Aside, asked?: Asked): DomainError | undefined {
+  unavailable(aside?: Aside, asked?: Asked): UpstreamError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
     const refusal = this.#breakerFor(aside).refusal(asked) ?? (aside && this.#breaker.limit);
     if (!refusal) return undefined;
     const when = refusal.own ? 'failed a moment ago when it was asked for the same' : 'failed a moment ago';
-    return this.#failure('UpstreamUnavailable', `${when}: it ${refusal.reason}`, pauseOf(refusal.wait));
+    return this.#failure('UpstreamUnavailable', `${when}: it ${refusal.reason}`, {
+      retryAfter: secondsOf(refusal.wait),
+    });
   }
 
   /**
@@ -97,7 +100,7 @@ export class Upstream {
   async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
     const signals = [asked.signal, Errand.current?.signal].filter((each) => each !== undefined);
     const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
-    if (signal?.aborted) throw this.#failure('Aborted', 'is not asked: this was called off', {});
+    if (signal?.aborted) throw this.#calledOff('is not asked: this was called off');
     const unavailable = this.unavailable(asked.aside, asked);
     if (unavailable) throw unavailable;
     const breaker = this.#breakerFor(asked.aside);
@@ -110,7 +113,7 @@ export class Upstream {
     } catch (error) {
       if (signal?.aborted) {
         breaker.abandoned(attempt);
-        throw this.#failure('Aborted', 'was being asked when this was called off', {}, error);
+        throw this.#calledOff('was being asked when this was called off', error);
       }
       throw this.#record(error, request, breaker, attempt);
     }
@@ -120,12 +123,12 @@ export class Upstream {
    * Logs a body that stalled or was cut, and returns the error for it. No pause follows: the network may be at fault, and
    * the next request may go on where the body ended.
    */
-  bodyFailed(error: unknown, { subject }: Pick<UpstreamRequest, 'subject'>): DomainError {
+  bodyFailed(error: unknown, { subject }: Pick<UpstreamRequest, 'subject'>): UpstreamError {
     const reason = messageOf(error);
     if (!Errand.current?.signal.aborted) {
       this.#failures.warn('an upstream failed in the middle of a body', subject, reason);
     }
-    return this.#failure('UpstreamUnavailable', reason, pauseOf(1000), error);
+    return this.#failure('UpstreamUnavailable', reason, { retryAfter: 1, cause: error });
   }
 
   /** Cuts all connections. Requests under way and later ones fail. */
@@ -143,7 +146,7 @@ export class Upstream {
   }
 
   /** An error of the house for whatever went wrong, after the breaker and the log have heard of it. */
-  #record(error: unknown, request: UpstreamRequest, breaker: Breaker, attempt: Attempt): DomainError {
+  #record(error: unknown, request: UpstreamRequest, breaker: Breaker, attempt: Attempt): UpstreamError {
     const reason = messageOf(error);
     const verdict = verdictOf(error, this.#hostOf(request));
     const { retryAfter = 0, denied = false } = error instanceof Refused ? error : {};
@@ -155,17 +158,16 @@ export class Upstream {
     const message = verdict === 'unsent' ? 'an upstream was not asked' : answered;
     this.#failures.warn(message, request.subject, reason);
     const name = (error as { code?: string }).code === 'ETIMEDOUT' ? 'UpstreamTimeout' : 'UpstreamUnavailable';
-    return this.#failure(name, reason, { ...pauseOf(wait), ...(denied && { denied }) }, error);
+    return this.#failure(name, reason, { retryAfter: secondsOf(wait), denied, cause: error });
   }
 
-  #failure(
-    name: 'UpstreamUnavailable' | 'UpstreamTimeout' | 'Aborted',
-    reason: string,
-    detail: Record<string, unknown>,
-    cause?: unknown,
-  ): DomainError {
-    const message = `The upstream ${this.name} ${reason}.`;
-    return new DomainError(name, message, { detail: { upstream: this.name, ...detail }, cause });
+  #failure(name: UpstreamErrorName, reason: string, options: Omit<UpstreamErrorOptions, 'upstream'>): UpstreamError {
+    return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, { ...options, upstream: this.name });
+  }
+
+  #calledOff(reason: string, cause?: unknown): DomainError {
+    const detail = { upstream: this.name };
+    return new DomainError('Aborted', `The upstream ${this.name} ${reason}.`, { detail, cause });
   }
 
   /** Presents what the upstream is known to want; after a 401, what it asks for, once. */
@@ -268,6 +270,6 @@ export class Upstream {
 }
 
 /** Whole seconds, as `Retry-After` has them. */
-function pauseOf(milliseconds: number): { retryAfter?: number } {
-  return milliseconds > 0 ? { retryAfter: Math.ceil(milliseconds / 1000) } : {};
+function secondsOf(milliseconds: number): number | undefined {
+  return milliseconds > 0 ? Math.ceil(milliseconds / 1000) : undefined;
 }

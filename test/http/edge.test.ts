@@ -105,8 +105,7 @@ test('what is taken in after an answer has a limit in bytes and in time', async 
 
 test('the management API says when to come back', async (t) => {
   const server = await startTestServer(t);
-  server.house.accounts.get = () =>
-    Promise.reject(new DomainError('TooManyRequests', 'Not now.', { detail: { retryAfter: 7 } }));
+  server.house.accounts.get = () => Promise.reject(new DomainError('TooManyRequests', 'Not now.', { retryAfter: 7 }));
   const response = await server.fetch('/v1/account');
   t.is(response.status, 429);
   t.is(response.headers.get('retry-after'), '7');
