@@ -85,7 +85,7 @@ function after(body: Readable, bytes: number, digest: Digest): Readable {
       else done(null, piece.length > known.length ? piece.subarray(known.length) : undefined);
     },
   });
-  // Whoever reads it hears of its error; until then it must not end the process.
+  // Its reader gets the error; without a reader the error must not end the process.
   pipeline(body, rest, () => undefined);
   return rest.on('error', () => undefined);
 }

@@ -55,7 +55,6 @@ export class Flight {
   readonly #resource: MirrorResource;
   readonly #parts: FlightParts;
   readonly #id: string;
-  readonly #partial: Partial | undefined;
   readonly #head: Promise<Head>;
   readonly #landed: Promise<Landed | undefined>;
   readonly #stop = new AbortController();
@@ -68,12 +67,10 @@ export class Flight {
   #unreadSince = 0;
   #over = false;
 
-  /** `partial` is what came of the same entry before. */
-  constructor(resource: MirrorResource, parts: FlightParts, partial?: Partial) {
+  constructor(resource: MirrorResource, parts: FlightParts) {
     this.#resource = resource;
     this.#parts = parts;
     this.#id = entryId(resource.key);
-    this.#partial = partial;
     // What it asks for on its way is its own: it outlives the request that began it.
     const caller = callerOf(this.#stop.signal, currentCaller());
     this.#head = runFor(caller, () => this.#start());
@@ -115,13 +112,15 @@ export class Flight {
   }
 
   async #start(): Promise<Head> {
-    const { entries, now } = this.#parts;
+    const { entries, partials, now } = this.#parts;
     this.#known = await entries.read(this.#id);
+    // Taken only here: a fetch that fails before must leave it where it is.
+    const partial = partials.take(this.#id);
     if (this.#known && isFresh(this.#resource.lifetime, this.#known, now())) {
-      await this.#partial?.staged.discard();
+      await partial?.staged.discard();
       return { kind: 'current', facts: this.#known };
     }
-    const resumed = this.#partial && (await this.#goOn(this.#partial));
+    const resumed = partial && (await this.#goOn(partial));
     if (resumed) return resumed;
     const head = await this.#resource.fetch(this.#known, this.#stop.signal);
     if (head.kind !== 'fetched') return head;

@@ -19,7 +19,7 @@ export interface Entry {
   content: Content;
   /** Known at once for what is stored; after `complete` for what is on its way. */
   facts: Facts | undefined;
-  /** Resolves when the bytes are verified, and stored where there is room. Nobody waits for them once `content` is closed. */
+  /** Resolves when the bytes are verified, and stored where there is room. Once `content` is closed, the fetch may stop. */
   complete: Promise<Facts>;
 }
 
@@ -159,7 +159,7 @@ export class Mirror {
       giveBack();
       return known.join();
     }
-    const flight = new Flight(resource, this.#parts, this.#parts.partials.take(id));
+    const flight = new Flight(resource, this.#parts);
     this.#flights.set(id, flight);
     this.#underWay.add(flight);
     const end = () => {

@@ -180,9 +180,9 @@ export class ImageSource {
 
   /**
    * The one exception from "an upstream that is down is never 'not found'". oras and helm ask by HEAD for a tag before they
-   * push it for the first time, and give up at anything but 200 and 404. So where the upstream cannot be asked, they are
-   * told that there is no such tag: whoever may push, for a name that names no upstream, that public images on Docker Hub
-   * do not have, and of which nothing was mirrored.
+   * push it for the first time, and give up at anything but 200 and 404. So where the upstream cannot be asked, a
+   * client that may push is told that there is no such tag. The name must name no upstream, must be none that official
+   * images on Docker Hub have, and nothing of it may be mirrored.
    */
   async #mayBeFirstPush({ name, ns, mayPush }: Asked, place: Place): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;

@@ -340,3 +340,26 @@ test.serial('the first bytes of a miss are there while the upstream sends no mor
   t.is((await entry!.complete).size, 1_000_000);
   t.is(server.asked.length, 1, 'it was not given up in between');
 });
+
+test.serial('a database that is away for a moment loses nothing of what had come of a body', async (t) => {
+  let isAway = false;
+  const { server, mirror, resource } = await setUp(t, {
+    mirror: { unreadRest: 0 },
+    wrap: (real) =>
+      changedDatabase(real, {
+        get: (sql, values) => (isAway ? Promise.reject(new Error('the database is away')) : real.get(sql, values)),
+      }),
+  });
+  server.on('/thing', inHalves(large).behaviour, serve(large));
+  const open = () => mirror.open(resource('/thing', { digest: largeDigest, idle: 5000 }));
+  const left = await open();
+  await left!.content.read(Buffer.alloc(1000), 0);
+  left!.content.close();
+  await t.throwsAsync(left!.complete, { name: 'Aborted' });
+  isAway = true;
+  await t.throwsAsync(open(), { message: /away/ });
+  isAway = false;
+  t.is(await digestEntry(await open()), largeDigest);
+  t.is(server.asked.length, 2);
+  t.regex(server.asked[1]!.range ?? '', /^bytes=\d+-$/);
+});
