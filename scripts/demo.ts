@@ -1,10 +1,10 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { requiredCommand, temporaryFolder } from '../test/support/clients.ts';
-import { containerClient } from '../test/support/container-clients.ts';
-import { dotnet, sourceName } from '../test/support/dotnet.ts';
-import { startEntrepot, type Entrepot } from '../test/support/entrepot.ts';
-import { createLayout } from '../test/support/images.ts';
+import { requiredCommand, temporaryFolder } from '../test/support/clients/clients.ts';
+import { containerClient } from '../test/support/clients/container-clients.ts';
+import { dotnet, sourceName } from '../test/support/clients/dotnet.ts';
+import { startEntrepot, type Entrepot } from '../test/support/processes/entrepot.ts';
+import { createLayout } from '../test/support/builders/images.ts';
 
 // What a mirror is for, in one command (`npm run demo`): an upstream and a mirror of it on this machine, a restore and a
 // pull through the mirror, and both again from empty client caches after the upstream has gone. It contacts nobody else.

@@ -4,8 +4,8 @@ import { mkdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { clientCommands, clientVersions, toolCommands } from '../test/support/clients.ts';
-import { serviceCommands, startServices } from '../test/support/services.ts';
+import { clientCommands, clientVersions, toolCommands } from '../test/support/clients/clients.ts';
+import { serviceCommands, startServices } from '../test/support/processes/services.ts';
 import { describeMissing, ensureCommands } from './packages.ts';
 
 // `npm test`, `npm run test:clients`. Gives the run a MySQL and a Redis server (those named by

@@ -1,6 +1,6 @@
 /**
  * The domain's errors. Each has a name that says what went wrong and a message that says what to do about it;
- * none knows HTTP. The protocols translate names to wire codes in one table each (`nuget/errors.ts`, `oci/errors.ts`,
+ * none knows HTTP. The protocols translate names to wire codes in one table each (`nuget/http/errors.ts`, `oci/errors.ts`,
  * `api/errors.ts`).
  */
 export const errorNames = [

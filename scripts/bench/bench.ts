@@ -2,8 +2,13 @@ import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createConnection } from 'mysql2/promise';
 import type { Dialect } from '../../src/database/database.ts';
-import { temporaryFolder } from '../../test/support/clients.ts';
-import { createDatabase, serviceCommands, startServices, type Services } from '../../test/support/services.ts';
+import { temporaryFolder } from '../../test/support/clients/clients.ts';
+import {
+  createDatabase,
+  serviceCommands,
+  startServices,
+  type Services,
+} from '../../test/support/processes/services.ts';
 import { describeMissing, ensureCommands } from '../packages.ts';
 import { startEntrepot, type Entrepot } from './peers.ts';
 import { mebibyte, type Peer } from './processes.ts';

@@ -4,7 +4,7 @@ import { request, type IncomingMessage } from 'node:http';
 import { finished } from 'node:stream/promises';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { mediaTypes } from '../../src/oci/manifest.ts';
-import { makeNupkg, type NupkgOptions } from '../../test/support/nupkg.ts';
+import { makeNupkg, type NupkgOptions } from '../../test/support/builders/nupkg.ts';
 import type { Peer } from './processes.ts';
 
 /** A blob by its digest, as a manifest refers to it. */

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { execute, requiredCommand } from '../../test/support/clients.ts';
-import { freePort } from '../../test/support/services.ts';
+import { execute, requiredCommand } from '../../test/support/clients/clients.ts';
+import { freePort } from '../../test/support/processes/services.ts';
 import { startPeer, type Peer } from './processes.ts';
 
 const main = join(import.meta.dirname, '../../src/main.ts');

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { answers } from '../../test/support/services.ts';
+import { answers } from '../../test/support/processes/services.ts';
 
 /** A server under measurement: its address and what it has used so far. */
 export interface Peer {

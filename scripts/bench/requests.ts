@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { execute, requiredCommand } from '../../test/support/clients.ts';
+import { execute, requiredCommand } from '../../test/support/clients/clients.ts';
 import type { Peer } from './processes.ts';
 import { compare, note } from './report.ts';
 

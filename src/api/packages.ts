@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { isDomainError } from '../errors.ts';
-import type { Feed } from '../nuget/feed.ts';
-import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../nuget/mirrored-packages.ts';
-import type { PackageSummary, VersionSummary } from '../nuget/summary.ts';
+import type { Feed } from '../nuget/hosted/feed.ts';
+import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../nuget/upstream/mirrored-packages.ts';
+import type { PackageSummary, VersionSummary } from '../nuget/hosted/summary.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
 import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from './schemas.ts';

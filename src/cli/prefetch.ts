@@ -3,7 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { parseDuration, parseSize } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
 import { parsePlatform, type Platform } from '../prefetch/image-name.ts';
-import { inputKinds, openInput, readInput, type InputKind } from '../prefetch/inputs.ts';
+import { inputKinds, openInput, readInput, type InputKind } from '../prefetch/inputs/inputs.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
 import { things, type Report, type Tally } from '../prefetch/report.ts';
 import { parseWindow, type Window } from '../prefetch/window.ts';

@@ -1,6 +1,6 @@
 import type { Config } from '../config/schema.ts';
 import { parsePlatform } from '../prefetch/image-name.ts';
-import { openInput, readInput } from '../prefetch/inputs.ts';
+import { openInput, readInput } from '../prefetch/inputs/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import { things, type Report } from '../prefetch/report.ts';
 import { spotText, type Wish } from '../prefetch/wish.ts';

@@ -4,7 +4,7 @@ import type { Database } from '../database/database.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
 import { matcher } from '../mirror/origin.ts';
-import { retainPackages } from '../nuget/retention.ts';
+import { retainPackages } from '../nuget/hosted/retention.ts';
 import { dropAbandonedBlobs } from '../oci/abandoned-blobs.ts';
 import { retainImages } from '../oci/retention.ts';
 import type { Uploads } from '../oci/uploads.ts';

@@ -4,7 +4,7 @@ import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
-import type { ImageSource, Repository } from './source.ts';
+import type { ImageSource, Repository } from './image-source.ts';
 
 /** One request that has been routed, authenticated and allowed. */
 export interface Call {

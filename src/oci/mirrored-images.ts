@@ -4,7 +4,7 @@ import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mi
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
-import { imageBytesOf, manifestTypeOf, type ImageMirror } from './upstream.ts';
+import { imageBytesOf, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
 
 /** A repository of which something was mirrored, under the name by which a client pulls it: `<upstream>/<name>`. */
 export interface MirroredSummary {

@@ -6,8 +6,8 @@ import { readAll } from '../storage/content.ts';
 import type { Images } from './images.ts';
 import { parseManifest } from './manifest.ts';
 import type { PushedManifest } from './manifests.ts';
-import type { ImageSource } from './source.ts';
-import { manifestTypeOf, type ImageMirror, type Place } from './upstream.ts';
+import type { ImageSource } from './image-source.ts';
+import { manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
 
 /** A manifest as it is sent. */
 export interface SentManifest {

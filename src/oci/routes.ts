@@ -18,7 +18,7 @@ import { sendRefusal, statusOf } from './errors.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
 import { parsePath, parseRepositoryName, type Target } from './reference.ts';
-import type { ImageSource, Repository } from './source.ts';
+import type { ImageSource, Repository } from './image-source.ts';
 import * as upload from './upload-routes.ts';
 
 export interface RegistryParts {

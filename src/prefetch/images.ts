@@ -5,7 +5,7 @@ import { parseDocument } from '../mirror/document.ts';
 import type { Mirror } from '../mirror/mirror.ts';
 import { matcher } from '../mirror/origin.ts';
 import { claimsAmong } from '../oci/repositories.ts';
-import type { ImageMirror, Place } from '../oci/upstream.ts';
+import type { ImageMirror, Place } from '../oci/image-mirror.ts';
 import { readAll } from '../storage/content.ts';
 import { contentsOf, select, type Item } from './image-contents.ts';
 import { platformText, type ImageName, type Platform } from './image-name.ts';

@@ -1,18 +1,18 @@
 import type { Database } from '../database/database.ts';
 import { readDocument } from '../mirror/document.ts';
 import type { Mirror } from '../mirror/mirror.ts';
-import { claimedAmong } from '../nuget/claims.ts';
-import { nearestGroups } from '../nuget/frameworks.ts';
-import { maxNuspecBytes, parseNuspec } from '../nuget/nuspec.ts';
-import { keyOfVersion, packageKey } from '../nuget/packages.ts';
-import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../nuget/range.ts';
-import type { PackageSource } from '../nuget/source.ts';
-import { documentLimit, packageSubject, type PackageMirror } from '../nuget/upstream.ts';
-import { isPrerelease, parseVersion, versionKey } from '../nuget/version.ts';
+import { claimedAmong } from '../nuget/hosted/claims.ts';
+import { nearestGroups } from '../nuget/format/frameworks.ts';
+import { maxNuspecBytes, parseNuspec } from '../nuget/format/nuspec.ts';
+import { keyOfVersion, packageKey } from '../nuget/hosted/packages.ts';
+import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../nuget/format/range.ts';
+import type { PackageSource } from '../nuget/package-source.ts';
+import { documentLimit, packageSubject, type PackageMirror } from '../nuget/upstream/package-mirror.ts';
+import { isPrerelease, parseVersion, versionKey } from '../nuget/format/version.ts';
 import { readAll, type Content } from '../storage/content.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamVulnerabilities } from '../nuget/upstream-vulnerabilities.ts';
+import type { UpstreamVulnerabilities } from '../nuget/upstream/upstream-vulnerabilities.ts';
 import type { Run } from './run.ts';
 import type { Spot } from './wish.ts';
 

@@ -1,5 +1,5 @@
 import { DomainError } from '../errors.ts';
-import type { VersionRange } from '../nuget/range.ts';
+import type { VersionRange } from '../nuget/format/range.ts';
 import type { ImageName, Platform } from './image-name.ts';
 
 /** A file that lists what is needed. */

@@ -2,10 +2,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
-import { CommandLine } from '../support/command.ts';
+import { CommandLine } from '../support/processes/command.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { startTestServer } from '../support/server.ts';
-import { redisUrl } from '../support/services.ts';
+import { redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
 import { flushTokens } from '../support/inside.ts';
 

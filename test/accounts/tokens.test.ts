@@ -5,7 +5,7 @@ import type { Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { DomainError } from '../../src/errors.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
-import { tokensElsewhere } from '../support/tokens-elsewhere.ts';
+import { tokensElsewhere } from '../support/processes/tokens-elsewhere.ts';
 import { until } from '../support/until.ts';
 
 async function setUp(t: ExecutionContext, dialect: Dialect) {

@@ -2,10 +2,10 @@ import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
 import { createClient } from '@redis/client';
 import { Cache } from '../../src/cache/cache.ts';
-import { answer, serve, startFaultyUpstream, startRawUpstream } from '../support/faulty-upstream.ts';
+import { answer, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror, readEntry } from '../support/mirror.ts';
-import { ownRedis } from '../support/redis.ts';
-import { redisUrl } from '../support/services.ts';
+import { ownRedis } from '../support/processes/redis.ts';
+import { redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
 
 async function openCache(

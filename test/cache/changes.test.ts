@@ -3,8 +3,8 @@ import test, { type ExecutionContext } from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
 import type { Changes } from '../../src/cache/changes.ts';
 
-import { ownRedis } from '../support/redis.ts';
-import { redisUrl } from '../support/services.ts';
+import { ownRedis } from '../support/processes/redis.ts';
+import { redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
 
 async function changesOf(t: ExecutionContext, url: string, namespace: string): Promise<Changes> {

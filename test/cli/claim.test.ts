@@ -1,10 +1,10 @@
 import test from 'ava';
 import { run } from '../../src/cli/commands.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { makeNupkg } from '../support/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { tokenOf } from '../support/inside.ts';
 

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import test from 'ava';
 import { greeting } from '../../src/cli/greeting.ts';
-import { CommandLine } from '../support/command.ts';
+import { CommandLine } from '../support/processes/command.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';

@@ -5,8 +5,8 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { UpstreamFeed } from '../support/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 test('doctor proposes to reserve the hosted names that an upstream could hear of', async (t) => {
   const feed = await UpstreamFeed.start(t);

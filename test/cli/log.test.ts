@@ -1,6 +1,6 @@
 import test from 'ava';
-import { temporaryFolder } from '../support/clients.ts';
-import { startEntrepot } from '../support/entrepot.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { startEntrepot } from '../support/processes/entrepot.ts';
 
 test('each request has one whole line in the log, long ones and the last ones too', async (t) => {
   const folder = await temporaryFolder();

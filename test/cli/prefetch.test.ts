@@ -4,9 +4,9 @@ import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import { run } from '../../src/cli/commands.ts';
 import { bytesText } from '../../src/cli/progress.ts';
-import { held, serve } from '../support/faulty-upstream.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
-import { UpstreamFeed } from '../support/upstream-feed.ts';
+import { held, serve } from '../support/upstreams/faulty-upstream.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { until } from '../support/until.ts';
 

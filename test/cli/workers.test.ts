@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { temporaryFolder } from '../support/clients.ts';
-import { startEntrepot } from '../support/entrepot.ts';
-import { redisUrl } from '../support/services.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { startEntrepot } from '../support/processes/entrepot.ts';
+import { redisUrl } from '../support/processes/services.ts';
 
 // Several processes on one port, as `ENTREPOT_WORKERS` starts them.
 

@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { temporaryFolder, type CommandLine } from '../support/clients.ts';
-import { containerClient } from '../support/container-clients.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { testWith } from '../support/test-with.ts';
+import { temporaryFolder, type CommandLine } from '../support/clients/clients.ts';
+import { containerClient } from '../support/clients/container-clients.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 const folder = await temporaryFolder();
 const withBuildah = testWith('buildah');

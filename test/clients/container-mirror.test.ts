@@ -2,13 +2,13 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { findCommand } from '../../scripts/packages.ts';
-import { temporaryFolder, type CommandLine } from '../support/clients.ts';
-import { containerClient } from '../support/container-clients.ts';
-import { startDebianRegistry, type DebianRegistry } from '../support/debian-registry.ts';
-import { startDockerEngine, type DockerEngine } from '../support/docker-engine.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { createLayout, sha256, type Image } from '../support/images.ts';
-import { testWith } from '../support/test-with.ts';
+import { temporaryFolder, type CommandLine } from '../support/clients/clients.ts';
+import { containerClient } from '../support/clients/container-clients.ts';
+import { startDebianRegistry, type DebianRegistry } from '../support/upstreams/debian-registry.ts';
+import { startDockerEngine, type DockerEngine } from '../support/clients/docker-engine.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { createLayout, sha256, type Image } from '../support/builders/images.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 // Entrepot in front of another maker's registry, seen by real clients: first while the upstream answers, then without it.
 

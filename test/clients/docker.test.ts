@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { temporaryFolder } from '../support/clients.ts';
-import { startDockerEngine, type DockerEngine } from '../support/docker-engine.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { testWith } from '../support/test-with.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { startDockerEngine, type DockerEngine } from '../support/clients/docker-engine.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 const folder = await temporaryFolder();
 const withDocker = testWith('dockerd');

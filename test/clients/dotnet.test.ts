@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import test from 'ava';
-import { temporaryFolder } from '../support/clients.ts';
-import { dotnet, sourceName, type Dotnet } from '../support/dotnet.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { testWith } from '../support/test-with.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { dotnet, sourceName, type Dotnet } from '../support/clients/dotnet.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 const folder = await temporaryFolder();
 const withDotnet = testWith('dotnet');

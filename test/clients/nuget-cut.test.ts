@@ -1,12 +1,12 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { temporaryFolder } from '../support/clients.ts';
-import { dotnet } from '../support/dotnet.ts';
-import { startEntrepot } from '../support/entrepot.ts';
-import { serve, type Behaviour } from '../support/faulty-upstream.ts';
-import { makeNupkg } from '../support/nupkg.ts';
-import { testWith } from '../support/test-with.ts';
-import { UpstreamFeed } from '../support/upstream-feed.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { dotnet } from '../support/clients/dotnet.ts';
+import { startEntrepot } from '../support/processes/entrepot.ts';
+import { serve, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { testWith } from '../support/clients/test-with.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 // An upstream that cuts every tenth of its bodies in the middle, as a bad network does.
 

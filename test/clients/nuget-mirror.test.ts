@@ -1,10 +1,10 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { temporaryFolder } from '../support/clients.ts';
-import { dotnet, sourceName, type Dotnet } from '../support/dotnet.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { testWith } from '../support/test-with.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { dotnet, sourceName, type Dotnet } from '../support/clients/dotnet.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 // One entrepot in front of another, seen by the .NET SDK: first while the upstream answers, then without it.
 

@@ -1,13 +1,13 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { execute, temporaryFolder } from '../support/clients.ts';
-import { containerClient } from '../support/container-clients.ts';
-import { startDebianRegistry, type DebianRegistry } from '../support/debian-registry.ts';
-import { dotnet, sourceName, type Dotnet } from '../support/dotnet.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { createLayout, sha256, type Image } from '../support/images.ts';
-import { testWith } from '../support/test-with.ts';
+import { execute, temporaryFolder } from '../support/clients/clients.ts';
+import { containerClient } from '../support/clients/container-clients.ts';
+import { startDebianRegistry, type DebianRegistry } from '../support/upstreams/debian-registry.ts';
+import { dotnet, sourceName, type Dotnet } from '../support/clients/dotnet.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { createLayout, sha256, type Image } from '../support/builders/images.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 // What was fetched ahead of time, beside a running server, is there for real clients when the upstreams are not.
 

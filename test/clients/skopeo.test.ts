@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import test from 'ava';
-import { temporaryFolder, type CommandLine } from '../support/clients.ts';
-import { containerClient } from '../support/container-clients.ts';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { createLayout, sha256, type Layout } from '../support/images.ts';
-import { testWith } from '../support/test-with.ts';
+import { temporaryFolder, type CommandLine } from '../support/clients/clients.ts';
+import { containerClient } from '../support/clients/container-clients.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { createLayout, sha256, type Layout } from '../support/builders/images.ts';
+import { testWith } from '../support/clients/test-with.ts';
 
 const folder = await temporaryFolder();
 const withSkopeo = testWith('skopeo', 'umoci');

@@ -3,7 +3,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { tokenOf } from '../support/inside.ts';
 
 type Json = Record<string, unknown>;

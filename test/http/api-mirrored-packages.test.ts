@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg } from '../support/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import type { TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 // Mirrored packages as the management API shows them, beside hosted ones.
 

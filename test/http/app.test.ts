@@ -1,6 +1,6 @@
 import test from 'ava';
 import { originForm, splitTarget } from '../../src/http/target.ts';
-import { freePort } from '../support/services.ts';
+import { freePort } from '../support/processes/services.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
 

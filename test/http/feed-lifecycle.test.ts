@@ -1,8 +1,8 @@
 import test from 'ava';
-import { refreshPackage } from '../../src/nuget/packages.ts';
+import { refreshPackage } from '../../src/nuget/hosted/packages.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg } from '../support/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 

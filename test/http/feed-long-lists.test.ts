@@ -3,7 +3,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 
 import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
-import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { addVersions } from '../support/versions.ts';
 import { until } from '../support/until.ts';
 import { databaseOf } from '../support/inside.ts';

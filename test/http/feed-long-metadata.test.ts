@@ -2,9 +2,9 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, makeNuspec, makePdb, makeSnupkg } from '../support/nupkg.ts';
+import { makeNupkg, makeNuspec, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 
 // Packages that say more about themselves than documents have room for.

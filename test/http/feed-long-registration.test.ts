@@ -3,7 +3,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startTestServer } from '../support/server.ts';
 import { addVersions } from '../support/versions.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { databaseOf } from '../support/inside.ts';
 
 // Registrations whose versions say much of themselves, or are many: no document of them is long.

@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
-import { startEntrepot, type Entrepot } from '../support/entrepot.ts';
-import { serve } from '../support/faulty-upstream.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { serve } from '../support/upstreams/faulty-upstream.ts';
 import { packageForm } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { peakGrowth } from '../support/memory.ts';
-import { makeNupkg, makeNuspec } from '../support/nupkg.ts';
-import { UpstreamFeed } from '../support/upstream-feed.ts';
-import { emptyFields, writeZip, type RawEntry } from '../support/zip.ts';
+import { makeNupkg, makeNuspec } from '../support/builders/nupkg.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { emptyFields, writeZip, type RawEntry } from '../support/builders/zip.ts';
 
 // What a package costs a server of its own process, in memory; one after the other, so that ports stay free.
 

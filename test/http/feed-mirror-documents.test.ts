@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, makeNuspec, pngPixel } from '../support/nupkg.ts';
+import { makeNupkg, makeNuspec, pngPixel } from '../support/builders/nupkg.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { json, startMirrorOf, stringsIn, UpstreamFeed, validated } from '../support/upstream-feed.ts';
+import { json, startMirrorOf, stringsIn, UpstreamFeed, validated } from '../support/upstreams/upstream-feed.ts';
 import { until } from '../support/until.ts';
 import { databaseOf } from '../support/inside.ts';
 

@@ -3,12 +3,12 @@ import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import test, { type ExecutionContext } from 'ava';
-import { answer, endless, serve } from '../support/faulty-upstream.ts';
+import { answer, endless, serve } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, makeNuspec, zip } from '../support/nupkg.ts';
+import { makeNupkg, makeNuspec, zip } from '../support/builders/nupkg.ts';
 import type { TestServer } from '../support/server.ts';
-import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
-import { writeZip } from '../support/zip.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { writeZip } from '../support/builders/zip.ts';
 import { databaseOf } from '../support/inside.ts';
 
 // Upstreams that fail, lie or are not there: nothing wrong is served or kept, and their failing is never "not found".

@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg } from '../support/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import type { TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 // Who owns an id is a matter of security: what is hosted, claimed or reserved is never asked for elsewhere, and of
 // several upstreams only the first that has it is heard.

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { answer, endless, held } from '../support/faulty-upstream.ts';
+import { answer, endless, held } from '../support/upstreams/faulty-upstream.ts';
 import { temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { redisUrl } from '../support/services.ts';
-import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { redisUrl } from '../support/processes/services.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { until, within } from '../support/until.ts';
 
 // Searches and advisories that are put together of what is hosted and what upstreams say, whoever is slow or gone.

@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { schema } from '../../src/config/schema.ts';
 import { symbolsOf } from '../../src/upstream/configured.ts';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makePdb, makeSnupkg } from '../support/nupkg.ts';
+import { makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { rowsOf } from '../support/inside.ts';
 
 // Symbols that are not hosted come from the upstreams' symbol servers.

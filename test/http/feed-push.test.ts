@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { packageForm, TestFeed } from '../support/feed.ts';
-import { makeNupkg, makeNuspec, zip } from '../support/nupkg.ts';
+import { makeNupkg, makeNuspec, zip } from '../support/builders/nupkg.ts';
 
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';

@@ -1,7 +1,7 @@
 import { gunzipSync } from 'node:zlib';
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, pngPixel } from '../support/nupkg.ts';
+import { makeNupkg, pngPixel } from '../support/builders/nupkg.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
 

@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import type { NupkgOptions } from '../support/nupkg.ts';
+import type { NupkgOptions } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { flushUsage, rowsOf } from '../support/inside.ts';
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, makePdb, makeSnupkg } from '../support/nupkg.ts';
+import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 

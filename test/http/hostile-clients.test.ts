@@ -6,12 +6,12 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import test from 'ava';
 import { digestOf } from '../../src/digest.ts';
-import { answer, endless, held, serve, until, type Behaviour } from '../support/faulty-upstream.ts';
+import { answer, endless, held, serve, until, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { errorOf, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 // What one client may do to the others: leave in the middle, ask for very much, or ask where there is no room.
 

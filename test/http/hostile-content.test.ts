@@ -1,10 +1,10 @@
 import test from 'ava';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { dockerList, dockerManifest, ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 const manifestTypes = new Set([ociManifest, ociIndex, dockerManifest, dockerList]);
 

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import test from 'ava';
-import { CommandLine } from '../support/command.ts';
+import { CommandLine } from '../support/processes/command.ts';
 import { startTestServer } from '../support/server.ts';
 
 const badHosts = [
@@ -73,7 +73,7 @@ for (const anonymousRead of [true, false]) {
 }
 
 test('a rejected promise that no code catches is logged and answered, and the process goes on', async (t) => {
-  const preload = join(import.meta.dirname, '../support/provoke-rejection.ts');
+  const preload = join(import.meta.dirname, '../support/processes/provoke-rejection.ts');
   const command = await CommandLine.create(t, { ENTREPOT_UPSTREAMS: '[]', NODE_OPTIONS: `--import=${preload}` });
   const server = await command.serve();
   const before = await fetch(`${server.url}/livez?provoke=before`);

@@ -1,11 +1,11 @@
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { raw } from '../support/raw.ts';
 import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 /** References that are neither tags nor digests, as a client may write them in a path. */
 const badTags = [

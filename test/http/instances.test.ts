@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { ownRedis } from '../support/redis.ts';
+import { ownRedis } from '../support/processes/redis.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 

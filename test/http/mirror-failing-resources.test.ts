@@ -1,12 +1,12 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { answer, serve, startFaultyUpstream, type Behaviour } from '../support/faulty-upstream.ts';
+import { answer, serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg } from '../support/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
-import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until } from '../support/until.ts';
 import { firstUpstream } from '../support/inside.ts';
 

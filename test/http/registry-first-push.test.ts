@@ -1,8 +1,8 @@
 import test from 'ava';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { tokenOf } from '../support/inside.ts';
 
 // oras and helm ask by HEAD for the manifest of a tag before their first push, and give up at anything but 200 and 404.

@@ -2,8 +2,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { get } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import { CommandLine } from '../support/command.ts';
-import { serve, startFaultyUpstream, type Behaviour } from '../support/faulty-upstream.ts';
+import { CommandLine } from '../support/processes/command.ts';
+import { serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { digestOf } from '../support/registry.ts';
 
 const clients = 30;

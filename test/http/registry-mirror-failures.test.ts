@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
-import { answer, serve, type Behaviour } from '../support/faulty-upstream.ts';
+import { answer, serve, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { rowsOf } from '../support/inside.ts';
 
 const hour = 3_600_000;

@@ -2,7 +2,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 const index = (manifest: object) => ({
   schemaVersion: 2,

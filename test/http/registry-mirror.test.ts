@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { digestOf, errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { tokenOf } from '../support/inside.ts';
 
 const hour = 3_600_000;

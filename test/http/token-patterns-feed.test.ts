@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makePdb, makeSnupkg } from '../support/nupkg.ts';
+import { makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
 // Tokens that are narrowed to package ids, read as somebody who has one and wants more.
 

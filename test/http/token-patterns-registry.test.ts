@@ -1,8 +1,8 @@
 import test from 'ava';
-import { answer } from '../support/faulty-upstream.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 // Tokens that are narrowed to image repositories, read as somebody who has one and wants more.
 

@@ -11,7 +11,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { eventually } from '../support/until.ts';
 import { databaseOf, flushUsage } from '../support/inside.ts';

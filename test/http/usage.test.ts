@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { held } from '../support/faulty-upstream.ts';
+import { held } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { digestOf, ociIndex, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { json, startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { eventually, until } from '../support/until.ts';
 import { createToken, flushUsage, runJob, tokenOf } from '../support/inside.ts';
 

@@ -8,13 +8,13 @@ import type { Driver } from '../../src/storage/driver.ts';
 import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { until } from '../support/faulty-upstream.ts';
+import { until } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
-import { makeNupkg } from '../support/nupkg.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
 import { ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 // Pushes, deletes, pulls, retention, eviction and collection at once, with no grace, on two instances. What clients push is drawn

@@ -195,7 +195,7 @@ for (const dialect of dialects) {
   });
 
   suite('an instance that is killed in mid-run is followed by another', async (t, { url, runs, clock }) => {
-    const script = join(import.meta.dirname, '../support/run-job.ts');
+    const script = join(import.meta.dirname, '../support/processes/run-job.ts');
     const child = spawn(process.execPath, [script, url, '900'], { stdio: ['ignore', 'pipe', 'inherit'] });
     const closed = once(child, 'close');
     await once(child.stdout, 'data');

@@ -1,9 +1,9 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { held, serve } from '../support/faulty-upstream.ts';
+import { held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { startTestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { until, within } from '../support/until.ts';
 import { flushUses, runJob } from '../support/inside.ts';

@@ -7,7 +7,7 @@ import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { errorOf, ociIndex, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { flushUses, rowsOf, runJob } from '../support/inside.ts';
 
 const day = 86_400_000;

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Room } from '../../src/storage/room.ts';
-import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/faulty-upstream.ts';
+import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../support/mirror.ts';
 
 const bytes = randomBytes(1_500_000);

@@ -6,7 +6,7 @@ import { digestOf, type Digest } from '../../src/digest.ts';
 import { isDomainError } from '../../src/errors.ts';
 import { Answer } from '../../src/http/exchange.ts';
 import { sendContent } from '../../src/http/send.ts';
-import { serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 

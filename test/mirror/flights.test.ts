@@ -6,7 +6,7 @@ import { digestOf } from '../../src/digest.ts';
 import type { Entry } from '../../src/mirror/mirror.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
 import { changedDatabase, dialects, temporaryDatabase } from '../support/databases.ts';
-import { answer, held, serve, startFaultyUpstream, type Behaviour } from '../support/faulty-upstream.ts';
+import { answer, held, serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { digestEntry, openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 

@@ -4,7 +4,7 @@ import { unlink } from 'node:fs/promises';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf } from '../../src/digest.ts';
 import type { DomainError } from '../../src/errors.ts';
-import { answer, serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
 import { changedDatabase } from '../support/databases.ts';
 

@@ -6,7 +6,7 @@ import test, { type ExecutionContext } from 'ava';
 import { Partials } from '../../src/mirror/partials.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
-import { until } from '../support/faulty-upstream.ts';
+import { until } from '../support/upstreams/faulty-upstream.ts';
 
 async function setUp(t: ExecutionContext, keptFor: number) {
   const data = await mkdtemp(join(tmpdir(), 'entrepot-test-'));

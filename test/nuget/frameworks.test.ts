@@ -1,5 +1,5 @@
 import test from 'ava';
-import { nearestGroups } from '../../src/nuget/frameworks.ts';
+import { nearestGroups } from '../../src/nuget/format/frameworks.ts';
 
 /** The group that is nearest to a target, of those written with bars between; `any` names no framework. */
 function nearest(groups: string, ...targets: string[]): string {

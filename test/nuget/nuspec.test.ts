@@ -2,8 +2,8 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { DomainError, isDomainError } from '../../src/errors.ts';
-import { isPackageId, maxNuspecBytes, parseNuspec, type Nuspec } from '../../src/nuget/nuspec.ts';
-import { makeNuspec, type NuspecOptions } from '../support/nupkg.ts';
+import { isPackageId, maxNuspecBytes, parseNuspec, type Nuspec } from '../../src/nuget/format/nuspec.ts';
+import { makeNuspec, type NuspecOptions } from '../support/builders/nupkg.ts';
 
 function parse(text: string): Nuspec {
   return parseNuspec(Buffer.from(text));

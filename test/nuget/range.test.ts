@@ -7,8 +7,8 @@ import {
   parseRange,
   satisfies,
   type VersionRange,
-} from '../../src/nuget/range.ts';
-import { normalize, parseVersion, type Version } from '../../src/nuget/version.ts';
+} from '../../src/nuget/format/range.ts';
+import { normalize, parseVersion, type Version } from '../../src/nuget/format/version.ts';
 
 function range(text: string): VersionRange {
   const parsed = parseRange(text);

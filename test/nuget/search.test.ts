@@ -1,9 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import type { Database, Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { parseQuery } from '../../src/nuget/search-query.ts';
-import { Search } from '../../src/nuget/search.ts';
-import { standingOf, termsOf, tierWidth, typeFlags } from '../../src/nuget/terms.ts';
+import { parseQuery } from '../../src/nuget/search/search-query.ts';
+import { Search } from '../../src/nuget/search/search.ts';
+import { standingOf, termsOf, tierWidth, typeFlags } from '../../src/nuget/search/terms.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // Lists change their ways where there is much to find: here there are enough packages for each of them.

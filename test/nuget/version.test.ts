@@ -10,7 +10,7 @@ import {
   sortKey,
   versionKey,
   type Version,
-} from '../../src/nuget/version.ts';
+} from '../../src/nuget/format/version.ts';
 
 function version(text: string): Version {
   const parsed = parseVersion(text);

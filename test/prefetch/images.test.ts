@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { parsePlatform } from '../../src/prefetch/image-name.ts';
-import { answer, held, serve } from '../support/faulty-upstream.ts';
+import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
 import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstream-registry.ts';
+import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until, within } from '../support/until.ts';
 import { firstUpstream, flushUses, rowsOf } from '../support/inside.ts';
 

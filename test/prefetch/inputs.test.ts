@@ -1,10 +1,10 @@
 import test, { type ExecutionContext } from 'ava';
 import { array, assert, constantFrom, json, oneof, property, string } from 'fast-check';
 import { DomainError, isDomainError } from '../../src/errors.ts';
-import { formatRange } from '../../src/nuget/range.ts';
+import { formatRange } from '../../src/nuget/format/range.ts';
 import { isPlatform, parseImageName, parsePlatform, platformText } from '../../src/prefetch/image-name.ts';
-import { inputKinds, kindOf, readInput, type InputKind } from '../../src/prefetch/inputs.ts';
-import { substitute } from '../../src/prefetch/substitute.ts';
+import { inputKinds, kindOf, readInput, type InputKind } from '../../src/prefetch/inputs/inputs.ts';
+import { substitute } from '../../src/prefetch/inputs/substitute.ts';
 import type { Wish } from '../../src/prefetch/wish.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;

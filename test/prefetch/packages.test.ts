@@ -1,10 +1,10 @@
 import test, { type ExecutionContext } from 'ava';
-import { answer, serve } from '../support/faulty-upstream.ts';
+import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
-import { makeNupkg, type MadeDependency, type NupkgOptions } from '../support/nupkg.ts';
+import { makeNupkg, type MadeDependency, type NupkgOptions } from '../support/builders/nupkg.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
 import type { TestServer } from '../support/server.ts';
-import { startMirrorOf, UpstreamFeed } from '../support/upstream-feed.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { until, within } from '../support/until.ts';
 import { vulnerabilitiesOf } from '../support/inside.ts';
 

@@ -124,7 +124,7 @@ for (const dialect of dialects) {
   suite('a process that is killed while it commits leaves nothing half visible', async (t, each) => {
     const acknowledged: string[] = [];
     for (const target of [1, 6, 25]) {
-      const script = join(import.meta.dirname, '../support/commit-forever.ts');
+      const script = join(import.meta.dirname, '../support/processes/commit-forever.ts');
       const child = spawn(process.execPath, [script, each.url, each.data], { stdio: ['ignore', 'pipe', 'inherit'] });
       const closed = once(child, 'close');
       let said = '';

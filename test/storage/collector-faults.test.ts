@@ -43,7 +43,7 @@ async function referAndLetGo(
 for (const dialect of dialects) {
   test(`${dialect}: collectors that are killed at any instant lose nothing that is referred to`, async (t) => {
     const store = await openStore(t, dialect, Date.now, quickTimes);
-    const script = join(import.meta.dirname, '../support/collect-forever.ts');
+    const script = join(import.meta.dirname, '../support/processes/collect-forever.ts');
     let ended = false;
     const writers = [1, 2, 3, 4].map((repository) => referAndLetGo(store, repository, () => ended));
     let removed = 0;

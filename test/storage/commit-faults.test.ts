@@ -7,7 +7,7 @@ import { readAll } from '../../src/storage/content.ts';
 import { Collector } from '../../src/storage/collector.ts';
 import { deletionTimes, type DeletionTimes } from '../../src/storage/states.ts';
 import { dialects } from '../support/databases.ts';
-import { until } from '../support/faulty-upstream.ts';
+import { until } from '../support/upstreams/faulty-upstream.ts';
 import { MemoryDriver, type DriverOperation } from '../support/memory-driver.ts';
 import { openInstance, openStoreOn, type Store } from '../support/store.ts';
 

@@ -9,7 +9,7 @@ import { digestOf } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
-import { startRawUpstream } from '../support/faulty-upstream.ts';
+import { startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 async function folder(t: ExecutionContext): Promise<Paths> {

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
-import { createDatabase } from './services.ts';
+import { createDatabase } from './processes/services.ts';
 import { folderUntilEnd } from './folder.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;

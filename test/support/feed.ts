@@ -1,4 +1,4 @@
-import { makeNupkg, type NupkgOptions } from './nupkg.ts';
+import { makeNupkg, type NupkgOptions } from './builders/nupkg.ts';
 import type { TestServer } from './server.ts';
 import { tokenOf } from './inside.ts';
 

@@ -2,7 +2,7 @@ import type { Token } from '../../src/accounts/tokens.ts';
 import type { Database, Row } from '../../src/database/database.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
-import type { UpstreamVulnerabilities } from '../../src/nuget/upstream-vulnerabilities.ts';
+import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import type { TestServer } from './server.ts';
 

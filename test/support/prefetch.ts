@@ -1,5 +1,5 @@
 import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
-import { readInput } from '../../src/prefetch/inputs.ts';
+import { readInput } from '../../src/prefetch/inputs/inputs.ts';
 import type { Report } from '../../src/prefetch/report.ts';
 import type { Wish } from '../../src/prefetch/wish.ts';
 import type { TestServer } from './server.ts';

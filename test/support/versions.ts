@@ -1,5 +1,5 @@
 import type { Database } from '../../src/database/database.ts';
-import { parseVersion, sortKey } from '../../src/nuget/version.ts';
+import { parseVersion, sortKey } from '../../src/nuget/format/version.ts';
 
 const rowsPerStatement = 400;
 const names = new Set(['version_key', 'version', 'full_version']);

@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { LookupAddress } from 'node:dns';
 import { AddressRefused, checkAddress, type Resolve } from '../../src/upstream/addresses.ts';
-import { answer, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
 const allowed = ['93.184.216.34', '2606:2800:220:1::1', '64:ff9b::93.184.216.34', '::ffff:93.184.216.34'];

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { Cache } from '../../src/cache/cache.ts';
 import { schema } from '../../src/config/schema.ts';
 import { baseOf, openUpstreams, readProxies } from '../../src/upstream/configured.ts';
-import { createAuthority } from '../support/certificates.ts';
-import { answer, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { createAuthority } from '../support/builders/certificates.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { testLog } from '../support/mirror.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 

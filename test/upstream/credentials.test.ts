@@ -4,7 +4,13 @@ import type { DomainError } from '../../src/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
 import { belongsTo, parseChallenges } from '../../src/upstream/credentials.ts';
 import { Cache } from '../../src/cache/cache.ts';
-import { answer, startFaultyUpstream, type Behaviour, type FaultyUpstream, held } from '../support/faulty-upstream.ts';
+import {
+  answer,
+  startFaultyUpstream,
+  type Behaviour,
+  type FaultyUpstream,
+  held,
+} from '../support/upstreams/faulty-upstream.ts';
 import { testClock } from '../support/clock.ts';
 import { openUpstream } from '../support/mirror.ts';
 import { until } from '../support/until.ts';

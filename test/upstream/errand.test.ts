@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/errors.ts';
 import { Errand } from '../../src/upstream/errand.ts';
-import { serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { folderUntilEnd, inMemory } from '../support/folder.ts';
 import { openMirror, readEntry } from '../support/mirror.ts';
 

@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import type { DomainError } from '../../src/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
-import { answer, held, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { answer, held, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 

@@ -2,8 +2,8 @@ import test from 'ava';
 import { createServer, type IncomingMessage } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import type { ExecutionContext } from 'ava';
-import { createAuthority } from '../support/certificates.ts';
-import { answer, serve, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { createAuthority } from '../support/builders/certificates.ts';
+import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
 interface Proxy {

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { answer, startFaultyUpstream } from '../support/faulty-upstream.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
 const secret = { username: 'me', password: 'secret' };

@@ -1,4 +1,4 @@
-import { packageKey } from '../../../src/nuget/packages.ts';
+import { packageKey } from '../../../src/nuget/hosted/packages.ts';
 import type { Bench } from '../bench.ts';
 import type { Peer } from '../processes.ts';
 import { rate, rates } from '../requests.ts';

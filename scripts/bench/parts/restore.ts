@@ -1,6 +1,6 @@
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { dotnet, type Dotnet } from '../../../test/support/dotnet.ts';
+import { dotnet, type Dotnet } from '../../../test/support/clients/dotnet.ts';
 import { findCommand } from '../../packages.ts';
 import type { Bench } from '../bench.ts';
 import { pushPackage } from '../content.ts';

@@ -1,11 +1,11 @@
 import type { Row } from '../../../src/database/database.ts';
 import { digestOf, hexOf } from '../../../src/digest.ts';
-import { bytesOfMetadata, metadataOf } from '../../../src/nuget/metadata.ts';
-import { parseNuspec } from '../../../src/nuget/nuspec.ts';
-import { packageKey, views } from '../../../src/nuget/packages.ts';
-import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/terms.ts';
-import * as versions from '../../../src/nuget/version.ts';
-import { makeNuspec, type NuspecOptions } from '../../../test/support/nupkg.ts';
+import { bytesOfMetadata, metadataOf } from '../../../src/nuget/format/metadata.ts';
+import { parseNuspec } from '../../../src/nuget/format/nuspec.ts';
+import { packageKey, views } from '../../../src/nuget/hosted/packages.ts';
+import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/search/terms.ts';
+import * as versions from '../../../src/nuget/format/version.ts';
+import { makeNuspec, type NuspecOptions } from '../../../test/support/builders/nupkg.ts';
 import { numbers, pick, subjects, vendors, vocabulary } from './words.ts';
 
 /** A package that a store is filled with. */

@@ -2,7 +2,7 @@ import { deepEqual } from 'node:assert/strict';
 import { Accounts } from '../../../src/accounts/accounts.ts';
 import { openDatabase, type Database, type Dialect, type Row, type Value } from '../../../src/database/database.ts';
 import { migrate } from '../../../src/database/migrate.ts';
-import { packageKey } from '../../../src/nuget/packages.ts';
+import { packageKey } from '../../../src/nuget/hosted/packages.ts';
 import type { Bench, Place } from '../bench.ts';
 import { pushImage, pushPackage } from '../content.ts';
 import type { Entrepot } from '../peers.ts';

@@ -1,0 +1,120 @@
+import { DomainError } from '../../errors.ts';
+import { maxNuspecBytes, parseNuspec, type Nuspec } from './nuspec.ts';
+import { parseVersion, type Version } from './version.ts';
+import type { ZipEntry, ZipLimits } from './zip-directory.ts';
+import type { OpenBytes } from './zip-bytes.ts';
+import { Zip } from './zip.ts';
+
+/** What is read out of a package. The file itself is served as it came: signatures and lock files depend on its bytes. */
+export interface Nupkg {
+  readonly nuspec: Nuspec;
+  readonly nuspecBytes: Buffer;
+  readonly version: Version;
+  /** Whether only clients that know SemVer 2.0.0 can use the package. */
+  readonly semVer2: boolean;
+  /** Whether it carries a signature. */
+  readonly signed: boolean;
+  readonly entries: { readonly icon?: Buffer; readonly iconType?: string; readonly readme?: Buffer };
+}
+
+/** How much of a package to believe, and how closely to look. */
+export interface NupkgLimits extends ZipLimits {
+  readonly maxIconBytes: number;
+  readonly maxReadmeBytes: number;
+  /** Whether the id must be ASCII, as for what is pushed now. */
+  readonly asciiOnly: boolean;
+  /** Whether to inflate every entry to prove its length and checksum, rather than only those that are used. */
+  readonly verifyAll: boolean;
+}
+
+const defaults = { maxIconBytes: 1024 ** 2, maxReadmeBytes: 1024 ** 2, asciiOnly: false, verifyAll: true };
+
+/**
+ * Reads the package whose bytes `open` opens, by random access. Throws `PackageInvalid` with the reason when clients
+ * could not use it, or should not. https://learn.microsoft.com/nuget/reference/nuspec
+ */
+export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = {}): Promise<Nupkg> {
+  using zip = await Zip.open(open, limits);
+  const manifest = await readManifest(zip, limits);
+  const { nuspec } = manifest;
+  if (nuspec.packageTypes.some(({ name }) => name.toLowerCase() === 'symbolspackage')) {
+    throw invalid('This is a symbols package. Push it to the symbols URL, with the extension .snupkg.');
+  }
+  const { maxIconBytes, maxReadmeBytes, verifyAll } = { ...defaults, ...limits };
+  const icon = nuspec.icon && (await zip.read(await named(zip, 'icon', nuspec.icon), maxIconBytes));
+  const readme = nuspec.readme && (await zip.read(await named(zip, 'readme', nuspec.readme), maxReadmeBytes));
+  const signed = await isSigned(zip);
+  const entries = { ...(icon && { icon, iconType: imageType(icon) }), ...(readme && { readme }) };
+  if (verifyAll) await verifyEntries(zip);
+  return { ...manifest, semVer2: nuspec.semVer2, signed, entries };
+}
+
+/** The nuspec of a package: the one at the root of the zip. */
+export async function readManifest(
+  zip: Zip,
+  { asciiOnly = defaults.asciiOnly }: Partial<NupkgLimits>,
+): Promise<Pick<Nupkg, 'nuspec' | 'nuspecBytes' | 'version'>> {
+  let entry: ZipEntry | undefined;
+  for await (const each of zip.entries()) {
+    if (!/^[^/]*\.nuspec$/i.test(each.name)) continue;
+    if (entry) throw invalid('The package has more than one .nuspec at its root. Leave one.');
+    entry = each;
+  }
+  if (!entry) throw invalid('The package has no .nuspec at its root. Create it with dotnet pack or nuget pack.');
+  const nuspecBytes = await zip.read(entry, maxNuspecBytes);
+  const nuspec = parseNuspec(nuspecBytes, { asciiOnly });
+  return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
+}
+
+/** Packages from elsewhere: what other tools have packed and clients use is not refused here. */
+const lenient = { backslashes: true };
+
+/**
+ * Id and version of the package whose bytes `open` opens, which was published elsewhere. Throws `PackageInvalid` when
+ * it is no package, or not whole.
+ */
+export async function identify(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
+  using zip = await Zip.open(open, lenient);
+  return await readManifest(zip, {});
+}
+
+/** The nuspec, or the file that it names as readme or icon; undefined when there is none. Throws `PackageInvalid`. */
+export async function readPart(
+  open: OpenBytes,
+  part: 'nuspec' | 'readme' | 'icon',
+): Promise<{ bytes: Buffer; imageType?: string } | undefined> {
+  using zip = await Zip.open(open, lenient);
+  const { nuspec, nuspecBytes } = await readManifest(zip, {});
+  if (part === 'nuspec') return { bytes: nuspecBytes };
+  const entry = nuspec[part] === undefined ? undefined : await zip.find(nuspec[part]);
+  if (!entry) return undefined;
+  const bytes = await zip.read(entry, part === 'icon' ? defaults.maxIconBytes : defaults.maxReadmeBytes);
+  return part === 'icon' ? { bytes, imageType: imageType(bytes) } : { bytes };
+}
+
+/** Reads every entry, so that no client is the first to meet one that is not what the zip declares. */
+export async function verifyEntries(zip: Zip): Promise<void> {
+  for await (const entry of zip.entries()) await zip.verify(entry);
+}
+
+async function isSigned(zip: Zip): Promise<boolean> {
+  for await (const { name } of zip.entries()) if (name === '.signature.p7s') return true;
+  return false;
+}
+
+async function named(zip: Zip, element: string, path: string): Promise<ZipEntry> {
+  const entry = await zip.find(path);
+  if (entry) return entry;
+  throw invalid(`The nuspec's <${element}> names '${path.slice(0, 200)}', which is not in the package. Add the file.`);
+}
+
+// https://learn.microsoft.com/nuget/reference/nuspec#icon: JPEG and PNG; SVG, which could run scripts, is not taken.
+function imageType(bytes: Buffer): string {
+  if (bytes.subarray(0, 8).toString('latin1') === '\x89PNG\r\n\x1a\n') return 'image/png';
+  if (bytes.subarray(0, 3).toString('latin1') === '\xff\xd8\xff') return 'image/jpeg';
+  throw invalid("The package's icon is neither PNG nor JPEG. Convert it.");
+}
+
+function invalid(message: string): DomainError {
+  return new DomainError('PackageInvalid', message);
+}

@@ -1,0 +1,231 @@
+import { DomainError } from '../../errors.ts';
+import { formatRange, isSemVer2Range, parseRange } from './range.ts';
+import { isSemVer2, parseVersion } from './version.ts';
+import { attribute, childText, children, parseXml, type XmlElement } from './xml.ts';
+
+/** What a package says about itself. https://learn.microsoft.com/nuget/reference/nuspec */
+export interface Nuspec {
+  readonly id: string;
+  /** The version as written. */
+  readonly version: string;
+  /** Whether only clients that know SemVer 2.0.0 can use the package: its version or a dependency's bound asks for it. */
+  readonly semVer2: boolean;
+  readonly title?: string;
+  readonly description?: string;
+  readonly summary?: string;
+  /** Names separated by commas, as written. */
+  readonly authors?: string;
+  readonly owners?: string;
+  readonly tags: readonly string[];
+  readonly projectUrl?: string;
+  readonly iconUrl?: string;
+  readonly licenseUrl?: string;
+  /** The icon's path in the package. */
+  readonly icon?: string;
+  /** The readme's path in the package. */
+  readonly readme?: string;
+  readonly license?: { readonly type: 'expression' | 'file'; readonly value: string };
+  readonly requireLicenseAcceptance: boolean;
+  readonly developmentDependency: boolean;
+  readonly minClientVersion?: string;
+  readonly releaseNotes?: string;
+  readonly copyright?: string;
+  readonly language?: string;
+  readonly repository?: Repository;
+  /** Never empty: a package that names no type is a `Dependency`. */
+  readonly packageTypes: readonly PackageType[];
+  readonly dependencyGroups: readonly DependencyGroup[];
+}
+
+/** Where the sources are. */
+export interface Repository {
+  readonly type?: string;
+  readonly url?: string;
+  readonly commit?: string;
+  readonly branch?: string;
+}
+
+/** A package type, such as `DotnetTool`. */
+export interface PackageType {
+  readonly name: string;
+  readonly version?: string;
+}
+
+/** The dependencies of one target framework; of any framework when it names none. */
+export interface DependencyGroup {
+  readonly targetFramework?: string;
+  readonly dependencies: readonly Dependency[];
+}
+
+/** A dependency, its range in normal form. */
+export interface Dependency {
+  readonly id: string;
+  readonly range: string;
+}
+
+/** How strictly to read a nuspec. */
+export interface NuspecOptions {
+  /** Whether the id must be ASCII, as the gallery asks of what is pushed now. Older packages have other letters. */
+  readonly asciiOnly?: boolean;
+}
+
+/** The largest nuspec that is read. Real ones stay below 100 KiB. */
+export const maxNuspecBytes = 1024 * 1024;
+/** Tags that are read; a text of so many is never shown whole. */
+const maxTags = 4000;
+/** The longest package id. */
+export const maxIdLength = 100;
+
+const namespaces =
+  /^http:\/\/schemas\.microsoft\.com\/packaging\/(?:2010\/07|2011\/08|2011\/10|2012\/06|2013\/01|2013\/05)\/nuspec\.xsd$/;
+const asciiId = /^\w+(?:[.-]\w+)*$/;
+// What \w means in .NET, where the clients check ids.
+const unicodeId = /^[\p{L}\p{M}\p{Nd}\p{Pc}]+(?:[.-][\p{L}\p{M}\p{Nd}\p{Pc}]+)*$/u;
+
+/** Whether `text` can be a package id. */
+export function isPackageId(text: string, { asciiOnly = false }: NuspecOptions = {}): boolean {
+  return text.length <= maxIdLength && (asciiOnly ? asciiId : unicodeId).test(text);
+}
+
+/** The nuspec in `bytes`; throws `PackageInvalid` with the reason when it holds none that clients can read. */
+export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nuspec {
+  if (bytes.length > maxNuspecBytes) throw invalid(`The nuspec is larger than ${maxNuspecBytes} bytes. Shorten it.`);
+  const root = parseXml(bytes, 'package');
+  const metadata = children(root, 'metadata')[0];
+  if (!metadata) throw invalid('The nuspec has no <metadata>. Create the package with dotnet pack or nuget pack.');
+  for (const namespace of [attribute(root, 'xmlns'), attribute(metadata, 'xmlns')]) {
+    if (namespace !== undefined && !namespaces.test(namespace)) {
+      throw invalid(
+        `The nuspec's namespace ${show(namespace)} is none that NuGet knows. Pack again with a current SDK.`,
+      );
+    }
+  }
+
+  const id = identity(metadata, 'id');
+  if (!isPackageId(id, options)) {
+    const letters = options.asciiOnly ? 'ASCII letters' : 'letters';
+    throw invalid(
+      `The package id ${show(id)} is not valid. Use at most ${maxIdLength} ${letters}, digits and underscores, with single dots or hyphens between them.`,
+    );
+  }
+  const version = identity(metadata, 'version');
+  const parsed = parseVersion(version);
+  if (!parsed)
+    throw invalid(`The package version ${show(version)} is not valid. Use one such as 1.2.3 or 1.2.3-beta.1.`);
+
+  const minClientVersion = attribute(metadata, 'minClientVersion');
+  if (minClientVersion !== undefined && !parseVersion(minClientVersion)) {
+    throw invalid(`minClientVersion ${show(minClientVersion)} is not a version. Correct it or leave it out.`);
+  }
+  const { dependencyGroups, semVer2 } = readDependencies(metadata);
+  return {
+    id,
+    version,
+    semVer2: semVer2 || isSemVer2(parsed),
+    title: childText(metadata, 'title'),
+    description: childText(metadata, 'description'),
+    summary: childText(metadata, 'summary'),
+    authors: childText(metadata, 'authors'),
+    owners: childText(metadata, 'owners'),
+    tags: (childText(metadata, 'tags') ?? '').split(/[\s,;]+/, maxTags).filter((tag) => tag !== ''),
+    projectUrl: webUrl(childText(metadata, 'projectUrl')),
+    iconUrl: webUrl(childText(metadata, 'iconUrl')),
+    licenseUrl: webUrl(childText(metadata, 'licenseUrl')),
+    icon: childText(metadata, 'icon'),
+    readme: childText(metadata, 'readme'),
+    license: readLicense(metadata),
+    requireLicenseAcceptance: isTrue(childText(metadata, 'requireLicenseAcceptance')),
+    developmentDependency: isTrue(childText(metadata, 'developmentDependency')),
+    minClientVersion,
+    releaseNotes: childText(metadata, 'releaseNotes'),
+    copyright: childText(metadata, 'copyright'),
+    language: childText(metadata, 'language'),
+    repository: readRepository(metadata),
+    packageTypes: readPackageTypes(metadata),
+    dependencyGroups,
+  };
+}
+
+/** The text of an element that must be there exactly once, or two readers could see two packages. */
+function identity(metadata: XmlElement, name: string): string {
+  const text = childText(metadata, name);
+  if (text === undefined) throw invalid(`The nuspec has no <${name}>. Add one.`);
+  if (children(metadata, name).length > 1) throw invalid(`The nuspec has more than one <${name}>. Leave one.`);
+  return text;
+}
+
+// https://learn.microsoft.com/nuget/reference/nuspec#dependencies-element
+function readDependencies(metadata: XmlElement): Pick<Nuspec, 'dependencyGroups' | 'semVer2'> {
+  const container = children(metadata, 'dependencies')[0];
+  const groups = children(container, 'group');
+  const flat = children(container, 'dependency');
+  let semVer2 = false;
+
+  function readDependency(element: XmlElement): Dependency {
+    const id = attribute(element, 'id');
+    if (id === undefined || !isPackageId(id)) {
+      throw invalid(`A dependency's id ${show(id ?? '')} is not valid. Name a package.`);
+    }
+    const text = attribute(element, 'version') ?? '(, )';
+    const range = parseRange(text);
+    if (!range) throw invalid(`The version range ${show(text)} of the dependency ${id} is not valid.`);
+    semVer2 ||= isSemVer2Range(range);
+    return { id, range: formatRange(range) };
+  }
+
+  const dependencyGroups = groups.map((group) => ({
+    targetFramework: attribute(group, 'targetFramework'),
+    dependencies: children(group, 'dependency').map(readDependency),
+  }));
+  // The client reads a flat list only when there is no group.
+  if (groups.length === 0 && flat.length > 0) {
+    dependencyGroups.push({ targetFramework: undefined, dependencies: flat.map(readDependency) });
+  }
+  return { dependencyGroups, semVer2 };
+}
+
+function readLicense(metadata: XmlElement): Nuspec['license'] {
+  const type = attribute(children(metadata, 'license')[0], 'type')?.toLowerCase();
+  const value = childText(metadata, 'license');
+  return value !== undefined && (type === 'expression' || type === 'file') ? { type, value } : undefined;
+}
+
+function readRepository(metadata: XmlElement): Repository | undefined {
+  const element = children(metadata, 'repository')[0];
+  return (
+    element && {
+      type: attribute(element, 'type'),
+      url: webUrl(attribute(element, 'url')),
+      commit: attribute(element, 'commit'),
+      branch: attribute(element, 'branch'),
+    }
+  );
+}
+
+function readPackageTypes(metadata: XmlElement): PackageType[] {
+  const types = children(children(metadata, 'packageTypes')[0], 'packageType').map((element) => {
+    const name = attribute(element, 'name');
+    if (name === undefined) throw invalid('A <packageType> has no name. Name it or leave it out.');
+    return { name, version: attribute(element, 'version') };
+  });
+  return types.length > 0 ? types : [{ name: 'Dependency' }];
+}
+
+/** Links are shown to people: any other scheme, such as `javascript:`, is dropped. */
+function webUrl(text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  const protocol = URL.parse(text)?.protocol;
+  return protocol === 'http:' || protocol === 'https:' ? text : undefined;
+}
+
+function isTrue(text: string | undefined): boolean {
+  return text?.toLowerCase() === 'true';
+}
+
+function show(text: string): string {
+  return `'${text.slice(0, 120)}'`;
+}
+
+function invalid(message: string): DomainError {
+  return new DomainError('PackageInvalid', message);
+}

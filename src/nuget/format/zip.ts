@@ -1,0 +1,180 @@
+import { pipeline, Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import { finished } from 'node:stream/promises';
+import { crc32, createInflateRaw, inflateRawSync } from 'node:zlib';
+import type { DomainError } from '../../errors.ts';
+import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
+import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
+
+const chunkBytes = 64 * 1024;
+/** What is inflated at once: a stream costs more than so few bytes, and a package can have thousands of such entries. */
+const smallBytes = 16 * 1024;
+const localSignature = 0x04034b50;
+/** Of the flags: the sizes follow the data, so the header has none. */
+const sizesFollow = 8;
+
+/**
+ * A zip that is stored, read by random access: its directory is checked when opened, an entry when it is read. Everything that
+ * is wrong with the zip is a `PackageInvalid`; errors of the disk pass through.
+ */
+export class Zip {
+  readonly #open: OpenBytes;
+  readonly #bytes: ZipBytes;
+  readonly #directory: ZipDirectory;
+
+  private constructor(open: OpenBytes, bytes: ZipBytes, directory: ZipDirectory) {
+    this.#open = open;
+    this.#bytes = bytes;
+    this.#directory = directory;
+  }
+
+  /** Opens the zip whose bytes `open` opens; close it with `using`. */
+  static async open(open: OpenBytes, limits: Partial<ZipLimits> = {}): Promise<Zip> {
+    const bytes = new ZipBytes(await open());
+    try {
+      return new Zip(open, bytes, await ZipDirectory.open(bytes, { ...defaultZipLimits, ...limits }));
+    } catch (error) {
+      bytes.close();
+      throw error;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#bytes.close();
+  }
+
+  /** All entries, one after the other. There can be many: keep only what is needed of them. */
+  entries(): AsyncGenerator<ZipEntry, void, undefined> {
+    return this.#directory.entries();
+  }
+
+  /** The entry extracted to `path`, whatever its case; backslashes in `path` are read as slashes. */
+  async find(path: string): Promise<ZipEntry | undefined> {
+    const wanted = path
+      .replaceAll('\\', '/')
+      .replace(/^(?:\.?\/)+/, '')
+      .toLowerCase();
+    for await (const entry of this.entries()) if (entry.name.toLowerCase() === wanted) return entry;
+    return undefined;
+  }
+
+  /** The entry's bytes, if there are at most `maxBytes` of them. */
+  async read(entry: ZipEntry, maxBytes: number): Promise<Buffer> {
+    if (entry.size > maxBytes) throw invalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Shorten it.`);
+    return buffer(await this.open(entry));
+  }
+
+  /** Up to `length` bytes of the entry from `start`. What comes after them is not read, so nothing is proven. */
+  async slice(entry: ZipEntry, start: number, length: number): Promise<Buffer> {
+    if (isSmall(entry)) return (await this.#inflate(entry)).subarray(start, start + length);
+    const parts: Buffer[] = [];
+    let position = 0;
+    for await (const chunk of await this.open(entry)) {
+      parts.push((chunk as Buffer).subarray(Math.max(0, start - position), Math.max(0, start + length - position)));
+      position += (chunk as Buffer).length;
+      if (position >= start + length) break;
+    }
+    return Buffer.concat(parts);
+  }
+
+  /** Reads the whole entry to prove its declared length and checksum. */
+  async verify(entry: ZipEntry): Promise<void> {
+    if (!isSmall(entry)) {
+      await finished((await this.open(entry)).resume());
+      return;
+    }
+    const bytes = await this.#inflate(entry);
+    prove(entry, bytes.length, crc32(bytes));
+  }
+
+  /** The bytes of a small entry, of which nothing is proven. */
+  async #inflate(entry: ZipEntry): Promise<Buffer> {
+    const stored = await this.#bytes.read(await this.#dataStart(entry), entry.compressedSize);
+    if (entry.method === 0 || stored.length === 0) return stored;
+    try {
+      return inflateRawSync(stored, { maxOutputLength: Math.max(entry.size, 1) });
+    } catch (error) {
+      throw (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE' ? otherLength(entry) : asInvalid(error);
+    }
+  }
+
+  /** The entry's bytes. They outlive the zip; the stream fails at the end if they are not what was declared. */
+  async open(entry: ZipEntry): Promise<Readable> {
+    const start = await this.#dataStart(entry);
+    // Lazy: a stream that nobody reads holds no file open.
+    return Readable.from(inflate(this.#open, start, entry), { objectMode: false });
+  }
+
+  /**
+   * Where the data starts: APPNOTE.TXT §4.3.7. A client may trust the local header, so it must not contradict the
+   * directory. Its extra fields are passed over.
+   */
+  async #dataStart({ name, rawName, method, size, compressedSize, start }: ZipEntry): Promise<number> {
+    const header = await this.#bytes.read(start, localHeaderBytes + rawName.length);
+    if (header.readUInt32LE() !== localSignature) throw unsound(`${quote(name)} has no header`);
+    const sized = (header.readUInt16LE(6) & sizesFollow) === 0;
+    if (
+      header.readUInt16LE(26) !== rawName.length ||
+      header.toString('latin1', localHeaderBytes) !== rawName ||
+      header.readUInt16LE(8) !== method ||
+      (sized && !sameSize(header.readUInt32LE(22), size)) ||
+      (sized && !sameSize(header.readUInt32LE(18), compressedSize))
+    ) {
+      throw invalid(`The header of ${quote(name)} contradicts the zip's directory. Pack it again.`);
+    }
+    const dataStart = start + header.length + header.readUInt16LE(28);
+    if (dataStart + compressedSize > this.#bytes.size) throw unsound(`${quote(name)} ends behind it`);
+    return dataStart;
+  }
+}
+
+function isSmall({ size, compressedSize }: ZipEntry): boolean {
+  return Math.max(size, compressedSize) <= smallBytes;
+}
+
+/** 0xffffffff says that the size is in the 64-bit extension. */
+function sameSize(local: number, declared: number): boolean {
+  return local === declared || local === 0xffff_ffff;
+}
+
+async function* inflate(open: OpenBytes, start: number, entry: ZipEntry) {
+  const { size, compressedSize, method } = entry;
+  let length = 0;
+  let checksum = 0;
+  try {
+    if (compressedSize > 0) {
+      const stored = readThrough(open, start, start + compressedSize);
+      const source = method === 0 ? stored : pipeline(stored, createInflateRaw({ chunkSize: chunkBytes }), () => {}); // the error reaches the loop
+      for await (const chunk of source as AsyncIterable<Buffer>) {
+        length += chunk.length;
+        if (length > size) break;
+        checksum = crc32(chunk, checksum);
+        yield chunk;
+      }
+    }
+  } catch (error) {
+    throw asInvalid(error);
+  }
+  prove(entry, length, checksum);
+}
+
+/** The bytes from `start` up to `end`. */
+async function* readThrough(open: OpenBytes, start: number, end: number) {
+  const bytes = new ZipBytes(await open());
+  try {
+    for (let position = start; position < end; position += chunkBytes) {
+      yield await bytes.read(position, Math.min(chunkBytes, end - position));
+    }
+  } finally {
+    bytes.close();
+  }
+}
+
+function prove(entry: ZipEntry, length: number, checksum: number): void {
+  if (length !== entry.size) throw otherLength(entry);
+  if (checksum !== entry.crc32) throw invalid(`${quote(entry.name)} does not match its checksum. Pack it again.`);
+}
+
+function otherLength({ name }: ZipEntry): DomainError {
+  return invalid(`${quote(name)} is not as long as the zip declares. Pack it again.`);
+}

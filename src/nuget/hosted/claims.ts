@@ -1,0 +1,53 @@
+import { placeholders, type Database } from '../../database/database.ts';
+import type { ClaimObstacle, EmptyClaim } from '../../mirror/claims.ts';
+import { packageKey } from './packages.ts';
+
+/** Ids that are looked up at once. */
+const batch = 1000;
+
+/** Which of `ids` the account claims: it hosts, or once hosted, a version. Keys, in lower case. */
+export async function claimedAmong(
+  database: Database,
+  accountId: number,
+  ids: readonly string[],
+): Promise<Set<string>> {
+  const claimed = new Set<string>();
+  for (let start = 0; start < ids.length; start += batch) {
+    const some = ids.slice(start, start + batch);
+    const rows = await database.select<{ package_key: string }>(
+      `SELECT package_key FROM packages WHERE account_id = ? AND package_key IN (${placeholders(some)})`,
+      [accountId, ...some.map(packageKey)],
+    );
+    for (const { package_key: key } of rows) claimed.add(key);
+  }
+  return claimed;
+}
+
+/** Up to `limit` ids that the account claims and has no version of, after the position `after`. */
+export function emptyPackageClaims(
+  database: Database,
+  accountId: number,
+  after: string,
+  limit: number,
+): Promise<EmptyClaim[]> {
+  return database.select<EmptyClaim>(
+    `SELECT package_id AS name, package_key AS position, created_at AS since FROM packages
+     WHERE account_id = ? AND package_key > ? AND version_count = 0 ORDER BY package_key LIMIT ?`,
+    [accountId, after, limit],
+  );
+}
+
+/** Gives up the claim of an id without versions. Resolves to what kept it from that, if anything did. */
+export function releasePackageClaim(
+  database: Database,
+  accountId: number,
+  id: string,
+): Promise<ClaimObstacle | undefined> {
+  const values = [accountId, packageKey(id)];
+  return database.transaction(async (tx) => {
+    const gone = 'DELETE FROM packages WHERE account_id = ? AND package_key = ? AND version_count = 0';
+    if ((await tx.run(gone, values)) > 0) return undefined;
+    const found = await tx.get('SELECT id FROM packages WHERE account_id = ? AND package_key = ?', values);
+    return found ? 'in use' : 'unclaimed';
+  });
+}

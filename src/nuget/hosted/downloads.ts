@@ -1,0 +1,34 @@
+import type { Transaction } from '../../database/database.ts';
+import { addMirrored } from '../../usage/mirrored.ts';
+import type { Downloads } from '../../usage/record.ts';
+import { movePackage, type IndexedPackage } from '../search/term-index.ts';
+import { standingOf } from '../search/terms.ts';
+
+/** Adds downloads to a package of the account and to its versions; those that are not hosted count as mirrored. */
+export async function addDownloads(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
+  const total = [...versions.values()].reduce((sum, number) => sum + number, 0);
+  const counted = await tx.run(
+    `UPDATE packages SET download_count = download_count + ?, last_downloaded_at = ?
+     WHERE account_id = ? AND package_key = ?`,
+    [total, last, accountId, name],
+  );
+  if (counted === 0) {
+    await addMirrored(tx, 'package', { accountId, name, versions });
+    return;
+  }
+  const row = (await tx.get<IndexedPackage & { download_count: number }>(
+    `SELECT id, account_id, standing, flags, terms, download_count FROM packages
+     WHERE account_id = ? AND package_key = ?`,
+    [accountId, name],
+  ))!;
+  const others = new Map<string, number>();
+  for (const [version, number] of versions) {
+    const hosted = await tx.run(
+      'UPDATE package_versions SET download_count = download_count + ? WHERE package_row = ? AND version_key = ?',
+      [number, row.id, version],
+    );
+    if (hosted === 0) others.set(version, number);
+  }
+  await addMirrored(tx, 'package', { accountId, name, versions: others });
+  await movePackage(tx, row, standingOf(row.download_count));
+}

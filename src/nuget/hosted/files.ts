@@ -1,0 +1,50 @@
+import type { Digest } from '../../digest.ts';
+import type { Content } from '../../storage/content.ts';
+import type { Shelf } from './feed.ts';
+import { keyOfVersion, packageKey } from './packages.ts';
+
+/** The files of a version that the flat container serves. */
+export const fileKinds = ['nupkg', 'nuspec', 'readme', 'icon'] as const;
+export type FileKind = (typeof fileKinds)[number];
+
+/** An opened file of a version; whoever holds it closes its content. */
+export interface PackageFile {
+  content: Content;
+  digest: Digest;
+  type: string;
+}
+
+/** Media types, none of which a browser runs; an icon's is its own. */
+export const fileTypes: Record<Exclude<FileKind, 'icon'>, string> = {
+  nupkg: 'application/octet-stream',
+  nuspec: 'text/plain',
+  readme: 'text/markdown; charset=utf-8',
+};
+
+interface FileRow {
+  digest: Digest;
+  size: number;
+  icon_type: string | null;
+}
+
+/** One file of a version, in any spelling; undefined when the account has none such. */
+export async function openFile(
+  { database, blobs }: Shelf,
+  accountId: number,
+  id: string,
+  version: string,
+  kind: FileKind,
+): Promise<PackageFile | undefined> {
+  const key = keyOfVersion(version);
+  if (key === undefined) return undefined;
+  const column = `${kind}_digest`;
+  const row = await database.recall<FileRow>(
+    `SELECT v.${column} AS digest, b.size, v.icon_type
+     FROM packages p JOIN package_versions v ON v.package_row = p.id JOIN blobs b ON b.digest = v.${column}
+     WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
+    [accountId, packageKey(id), key],
+  );
+  if (!row) return undefined;
+  const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : fileTypes[kind];
+  return { content: await blobs.open(row.digest, row.size), digest: row.digest, type };
+}

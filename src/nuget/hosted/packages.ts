@@ -1,0 +1,102 @@
+import { forUpdate, type Transaction } from '../../database/database.ts';
+import { DomainError } from '../../errors.ts';
+import { parseMetadata } from '../format/metadata.ts';
+import { indexPackage, type IndexedPackage } from '../search/term-index.ts';
+import { termsOf, typeFlags } from '../search/terms.ts';
+import { parseVersion, versionKey } from '../format/version.ts';
+
+/** How a client sees a feed: bits of `flags`, and the column with the newest version it sees. */
+export const views = {
+  stable: { bit: 1, latest: 'latest_stable', where: 'prerelease = 0 AND semver2 = 0' },
+  pre: { bit: 2, latest: 'latest_pre', where: 'semver2 = 0' },
+  stable2: { bit: 4, latest: 'latest_stable2', where: 'prerelease = 0' },
+  pre2: { bit: 8, latest: 'latest_pre2', where: '1 = 1' },
+} as const;
+export type View = keyof typeof views;
+
+/** The view of a client that asks for prereleases or not, and understands SemVer 2 or not. */
+export function viewOf(prerelease: boolean, semVer2: boolean): View {
+  if (semVer2) return prerelease ? 'pre2' : 'stable2';
+  return prerelease ? 'pre' : 'stable';
+}
+
+/** The key of an id: ids compare without case, by no locale's rules. */
+export function packageKey(id: string): string {
+  return id.toLowerCase();
+}
+
+/** The key of a version in any spelling; undefined when it is none. */
+export function keyOfVersion(version: string): string | undefined {
+  const parsed = parseVersion(version);
+  return parsed && versionKey(parsed);
+}
+
+/** The package's row, locked until the transaction ends, so that its changes come one after the other. */
+export async function lockPackage(tx: Transaction, accountId: number, id: string): Promise<number | undefined> {
+  const row = await tx.get<{ id: number }>(
+    `SELECT id FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
+    [accountId, packageKey(id)],
+  );
+  return row?.id;
+}
+
+/** As `lockPackage`, with the row of one of its versions; throws `NotFound`. */
+export async function lockVersion(
+  tx: Transaction,
+  accountId: number,
+  id: string,
+  version: string,
+): Promise<{ packageRow: number; versionRow: number }> {
+  const key = keyOfVersion(version);
+  const packageRow = key === undefined ? undefined : await lockPackage(tx, accountId, id);
+  const found =
+    packageRow === undefined
+      ? undefined
+      : await tx.get<{ id: number }>('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [
+          packageRow,
+          key!,
+        ]);
+  if (packageRow === undefined || !found) throw versionNotFound(id, version);
+  return { packageRow, versionRow: found.id };
+}
+
+export function versionNotFound(id: string, version: string): DomainError {
+  return new DomainError('NotFound', `There is no version ${version.slice(0, 100)} of ${id.slice(0, 100)} here.`);
+}
+
+/**
+ * Brings a package up to its versions: the newest one for each view, what the newest one says of it, and the words
+ * under which it is found. To be called, with the package's row locked, after any change to its versions.
+ */
+export async function refreshPackage(tx: Transaction, packageRow: number, now: number): Promise<void> {
+  const newest = Object.values(views).map(
+    ({ latest, where }) =>
+      `(SELECT v.id FROM package_versions v WHERE v.package_row = p.id AND v.listed = 1 AND ${where}
+        ORDER BY v.sort_key DESC LIMIT 1) AS newest_${latest}`,
+  );
+  const row = (await tx.get<IndexedPackage & Record<string, number | null>>(
+    `SELECT p.id, p.account_id, p.standing, p.flags, p.terms, ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
+    [packageRow],
+  ))!;
+  const latest = Object.values(views).map((view) => row[`newest_${view.latest}`] ?? null);
+  const newestRow = await tx.get<{ metadata: string }>('SELECT metadata FROM package_versions WHERE id = ?', [
+    row[`newest_${views.pre2.latest}`] ?? null,
+  ]);
+  const metadata = newestRow && parseMetadata(newestRow.metadata);
+  let flags = metadata ? typeFlags(metadata.packageTypes) : 0;
+  Object.values(views).forEach(({ bit }, index) => (flags |= latest[index] === null ? 0 : bit));
+  const assignments = Object.values(views).map((view) => `${view.latest} = ?`);
+  await tx.run(
+    `UPDATE packages SET ${assignments.join(', ')}, flags = ?, updated_at = ?, revision = revision + 1 WHERE id = ?`,
+    [...latest, flags, now, packageRow],
+  );
+  if (metadata) {
+    const types = metadata.packageTypes.map(({ name }) => name).join(' ');
+    await tx.run('UPDATE packages SET package_id = ?, package_types = ? WHERE id = ?', [
+      metadata.id,
+      types.slice(0, 255),
+      packageRow,
+    ]);
+  }
+  await indexPackage(tx, row, flags, metadata ? termsOf(metadata) : []);
+}

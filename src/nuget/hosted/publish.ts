@@ -1,0 +1,211 @@
+import type { Transaction } from '../../database/database.ts';
+import { DomainError } from '../../errors.ts';
+import { hexOf, type Digest } from '../../digest.ts';
+import type { Arrival } from '../../storage/blob-store.ts';
+import type { StagedFile } from '../../storage/staged-file.ts';
+import type { Shelf } from './feed.ts';
+import { bytesOfMetadata, metadataOf } from '../format/metadata.ts';
+import { readNupkg, type Nupkg } from '../format/nupkg.ts';
+import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
+import { bytesOfSymbols } from './symbol-packages.ts';
+import { lowestStanding } from '../search/terms.ts';
+import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
+
+/** Versions of a package: documents that list all of them must have an end. */
+const mostVersions = 100_000;
+
+/** A package that has just been published. */
+export interface Published {
+  id: string;
+  /** Normalised. */
+  version: string;
+  /** Whether the account had no claim on the id before. */
+  isNew: boolean;
+  /** What the publisher should know; each one line. */
+  warnings: string[];
+}
+
+/**
+ * Publishes the package in `staged`, which was hashed with sha256 and sha512 as it filled and is used up whatever the
+ * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `AlreadyExists` for all but one of those that push a
+ * version at once.
+ */
+export async function publish(
+  parts: Shelf,
+  accountId: number,
+  staged: StagedFile,
+  permit: (id: string) => void,
+): Promise<Published> {
+  const arrivals: Arrival[] = [];
+  let nupkg: Nupkg;
+  let digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
+  try {
+    nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
+    permit(nupkg.nuspec.id);
+    const { readme, icon } = nupkg.entries;
+    await refuseExisting(parts, accountId, nupkg);
+    const stage = async (bytes: Buffer): Promise<Digest> => {
+      const arrival = await parts.blobs.stageBytes(bytes);
+      arrivals.push(arrival);
+      return arrival.digest;
+    };
+    digests = {
+      nupkg: await staged.digest('sha256'),
+      sha512: await staged.digest('sha512'),
+      nuspec: await stage(nupkg.nuspecBytes),
+      ...(readme && { readme: await stage(readme) }),
+      ...(icon && { icon: await stage(icon) }),
+    };
+  } catch (error) {
+    await Promise.all([staged, ...arrivals.map((each) => each.staged)].map((each) => each.discard()));
+    throw error;
+  }
+  arrivals.push({ staged, digest: digests.nupkg });
+  const { id } = nupkg.nuspec;
+  const size = staged.size;
+  const metadata = metadataOf(nupkg.nuspec);
+  const metadataBytes = bytesOfMetadata(metadata);
+  return parts.blobs.commit(arrivals, async (tx) => {
+    const now = parts.now();
+    const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
+    const key = versionKey(nupkg.version);
+    if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [row, key])) {
+      throw alreadyExists(nupkg);
+    }
+    if (versions >= mostVersions) throw tooManyVersions(id);
+    const versionRow = await tx.insert('package_versions', {
+      package_row: row,
+      version_key: key,
+      version: normalize(nupkg.version),
+      full_version: fullString(nupkg.version),
+      sort_key: sortKey(nupkg.version),
+      listed: 1,
+      prerelease: isPrerelease(nupkg.version) ? 1 : 0,
+      semver2: nupkg.semVer2 ? 1 : 0,
+      published_at: now,
+      size_bytes: size,
+      sha512: Buffer.from(hexOf(digests.sha512), 'hex').toString('base64'),
+      nupkg_digest: digests.nupkg,
+      nuspec_digest: digests.nuspec,
+      readme_digest: digests.readme ?? null,
+      icon_digest: digests.icon ?? null,
+      icon_type: nupkg.entries.iconType ?? null,
+      metadata: JSON.stringify(metadata),
+      metadata_bytes: metadataBytes,
+    });
+    const referred = new Set(arrivals.map(({ digest }) => digest));
+    await tx.insertNew(
+      'package_blobs',
+      [...referred].map((digest) => ({ version_row: versionRow, digest })),
+    );
+    await tx.run(
+      `UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ?,
+         metadata_bytes = metadata_bytes + ?,
+         largest_metadata = CASE WHEN largest_metadata < ? THEN ? ELSE largest_metadata END WHERE id = ?`,
+      [size, metadataBytes, metadataBytes, metadataBytes, row],
+    );
+    await refreshPackage(tx, row, now);
+    return { id, version: normalize(nupkg.version), isNew, warnings: warningsOf(nupkg, knownAs) };
+  });
+}
+
+/** Hides a version from search and newer clients (`false`), or shows it again. Throws `NotFound`. */
+export async function setListed(
+  { database, now }: Shelf,
+  accountId: number,
+  id: string,
+  version: string,
+  listed: boolean,
+): Promise<void> {
+  await database.transaction(async (tx) => {
+    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
+    await tx.run('UPDATE package_versions SET listed = ? WHERE id = ?', [listed ? 1 : 0, versionRow]);
+    await refreshPackage(tx, packageRow, now());
+  });
+}
+
+/** Removes a version for good; the account keeps its claim on the id. Throws `NotFound`. */
+export async function deleteVersion(
+  { database, now }: Shelf,
+  accountId: number,
+  id: string,
+  version: string,
+): Promise<void> {
+  await database.transaction(async (tx) => {
+    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
+    await removeVersion(tx, packageRow, versionRow);
+    await refreshPackage(tx, packageRow, now());
+  });
+}
+
+/** Takes out a version of a package that is locked, and is to be refreshed when no more is taken out. */
+export async function removeVersion(tx: Transaction, packageRow: number, versionRow: number): Promise<void> {
+  await tx.run(
+    `UPDATE packages SET version_count = version_count - 1,
+         size_bytes = size_bytes - (SELECT size_bytes FROM package_versions WHERE id = ?),
+         metadata_bytes = metadata_bytes - (SELECT metadata_bytes FROM package_versions WHERE id = ?) - ? WHERE id = ?`,
+    [versionRow, versionRow, await bytesOfSymbols(tx, versionRow), packageRow],
+  );
+  await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
+  await tx.run('DELETE FROM package_blobs WHERE version_row = ?', [versionRow]);
+  await tx.run('DELETE FROM package_versions WHERE id = ?', [versionRow]);
+}
+
+/** The package's row, made if the account has none of this id yet, and locked. */
+async function claim(
+  tx: Transaction,
+  accountId: number,
+  id: string,
+  now: number,
+): Promise<{ row: number; knownAs: string; isNew: boolean; versions: number }> {
+  const made = await tx.insertNew('packages', [
+    {
+      account_id: accountId,
+      package_key: packageKey(id),
+      package_id: id,
+      standing: lowestStanding,
+      created_at: now,
+      updated_at: now,
+    },
+  ]);
+  const row = (await lockPackage(tx, accountId, id))!;
+  const found = (await tx.get<{ package_id: string; version_count: number }>(
+    'SELECT package_id, version_count FROM packages WHERE id = ?',
+    [row],
+  ))!;
+  return { row, knownAs: found.package_id, isNew: made > 0, versions: found.version_count };
+}
+
+/** Most repeated pushes end here, before anything is staged. */
+async function refuseExisting({ database }: Shelf, accountId: number, nupkg: Nupkg): Promise<void> {
+  const found = await database.get(
+    `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
+     WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
+    [accountId, packageKey(nupkg.nuspec.id), keyOfVersion(nupkg.nuspec.version)!],
+  );
+  if (found) throw alreadyExists(nupkg);
+}
+
+function tooManyVersions(id: string): DomainError {
+  return new DomainError(
+    'Invalid',
+    `${id} has ${mostVersions} versions, and no package may have more. Delete some, or use another id.`,
+  );
+}
+
+function alreadyExists({ nuspec, version }: Nupkg): DomainError {
+  return new DomainError(
+    'AlreadyExists',
+    `${nuspec.id} ${normalize(version)} exists already, and a version never changes. Push it under a new version.`,
+  );
+}
+
+function warningsOf({ nuspec, version }: Nupkg, knownAs: string): string[] {
+  const warnings = [];
+  if (nuspec.id !== knownAs) warnings.push(`This package was known as ${knownAs}; it is now shown as ${nuspec.id}.`);
+  const normalized = normalize(version);
+  if (nuspec.version !== normalized && nuspec.version !== fullString(version)) {
+    warnings.push(`Version ${nuspec.version} is published as ${normalized}.`);
+  }
+  return warnings;
+}

@@ -1,0 +1,86 @@
+import { forUpdate, type Database } from '../../database/database.ts';
+import { Pace } from '../../storage/pace.ts';
+import { refreshPackage } from './packages.ts';
+import { removeVersion } from './publish.ts';
+
+export interface PackageRetention {
+  /** Milliseconds since 1970 UTC. */
+  now: number;
+  /** Of releases and of prereleases so many newest stay. */
+  keepVersions: number;
+  /** Versions that are left alone. */
+  isProtected: (id: string, version: string) => boolean;
+  dryRun: boolean;
+  signal: AbortSignal;
+  say: (line: string) => void;
+}
+
+interface Package {
+  id: number;
+  package_id: string;
+}
+
+interface Version {
+  id: number;
+  version: string;
+  size_bytes: number;
+}
+
+/** Packages looked at in one statement, and versions removed in one transaction. */
+const page = 200;
+const batch = 20;
+
+/**
+ * Deletes hosted versions older than the newest `keepVersions` releases, and prereleases older than as many of theirs:
+ * however often prereleases come, they push out no release. Resolves to how many, and the size of their packages.
+ */
+export async function retainPackages(
+  database: Database,
+  rules: PackageRetention,
+): Promise<{ versions: number; version_bytes: number }> {
+  const deleted = { versions: 0, version_bytes: 0 };
+  const pace = new Pace(rules.signal);
+  for (let after = 0; ;) {
+    const packages = await database.select<Package>(
+      'SELECT id, package_id FROM packages WHERE id > ? AND version_count > ? ORDER BY id LIMIT ?',
+      [after, rules.keepVersions, page],
+    );
+    await pace.step();
+    for (const each of packages) {
+      for (let more = true; more; await pace.step()) {
+        const gone = await retain(database, each, rules);
+        for (const { version, size_bytes } of gone) {
+          rules.say(`package ${each.package_id} ${version}`);
+          deleted.versions += 1;
+          deleted.version_bytes += size_bytes;
+        }
+        more = !rules.dryRun && gone.length === batch;
+      }
+    }
+    if (packages.length < page) return deleted;
+    after = packages.at(-1)!.id;
+  }
+}
+
+/** The rule is applied with the package locked, so that what is newest is so when the others go. */
+function retain(database: Database, { id, package_id }: Package, rules: PackageRetention): Promise<Version[]> {
+  return database.transaction(async (tx) => {
+    await tx.get(`SELECT id FROM packages WHERE id = ?${forUpdate(tx)}`, [id]);
+    const old: Version[] = [];
+    for (const prerelease of [0, 1]) {
+      old.push(
+        ...(await tx.select<Version>(
+          `SELECT id, version, size_bytes FROM package_versions WHERE package_row = ? AND prerelease = ?
+           ORDER BY sort_key DESC LIMIT 1000000 OFFSET ?`,
+          [id, prerelease, rules.keepVersions],
+        )),
+      );
+    }
+    const going = old.filter(({ version }) => !rules.isProtected(package_id, version));
+    if (rules.dryRun) return going;
+    const gone = going.slice(0, batch);
+    for (const version of gone) await removeVersion(tx, id, version.id);
+    if (gone.length > 0) await refreshPackage(tx, id, rules.now);
+    return gone;
+  });
+}

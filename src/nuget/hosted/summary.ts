@@ -1,0 +1,99 @@
+import type { NameSet } from '../../accounts/names.ts';
+import type { Database, Row } from '../../database/database.ts';
+import { DomainError } from '../../errors.ts';
+import { packageKey } from './packages.ts';
+
+/** A package as the management API shows it. Times are milliseconds since 1970 UTC. */
+export interface PackageSummary {
+  /** Its place in the list, for `listPackages`. */
+  key: string;
+  id: string;
+  /** `Dependency`, `DotnetTool`, …: as the newest version names them. */
+  packageTypes: string[];
+  /** The newest listed release, else the newest listed prerelease; null when all are unlisted. */
+  latestVersion: string | null;
+  versionCount: number;
+  sizeBytes: number;
+  downloadCount: number;
+  createdAt: number;
+  updatedAt: number;
+  lastDownloadedAt: number | null;
+}
+
+export interface VersionSummary {
+  version: string;
+  listed: boolean;
+  publishedAt: number;
+  sizeBytes: number;
+  /** Of the nupkg, in Base64. */
+  sha512: string;
+  downloadCount: number;
+}
+
+export interface PackageDetails extends PackageSummary {
+  /** Newest first, up to `shownVersions`. */
+  versions: VersionSummary[];
+}
+
+/** How many versions of a package are shown; `versionCount` is of all. */
+export const shownVersions = 1000;
+
+const columns = `p.*, v.version AS latest_version FROM packages p
+  LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
+
+/** Up to `limit` packages of the account that have a version, by key, after the key `after`; `only` of these if given. */
+export async function listPackages(
+  database: Database,
+  accountId: number,
+  limit: number,
+  after = '',
+  only?: NameSet,
+): Promise<PackageSummary[]> {
+  const among = only?.where('p.package_key');
+  const rows = await database.select(
+    `SELECT ${columns} WHERE p.account_id = ? AND p.package_key > ? AND p.version_count > 0
+     ${among ? `AND ${among.sql}` : ''} ORDER BY p.package_key LIMIT ?`,
+    [accountId, after, ...(among?.values ?? []), limit],
+  );
+  return rows.map(summaryOf);
+}
+
+/** One package with its versions; throws `NotFound` unless the account has a version of it. */
+export async function getPackage(database: Database, accountId: number, id: string): Promise<PackageDetails> {
+  const row = await database.get(
+    `SELECT ${columns} WHERE p.account_id = ? AND p.package_key = ? AND p.version_count > 0`,
+    [accountId, packageKey(id)],
+  );
+  if (!row) throw new DomainError('NotFound', `This account has no package ${id.slice(0, 100)}.`);
+  const versions = await database.select(
+    `SELECT version, listed, published_at, size_bytes, sha512, download_count FROM package_versions
+     WHERE package_row = ? ORDER BY sort_key DESC LIMIT ?`,
+    [row['id']!, shownVersions],
+  );
+  return {
+    ...summaryOf(row),
+    versions: versions.map((each) => ({
+      version: each['version'] as string,
+      listed: each['listed'] === 1,
+      publishedAt: each['published_at'] as number,
+      sizeBytes: each['size_bytes'] as number,
+      sha512: each['sha512'] as string,
+      downloadCount: each['download_count'] as number,
+    })),
+  };
+}
+
+function summaryOf(row: Row): PackageSummary {
+  return {
+    key: row['package_key'] as string,
+    id: row['package_id'] as string,
+    packageTypes: (row['package_types'] as string).split(' ').filter(Boolean),
+    latestVersion: row['latest_version'] as string | null,
+    versionCount: row['version_count'] as number,
+    sizeBytes: row['size_bytes'] as number,
+    downloadCount: row['download_count'] as number,
+    createdAt: row['created_at'] as number,
+    updatedAt: row['updated_at'] as number,
+    lastDownloadedAt: row['last_downloaded_at'] as number | null,
+  };
+}

@@ -1,0 +1,119 @@
+import type { Readable } from 'node:stream';
+import type { NameSet } from '../../accounts/names.ts';
+import type { Transaction } from '../../database/database.ts';
+import { DomainError } from '../../errors.ts';
+import type { Digest } from '../../digest.ts';
+import type { StagedFile } from '../../storage/staged-file.ts';
+import type { Shelf } from './feed.ts';
+import { lockVersion, packageKey, versionNotFound } from './packages.ts';
+import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';
+import { normalize, versionKey } from '../format/version.ts';
+
+/** What the table's columns hold. */
+const maxFileName = 255;
+const maxPath = 1024;
+const rowsPerStatement = 100;
+
+/**
+ * Publishes the symbols package in `staged`, in place of the version's earlier one; `staged` is used up whatever the
+ * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `NotFound` when the version it belongs to is not there.
+ */
+export async function publishSymbols(
+  { database, blobs }: Shelf,
+  accountId: number,
+  staged: StagedFile,
+  permit: (id: string) => void,
+): Promise<{ id: string; version: string }> {
+  let snupkg: Snupkg;
+  let digest: Digest;
+  try {
+    snupkg = await readSnupkg(() => staged.open());
+    permit(snupkg.nuspec.id);
+    const tooLong = snupkg.pdbs.find(
+      ({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath,
+    );
+    if (tooLong) throw new DomainError('PackageInvalid', `The path '${tooLong.path.slice(0, 100)}…' is too long.`);
+    const parent = await database.get(
+      `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
+       WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
+      [accountId, packageKey(snupkg.nuspec.id), versionKey(snupkg.version)],
+    );
+    if (!parent) throw parentMissing(snupkg);
+    digest = await staged.digest('sha256');
+  } catch (error) {
+    await staged.discard();
+    throw error;
+  }
+  const { id } = snupkg.nuspec;
+  const version = normalize(snupkg.version);
+  return blobs.commit([{ staged, digest }], async (tx) => {
+    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
+    await tx.run(
+      `DELETE FROM package_blobs WHERE version_row = ?
+       AND digest = (SELECT snupkg_digest FROM package_versions WHERE id = ?)`,
+      [versionRow, versionRow],
+    );
+    await tx.insertNew('package_blobs', [{ version_row: versionRow, digest }]);
+    await tx.run('UPDATE package_versions SET snupkg_digest = ? WHERE id = ?', [digest, versionRow]);
+    const before = await bytesOfSymbols(tx, versionRow);
+    await tx.run('DELETE FROM package_symbols WHERE version_row = ?', [versionRow]);
+    const rows = snupkg.pdbs.map(({ path, fileName, key }) => ({
+      account_id: accountId,
+      file_name: keyOfFile(fileName),
+      signature: key,
+      version_row: versionRow,
+      path,
+    }));
+    for (let start = 0; start < rows.length; start += rowsPerStatement) {
+      await tx.insertNew('package_symbols', rows.slice(start, start + rowsPerStatement));
+    }
+    await tx.run('UPDATE packages SET metadata_bytes = metadata_bytes + ? WHERE id = ?', [
+      (await bytesOfSymbols(tx, versionRow)) - before,
+      packageRow,
+    ]);
+    return { id, version };
+  });
+}
+
+/** What a version's symbols take up in the database, as migration 009 has it. */
+export async function bytesOfSymbols(tx: Transaction, versionRow: number): Promise<number> {
+  const sum = await tx.get<{ bytes: number }>(
+    `SELECT COALESCE(SUM(100 + OCTET_LENGTH(file_name) + OCTET_LENGTH(path)), 0) AS bytes
+     FROM package_symbols WHERE version_row = ?`,
+    [versionRow],
+  );
+  return sum!.bytes;
+}
+
+/**
+ * The PDB of that name and signature, if a symbols package of the account has it, `only` of ids among these if given; both
+ * in any case.
+ * https://github.com/dotnet/symstore/blob/main/docs/specs/Simple_Symbol_Query_Protocol.md
+ */
+export async function openSymbols(
+  { database, blobs }: Shelf,
+  accountId: number,
+  fileName: string,
+  key: string,
+  only?: NameSet,
+): Promise<{ size: number; stream: Readable } | undefined> {
+  const among = only?.where('p.package_key');
+  const row = await database.get<{ path: string; digest: Digest; size: number }>(
+    `SELECT s.path, b.digest, b.size FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
+     JOIN blobs b ON b.digest = v.snupkg_digest
+     ${among ? `JOIN packages p ON p.id = v.package_row AND ${among.sql}` : ''}
+     WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? ORDER BY s.version_row DESC LIMIT 1`,
+    [...(among?.values ?? []), accountId, key.toLowerCase(), keyOfFile(fileName)],
+  );
+  return row && openPdb(() => blobs.open(row.digest, row.size), row.path);
+}
+
+/** Files are found in any case. Some letters become two in lower case. */
+function keyOfFile(name: string): string {
+  return name.toLowerCase();
+}
+
+function parentMissing({ nuspec, version }: Snupkg): DomainError {
+  const { message } = versionNotFound(nuspec.id, normalize(version));
+  return new DomainError('NotFound', `${message} Push the package before its symbols.`);
+}

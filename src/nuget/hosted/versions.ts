@@ -1,0 +1,175 @@
+import type { Database, Row } from '../../database/database.ts';
+import { parseMetadata } from '../format/metadata.ts';
+import { packageKey } from './packages.ts';
+import {
+  fitIndex,
+  inlineBelow,
+  pageBytes,
+  paged,
+  pagedInline,
+  pageVersions,
+  rangeBytes,
+  RangeSize,
+  rangeTooLong,
+  rangeVersions,
+  type RegisteredPage,
+  type RegisteredVersion,
+  type SizedVersion,
+} from '../format/pages.ts';
+import { parseVersion, sortKey } from '../format/version.ts';
+
+const columns = `v.version, v.full_version, v.listed, v.published_at, v.sha512, v.icon_digest, v.readme_digest,
+  v.metadata_bytes, v.metadata`;
+const join = 'packages p JOIN package_versions v ON v.package_row = p.id';
+const all = 'p.account_id = ? AND p.package_key = ? AND v.semver2 <= ?';
+
+interface VersionRow {
+  version: string;
+  full_version: string;
+  listed: number;
+  published_at: number;
+  sha512: string;
+  icon_digest: string | null;
+  readme_digest: string | null;
+  metadata_bytes: number;
+  metadata: string;
+}
+
+/** What is known of a package's metadata without a look at its versions. */
+interface Measured {
+  metadata_bytes: number;
+  /** No version has more. */
+  largest_metadata: number;
+}
+
+/**
+ * What all documents of a package depend on: another one after each change to its versions. Undefined when the account
+ * has no such package.
+ */
+export async function revisionOf(database: Database, accountId: number, id: string): Promise<string | undefined> {
+  const row = await database.recall<{ id: number; created_at: number; revision: number }>(
+    'SELECT id, created_at, revision FROM packages WHERE account_id = ? AND package_key = ?',
+    [accountId, packageKey(id)],
+  );
+  return row && `${row.id}/${row.created_at}/${row.revision}`;
+}
+
+/** The keys of all versions, listed or not, in order; empty when the account has no such package. */
+export async function listVersionKeys(database: Database, accountId: number, id: string): Promise<string[]> {
+  const rows = await database.select<{ version_key: string }>(
+    `SELECT v.version_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ? ORDER BY v.sort_key`,
+    [accountId, packageKey(id)],
+  );
+  return rows.map((row) => row.version_key);
+}
+
+/** The pages of a package's registration, with or without SemVer 2 versions; undefined when it has no version. */
+export async function listPages(
+  database: Database,
+  accountId: number,
+  id: string,
+  semVer2: boolean,
+): Promise<RegisteredPage[] | undefined> {
+  const measured = await measuredOf(database, accountId, id);
+  if (!measured) return undefined;
+  const readFirst = (limit: number) =>
+    database.select<VersionRow>(`SELECT ${columns} FROM ${join} WHERE ${all} ORDER BY v.sort_key LIMIT ?`, [
+      accountId,
+      packageKey(id),
+      semVer2 ? 1 : 0,
+      limit,
+    ]);
+  if (measured.metadata_bytes <= pageBytes) {
+    const rows = await readFirst(inlineBelow);
+    if (rows.length < inlineBelow) return rows.length > 0 ? pagedInline(rows.map(registered)) : undefined;
+  }
+  const sizes = await listSizes(database, accountId, id, semVer2);
+  if (sizes.length === 0) return undefined;
+  return fitIndex(sizes) ? pagedInline((await readFirst(sizes.length)).map(registered)) : paged(sizes);
+}
+
+/** All versions in order, with at least the bytes of their metadata; empty when the account has no such package. */
+export async function listSizes(
+  database: Database,
+  accountId: number,
+  id: string,
+  semVer2: boolean,
+): Promise<SizedVersion[]> {
+  const measured = await measuredOf(database, accountId, id);
+  if (!measured) return [];
+  const largest = measured.largest_metadata;
+  // Where a page has room for the largest ones, the index of the versions' order is all that is read.
+  const sized = largest * pageVersions > pageBytes;
+  const rows = await database.select<{ version: string; bytes?: number }>(
+    `SELECT v.version${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all} ORDER BY v.sort_key`,
+    [accountId, packageKey(id), semVer2 ? 1 : 0],
+  );
+  return rows.map(({ version, bytes = largest }) => ({ version, bytes }));
+}
+
+/**
+ * The versions between two, both included, in order; empty when there are none or the bounds are no versions. Throws
+ * `Invalid` for more than a page can hold.
+ */
+export async function listPage(
+  database: Database,
+  accountId: number,
+  id: string,
+  semVer2: boolean,
+  lower: string,
+  upper: string,
+): Promise<RegisteredVersion[]> {
+  const [from, to] = [parseVersion(lower), parseVersion(upper)];
+  if (!from || !to) return [];
+  const range = `${all} AND v.sort_key BETWEEN ? AND ? ORDER BY v.sort_key LIMIT ?`;
+  const values = [accountId, packageKey(id), semVer2 ? 1 : 0, sortKey(from), sortKey(to), rangeVersions + 1];
+  const measured = lower === upper ? undefined : await measuredOf(database, accountId, id);
+  if (measured && measured.largest_metadata * rangeVersions > rangeBytes) {
+    const sizes = await database.select<{ bytes: number }>(
+      `SELECT v.metadata_bytes AS bytes FROM ${join} WHERE ${range}`,
+      values,
+    );
+    const size = new RangeSize();
+    for (const each of sizes) size.add(each);
+  }
+  const rows = await database.select<VersionRow>(`SELECT ${columns} FROM ${join} WHERE ${range}`, values);
+  if (rows.length > rangeVersions) throw rangeTooLong();
+  return rows.map(registered);
+}
+
+function measuredOf(database: Database, accountId: number, id: string): Promise<Measured | undefined> {
+  return database.recall<Measured & Row>(
+    'SELECT metadata_bytes, largest_metadata FROM packages WHERE account_id = ? AND package_key = ?',
+    [accountId, packageKey(id)],
+  );
+}
+
+/** The versions that a client may choose from, in order: listed ones, as autocompletion shows them. */
+export async function listListed(
+  database: Database,
+  accountId: number,
+  id: string,
+  prerelease: boolean,
+  semVer2: boolean,
+): Promise<string[]> {
+  const rows = await database.select<{ full_version: string }>(
+    `SELECT v.full_version FROM ${join} WHERE p.account_id = ? AND p.package_key = ? AND v.listed = 1
+       AND v.prerelease <= ? AND v.semver2 <= ? ORDER BY v.sort_key`,
+    [accountId, packageKey(id), prerelease ? 1 : 0, semVer2 ? 1 : 0],
+  );
+  return rows.map((row) => row.full_version);
+}
+
+function registered(row: VersionRow): RegisteredVersion {
+  return {
+    version: row.version,
+    fullVersion: row.full_version,
+    listed: row.listed === 1,
+    publishedAt: row.published_at,
+    sha512: row.sha512,
+    hasIcon: row.icon_digest !== null,
+    hasReadme: row.readme_digest !== null,
+    bytes: row.metadata_bytes,
+    metadata: parseMetadata(row.metadata),
+  };
+}

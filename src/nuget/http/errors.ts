@@ -1,0 +1,52 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { DomainError, ErrorName } from '../../errors.ts';
+import { UpstreamError } from '../../upstream/upstream-error.ts';
+import { problem, sendDefect } from '../../http/problem.ts';
+
+/** The status of each of the domain's errors that the feed meets; any other is a defect. */
+const statuses: Partial<Record<ErrorName, number>> = {
+  Unauthorized: 401,
+  ScopeMissing: 403,
+  NameDenied: 403,
+  NotFound: 404,
+  Invalid: 400,
+  PackageInvalid: 400,
+  Aborted: 400,
+  AlreadyExists: 409,
+  TooLarge: 413,
+  QuotaExceeded: 413,
+  StorageFull: 507,
+  Unsupported: 415,
+  RangeNotSatisfiable: 416,
+  TooManyRequests: 429,
+  UpstreamUnavailable: 502,
+  UpstreamTimeout: 504,
+};
+
+/** An upstream that is offline by its settings is no failing gateway: as for `only-if-cached` (RFC 9111, 5.2.1.7), it is 504. */
+export function statusOf(error: DomainError): number | undefined {
+  return error instanceof UpstreamError && error.offline ? 504 : statuses[error.name];
+}
+
+/** Sends a problem document, and says the same in the reason phrase: it is what the clients print. */
+export function sendRefusal(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  error?: DomainError,
+): void {
+  if (!error) {
+    sendDefect(request, response);
+    return;
+  }
+  response.statusMessage = oneLine(error.message);
+  problem(request, response, status, error.name, error.message, error.detail);
+}
+
+/** Text that may stand in a header or a status line: one line of Latin-1. */
+export function oneLine(text: string): string {
+  return text
+    .replace(/\s+/g, ' ')
+    .replace(/[^\x20-\x7e\xa1-\xff]/g, '?')
+    .slice(0, 400);
+}

@@ -1,0 +1,133 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import type { Router } from 'express';
+import { allow } from '../../accounts/allow.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { DomainError } from '../../errors.ts';
+import { cacheStatus } from '../../http/cache-status.ts';
+import { exchangeOf } from '../../http/exchange.ts';
+import { sendContent, sendJson } from '../../http/send.ts';
+import { oneLine } from './errors.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { refuseMethods, type Answering, type FeedParts } from './call.ts';
+import { receiveFile } from './upload.ts';
+
+const symbolHeaders = {
+  'Content-Type': 'application/octet-stream',
+  'Cache-Control': 'private, max-age=31536000, immutable',
+};
+
+/** Push, unlist and relist, and the same for symbols with their look-up; each address with and without a slash at its end. */
+export function addPublishing(
+  router: Router,
+  answering: Answering,
+  { feed, blobs, mirror, symbols, limits, log }: FeedParts,
+): void {
+  const upload = { size: limits.nupkg, idle: limits.uploadIdle };
+
+  // https://learn.microsoft.com/nuget/api/package-publish-resource
+  router.put(
+    '/push',
+    answering(
+      'write',
+      async ({ request, response, principal, accountId, addresses }) => {
+        const exchange = exchangeOf(response);
+        const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
+        const { id, version, isNew, warnings } = await feed.publish(accountId, staged, permitting(principal));
+        exchange.subject = packageKey(id);
+        log.info({ request: exchange.id, id, version }, 'package published');
+        const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
+        if (upstream !== undefined) {
+          log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
+          warnings.push(`${id} came from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
+        }
+        if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
+        sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
+      },
+      'upload',
+    ),
+  );
+  router.delete(
+    '/push/:id/:version',
+    answering('delete', async ({ response, accountId, path }) => {
+      await feed.setListed(accountId, path['id']!, path['version']!, false);
+      response.writeHead(204).end();
+    }),
+  );
+  router.post(
+    '/push/:id/:version',
+    answering('write', async ({ request, response, accountId, path }) => {
+      await feed.setListed(accountId, path['id']!, path['version']!, true);
+      sendJson(request, response, 200, {});
+    }),
+  );
+
+  // https://learn.microsoft.com/nuget/api/symbol-package-publish-resource
+  router.put(
+    '/symbols',
+    answering(
+      'write',
+      async ({ request, response, principal, accountId }) => {
+        const exchange = exchangeOf(response);
+        const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
+        const published = await feed.publishSymbols(accountId, staged, permitting(principal));
+        exchange.subject = packageKey(published.id);
+        sendJson(request, response, 201, published);
+      },
+      'upload',
+    ),
+  );
+  router.get(
+    '/symbols/:file/:key/:again',
+    answering('read', async ({ request, response, principal, accountId, path }) => {
+      const { file = '', key = '', again = '' } = path;
+      const same = file.toLowerCase() === again.toLowerCase();
+      // A look-up is a search: it finds what is among the token's names, and nothing else.
+      const only = principal.names?.package;
+      const pdb = same ? await feed.openSymbols(accountId, file, key, only) : undefined;
+      if (pdb) return sendStream(request, response, pdb);
+      const checksum = request.headers['symbolchecksum'] as string | undefined;
+      const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);
+      const entry = mayAsk ? await symbols.open(accountId, file, key, checksum) : undefined;
+      if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
+      const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
+      return sendContent(request, response, entry.content, { headers, ranges: true });
+    }),
+  );
+
+  refuseMethods(router, '/push', 'PUT');
+  refuseMethods(router, '/symbols', 'PUT');
+  refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
+}
+
+/** Refuses ids that the principal is not allowed to push. */
+function permitting(principal: Principal): (id: string) => void {
+  return (id) => allow(principal, 'write', 'package', packageKey(id));
+}
+
+function consequence(isMerged: boolean): string {
+  return isMerged
+    ? 'from here on a version that is pushed here goes before one of the same number there'
+    : 'from here on only what is pushed here is served';
+}
+
+/** The bytes come out of a zip, so that there is no reading them at any position. */
+async function sendStream(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { size, stream }: { size: number; stream: Readable },
+): Promise<void> {
+  response.writeHead(200, { ...symbolHeaders, ...cacheStatus('hosted'), 'Content-Length': size });
+  if (request.method === 'HEAD') {
+    stream.destroy();
+    response.end();
+    return;
+  }
+  const exchange = exchangeOf(response);
+  stream.on('data', (piece: Buffer) => (exchange.sent += piece.length));
+  await pipeline(stream, response).catch((error: NodeJS.ErrnoException) => {
+    // A client that leaves is no failure.
+    if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
+  });
+}

@@ -1,0 +1,58 @@
+import { Router } from 'express';
+import { allow } from '../../accounts/allow.ts';
+import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
+import { exchangeOf } from '../../http/exchange.ts';
+import type { Act } from '../../usage/counters.ts';
+import { Addresses } from './addresses.ts';
+import type { Answering, Call, FeedParts } from './call.ts';
+import { sendRefusal, statusOf } from './errors.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { addPublishing } from './publish-routes.ts';
+import { addReading } from './read-routes.ts';
+import { addSearching } from './search-routes.ts';
+
+/** What a route does, and the parameters of the path that it matched. */
+interface Matched {
+  operation: Operation<Call> & { act: Act | undefined };
+  path: Record<string, string>;
+}
+
+/** The package feed, mounted at `/v3`. https://learn.microsoft.com/nuget/api/overview */
+export function createFeed(parts: FeedParts): Router {
+  const { authenticator, quota, log } = parts;
+  const protocol: Protocol<Matched, Call> = {
+    kind: 'package',
+    log,
+    quota,
+    authenticate: (request) => authenticator.principalOf(request, { apiKey: true }),
+    find: ({ operation }) => operation,
+    open: (allowed) => open(parts, allowed),
+    statusOf,
+    challenge: ({ name }) => (name === 'Unauthorized' ? 'Basic realm="Entrepot"' : undefined),
+    refuse: sendRefusal,
+  };
+  const edge = createEdge(protocol);
+  const answering: Answering = (action, run, act) => {
+    // Only a push counts as an upload.
+    const operation = { action, run, act, stores: act === 'upload' };
+    return (request, response) =>
+      edge({ operation, path: request.params as Record<string, string> }, request, response);
+  };
+  const router = Router();
+  addReading(router, answering, parts);
+  addSearching(router, answering, parts);
+  addPublishing(router, answering, parts);
+  return router;
+}
+
+function open({ urls }: FeedParts, { request, response, principal, target }: Allowed<Matched, Call>): Call {
+  const { path, operation } = target;
+  const id = path['id'] === undefined ? undefined : packageKey(path['id']);
+  // The id of what is pushed is known only once that has come.
+  if (id !== undefined || operation.stores) allow(principal, operation.action, 'package', id);
+  const exchange = exchangeOf(response);
+  exchange.subject = id ?? '';
+  exchange.act = operation.act;
+  const addresses = new Addresses(urls.of(request).feed);
+  return { request, response, principal, accountId: principal.accountId, addresses, path };
+}

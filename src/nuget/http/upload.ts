@@ -1,0 +1,100 @@
+import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
+import { Busboy, type BusboyInstance } from '@fastify/busboy';
+import { DomainError } from '../../errors.ts';
+import { whenSilent } from '../../incoming.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import type { StagedFile } from '../../storage/staged-file.ts';
+
+export interface UploadLimits {
+  /** Bytes the file may have; more is `TooLarge`. */
+  size: number;
+  /** A sender that is silent for so many milliseconds is given up; `Aborted`. */
+  idle: number;
+}
+
+/** What a multipart body may have beside the file: boundaries, headers, a few fields. */
+const multipartOverhead = 64 * 1024;
+
+/**
+ * The one file in a push, staged and hashed with sha256 and sha512 on its way: the first file of a multipart form, as
+ * NuGet's clients send it, or the body itself; `heard` is told of each piece of the body. Throws `Invalid`, `TooLarge` or `Aborted`, with nothing left behind.
+ * https://learn.microsoft.com/nuget/api/package-publish-resource#push-a-package
+ */
+export async function receiveFile(
+  request: IncomingMessage,
+  blobs: BlobStore,
+  limits: UploadLimits,
+  heard: (bytes: number) => void,
+): Promise<StagedFile> {
+  const isForm = /^multipart\//i.test(request.headers['content-type'] ?? '');
+  const announced = Number(request.headers['content-length'] ?? 0);
+  if (announced > limits.size + (isForm ? multipartOverhead : 0)) {
+    throw new DomainError('TooLarge', `The package is larger than the ${limits.size} bytes allowed here.`);
+  }
+  const staged = await blobs.stage(['sha256', 'sha512']);
+  try {
+    request.on('data', (piece: Buffer) => heard(piece.length));
+    if (isForm) await receiveForm(request, staged, limits);
+    else await staged.append(request, { limit: limits.size, idle: limits.idle, consume: true });
+    if (staged.size === 0) {
+      throw new DomainError('Invalid', 'The request carries no package. Send it as the file of a multipart form.');
+    }
+    return staged;
+  } catch (error) {
+    await staged.discard();
+    throw error;
+  }
+}
+
+async function receiveForm(request: IncomingMessage, staged: StagedFile, limits: UploadLimits): Promise<void> {
+  if (request.destroyed) throw aborted();
+  let form: BusboyInstance;
+  try {
+    form = new Busboy({
+      headers: request.headers as { 'content-type': string },
+      limits: { fields: 10, fieldSize: 1024, files: 1, parts: 20, headerPairs: 50 },
+    });
+  } catch (error) {
+    throw malformed(error);
+  }
+  let file: Readable | undefined;
+  let filling: Promise<unknown> | undefined;
+  try {
+    await new Promise<void>((resolve, reject) => {
+      const stopListening = whenSilent(request, limits.idle, reject);
+      request.once('close', () => {
+        stopListening();
+        if (!request.complete) reject(aborted());
+      });
+      form.on('file', (_name, part) => {
+        file = part.on('error', () => undefined);
+        filling = staged.append(part, { limit: limits.size });
+        filling.catch(reject);
+      });
+      form.on('filesLimit', () => reject(new DomainError('Invalid', 'Push one package at a time.')));
+      form.on('error', (error: unknown) => reject(malformed(error)));
+      form.on('finish', () => {
+        stopListening();
+        resolve();
+      });
+      request.pipe(form);
+    });
+    await filling;
+  } catch (error) {
+    request.unpipe(form);
+    form.destroy();
+    // The last write must be over before the staged file is let go of.
+    file?.destroy();
+    await filling?.catch(() => undefined);
+    throw error;
+  }
+}
+
+function aborted(): DomainError {
+  return new DomainError('Aborted', 'The connection closed before the body was complete.');
+}
+
+function malformed(cause: unknown): DomainError {
+  return new DomainError('Invalid', 'The multipart form is malformed. Send one with a single file.', { cause });
+}

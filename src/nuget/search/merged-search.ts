@@ -1,0 +1,137 @@
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import type { Feed } from '../hosted/feed.ts';
+import { isPackageId } from '../format/nuspec.ts';
+import { packageKey } from '../hosted/packages.ts';
+import type { SearchQuery } from './search-query.ts';
+import type { SearchHit, SearchOptions, SearchResults } from './search.ts';
+import type { PackageSource } from '../package-source.ts';
+import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
+import { isPrerelease, isSemVer2, parseVersion } from '../format/version.ts';
+
+/** A search as it was typed, for upstreams, and as it was understood. */
+export interface Wanted {
+  text: string;
+  packageType: string | undefined;
+  query: SearchQuery;
+}
+
+/** Hits that an upstream is asked for beyond the page, in place of those that are hosted here. */
+const spare = 20;
+/** What an upstream is asked for at most. */
+const mostTaken = 1000;
+
+/** Searches what is hosted and, after it, the upstreams: hosted and reserved ids are not heard of from there. */
+export class MergedSearch {
+  readonly #feed: Feed;
+  readonly #source: PackageSource;
+  readonly #upstreams: UpstreamSearch;
+
+  constructor(feed: Feed, source: PackageSource, upstreams: UpstreamSearch) {
+    this.#feed = feed;
+    this.#source = source;
+    this.#upstreams = upstreams;
+  }
+
+  async find(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+    const [hosted, found] = await Promise.all([
+      this.#feed.search(accountId, wanted.query, options),
+      this.#mayTell(accountId, wanted, options, () => this.#upstreams.query(parametersOf(wanted, options))),
+    ]);
+    return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
+  }
+
+  async findIds(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<string>> {
+    const [hosted, found] = await Promise.all([
+      this.#feed.findIds(accountId, wanted.query, options),
+      this.#mayTell(accountId, wanted, options, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
+    ]);
+    return this.#join(accountId, options, hosted, found, (id) => id);
+  }
+
+  /** The versions of an id that a client may choose from, in order. */
+  async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
+    if (options.only && !options.only.includes(packageKey(id))) return [];
+    const hosted = await this.#feed.listListed(accountId, id, options.prerelease, options.semVer2);
+    try {
+      const others = await this.#versionsUpstream(accountId, id, options);
+      return others.length === 0 ? hosted : await this.#source.merged(accountId, id, hosted, others);
+    } catch (error) {
+      if (hosted.length === 0 || !isUpstreamFailure(error)) throw error;
+      return hosted;
+    }
+  }
+
+  /** As the upstream's own autocompletion has them, else all that it is known to have. */
+  async #versionsUpstream(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
+    const owner = await this.#source.ownerFor(accountId, id);
+    if (!owner) return [];
+    const { prerelease, semVer2 } = options;
+    const semVerLevel = semVer2 ? '2.0.0' : '1.0.0';
+    const parameters = new URLSearchParams({ id, prerelease: String(prerelease), semVerLevel });
+    const found = owner.silence ? undefined : await this.#upstreams.versions(owner.upstream, parameters);
+    if (found) return found;
+    const all = (await this.#source.versionKeys(accountId, id))?.value ?? [];
+    return all.filter((key) => {
+      const version = parseVersion(key)!;
+      return (prerelease || !isPrerelease(version)) && (semVer2 || !isSemVer2(version));
+    });
+  }
+
+  /** Hears upstreams on a search, unless it names what they must not hear of: that would be asking for it. */
+  async #mayTell<T>(
+    accountId: number,
+    { text }: Wanted,
+    { only }: SearchOptions,
+    ask: () => Promise<UpstreamResults<T>[]>,
+  ): Promise<UpstreamResults<T>[]> {
+    if (!this.#upstreams.hasUpstreams || only?.isEmpty) return [];
+    const words = text.split(/[\s"]+/).filter((word) => word !== '' && !/^(?:package)?id:$/i.test(word));
+    const ids = words.map((word) => word.replace(/^\w+:/, '')).filter((word) => isPackageId(word));
+    if (ids.some((id) => this.#source.isReserved(id))) return [];
+    const isExact = words.length === 1 || /\b(?:package)?id:/i.test(text);
+    if (isExact && (await this.#source.isClaimed(accountId, ids))) return [];
+    return ask();
+  }
+
+  async #join<T>(
+    accountId: number,
+    { skip, take, only }: SearchOptions,
+    hosted: SearchResults<T>,
+    found: readonly UpstreamResults<T>[],
+    idOf: (item: T) => string,
+  ): Promise<SearchResults<T>> {
+    const seen = new Set<string>();
+    const others: T[] = [];
+    let total = hosted.totalHits;
+    for (const { upstream, totalHits, data } of found) {
+      const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream, { admitted: false });
+      // What the upstream says it has does not tell how much of it may be seen.
+      total += only ? data.length : totalHits;
+      for (const item of data) {
+        const key = packageKey(idOf(item));
+        if (closed.has(key) || seen.has(key) || !(only?.includes(key) ?? true)) total -= 1;
+        else others.push(item);
+        seen.add(key);
+      }
+    }
+    const start = Math.max(0, skip - hosted.totalHits);
+    const rest = others.slice(start, start + take - hosted.data.length);
+    return { totalHits: Math.max(total, hosted.totalHits), data: [...hosted.data, ...rest] };
+  }
+}
+
+/** Always from the first hit on: what is hosted shifts the upstream's pages. */
+function parametersOf(
+  { text, packageType }: Wanted,
+  { prerelease, semVer2, skip, take }: SearchOptions,
+): URLSearchParams {
+  const parameters = new URLSearchParams({
+    q: text,
+    skip: '0',
+    take: String(Math.min(skip + take + spare, mostTaken)),
+  });
+  parameters.set('prerelease', String(prerelease));
+  parameters.set('semVerLevel', semVer2 ? '2.0.0' : '1.0.0');
+  if (packageType !== undefined) parameters.set('packageType', packageType);
+  return parameters;
+}

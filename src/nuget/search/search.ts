@@ -1,0 +1,231 @@
+import type { NameSet } from '../../accounts/names.ts';
+import { placeholders, type Database } from '../../database/database.ts';
+import { cut, parseMetadata, within, type VersionMetadata } from '../format/metadata.ts';
+import { views, viewOf } from '../hosted/packages.ts';
+import { SearchLists, type List } from './search-lists.ts';
+import type { SearchQuery } from './search-query.ts';
+
+/** What a client asks of a search. */
+export interface SearchOptions {
+  prerelease: boolean;
+  semVer2: boolean;
+  skip: number;
+  take: number;
+  /** The ids that may be found; all when left out. */
+  only?: NameSet | undefined;
+}
+
+/** A package that was found, as the newest version that its client sees shows it. */
+export interface SearchHit {
+  /** Normalised. */
+  version: string;
+  /** With its `+metadata`. */
+  fullVersion: string;
+  hasIcon: boolean;
+  metadata: VersionMetadata;
+  totalDownloads: number;
+  /** Those that the client sees, in order. */
+  versions: { version: string; fullVersion: string; downloads: number }[];
+}
+
+export interface SearchResults<T> {
+  /** Exact up to some hundred hits beyond the page; from there on a number that there are at least. */
+  totalHits: number;
+  data: T[];
+}
+
+/** A package, its list and its standing there. */
+interface Found {
+  list: number;
+  id: number;
+  standing: number;
+}
+
+interface LatestRow {
+  id: number;
+  version_row: number;
+  version: string;
+  full_version: string;
+  icon_digest: string | null;
+  /** Null where it is long: then it is read by itself. */
+  metadata: string | null;
+  download_count: number;
+}
+
+interface VersionRow {
+  package_row: number;
+  version: string;
+  full_version: string;
+  download_count: number;
+}
+
+/** What the hits of an answer may have together: characters of text, and versions. Few hits are shown whole. */
+const mostText = 4 * 2 ** 20;
+const mostVersions = 20_000;
+/** Bytes of metadata that are read of all hits at once. */
+const shortMetadata = 16 * 1024;
+
+/** The hits as an answer shows them: where they are many, each with a part of its texts and its newest versions. */
+export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
+  const all = hits.reduce((sum, { versions }) => sum + versions.length, 0);
+  const newest = all > mostVersions ? versionsEach(hits.length) : mostVersions;
+  const text = Math.floor(mostText / Math.max(1, hits.length) / 5);
+  return hits.map((hit) => ({
+    ...hit,
+    metadata: {
+      ...hit.metadata,
+      description: cut(hit.metadata.description, text),
+      summary: cut(hit.metadata.summary, text),
+      authors: cut(hit.metadata.authors, text),
+      owners: cut(hit.metadata.owners, text),
+      tags: hit.metadata.tags && within(hit.metadata.tags, text),
+    },
+    versions: hit.versions.slice(-newest),
+  }));
+}
+
+function versionsEach(hits: number): number {
+  return Math.floor(mostVersions / Math.max(1, hits));
+}
+
+/** Search among the hosted packages; its order is that of `SearchLists`. */
+export class Search {
+  readonly #database: Database;
+  readonly #lists: SearchLists;
+
+  constructor(database: Database) {
+    this.#database = database;
+    this.#lists = new SearchLists(database);
+  }
+
+  /** The packages of the account that `query` finds. */
+  async find(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+    const { totalHits, data } = await this.#find(accountId, query, options);
+    return { totalHits, data: data.length === 0 ? [] : await this.#hits(data, options) };
+  }
+
+  /** Their ids alone, as the newest versions write them. */
+  async findIds(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<string>> {
+    const { totalHits, data } = await this.#find(accountId, query, options);
+    if (data.length === 0) return { totalHits, data: [] };
+    const ids = data.map(({ id }) => id);
+    const rows = await this.#database.select<{ id: number; package_id: string }>(
+      `SELECT id, package_id FROM packages WHERE id IN (${placeholders(ids)})`,
+      ids,
+    );
+    const names = new Map(rows.map((row) => [row.id, row.package_id]));
+    return { totalHits, data: ids.flatMap((id) => names.get(id) ?? []) };
+  }
+
+  /** One read for the page and, where a list goes on behind it, one to count. */
+  async #find(
+    accountId: number,
+    query: SearchQuery,
+    { prerelease, semVer2, skip, take, only }: SearchOptions,
+  ): Promise<SearchResults<Found>> {
+    if (only?.isEmpty) return { totalHits: 0, data: [] };
+    const lists = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);
+    if (lists.length === 0) return { totalHits: 0, data: [] };
+    const end = skip + take;
+    const pages = lists.map((list) => this.#lists.page(list));
+    const rows = await this.#database.select<Found>(
+      pages
+        .map(({ sql }, list) => `SELECT ${list} AS list, id, standing FROM (${sql}) AS l${list}`)
+        .join(' UNION ALL '),
+      // One more than the page, to know whether there is one.
+      pages.flatMap(({ values }) => [...values, end + 1]),
+    );
+    const found = lists.map((_, list) => rows.filter((row) => row.list === list));
+    const data = found.flatMap((each) => each.toSorted((a, b) => a.standing - b.standing).slice(0, end));
+    const longer = lists.filter((_, list) => found[list]!.length > end);
+    return { totalHits: rows.length + (await this.#countBehind(longer, end)), data: data.slice(skip, end) };
+  }
+
+  /** How many hits these lists have behind the one after their `end`th. */
+  async #countBehind(lists: readonly List[], end: number): Promise<number> {
+    const some = lists.filter(({ counted }) => counted > 0);
+    let behind = lists.reduce((sum, list) => sum + (list.counted > 0 ? 0 : list.behind), 0);
+    if (some.length === 0) return behind;
+    const counts = some.map((list) => this.#lists.count(list, end));
+    const counted = await this.#database.get<Record<string, number>>(
+      `SELECT ${counts.map(({ sql }, index) => `(${sql}) AS c${index}`).join(', ')}`,
+      counts.flatMap(({ values }) => values),
+    );
+    for (const count of Object.values(counted!)) behind += Math.max(0, count - (end + 1));
+    return behind;
+  }
+
+  /** What the client sees of these packages, in their order; equals in standing by their exact downloads. */
+  async #hits(found: readonly Found[], options: SearchOptions): Promise<SearchHit[]> {
+    const { latest } = views[viewOf(options.prerelease, options.semVer2)];
+    const ids = found.map(({ id }) => id);
+    const [newest, versions] = await Promise.all([
+      this.#database.select<LatestRow>(
+        `SELECT p.id, v.id AS version_row, v.version, v.full_version, v.icon_digest, p.download_count,
+           CASE WHEN v.metadata_bytes <= ${shortMetadata} THEN v.metadata END AS metadata
+         FROM packages p JOIN package_versions v ON v.id = p.${latest} WHERE p.id IN (${placeholders(ids)})`,
+        ids,
+      ),
+      this.#versions(ids, options),
+    ]);
+    const byPackage = new Map(newest.map((row) => [row.id, row]));
+    const rows = found
+      .flatMap((each) => {
+        const row = byPackage.get(each.id);
+        return row ? { ...each, row } : [];
+      })
+      .sort((a, b) => a.list - b.list || a.standing - b.standing || b.row.download_count - a.row.download_count);
+    const hits: SearchHit[] = [];
+    for (const { row } of rows) {
+      const metadata = row.metadata ?? (await this.#longMetadata(row.version_row));
+      if (metadata === undefined) continue;
+      hits.push({
+        version: row.version,
+        fullVersion: row.full_version,
+        hasIcon: row.icon_digest !== null,
+        // Dependencies are most of what is long, and no hit shows them.
+        metadata: { ...parseMetadata(metadata), dependencyGroups: undefined },
+        totalDownloads: row.download_count,
+        versions: versions.get(row.id) ?? [],
+      });
+    }
+    return hits;
+  }
+
+  /** Undefined when the version has been deleted meanwhile. */
+  async #longMetadata(versionRow: number): Promise<string | undefined> {
+    const sql = 'SELECT metadata FROM package_versions WHERE id = ?';
+    return (await this.#database.get<{ metadata: string }>(sql, [versionRow]))?.metadata;
+  }
+
+  /** The versions that the client sees; the newest ones of each package, where all together have too many. */
+  async #versions(
+    ids: readonly number[],
+    { prerelease, semVer2 }: SearchOptions,
+  ): Promise<Map<number, SearchHit['versions']>> {
+    const select = `SELECT package_row, version, full_version, download_count FROM package_versions`;
+    const seen = 'listed = 1 AND prerelease <= ? AND semver2 <= ?';
+    const flags = [prerelease ? 1 : 0, semVer2 ? 1 : 0];
+    let rows = await this.#database.select<VersionRow>(
+      `${select} WHERE package_row IN (${placeholders(ids)}) AND ${seen} ORDER BY package_row, sort_key LIMIT ?`,
+      [...ids, ...flags, mostVersions + 1],
+    );
+    if (rows.length > mostVersions) {
+      rows = [];
+      for (const id of ids) {
+        const newest = await this.#database.select<VersionRow>(
+          `${select} WHERE package_row = ? AND ${seen} ORDER BY sort_key DESC LIMIT ?`,
+          [id, ...flags, versionsEach(ids.length)],
+        );
+        rows.push(...newest.toReversed());
+      }
+    }
+    const versions = new Map<number, SearchHit['versions']>();
+    for (const { package_row: id, version, full_version: fullVersion, download_count: downloads } of rows) {
+      let list = versions.get(id);
+      if (!list) versions.set(id, (list = []));
+      list.push({ version, fullVersion, downloads });
+    }
+    return versions;
+  }
+}

@@ -1,0 +1,116 @@
+import type { NameSet } from '../../accounts/names.ts';
+import type { Database } from '../../database/database.ts';
+import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
+import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
+import { claimedAmong } from '../hosted/claims.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
+import { shownVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
+import type { PackageMirror } from './package-mirror.ts';
+import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
+
+/** A package of which a version was mirrored; its figures are of what is stored here. */
+export interface MirroredSummary extends PackageSummary {
+  upstream: string;
+}
+
+export interface MirroredVersion extends VersionSummary {
+  cachedAt: number;
+}
+
+export interface MirroredDetails extends MirroredSummary {
+  /** Newest first, up to `shownVersions`. */
+  versions: MirroredVersion[];
+}
+
+/** Names read at a time: some may be hidden by what an account hosts. */
+const namesAtATime = 200;
+
+/** What the mirror has stored of packages, for the management API. It is nobody's own, so every account sees it. */
+export class MirroredPackages {
+  readonly #database: Database;
+  readonly #mirror: PackageMirror;
+
+  constructor(database: Database, mirror: PackageMirror) {
+    this.#database = database;
+    this.#mirror = mirror;
+  }
+
+  /** Up to `limit` packages that the account gets from the mirror, by key, after the key `cursor`; `only` of these if given. */
+  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
+    const among = only?.where('name');
+    const found: MirroredSummary[] = [];
+    for (let after = cursor; ;) {
+      const names = await entryNames(this.#database, { kind: 'nupkg', among }, after, namesAtATime);
+      const claimed = await claimedAmong(this.#database, accountId, names);
+      const visible = names.filter((name) => !claimed.has(name));
+      found.push(...(await this.#packages(accountId, visible)));
+      if (found.length >= limit || names.length < namesAtATime) return found.slice(0, limit);
+      after = names.at(-1)!;
+    }
+  }
+
+  /** One package with the versions that are stored; undefined when there are none, or the account claims the id. */
+  async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
+    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
+    return (await this.#packages(accountId, [packageKey(id)]))[0];
+  }
+
+  /** Drops a version that is stored, to be asked for anew. Resolves to whether there was one for the account. */
+  async deleteVersion(accountId: number, id: string, version: string): Promise<boolean> {
+    const key = keyOfVersion(version);
+    if (key === undefined) return false;
+    const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
+    if (claimed && !this.#mirror.origin.isMerged(id)) return false;
+    return this.#mirror.forget(id, key);
+  }
+
+  /** In the order of `names`, without those of which nothing is served any more. */
+  async #packages(accountId: number, names: readonly string[]): Promise<MirroredDetails[]> {
+    const entries = await entriesUnder(this.#database, 'nupkg', names);
+    const byName = Map.groupBy(entries, ({ name }) => name);
+    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
+    return names.flatMap((name) => {
+      // What lower upstreams had before is not what is served.
+      for (const { name: upstream } of this.#mirror.origin.candidates(name)) {
+        const stored = byName.get(name)?.filter((row) => row.upstream === upstream) ?? [];
+        if (stored.length > 0) return detailsOf(name, upstream, stored, downloadsOf(name));
+      }
+      return [];
+    });
+  }
+}
+
+function detailsOf(
+  key: string,
+  upstream: string,
+  entries: readonly ListedEntry[],
+  downloads: MirroredDownloads,
+): MirroredDetails {
+  const versions = entries
+    .map((entry) => ({ ...entry, order: sortKey(parseVersion(entry.reference)!) }))
+    .sort((a, b) => (a.order < b.order ? 1 : -1));
+  const newest = versions.find(({ reference }) => !isPrerelease(parseVersion(reference)!)) ?? versions[0]!;
+  const storedAt = entries.map((entry) => entry.storedAt);
+  return {
+    key,
+    id: newest.attributes['id'] ?? key,
+    upstream,
+    packageTypes: [newest.attributes['type'] ?? 'Dependency'],
+    latestVersion: newest.attributes['version'] ?? newest.reference,
+    versionCount: entries.length,
+    sizeBytes: entries.reduce((sum, { size }) => sum + size, 0),
+    downloadCount: downloads.total,
+    createdAt: Math.min(...storedAt),
+    updatedAt: Math.max(...storedAt),
+    lastDownloadedAt: Math.max(...entries.map(({ usedAt }) => usedAt)),
+    versions: versions.slice(0, shownVersions).map(({ reference, attributes, ...entry }) => ({
+      version: attributes['version'] ?? reference,
+      listed: true,
+      publishedAt: Date.parse(entry.lastModified ?? '') || entry.storedAt,
+      cachedAt: entry.storedAt,
+      sizeBytes: entry.size,
+      sha512: attributes['sha512'] ?? '',
+      downloadCount: downloads.versions.get(reference) ?? 0,
+    })),
+  };
+}

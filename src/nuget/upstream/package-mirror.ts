@@ -1,0 +1,330 @@
+import type { Config } from '../../config/schema.ts';
+import type { Facts } from '../../mirror/entries.ts';
+import type { DomainError } from '../../errors.ts';
+import { parseDocument, readDocument } from '../../mirror/document.ts';
+import { fetchFrom, unusable } from '../../mirror/fetch.ts';
+import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
+import type { Origin } from '../../mirror/origin.ts';
+import { resourceOf, type MirrorResource } from '../../mirror/resource.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import { urlBelow } from '../../upstream/url.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { verifyBeside, verifyNupkg, type BesideKind } from './upstream-files.ts';
+import { parseVersion, sortKey, versionKey } from '../format/version.ts';
+
+/** Documents of public feeds reach a few MiB. */
+export const documentLimit = 64 * 2 ** 20;
+/** An address in a service index that is longer is passed over, in characters. */
+const addressLimit = 2048;
+/** What a nuspec, a readme or an icon may have. */
+const besideLimit = 2 ** 20;
+
+/** A parsed document of an upstream's, and how it came. */
+export interface UpstreamDocument<T> {
+  value: T;
+  outcome: Outcome;
+}
+
+/** The upstream that has an id. */
+export interface Owner {
+  upstream: Upstream;
+  /**
+   * Why it must not be asked, though it may: one that goes before it cannot say whether the id is its own by now. Then
+   * only what is stored is served, or anybody could take over an id by silencing its owner.
+   */
+  silence?: Error;
+}
+
+/** The resources of a service index (service-index, "Resources"): address by type, the first of each. */
+export type Resources = ReadonlyMap<string, string>;
+
+/** What documents list is looked at one by one: so many versions, resources and the like they may have. */
+export const mostListed = 100_000;
+
+const flatContainer = ['PackageBaseAddress/3.0.0'];
+const known = new WeakMap<object, Resources>();
+
+/** Packages of the configured upstream feeds, through the mirror. Ids and versions are keys: lower case, normalised. */
+export class PackageMirror {
+  readonly #mirror: Mirror;
+  readonly #origin: Origin;
+  readonly #limits: Config['limits'];
+
+  constructor(mirror: Mirror, origin: Origin, limits: Config['limits']) {
+    this.#mirror = mirror;
+    this.#origin = origin;
+    this.#limits = limits;
+  }
+
+  get origin(): Origin {
+    return this.#origin;
+  }
+
+  /**
+   * What the owner has under `kind`, `name` and `reference`: a JSON document, undefined when it says there is none.
+   * `locate` says where it is.
+   */
+  async document<T extends object>(
+    owner: Owner,
+    kind: string,
+    name: string,
+    reference: string,
+    locate: () => Promise<URL> | URL,
+    check: (document: object) => boolean,
+  ): Promise<UpstreamDocument<T> | undefined> {
+    const { upstream } = owner;
+    const entry = await this.#open(owner, {
+      ...resourceOf(upstream, kind, name, reference),
+      limit: documentLimit,
+      whole: true,
+      verify: async (staged) => {
+        const document = parseDocument(await staged.bytes());
+        if (!document || !check(document)) throw new Error('it is not the JSON document that belongs there');
+        return {};
+      },
+      fetch: async (stored, signal) => {
+        const subject = subjectOf(kind, name);
+        return fetchFrom(upstream, { url: await locate(), subject, known: stored, document: true, signal });
+      },
+    });
+    if (!entry) return undefined;
+    return { value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
+  }
+
+  /** The resources that `upstream` announces. */
+  async resources(upstream: Upstream): Promise<Resources> {
+    const index = await this.document<{ resources: unknown[] }>(
+      { upstream },
+      'service-index',
+      '',
+      '',
+      () => upstream.base,
+      (document) => isList((document as { resources?: unknown }).resources),
+    );
+    if (!index) throw lacks(upstream, 'service index');
+    let resources = known.get(index.value);
+    if (!resources) {
+      resources = readResources(index.value.resources);
+      known.set(index.value, resources);
+    }
+    return resources;
+  }
+
+  /** The address of the first of `types` that `upstream` has; `UpstreamUnavailable`, naming the first, for none. */
+  async resource(upstream: Upstream, types: readonly string[]): Promise<string> {
+    const resources = await this.resources(upstream);
+    const type = types.find((each) => resources.has(each));
+    if (type === undefined) throw lacks(upstream, types[0]!);
+    return resources.get(type)!;
+  }
+
+  /** The folder of an upstream's flat container. */
+  async flat(upstream: Upstream): Promise<string> {
+    return folder(await this.resource(upstream, flatContainer));
+  }
+
+  /**
+   * The versions of an id, in order, from the first upstream that has it: that one owns it. Undefined when every
+   * upstream that may be asked says that it has none; throws when one before the owner cannot be asked.
+   */
+  async versions(id: string): Promise<(UpstreamDocument<string[]> & { owner: Owner }) | undefined> {
+    let silence: Error | undefined;
+    for (const upstream of this.#origin.candidates(id)) {
+      const owner: Owner = { upstream, ...(silence && { silence }) };
+      try {
+        const found = await this.#flatIndex(owner, packageKey(id));
+        const keys = keysOf(found?.value.versions ?? []);
+        if (found && keys.length > 0) return { outcome: found.outcome, value: keys, owner };
+      } catch (error) {
+        if (!isUpstreamFailure(error)) throw error;
+        silence ??= error as Error;
+      }
+    }
+    if (silence) throw silence;
+    return undefined;
+  }
+
+  /** The upstream that owns an id. With a single one to ask there is nothing to find out. */
+  async owner(id: string): Promise<Owner | undefined> {
+    const [first, ...others] = this.#origin.candidates(id);
+    if (!first || others.length === 0) return first && { upstream: first };
+    return (await this.versions(id))?.owner;
+  }
+
+  /** The name of an upstream of which something of an id's is stored. */
+  async mirroredFrom(id: string): Promise<string | undefined> {
+    const name = packageKey(id);
+    for (const { name: upstream } of this.#origin.candidates(id)) {
+      for (const kind of ['flat', 'nupkg', 'registration-semver2', 'registration']) {
+        if ((await this.#mirror.references({ upstream, kind, name }, 1)).length > 0) return upstream;
+      }
+    }
+    return undefined;
+  }
+
+  /**
+   * The nupkg of a version, unchanged; verified before its last byte reaches anybody. `hashOf` resolves to its SHA-512
+   * in Base64, where that is known.
+   */
+  async openNupkg(
+    id: string,
+    version: string,
+    hashOf: (owner: Owner) => Promise<string | undefined>,
+  ): Promise<Entry | undefined> {
+    const key = packageKey(id);
+    const owner = await this.#ownerOrHolder(id, version);
+    if (!owner) return undefined;
+    const { upstream } = owner;
+    return this.#open(owner, {
+      ...resourceOf(upstream, 'nupkg', key, version),
+      lifetime: 'immutable',
+      limit: this.#limits.nupkg,
+      algorithms: ['sha512'],
+      verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
+      fetch: async (_stored, signal) => {
+        const url = await this.nupkgUrl(upstream, key, version);
+        const fetched = await fetchFrom(upstream, { url, subject: packageSubject(key), signal });
+        return fetched.kind === 'fetched' ? { ...fetched, type: 'application/octet-stream' } : fetched;
+      },
+    });
+  }
+
+  /** Where `upstream` has a version's nupkg (package-base-address-resource, "Download package content"). */
+  async nupkgUrl(upstream: Upstream, key: string, version: string): Promise<URL> {
+    return urlBelow(await this.flat(upstream), key, version, `${key}.${version}.nupkg`);
+  }
+
+  /** The digest of a version's nupkg, if it is stored. */
+  async storedNupkg(id: string, version: string): Promise<Facts | undefined> {
+    const owner = await this.#ownerOrHolder(id, version);
+    return owner && this.#stored(owner.upstream, packageKey(id), version);
+  }
+
+  /** A file that the flat container has beside the nupkg: `<id>.nuspec`, `readme`, `icon`. */
+  async openBeside(id: string, version: string, kind: BesideKind): Promise<Entry | undefined> {
+    const key = packageKey(id);
+    const owner = await this.owner(id);
+    if (!owner) return undefined;
+    const { upstream } = owner;
+    const leaf = kind === 'nuspec' ? `${key}.nuspec` : kind;
+    return this.#open(owner, {
+      ...resourceOf(upstream, kind, key, version),
+      lifetime: 'immutable',
+      limit: besideLimit,
+      whole: true,
+      verify: (staged) => verifyBeside(staged, kind, key, version),
+      fetch: async (_stored, signal) => {
+        const url = urlBelow(await this.flat(upstream), key, version, leaf);
+        return fetchFrom(upstream, { url, subject: packageSubject(key), signal });
+      },
+    });
+  }
+
+  /** Drops what is stored of a version, of whichever upstream; resolves to whether there was a nupkg. */
+  async forget(id: string, version: string): Promise<boolean> {
+    let found = false;
+    for (const { name: upstream } of this.#origin.candidates(id)) {
+      for (const kind of ['nupkg', 'nuspec', 'readme', 'icon']) {
+        const removed = await this.#mirror.remove({ upstream, kind, name: packageKey(id), reference: version });
+        found ||= removed && kind === 'nupkg';
+      }
+    }
+    return found;
+  }
+
+  /** Of an owner that must not be asked, only what is stored. */
+  async #open({ silence }: Owner, resource: MirrorResource): Promise<Entry | undefined> {
+    if (!silence) return this.#mirror.open(resource);
+    const stored = await this.#mirror.openStored(resource);
+    if (!stored) throw silence;
+    return stored;
+  }
+
+  /** What is stored of a version stays served, whoever has gone or fails since; unless the id has another owner. */
+  async #ownerOrHolder(id: string, version: string): Promise<Owner | undefined> {
+    const candidates = this.#origin.candidates(id);
+    if (candidates.length < 2) return this.owner(id);
+    const holder = async () => {
+      for (const upstream of candidates) {
+        if (await this.#stored(upstream, packageKey(id), version)) return { upstream };
+      }
+      return undefined;
+    };
+    try {
+      return (await this.owner(id)) ?? (await holder());
+    } catch (error) {
+      const held = isUpstreamFailure(error) ? await holder() : undefined;
+      if (!held) throw error;
+      return held;
+    }
+  }
+
+  #stored({ name: upstream }: Upstream, name: string, version: string) {
+    return this.#mirror.stored({ upstream, kind: 'nupkg', name, reference: version });
+  }
+
+  #flatIndex(owner: Owner, key: string): Promise<UpstreamDocument<{ versions: unknown[] }> | undefined> {
+    return this.document(
+      owner,
+      'flat',
+      key,
+      '',
+      async () => urlBelow(await this.flat(owner.upstream), key, 'index.json'),
+      (document) => isList((document as { versions?: unknown }).versions),
+    );
+  }
+}
+
+/** The subject of every request for a package, whichever of its documents or files it is for. */
+export function packageSubject(key: string): string {
+  return `package ${key}`;
+}
+
+/** A document that does not belong to one package is a subject by its kind. */
+function subjectOf(kind: string, name: string): string {
+  return kind === 'service-index' || kind.startsWith('vulnerability-') ? kind : packageSubject(name);
+}
+
+/** An address that paths can be added to. */
+function folder(address: string): string {
+  return address.endsWith('/') ? address : `${address}/`;
+}
+
+/** An address in a document of `upstream`'s. Throws `UpstreamUnavailable` when it is none. */
+export function addressIn(upstream: Upstream, address: unknown): URL {
+  const url = typeof address === 'string' ? URL.parse(address, upstream.base.href) : null;
+  if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'names an address that is none');
+  return url;
+}
+
+/** Whether something in a document is a list of a length that can be worked with. */
+export function isList(value: unknown): value is unknown[] {
+  return Array.isArray(value) && value.length <= mostListed;
+}
+
+function readResources(list: readonly unknown[]): Resources {
+  const resources = new Map<string, string>();
+  for (const each of list) {
+    const { '@id': id, '@type': type } = (each ?? {}) as Record<string, unknown>;
+    if (typeof id !== 'string' || id.length > addressLimit) continue;
+    if (!/^https?:\/\//i.test(id) || !URL.canParse(id)) continue;
+    for (const name of Array.isArray(type) ? type : [type]) {
+      if (typeof name === 'string' && !resources.has(name)) resources.set(name, id);
+    }
+  }
+  return resources;
+}
+
+/** The version keys in a flat index, in order, without what is no version. */
+function keysOf(versions: readonly unknown[]): string[] {
+  const keys = new Map<string, string>();
+  for (const text of versions) {
+    const version = typeof text === 'string' ? parseVersion(text) : undefined;
+    if (version) keys.set(versionKey(version), sortKey(version));
+  }
+  return [...keys].sort(([, a], [, b]) => (a < b ? -1 : 1)).map(([key]) => key);
+}
+
+function lacks(upstream: Upstream, what: string): DomainError {
+  return unusable(upstream, `has no ${what}; it cannot be mirrored so`);
+}

@@ -1,0 +1,66 @@
+import { hexOf } from '../../digest.ts';
+import type { StagedFile } from '../../storage/staged-file.ts';
+import { metadataOf } from '../format/metadata.ts';
+import { identify } from '../format/nupkg.ts';
+import { parseNuspec } from '../format/nuspec.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { normalize, parseVersion, versionKey, type Version } from '../format/version.ts';
+
+// Whether the files that upstreams send are what was asked for: what is stored is never asked for again.
+
+/** A file that the flat container has beside a nupkg. */
+export type BesideKind = 'nuspec' | 'readme' | 'icon';
+
+/**
+ * What is kept with a mirrored nupkg. Throws when it is no package, of another id or version, or hashes to something
+ * else than `expected` (SHA-512, Base64).
+ */
+export async function verifyNupkg(
+  staged: StagedFile,
+  key: string,
+  version: string,
+  expected: string | undefined,
+): Promise<Record<string, string>> {
+  const nupkg = await identify(() => staged.open());
+  refuseOther(nupkg.nuspec.id, nupkg.version, key, version);
+  const sha512 = Buffer.from(hexOf(await staged.digest('sha512')), 'hex').toString('base64');
+  if (expected !== undefined && sha512 !== expected) {
+    throw new Error(`its SHA-512 is ${sha512}, and the registration says ${expected}`);
+  }
+  const { id, packageTypes } = metadataOf(nupkg.nuspec);
+  return { id, version: normalize(nupkg.version), type: packageTypes[0]?.name ?? 'Dependency', sha512 };
+}
+
+/** What is kept with a file beside a nupkg. Throws when it is plainly something else. */
+export async function verifyBeside(
+  staged: StagedFile,
+  kind: BesideKind,
+  key: string,
+  version: string,
+): Promise<Record<string, string>> {
+  const bytes = await staged.bytes();
+  if (kind === 'nuspec') {
+    const nuspec = parseNuspec(bytes);
+    refuseOther(nuspec.id, parseVersion(nuspec.version)!, key, version);
+    return {};
+  }
+  if (/^\s*<(?:!doctype\s+)?html/i.test(bytes.subarray(0, 200).toString('latin1'))) throw new Error('it is a web page');
+  if (kind === 'readme') return {};
+  const type = imageTypeOf(bytes);
+  if (type === undefined) throw new Error('it is no picture');
+  return { type };
+}
+
+function refuseOther(id: string, version: Version, key: string, wanted: string): void {
+  if (packageKey(id) !== key || versionKey(version) !== wanted) throw new Error(`it is ${id} ${normalize(version)}`);
+}
+
+/** Pictures that public feeds have; SVG, which could run scripts, is not taken. */
+function imageTypeOf(bytes: Buffer): string | undefined {
+  const head = bytes.subarray(0, 12).toString('latin1');
+  if (head.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';
+  if (head.startsWith('\xff\xd8\xff')) return 'image/jpeg';
+  if (/^GIF8[79]a/.test(head)) return 'image/gif';
+  if (/^RIFF....WEBP/s.test(head)) return 'image/webp';
+  return undefined;
+}

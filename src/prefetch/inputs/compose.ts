@@ -1,0 +1,63 @@
+import { isMap, isScalar } from 'yaml';
+import { parseImageName, parsePlatform } from '../image-name.ts';
+import { substitute } from './substitute.ts';
+import { malformed, shown, type Input, type Wish } from '../wish.ts';
+import { YamlInput } from './yaml-input.ts';
+
+/** The images of a Compose file. What a service builds is no image to fetch. https://docs.docker.com/reference/compose-file/ */
+export function readCompose({ file, text, values }: Input): Wish[] {
+  const yaml = new YamlInput(file, text);
+  const wishes: Wish[] = [];
+  for (const document of yaml.documents) {
+    const root: unknown = document.contents;
+    if (root === null || (isScalar(root) && root.value === null)) continue;
+    if (!isMap(root)) throw malformed(file, yaml.lineOf(root), 'expected keys such as "services"');
+    const services = yaml.field(document, root, 'services');
+    if (services === undefined) continue;
+    if (!isMap(services)) throw malformed(file, yaml.lineOf(services ?? root), '"services" has to be a mapping');
+    for (const { key, value } of services.items) {
+      const name = String(isScalar(key) ? key.value : key);
+      const service = yaml.resolve(document, value);
+      if (!isMap(service)) throw malformed(file, yaml.lineOf(key), `the service ${shown(name)} has to be a mapping`);
+      const field = (each: string) => yaml.field(document, service, each);
+      const image = field('image');
+      if (image === undefined || field('build') !== undefined) continue;
+      const platform = field('platform');
+      const own = (each: unknown) => each !== undefined && service.items.some((pair) => pair.value === each);
+      const line = yaml.lineOf(own(image) ? image : key);
+      const read = (each: unknown, what: string): string => {
+        if (isScalar(each) && typeof each.value === 'string') return each.value;
+        throw malformed(file, line, `the ${what} of the service ${shown(name)} has to be text`);
+      };
+      wishes.push(
+        imageWish(
+          { file, line },
+          read(image, 'image'),
+          values,
+          platform === undefined ? undefined : read(platform, 'platform'),
+        ),
+      );
+    }
+  }
+  return wishes;
+}
+
+/** An image whose name may have variables. */
+function imageWish(
+  spot: Wish['spot'],
+  text: string,
+  values: ReadonlyMap<string, string>,
+  platform: string | undefined,
+): Wish {
+  const lookup = (name: string) => values.get(name);
+  const name = substitute(text.trim(), lookup);
+  if (name.reason !== undefined) return { spot, kind: 'unclear', what: text, reason: name.reason };
+  const image = parseImageName(name.value);
+  if (!image) throw malformed(spot.file, spot.line, `${shown(name.value)} is not an image's name`);
+  if (platform === undefined) return { spot, kind: 'image', image };
+  const { value, reason } = substitute(platform, lookup);
+  if (reason !== undefined) return { spot, kind: 'unclear', what: text, reason };
+  const parsed = parsePlatform(value);
+  if (!parsed) throw malformed(spot.file, spot.line, `${shown(value)} is not a platform such as linux/amd64`);
+  return { spot, kind: 'image', image, platforms: [parsed] };
+}

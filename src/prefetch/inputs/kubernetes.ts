@@ -1,0 +1,58 @@
+import { isMap, isScalar, isSeq, visit, type Document, type YAMLMap } from 'yaml';
+import { parseImageName } from '../image-name.ts';
+import { malformed, shown, type Input, type Wish } from '../wish.ts';
+import { YamlInput } from './yaml-input.ts';
+
+const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
+
+/**
+ * The images of every pod specification in Kubernetes manifests, wherever it stands: pods, deployments, jobs, cron jobs,
+ * lists, and resources of operators that embed one.
+ */
+export function readKubernetes({ file, text }: Input): Wish[] {
+  const yaml = new YamlInput(file, text);
+  const wishes: Wish[] = [];
+  const notText = `"image" has to be text${text.includes('{{') ? '; a template has to be rendered first' : ''}`;
+  const add = (node: unknown, fallback: unknown) => {
+    const line = yaml.lineOf(node ?? fallback);
+    if (!isScalar(node) || typeof node.value !== 'string') throw malformed(file, line, notText);
+    const name = node.value.trim();
+    if (name === '') return;
+    const image = parseImageName(name);
+    if (!image) throw malformed(file, line, `${shown(name)} is not an image's name`);
+    wishes.push({ kind: 'image', image, spot: { file, line } });
+  };
+  for (const document of yaml.documents) {
+    const root: unknown = document.contents;
+    if (root === null || (isScalar(root) && root.value === null)) continue;
+    if (!isMap(root)) throw malformed(file, yaml.lineOf(root), 'expected a resource with "apiVersion" and "kind"');
+    visit(document, {
+      Map: (_key, map) => {
+        for (const list of containerLists) {
+          for (const container of mapsOf(yaml, document, map, list)) {
+            const image = yaml.field(document, container, 'image');
+            if (image !== undefined) add(image, container);
+          }
+        }
+        // An image as a volume.
+        for (const volume of mapsOf(yaml, document, map, 'volumes')) {
+          const source = yaml.field(document, volume, 'image');
+          const reference = isMap(source) ? yaml.field(document, source, 'reference') : undefined;
+          if (reference !== undefined) add(reference, volume);
+        }
+      },
+    });
+  }
+  return wishes;
+}
+
+/** The mappings in the list under `key`; none where it is something else. */
+function mapsOf(yaml: YamlInput, document: Document, map: YAMLMap, key: string): YAMLMap[] {
+  const list = map.has(key) ? yaml.field(document, map, key) : undefined;
+  return isSeq(list) ? list.items.map((each) => yaml.resolve(document, each)).filter((each) => isMap(each)) : [];
+}
+
+/** Whether a YAML file without a telling name is a Compose file: it has services, and no resource. */
+export function looksLikeCompose({ text }: Input): boolean {
+  return /^services\s*:/m.test(text) && !/^kind\s*:/m.test(text);
+}

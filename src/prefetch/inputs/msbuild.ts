@@ -1,0 +1,153 @@
+import { XMLParser, XMLValidator } from 'fast-xml-parser';
+import { isPackageId } from '../../nuget/format/nuspec.ts';
+import { keyOfVersion } from '../../nuget/hosted/packages.ts';
+import { parseRange } from '../../nuget/format/range.ts';
+import { lineAt, malformed, shown, type Input, type Spot, type Wish } from '../wish.ts';
+
+// https://learn.microsoft.com/nuget/consume-packages/central-package-management
+// https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files
+
+/** An element in the order of the file: its one key besides `:@` is its name. */
+type Ordered = { readonly [name: string]: readonly Ordered[] | string | Record<string, string> | undefined };
+
+const position = XMLParser.getMetaDataSymbol() as unknown as symbol;
+const parser = new XMLParser({
+  preserveOrder: true,
+  ignoreAttributes: false,
+  attributeNamePrefix: '',
+  captureMetaData: true,
+  parseTagValue: false,
+  parseAttributeValue: false,
+  maxNestedTags: 64,
+});
+/** Rounds of replacing properties within properties. */
+const rounds = 8;
+
+/**
+ * The package references of a project, and the versions of a `Directory.Packages.props`. Conditions are not evaluated:
+ * what stands under one counts too. Properties have the values that the file itself, or the user, gives them.
+ */
+export function readMsbuild({ file, text, values }: Input): Wish[] {
+  const root = parseProject(file, text);
+  const properties = new Map<string, string>();
+  const items: Ordered[] = [];
+  for (const group of childrenOf(root)) {
+    const name = nameOf(group).toLowerCase();
+    if (name === 'itemgroup') items.push(...childrenOf(group));
+    if (name !== 'propertygroup') continue;
+    for (const each of childrenOf(group)) {
+      const value = textOf(each);
+      if (value !== '') properties.set(nameOf(each).toLowerCase(), value);
+    }
+  }
+  for (const [name, value] of values) properties.set(name.toLowerCase(), value);
+
+  const frameworks = ['targetframework', 'targetframeworks']
+    .flatMap((name) => expand(properties.get(name) ?? '', properties).split(';'))
+    .map((each) => each.trim())
+    .filter((each) => each !== '' && !each.includes('$('));
+  return items.flatMap((item) => {
+    const spot = { file, line: lineAt(text, startOf(item)) };
+    return readItem(item, spot, properties, frameworks);
+  });
+}
+
+function readItem(item: Ordered, spot: Spot, properties: ReadonlyMap<string, string>, frameworks: string[]): Wish[] {
+  const type = nameOf(item).toLowerCase();
+  if (!['packagereference', 'packageversion', 'globalpackagereference', 'packagedownload'].includes(type)) return [];
+  const included = metadataOf(item, 'include') ?? metadataOf(item, 'update');
+  if (included === undefined) return [];
+  const written = metadataOf(item, 'versionoverride') ?? metadataOf(item, 'version');
+  return expand(included, properties)
+    .split(';')
+    .map((each) => each.trim())
+    .filter((each) => each !== '')
+    .flatMap((id): Wish[] => {
+      const unclear = (reason: string): Wish[] => [{ spot, kind: 'unclear', what: id, reason }];
+      const left =
+        /\$\(([^)]*)\)?/.exec(id) ??
+        (written === undefined ? null : /\$\(([^)]*)\)?/.exec(expand(written, properties)));
+      if (left) return unclear(`$(${left[1]}) has no value; give it with --arg ${left[1]}=…`);
+      if (!isPackageId(id)) throw malformed(spot.file, spot.line, `${shown(id)} is not a package id`);
+      if (written === undefined) return type === 'packagereference' ? [{ spot, kind: 'central', id, frameworks }] : [];
+      const text = expand(written, properties).trim();
+      if (type === 'packagedownload') return text.split(';').map((each) => download(each, id, spot));
+      const range = parseRange(text);
+      if (!range) throw malformed(spot.file, spot.line, `${shown(text)} is not a version of ${id}`);
+      return [{ spot, kind: 'dependency', id, range, frameworks: type === 'packagereference' ? frameworks : [] }];
+    });
+}
+
+/** `PackageDownload` takes exact versions only. */
+function download(text: string, id: string, spot: Spot): Wish {
+  const version = keyOfVersion(/^\s*\[([^,\]]*)\]\s*$/.exec(text)?.[1]?.trim() ?? '');
+  if (version === undefined)
+    throw malformed(spot.file, spot.line, `${shown(text)} is not an exact version such as [1.2.3]`);
+  return { spot, kind: 'package', id, version };
+}
+
+function parseProject(file: string, text: string): Ordered {
+  if (/<!(?:DOCTYPE|ENTITY)/i.test(text)) {
+    throw malformed(
+      file,
+      lineAt(text, text.search(/<!(?:DOCTYPE|ENTITY)/i)),
+      'declares a document type; that is not read',
+    );
+  }
+  const plain = text.replace(/^\uFEFF/, ' ');
+  const valid = XMLValidator.validate(plain.trimStart());
+  if (valid !== true) {
+    const before = lineAt(plain, plain.length - plain.trimStart().length) - 1;
+    throw malformed(file, before + valid.err.line, `not XML: ${valid.err.msg}`);
+  }
+  let found: Ordered[];
+  try {
+    found = parser.parse(plain) as Ordered[];
+  } catch (error) {
+    throw malformed(file, 1, `not XML that can be read: ${(error as Error).message}`);
+  }
+  const root = found.find((each) => nameOf(each) === 'Project');
+  if (!root) throw malformed(file, 1, 'expected a <Project>');
+  return root;
+}
+
+function nameOf(element: Ordered): string {
+  return Object.keys(element).find((key) => key !== ':@') ?? '';
+}
+
+function childrenOf(element: Ordered): readonly Ordered[] {
+  const found = element[nameOf(element)];
+  return Array.isArray(found) ? (found as readonly Ordered[]) : [];
+}
+
+function textOf(element: Ordered): string {
+  return childrenOf(element)
+    .map((each) => (typeof each['#text'] === 'string' ? each['#text'] : ''))
+    .join('')
+    .trim();
+}
+
+function startOf(element: Ordered): number {
+  return (Reflect.get(element, position) as { startIndex?: number } | undefined)?.startIndex ?? 0;
+}
+
+/** Metadata, written as an attribute or as a child element. */
+function metadataOf(item: Ordered, name: string): string | undefined {
+  for (const [key, value] of Object.entries(item[':@'] ?? {})) {
+    if (key.toLowerCase() === name) return (value as string).trim();
+  }
+  const child = childrenOf(item).find((each) => nameOf(each).toLowerCase() === name);
+  return child && textOf(child);
+}
+
+/** Replaces `$(Name)` as far as there are values. */
+function expand(text: string, properties: ReadonlyMap<string, string>): string {
+  let value = text;
+  for (let round = 0; round < rounds && value.includes('$(') && value.length < 10_000; round += 1) {
+    value = value.replaceAll(
+      /\$\(\s*([\w.-]+)\s*\)/g,
+      (found, name: string) => properties.get(name.toLowerCase()) ?? found,
+    );
+  }
+  return value;
+}

@@ -1,0 +1,75 @@
+import {
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  LineCounter,
+  parseAllDocuments,
+  type Document,
+  type Node,
+  type YAMLMap,
+} from 'yaml';
+import { malformed } from '../wish.ts';
+
+/** Merge keys within merge keys. */
+const deepest = 8;
+
+/** The documents of a YAML file, with the lines of what is in them. */
+export class YamlInput {
+  readonly file: string;
+  readonly documents: readonly Document[];
+  readonly #lines = new LineCounter();
+
+  constructor(file: string, text: string) {
+    this.file = file;
+    let documents: ReturnType<typeof parseAllDocuments>;
+    try {
+      documents = parseAllDocuments(text, {
+        lineCounter: this.#lines,
+        merge: true,
+        uniqueKeys: false,
+        logLevel: 'silent',
+      });
+    } catch (error) {
+      // What nests too deeply overflows the parser's stack.
+      throw malformed(file, 1, `cannot be read as YAML: ${(error as Error).message.split('\n', 1)[0]}`);
+    }
+    this.documents = Array.isArray(documents) ? documents : [];
+    for (const { errors } of this.documents) {
+      const [error] = errors;
+      if (!error) continue;
+      const templated = text.includes('{{') ? ' (a template has to be rendered first)' : '';
+      const reason = error.message.split('\n', 1)[0]!.replace(/ at line \d+, column \d+:$/, '');
+      throw malformed(file, error.linePos?.[0].line ?? 1, `not YAML: ${reason}${templated}`);
+    }
+  }
+
+  /** The line of a node. */
+  lineOf(node: unknown): number {
+    const range = (node as Node | undefined)?.range;
+    return range ? this.#lines.linePos(range[0]).line : 1;
+  }
+
+  /** What an alias stands for. */
+  resolve(document: Document, node: unknown): unknown {
+    return isAlias(node) ? node.resolve(document) : node;
+  }
+
+  /** The value of `key`, also where it is merged in (`<<`). */
+  field(document: Document, map: YAMLMap, key: string, depth = 0): unknown {
+    let merged: unknown;
+    for (const { key: name, value } of map.items) {
+      const text = isScalar(name) ? name.value : name;
+      if (text === key) return this.resolve(document, value);
+      const isMerge = isScalar(name) && (name.source === '<<' || name.value === '<<' || typeof name.value === 'symbol');
+      if (isMerge) merged = this.resolve(document, value);
+    }
+    if (merged === undefined || depth === deepest) return undefined;
+    for (const each of isSeq(merged) ? merged.items : [merged]) {
+      const source = this.resolve(document, each);
+      const found = isMap(source) ? this.field(document, source, key, depth + 1) : undefined;
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,94 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { folderUntilEnd } from '../folder.ts';
+
+const main = join(import.meta.dirname, '../../../src/main.ts');
+
+export interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+export interface Serving {
+  url: string;
+  child: ChildProcess;
+  /** What it has written so far. */
+  said: () => string;
+  /** Milliseconds from its start to its being ready. */
+  startedIn: number;
+  /** Asks it to stop; resolves when it has. */
+  stop(signal?: NodeJS.Signals): Promise<Ended>;
+}
+
+/** The command line in processes of its own, on one data folder and with no settings but those given. */
+export class CommandLine {
+  readonly data: string;
+  readonly #t: Pick<ExecutionContext, 'teardown'>;
+  readonly #settings: Record<string, string>;
+
+  private constructor(t: Pick<ExecutionContext, 'teardown'>, data: string, settings: Record<string, string>) {
+    this.#t = t;
+    this.data = data;
+    this.#settings = settings;
+  }
+
+  static async create(
+    t: Pick<ExecutionContext, 'teardown'>,
+    settings: Record<string, string> = {},
+  ): Promise<CommandLine> {
+    const folder = await folderUntilEnd(t);
+    return new CommandLine(t, join(folder, 'data'), settings);
+  }
+
+  async run(...words: string[]): Promise<Ended> {
+    return ended(this.#start(words, {}));
+  }
+
+  /** Starts `serve` on a free port; resolves when it is ready, rejects when it ends before. */
+  async serve(settings: Record<string, string> = {}): Promise<Serving> {
+    const startedAt = performance.now();
+    const child = this.#start(['serve'], { ENTREPOT_PORT: '0', ...settings });
+    let said = '';
+    child.stdout!.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    const end = ended(child);
+    this.#t.teardown(async () => {
+      child.kill('SIGKILL');
+      await end;
+    });
+    const url = await new Promise<string>((resolve, reject) => {
+      child.stdout!.on('data', () => {
+        const ready = /"url":"([^"]+)","msg":"ready"/.exec(said);
+        if (ready) resolve(ready[1]!);
+      });
+      end.then(({ code, stderr }) => reject(new Error(`ended with ${code}: ${stderr}`)), reject);
+    });
+    return {
+      url,
+      child,
+      said: () => said,
+      startedIn: performance.now() - startedAt,
+      stop: (signal = 'SIGTERM') => {
+        child.kill(signal);
+        return end;
+      },
+    };
+  }
+
+  #start(words: string[], settings: Record<string, string>): ChildProcess {
+    const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('ENTREPOT_'));
+    const env = { ...Object.fromEntries(kept), ENTREPOT_DATA: this.data, ...this.#settings, ...settings };
+    return spawn(process.execPath, [main, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  }
+}
+
+function ended(child: ChildProcess): Promise<Ended> {
+  let [stdout, stderr] = ['', ''];
+  child.stdout!.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+  child.stderr!.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code) => resolve({ code, stdout, stderr }));
+  });
+}

@@ -1,0 +1,83 @@
+import { spawn } from 'node:child_process';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { execute } from '../clients/clients.ts';
+import { answers, freePort } from './services.ts';
+
+// The server as its users run it: the command line, a data folder and the environment.
+
+const main = join(import.meta.dirname, '../../../src/main.ts');
+
+export interface Access {
+  /** host:port, as container clients name a registry. */
+  host: string;
+  username: string;
+  password: string;
+}
+
+export interface Entrepot extends Access {
+  /** `http://host:port` */
+  url: string;
+  pid: number;
+  /** A token that may do everything; also the registry's password. */
+  token: string;
+  /** A further token with these scopes alone. */
+  createToken(scopes: string): Promise<string>;
+  log(): string;
+  stop(): Promise<void>;
+}
+
+/** `folder` holds its data and may hold those of an earlier run. No upstream is configured unless `settings` name one. */
+export async function startEntrepot(folder: string, settings: Record<string, string> = {}): Promise<Entrepot> {
+  const data = join(folder, 'data');
+  await mkdir(data, { recursive: true });
+  const port = await freePort();
+  const env: NodeJS.ProcessEnv = {
+    PATH: process.env.PATH,
+    ENTREPOT_HOST: '127.0.0.1',
+    ENTREPOT_PORT: `${port}`,
+    ENTREPOT_DATA: data,
+    ENTREPOT_LOG_LEVEL: 'warn',
+    ENTREPOT_UPSTREAMS: '[]',
+    ...settings,
+  };
+  const createToken = async (scopes: string): Promise<string> => {
+    const args = ['token', 'create', '--account', 'default', '--name', `test-${scopes}`, '--scope', scopes];
+    const { code, stdout, stderr } = await execute(process.execPath, [main, ...args], { env });
+    if (code !== 0) throw new Error(`entrepot token create ended with ${code}: ${stderr}`);
+    return stdout.trim();
+  };
+  const token = await createToken('read,write,delete,admin');
+
+  const child = spawn(process.execPath, [main, 'serve'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  const closed = new Promise<void>((resolve) => child.once('close', () => resolve()));
+  const stop = async (): Promise<void> => {
+    child.kill('SIGTERM');
+    await closed;
+  };
+
+  const url = `http://127.0.0.1:${port}`;
+  const deadline = Date.now() + 30_000;
+  while (!(await answers(`${url}/readyz`))) {
+    if (child.exitCode !== null || Date.now() > deadline) {
+      await stop();
+      throw new Error(`entrepot did not start: ${output}`);
+    }
+    await sleep(50);
+  }
+  return {
+    url,
+    pid: child.pid!,
+    host: `127.0.0.1:${port}`,
+    username: 'api',
+    password: token,
+    token,
+    createToken,
+    log: () => output,
+    stop,
+  };
+}
