@@ -11,11 +11,11 @@ import { Cache } from './cache/cache.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { digestOf } from './digest.ts';
-import { openDatabase, type Changes, type Database } from './database/database.ts';
+import { openDatabase, type WriteSignal, type Database } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import { answerUnhandled, createApp, type Interfaces } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
-import { Answer, countFetched } from './http/exchange.ts';
+import { AppResponse, countFetched } from './http/request-context.ts';
 import { Operations } from './http/operations.ts';
 import { createTokenEndpoint } from './http/token.ts';
 import { Urls } from './http/urls.ts';
@@ -25,7 +25,7 @@ import { jobTable } from './jobs/table.ts';
 import type { EmptyClaims } from './mirror/claims.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
-import { Origin } from './mirror/origin.ts';
+import { UpstreamPolicy } from './mirror/upstream-policy.ts';
 import { emptyPackageClaims, releasePackageClaim } from './nuget/hosted/claims.ts';
 import { addDownloads } from './nuget/hosted/downloads.ts';
 import { Feed } from './nuget/hosted/feed.ts';
@@ -72,7 +72,7 @@ export interface Surroundings {
 }
 
 /** The parts without the network: what the command line works with, beside a running server too. */
-export interface House {
+export interface Core {
   config: Config;
   database: Database;
   blobs: BlobStore;
@@ -100,10 +100,10 @@ export interface House {
   close(): Promise<void>;
 }
 
-type AnswerServer = Server<typeof IncomingMessage, typeof Answer>;
+type AppServer = Server<typeof IncomingMessage, typeof AppResponse>;
 
 export interface RunningServer {
-  house: House;
+  core: Core;
   /** `http://host:port` as listened on. */
   url: string;
   /** The value of the first token, at the first start only. */
@@ -115,7 +115,7 @@ export interface RunningServer {
 }
 
 /** Opens database and storage, migrates, and makes the account `default`. */
-export async function openHouse(config: Config, { now, log, proxy, driver: given }: Surroundings): Promise<House> {
+export async function openCore(config: Config, { now, log, proxy, driver: given }: Surroundings): Promise<Core> {
   const paths = new Paths(config.data);
   const driver = given ?? new FilesystemDriver(paths);
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is out of reach');
@@ -141,8 +141,8 @@ export async function openHouse(config: Config, { now, log, proxy, driver: given
     const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
     const usage = new UsageRecord(database, now, { package: addDownloads, container: addPulls });
     const ofKind = (kind: Upstream['config']['kind']) => upstreams.filter((each) => each.config.kind === kind);
-    const packageOrigin = new Origin(ofKind('nuget'), config.reserved.packages, config.merge.packages);
-    const imageOrigin = new Origin(ofKind('registry'), config.reserved.containers);
+    const packageOrigin = new UpstreamPolicy(ofKind('nuget'), config.reserved.packages, config.merge.packages);
+    const imageOrigin = new UpstreamPolicy(ofKind('registry'), config.reserved.containers);
     const packageMirror = new PackageMirror(mirror, packageOrigin, config.limits);
     const registrations = new UpstreamRegistrations(packageMirror);
     const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
@@ -225,7 +225,7 @@ function installationOf({ data, database: { url } }: Config): string {
   return digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12);
 }
 
-function openNamed({ data, database: { url } }: Config, changes: Changes | undefined): Promise<Database> {
+function openNamed({ data, database: { url } }: Config, changes: WriteSignal | undefined): Promise<Database> {
   const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
   const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes);
   return opening.catch(namely(key, 'the database cannot be opened'));
@@ -241,21 +241,21 @@ function namely(key: string, failure: string): (error: unknown) => never {
 /** Starts the service. Rejects, with one clear line, when a setting or a service it needs is not right. */
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
   const { log } = surroundings;
-  const house = await openHouse(config, surroundings);
-  const servers: AnswerServer[] = [];
+  const core = await openCore(config, surroundings);
+  const servers: AppServer[] = [];
   try {
-    const firstToken = await house.tokens.bootstrap(house.defaultAccount.id, config.bootstrapToken);
+    const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
     const authenticator = new Authenticator(
-      [house.tokens],
-      config.anonymousRead ? anonymous(house.defaultAccount) : undefined,
+      [core.tokens],
+      config.anonymousRead ? anonymous(core.defaultAccount) : undefined,
     );
     const urls = new Urls(config.server);
     const operations = new Operations(async () => {
-      await house.database.get('SELECT 1 AS one');
-      await house.blobs.check();
+      await core.database.get('SELECT 1 AS one');
+      await core.blobs.check();
     });
     const { now } = surroundings;
-    const quota = new Quota({ ...house, limits: config.limits, log, now });
+    const quota = new Quota({ ...core, limits: config.limits, log, now });
     operations.gauge(
       'entrepot_account_limit_ratio',
       'What an account has used of a limit, 1 at the limit',
@@ -266,25 +266,25 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     const interfaces: Interfaces = {
       api: createApi({
         ...shared,
-        ...house,
+        ...core,
         now,
       }),
-      registry: createRegistry({ ...shared, images: house.images, source: house.imageSource, pushes: house.pushes }),
+      registry: createRegistry({ ...shared, images: core.images, source: core.imageSource, pushes: core.pushes }),
       token: createTokenEndpoint(authenticator, now),
       feed: createFeed({
         ...shared,
-        feed: house.feed,
-        blobs: house.blobs,
-        mirror: house.packageMirror,
-        source: house.packageSource,
-        search: house.packageSearch,
-        vulnerabilities: house.vulnerabilities,
-        symbols: new UpstreamSymbols(house.mirror, house.packageSource, config.limits),
+        feed: core.feed,
+        blobs: core.blobs,
+        mirror: core.packageMirror,
+        source: core.packageSource,
+        search: core.packageSearch,
+        vulnerabilities: core.vulnerabilities,
+        symbols: new UpstreamSymbols(core.mirror, core.packageSource, config.limits),
       }),
     };
     const { host, port: publicPort, adminPort } = config.server;
     const serve = async (served: Interfaces, port: number, key: string, amongWorkers = false) => {
-      const app = createApp(config, served, { log, observe: operations, usage: house.usage, now });
+      const app = createApp(config, served, { log, observe: operations, usage: core.usage, now });
       servers.push(await listen(app, host, port, key, amongWorkers));
     };
     const forOperators = { operations: operations.router };
@@ -295,18 +295,18 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       work.catch((error: unknown) => log.warn({ err: error }, failure));
     };
     const chores = setInterval(() => {
-      attempt(house.tokens.flush(), 'the last uses of tokens were not written');
-      attempt(house.images.flush(), 'quiet uploads were not closed');
-      attempt(house.usage.flush(), 'usage was not written; it is kept for the next time');
-      attempt(house.entries.flushUses(), 'the last uses of mirrored content were not written');
+      attempt(core.tokens.flush(), 'the last uses of tokens were not written');
+      attempt(core.images.flush(), 'quiet uploads were not closed');
+      attempt(core.usage.flush(), 'usage was not written; it is kept for the next time');
+      attempt(core.entries.flushUses(), 'the last uses of mirrored content were not written');
     }, 5000);
     const reviews = setInterval(() => {
       attempt(quota.review(), 'the limits of accounts were not looked at');
     }, 600_000);
-    house.jobs.start((...run) => operations.countJob(...run));
+    core.jobs.start((...run) => operations.countJob(...run));
     const { port } = servers[0]!.address() as AddressInfo;
     return {
-      house,
+      core,
       url: `http://${config.server.host.includes(':') ? `[${config.server.host}]` : config.server.host}:${port}`,
       firstToken,
       answerUnhandled: (error) => answerUnhandled(log, error),
@@ -314,12 +314,12 @@ export async function startServer(config: Config, surroundings: Surroundings): P
         clearInterval(chores);
         clearInterval(reviews);
         await Promise.all(servers.map((server) => drain(server, grace)));
-        await house.close();
+        await core.close();
       },
     };
   } catch (error) {
     await Promise.all(servers.map((server) => drain(server, 0)));
-    await house.close();
+    await core.close();
     throw error;
   }
 }
@@ -345,9 +345,9 @@ async function listen(
   port: number,
   key: string,
   shared: boolean,
-): Promise<AnswerServer> {
+): Promise<AppServer> {
   const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
-  const server = createHttpServer({ ...times, ServerResponse: Answer }, listener);
+  const server = createHttpServer({ ...times, ServerResponse: AppResponse }, listener);
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
@@ -359,7 +359,7 @@ async function listen(
   return server;
 }
 
-async function drain(server: AnswerServer, grace: number): Promise<void> {
+async function drain(server: AppServer, grace: number): Promise<void> {
   const closed = new Promise((resolve) => server.close(resolve));
   const idle = setInterval(() => server.closeIdleConnections(), 50);
   const last = setTimeout(() => server.closeAllConnections(), grace);

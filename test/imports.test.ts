@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import test from 'ava';
 
-// The house's rules about who may know whom. Rooms are the folders and the single files of src.
+// The core's rules about who may know whom. Rooms are the folders and the single files of src.
 
 const src = join(import.meta.dirname, '../src');
 

@@ -138,7 +138,7 @@ export class Tokens implements Verifier {
   async verify(value: string): Promise<TokenPrincipal | undefined> {
     const hash = hashToken(value);
     const now = this.#now();
-    const row = await this.#database.recall<TokenRow & { account_name: string }>(
+    const row = await this.#database.getCached<TokenRow & { account_name: string }>(
       `SELECT tokens.*, accounts.name AS account_name FROM tokens
        JOIN accounts ON accounts.id = tokens.account_id WHERE tokens.hash = ?`,
       [hash],

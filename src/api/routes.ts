@@ -11,7 +11,7 @@ import type { Database } from '../database/database.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
 import { createEdge, type Operation as EdgeOperation } from '../http/edge.ts';
-import { exchangeOf } from '../http/exchange.ts';
+import { contextOf } from '../http/request-context.ts';
 import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
@@ -56,12 +56,12 @@ const bodyLimit = 64 * 1024;
 /** An operation as it is routed, and the request that it matched. */
 interface Matched {
   definition: Operation;
-  operation: EdgeOperation<Asked>;
+  operation: EdgeOperation<MatchedOperation>;
   request: Request;
 }
 
 /** One request that has been routed, authenticated and allowed. */
-interface Asked {
+interface MatchedOperation {
   request: Request;
   response: ServerResponse;
   principal: Principal;
@@ -77,7 +77,7 @@ export function createApi(parts: ApiParts): Router {
     ...accountOperations(parts),
   ];
   const { authenticator, quota, log } = parts;
-  const edge = createEdge<Matched, Asked>({
+  const edge = createEdge<Matched, MatchedOperation>({
     kind: 'other',
     log,
     quota,
@@ -110,7 +110,7 @@ export function createApi(parts: ApiParts): Router {
   return router;
 }
 
-function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperation<Asked> {
+function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperation<MatchedOperation> {
   return {
     action: definition.action,
     stores: false,
@@ -119,7 +119,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
       let body: unknown;
       if (definition.body) {
         const bytes = await readBody(request, { limit: bodyLimit, idle: limits.uploadIdle });
-        exchangeOf(response).received = bytes.length;
+        contextOf(response).received = bytes.length;
         body = check(definition.body, parseJson(request, bytes), 'body');
       }
       const result = await definition.run({ principal, params, query, body });

@@ -1,10 +1,10 @@
 import { LRUCache } from 'lru-cache';
-import { Changes } from './changes.ts';
-import { Far, type Held } from './far.ts';
+import { RedisWriteSignal } from './changes.ts';
+import { RedisStore, type TimedValue } from './redis-store.ts';
 
 const nearSize = 64 * 2 ** 20;
 /** A larger value is for this process alone: on its way to Redis it would hold up all others. Characters. */
-const farLimit = 2 * 2 ** 20;
+const redisLimit = 2 * 2 ** 20;
 
 /**
  * What is only fast: JSON values with a time to live, in this process and, where one is configured, in Redis for all
@@ -12,15 +12,15 @@ const farLimit = 2 * 2 ** 20;
  */
 export class Cache {
   /** Word of what other instances write, where there is a Redis to bring it. */
-  readonly changes: Changes | undefined;
-  readonly #near: LRUCache<string, Held>;
-  readonly #far: Far | undefined;
+  readonly changes: RedisWriteSignal | undefined;
+  readonly #near: LRUCache<string, TimedValue>;
+  readonly #redis: RedisStore | undefined;
   readonly #now: () => number;
 
-  private constructor(now: () => number, far: Far | undefined) {
+  private constructor(now: () => number, redis: RedisStore | undefined) {
     this.#now = now;
-    this.#far = far;
-    this.changes = far && new Changes(far);
+    this.#redis = redis;
+    this.changes = redis && new RedisWriteSignal(redis);
     this.#near = new LRUCache({ maxSize: nearSize, sizeCalculation: ({ value }) => weigh(value) });
   }
 
@@ -34,14 +34,14 @@ export class Cache {
     onError: (error: unknown) => void,
     namespace = 'entrepot',
   ): Promise<Cache> {
-    return new Cache(now, redisUrl === undefined ? undefined : await Far.open(redisUrl, namespace, onError));
+    return new Cache(now, redisUrl === undefined ? undefined : await RedisStore.open(redisUrl, namespace, onError));
   }
 
   /** The value under `key` unless its time is over. */
   async get<T>(key: string): Promise<T | undefined> {
     const near = this.peek<T>(key);
-    if (near !== undefined || !this.#far) return near;
-    const held = await this.#far.get(key);
+    if (near !== undefined || !this.#redis) return near;
+    const held = await this.#redis.get(key);
     if (!held || held.until <= this.#now()) return undefined;
     this.#near.set(key, held);
     return held.value as T;
@@ -59,17 +59,17 @@ export class Cache {
     const held = { value, until: this.#now() + ttl };
     const size = weigh(value);
     this.#near.set(key, held, { size });
-    if (size <= farLimit) await this.#far?.set(key, held, Math.max(1, Math.ceil(ttl)));
-    else await this.#far?.delete(key);
+    if (size <= redisLimit) await this.#redis?.set(key, held, Math.max(1, Math.ceil(ttl)));
+    else await this.#redis?.delete(key);
   }
 
   async delete(key: string): Promise<void> {
     this.#near.delete(key);
-    await this.#far?.delete(key);
+    await this.#redis?.delete(key);
   }
 
   async close(): Promise<void> {
-    await this.#far?.close();
+    await this.#redis?.close();
   }
 }
 

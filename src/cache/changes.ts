@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Far } from './far.ts';
+import type { RedisStore } from './redis-store.ts';
 
 const key = 'written';
 const day = 86_400_000;
@@ -11,12 +11,12 @@ const lifetime = 200;
  * Word among instances that something was written: a value in Redis that is another one after each change. Losing it, or
  * Redis, costs speed and no answer.
  */
-export class Changes {
-  readonly #far: Far;
+export class RedisWriteSignal {
+  readonly #redis: RedisStore;
   #asking: Promise<string | undefined> | undefined;
 
-  constructor(far: Far) {
-    this.#far = far;
+  constructor(redis: RedisStore) {
+    this.#redis = redis;
   }
 
   /**
@@ -38,13 +38,13 @@ export class Changes {
   async #ask(): Promise<string | undefined> {
     this.#asking = undefined;
     const period = Math.floor(performance.now() / lifetime);
-    const held = await this.#far.get(key);
+    const held = await this.#redis.get(key);
     if (held) return `${String(held.value)} ${period}`;
     await this.#renew();
     return undefined;
   }
 
   #renew(): Promise<boolean> {
-    return this.#far.set(key, { value: randomUUID(), until: Date.now() + day }, day);
+    return this.#redis.set(key, { value: randomUUID(), until: Date.now() + day }, day);
   }
 }

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { inHouse, type Terminal } from './in-house.ts';
+import { withCore, type Terminal } from './with-core.ts';
 
 /** `entrepot account` */
 export function addAccount(program: Command, environment: Environment, terminal: Terminal): void {
@@ -9,8 +9,8 @@ export function addAccount(program: Command, environment: Environment, terminal:
     .command('create <name>')
     .description('create an account')
     .action((name: string) =>
-      inHouse(environment, async (house) => {
-        const created = await house.accounts.create(name);
+      withCore(environment, async (core) => {
+        const created = await core.accounts.create(name);
         terminal.stdout.write(`${created.name}\n`);
       }),
     );
@@ -18,8 +18,8 @@ export function addAccount(program: Command, environment: Environment, terminal:
     .command('list')
     .description('list the accounts')
     .action(() =>
-      inHouse(environment, async (house) => {
-        for (const { name, createdAt } of await house.accounts.list()) {
+      withCore(environment, async (core) => {
+        for (const { name, createdAt } of await core.accounts.list()) {
           terminal.stdout.write(`${name}\t${new Date(createdAt).toISOString()}\n`);
         }
       }),

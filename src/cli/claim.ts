@@ -1,8 +1,8 @@
 import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
-import type { House } from '../server.ts';
-import { accountId, inHouse, type Terminal } from './in-house.ts';
+import type { Core } from '../server.ts';
+import { accountId, withCore, type Terminal } from './with-core.ts';
 
 type Kind = 'package' | 'container';
 
@@ -18,10 +18,10 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     .description('list the claims that can be released: nothing of that name is left, and no upstream is asked for it')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
-      inHouse(environment, async (house) => {
-        const account = await accountId(house, options.account);
+      withCore(environment, async (core) => {
+        const account = await accountId(core, options.account);
         for (const kind of ['package', 'container'] as const) {
-          for await (const { name, since } of allEmpty(house, account, kind)) {
+          for await (const { name, since } of allEmpty(core, account, kind)) {
             terminal.stdout.write(`${kind}\t${name}\t${new Date(since).toISOString()}\n`);
           }
         }
@@ -33,10 +33,10 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     .addOption(new Option('--kind <kind>', 'what it names').choices(['package', 'container']).makeOptionMandatory())
     .option('--account <name>', 'the account it belongs to', 'default');
   release.action((name: string, options: { account: string; kind: Kind }) =>
-    inHouse(environment, async (house) => {
-      const account = await accountId(house, options.account);
+    withCore(environment, async (core) => {
+      const account = await accountId(core, options.account);
       const { kind } = options;
-      const obstacle = await house.emptyClaims[kind].release(account, name);
+      const obstacle = await core.emptyClaims[kind].release(account, name);
       if (obstacle === 'unclaimed') throw unclaimed(kind, name);
       if (obstacle === 'in use') throw inUse(kind, name, rest[kind]);
     }),
@@ -44,7 +44,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
 }
 
 async function* allEmpty(
-  { emptyClaims }: House,
+  { emptyClaims }: Core,
   account: number,
   kind: Kind,
 ): AsyncGenerator<{ name: string; since: number }> {

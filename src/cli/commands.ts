@@ -4,7 +4,7 @@ import packageFile from '../../package.json' with { type: 'json' };
 import { addAccount } from './account.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
-import type { Terminal } from './in-house.ts';
+import type { Terminal } from './with-core.ts';
 import { addJobs } from './jobs.ts';
 import { addPrefetch } from './prefetch.ts';
 import { addServe } from './serve.ts';

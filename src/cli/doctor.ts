@@ -4,8 +4,8 @@ import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
-import type { House } from '../server.ts';
-import { inHouse, type Terminal } from './in-house.ts';
+import type { Core } from '../server.ts';
+import { withCore, type Terminal } from './with-core.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
 
@@ -27,8 +27,8 @@ export function addDoctor(program: Command, environment: Environment, terminal: 
     .command('doctor')
     .description('look at the database, the storage and every upstream, and say what to mend')
     .action(() =>
-      inHouse(environment, async (house) => {
-        const findings = await examine(house, Date.now);
+      withCore(environment, async (core) => {
+        const findings = await examine(core, Date.now);
         for (const { subject, ok, text } of findings) {
           terminal.stdout.write(`${ok ? 'ok  ' : 'FAIL'}  ${subject}: ${text}\n`);
         }
@@ -39,34 +39,33 @@ export function addDoctor(program: Command, environment: Environment, terminal: 
 }
 
 /** Looks at everything this installation depends on, each upstream included. */
-export async function examine(house: House, now: () => number): Promise<Finding[]> {
+export async function examine(core: Core, now: () => number): Promise<Finding[]> {
   const findings = [
     await attempt('database', 'mend ENTREPOT_DATABASE_URL', async () => {
-      await house.database.get('SELECT 1 AS one');
-      return `${house.database.dialect} answers`;
+      await core.database.get('SELECT 1 AS one');
+      return `${core.database.dialect} answers`;
     }),
     await attempt('storage', 'let the service write to its data folder', async () => {
-      await house.blobs.check();
-      return `${house.config.data} can be written`;
+      await core.blobs.check();
+      return `${core.config.data} can be written`;
     }),
   ];
-  findings.push(await examineReserved(house));
-  if (house.config.offline)
-    return [...findings, { subject: 'upstreams', ok: true, text: 'offline: none is contacted' }];
-  for (const upstream of house.upstreams) findings.push(await examineUpstream(upstream, now));
+  findings.push(await examineReserved(core));
+  if (core.config.offline) return [...findings, { subject: 'upstreams', ok: true, text: 'offline: none is contacted' }];
+  for (const upstream of core.upstreams) findings.push(await examineUpstream(upstream, now));
   return findings;
 }
 
 /** Names that are hosted here and could still be told to an upstream. */
-async function examineReserved(house: House): Promise<Finding> {
-  const { packageMirror, imageMirror, mirroredPackages, mirroredImages, defaultAccount } = house;
+async function examineReserved(core: Core): Promise<Finding> {
+  const { packageMirror, imageMirror, mirroredPackages, mirroredImages, defaultAccount } = core;
   const subject = 'private names';
-  const packages = await proposeReserved(hostedPackages(house), '.', async (prefix) => {
+  const packages = await proposeReserved(hostedPackages(core), '.', async (prefix) => {
     const [next] = await mirroredPackages.list(defaultAccount.id, 1, prefix.toLowerCase());
     return next?.key.startsWith(prefix.toLowerCase()) ?? false;
   });
   const upstream = imageMirror.upstreams.find(({ config }) => config.default);
-  const containers = await proposeReserved(hostedImages(house), '/', async (prefix) => {
+  const containers = await proposeReserved(hostedImages(core), '/', async (prefix) => {
     const [next] = await mirroredImages.list(defaultAccount.id, 1, `${upstream?.name}/${prefix}`);
     return next?.name.startsWith(`${upstream?.name}/${prefix}`) ?? false;
   });
@@ -84,7 +83,7 @@ async function examineReserved(house: House): Promise<Finding> {
   };
 }
 
-async function* hostedPackages({ accounts, feed, packageMirror }: House): AsyncGenerator<string> {
+async function* hostedPackages({ accounts, feed, packageMirror }: Core): AsyncGenerator<string> {
   for (const { id: accountId } of await accounts.list()) {
     for (let after = ''; ;) {
       const page = await feed.listPackages(accountId, namesAtATime, after);
@@ -95,7 +94,7 @@ async function* hostedPackages({ accounts, feed, packageMirror }: House): AsyncG
   }
 }
 
-async function* hostedImages({ accounts, images, imageMirror }: House): AsyncGenerator<string> {
+async function* hostedImages({ accounts, images, imageMirror }: Core): AsyncGenerator<string> {
   for (const { id: accountId } of await accounts.list()) {
     for (let after = ''; ;) {
       const { items, more } = await images.repositories.catalog(accountId, namesAtATime, after);

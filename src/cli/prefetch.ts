@@ -7,8 +7,8 @@ import { inputKinds, openInput, readInput, type InputKind } from '../prefetch/in
 import { prefetch } from '../prefetch/prefetch.ts';
 import { things, type Report, type Tally } from '../prefetch/report.ts';
 import { parseWindow, type Window } from '../prefetch/window.ts';
-import { spotText, type Wish } from '../prefetch/wish.ts';
-import { accountId, inHouse, type Terminal } from './in-house.ts';
+import { spotText, type Requirement } from '../prefetch/requirement.ts';
+import { accountId, withCore, type Terminal } from './with-core.ts';
 import { bytesText, ProgressBar } from './progress.ts';
 
 interface Options {
@@ -55,21 +55,21 @@ export function addPrefetch(program: Command, environment: Environment, terminal
       if (files.length === 0 && !options.inUse) {
         throw new DomainError('Invalid', 'name a file, "-" for a list on standard input, or --in-use');
       }
-      const wishes: Wish[] = [];
+      const requirements: Requirement[] = [];
       for (const file of files) {
         const input = await openInput(file, options.arg ?? new Map(), terminal.stdin);
-        for (const wish of readInput(input, options.kind)) wishes.push(wish);
+        for (const requirement of readInput(input, options.kind)) requirements.push(requirement);
       }
       const calling = new AbortController();
       terminal.once('SIGINT', () => calling.abort());
       terminal.once('SIGTERM', () => calling.abort());
-      await inHouse(
+      await withCore(
         environment,
-        async (house) => {
+        async (core) => {
           const bar = new ProgressBar(terminal.stderr);
-          const report = await prefetch(house, {
-            accountId: await accountId(house, options.account),
-            wishes,
+          const report = await prefetch(core, {
+            accountId: await accountId(core, options.account),
+            requirements,
             inUse: options.inUse
               ? { newest: options.newest, since: Date.now() - (options.usedWithin ?? duration('30d')) }
               : undefined,

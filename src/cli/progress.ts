@@ -1,5 +1,5 @@
 import type { Progress } from '../prefetch/prefetch.ts';
-import type { Terminal } from './in-house.ts';
+import type { Terminal } from './with-core.ts';
 
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
-import { accountId, inHouse, type Terminal } from './in-house.ts';
+import { accountId, withCore, type Terminal } from './with-core.ts';
 
 /** As `Tokens.create` takes them. */
 interface Patterns {
@@ -38,8 +38,8 @@ export function addToken(program: Command, environment: Environment, terminal: T
     )
     .option('--expires <duration>', 'for how long it is valid, such as 90d; for ever when left out')
     .action((options: CreateOptions) =>
-      inHouse(environment, async (house) => {
-        const { value } = await house.tokens.create(await accountId(house, options.account), {
+      withCore(environment, async (core) => {
+        const { value } = await core.tokens.create(await accountId(core, options.account), {
           name: options.name,
           scopes: options.scope.split(','),
           patterns: patternsIn(options),
@@ -53,8 +53,8 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('list the tokens of an account')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
-      inHouse(environment, async (house) => {
-        for (const each of await house.tokens.list(await accountId(house, options.account), 10_000)) {
+      withCore(environment, async (core) => {
+        for (const each of await core.tokens.list(await accountId(core, options.account), 10_000)) {
           const columns = [
             each.id,
             each.tokenPrefix,
@@ -72,7 +72,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('end a token')
     .option('--account <name>', 'the account it belongs to', 'default')
     .action((id: string, options: { account: string }) =>
-      inHouse(environment, async (house) => house.tokens.revoke(await accountId(house, options.account), id)),
+      withCore(environment, async (core) => core.tokens.revoke(await accountId(core, options.account), id)),
     );
 }
 

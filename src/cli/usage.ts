@@ -5,8 +5,8 @@ import { counterNames } from '../usage/counters.ts';
 import { isClosed, parsePeriod, periodAt, type Period } from '../usage/period.ts';
 import { reconcile } from '../usage/reconcile.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
-import type { House } from '../server.ts';
-import { accountId, inHouse, type Terminal } from './in-house.ts';
+import type { Core } from '../server.ts';
+import { accountId, withCore, type Terminal } from './with-core.ts';
 
 type Division = 'day' | Grouping;
 
@@ -21,11 +21,11 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
     .addOption(new Option('--by <division>', 'also a line for each').choices(['day', 'token', 'package', 'container']))
     .action((options: { account: string; period?: string; by?: Division }) =>
-      inHouse(environment, async (house) => {
+      withCore(environment, async (core) => {
         const period = periodIn(options.period);
-        const account = await accountId(house, options.account);
-        await report(house, account, period, terminal);
-        if (options.by) await list(house, account, period, options.by, terminal);
+        const account = await accountId(core, options.account);
+        await report(core, account, period, terminal);
+        if (options.by) await list(core, account, period, options.by, terminal);
       }),
     );
   usage
@@ -34,9 +34,9 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     .requiredOption('--access-log <files...>', 'the JSON logs of all instances')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
     .action((options: { accessLog: string[] }, command: Command) =>
-      inHouse(environment, async (house) => {
+      withCore(environment, async (core) => {
         const { period } = command.optsWithGlobals<{ period?: string }>();
-        const compared = await reconcile(house.database, options.accessLog, periodIn(period));
+        const compared = await reconcile(core.database, options.accessLog, periodIn(period));
         terminal.stdout.write('account\tcounter\taccess log\trecorded\tdifference\n');
         for (const { account, counter, logged, recorded } of compared) {
           terminal.stdout.write(`${account}\t${counter}\t${logged}\t${recorded}\t${recorded - logged}\n`);
@@ -47,10 +47,10 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     );
 }
 
-async function report(house: House, account: number, period: Period, terminal: Terminal): Promise<void> {
+async function report(core: Core, account: number, period: Period, terminal: Terminal): Promise<void> {
   const now = Date.now();
-  const totals = await totalsOf(house.database, account, period);
-  const { current, peak, average, byteHours } = await storageOf(house.database, house.stored, account, period, now);
+  const totals = await totalsOf(core.database, account, period);
+  const { current, peak, average, byteHours } = await storageOf(core.database, core.stored, account, period, now);
   const lines: [string, string | number][] = [
     ['period', `${new Date(period.start).toISOString().slice(0, 7)} (${isClosed(period, now) ? 'closed' : 'open'})`],
     ['hosted_bytes', current.hosted],
@@ -63,12 +63,12 @@ async function report(house: House, account: number, period: Period, terminal: T
   for (const [name, value] of lines) terminal.stdout.write(`${name}\t${value}\n`);
 }
 
-async function list(house: House, account: number, period: Period, by: Division, terminal: Terminal): Promise<void> {
+async function list(core: Core, account: number, period: Period, by: Division, terminal: Terminal): Promise<void> {
   const division = { byDay: by === 'day', groupBy: by === 'day' ? undefined : by };
   terminal.stdout.write(`\n${by}\t${counterNames.join('\t')}\n`);
   let after: [string, number] | undefined;
   for (;;) {
-    const items = await itemsOf(house.database, account, period, division, pageSize, after);
+    const items = await itemsOf(core.database, account, period, division, pageSize, after);
     for (const { day, name, counters } of items) {
       const title = day === null ? name || '-' : new Date(day).toISOString().slice(0, 10);
       terminal.stdout.write(`${title}\t${counterNames.map((each) => counters[each]).join('\t')}\n`);

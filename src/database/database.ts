@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
-import { KeptRows } from './kept-rows.ts';
+import { RowCache } from './row-cache.ts';
 import { Connection, Driver, isBusy } from './sqlite.ts';
 import { select, SequelizeWork, type Effects } from './statements.ts';
 
@@ -38,8 +38,8 @@ export interface TransactionOptions {
   fleeting?: boolean;
 }
 
-export interface RecallOptions {
-  /** How long what another instance writes may stay unseen where there are no `Changes` to tell of it; milliseconds. */
+export interface CachedReadOptions {
+  /** How long what another instance writes may stay unseen where there are no `WriteSignal` to tell of it; milliseconds. */
   lag?: number;
 }
 
@@ -49,16 +49,16 @@ export interface RecallOptions {
  */
 export interface Database extends Queryable {
   /** As `get`, for what every request asks: from memory while nothing was written, by any instance. Not to be changed. */
-  recall<T extends object = Row>(
+  getCached<T extends object = Row>(
     sql: string,
     values?: readonly Value[],
-    options?: RecallOptions,
+    options?: CachedReadOptions,
   ): Promise<Readonly<T> | undefined>;
-  /** As `recall`, all rows: for what has few. */
-  recallAll<T extends object = Row>(
+  /** As `getCached`, all rows: for what has few. */
+  selectCached<T extends object = Row>(
     sql: string,
     values?: readonly Value[],
-    options?: RecallOptions,
+    options?: CachedReadOptions,
   ): Promise<readonly Readonly<T>[]>;
   /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
@@ -68,7 +68,7 @@ export interface Database extends Queryable {
 }
 
 /** Word among instances that something was written. SQLite knows by itself. */
-export interface Changes {
+export interface WriteSignal {
   /** Another one than before if anything was written since; undefined while there is no knowing. */
   mark(): Promise<string | undefined>;
   /** Ends when every mark that is asked for from now on is another one than before. */
@@ -80,7 +80,7 @@ export interface Changes {
  * a MySQL database must exist; without `changes`, which all of its instances share, nothing of it is recalled. Rejects
  * when it cannot be reached.
  */
-export async function openDatabase(url: string, changes?: Changes): Promise<Database> {
+export async function openDatabase(url: string, changes?: WriteSignal): Promise<Database> {
   const database = url.startsWith('sqlite:')
     ? new SqliteDatabase(url.slice('sqlite:'.length))
     : new MysqlDatabase(url, changes);
@@ -112,7 +112,7 @@ abstract class SequelizeDatabase implements Database {
   protected readonly sequelize: Sequelize;
   #commits = 0;
   readonly #underWay = new Set<Promise<void>>();
-  readonly #kept = new KeptRows();
+  readonly #kept = new RowCache();
 
   constructor(sequelize: Sequelize) {
     this.sequelize = sequelize;
@@ -131,25 +131,25 @@ abstract class SequelizeDatabase implements Database {
     return (await this.select<T>(sql, values))[0];
   }
 
-  async recall<T extends object = Row>(
+  async getCached<T extends object = Row>(
     sql: string,
     values?: readonly Value[],
-    options?: RecallOptions,
+    options?: CachedReadOptions,
   ): Promise<T | undefined> {
-    return (await this.recallAll<T>(sql, values, options))[0];
+    return (await this.selectCached<T>(sql, values, options))[0];
   }
 
-  async recallAll<T extends object = Row>(
+  async selectCached<T extends object = Row>(
     sql: string,
     values: readonly Value[] = [],
-    { lag = 0 }: RecallOptions = {},
+    { lag = 0 }: CachedReadOptions = {},
   ): Promise<readonly T[]> {
     const mark = await this.mark(lag);
     if (mark === undefined) return this.select<T>(sql, values);
     return this.#kept.get(mark, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
   }
 
-  /** See `Changes` and `RecallOptions`. */
+  /** See `WriteSignal` and `CachedReadOptions`. */
   protected abstract mark(lag: number): Promise<string | undefined>;
   /** Something was written; ends when every instance's next mark will say so. */
   protected async wrote(): Promise<void> {
@@ -280,9 +280,9 @@ function isTaken(lock: DatabaseSync): boolean {
 
 class MysqlDatabase extends SequelizeDatabase {
   readonly dialect = 'mysql';
-  readonly #changes: Changes | undefined;
+  readonly #changes: WriteSignal | undefined;
 
-  constructor(url: string, changes: Changes | undefined) {
+  constructor(url: string, changes: WriteSignal | undefined) {
     super(
       new Sequelize(url.replace(/^mariadb:/, 'mysql:'), {
         dialect: 'mysql',

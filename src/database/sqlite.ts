@@ -3,11 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
 
 /** What Sequelize's sqlite dialect reads from `this` after a statement. */
-interface Outcome {
+interface SqliteResult {
   lastID: number;
   changes: number;
 }
-type Done = (this: Outcome, error: Error | null, rows?: unknown[]) => void;
+type Done = (this: SqliteResult, error: Error | null, rows?: unknown[]) => void;
 const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 
 type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
@@ -115,7 +115,7 @@ class Database {
       void this.#begin(sql, done);
       return;
     }
-    const outcome: Outcome = { lastID: 0, changes: 0 };
+    const outcome: SqliteResult = { lastID: 0, changes: 0 };
     let rows: unknown[] = [];
     try {
       const statement = this.#connection.prepare(sql);
@@ -148,7 +148,7 @@ class Database {
 
   /** Waits without blocking: the transaction it waits for may be this very process's, through another connection. */
   async #begin(sql: string, done?: Done): Promise<void> {
-    const outcome: Outcome = { lastID: 0, changes: 0 };
+    const outcome: SqliteResult = { lastID: 0, changes: 0 };
     const deadline = performance.now() + patience;
     for (;;) {
       try {

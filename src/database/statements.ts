@@ -3,7 +3,7 @@ import type { Dialect, Row, Transaction, Value } from './database.ts';
 
 const numbered = new Map<string, string>();
 
-/** Sequelize binds `$1`; the house writes `?`. */
+/** Sequelize binds `$1`; the core writes `?`. */
 function numberPlaceholders(sql: string): string {
   let text = numbered.get(sql);
   if (text === undefined) {
@@ -91,14 +91,14 @@ export class SequelizeWork implements Transaction {
       bind: [...values],
       raw: true,
       transaction: this.#transaction,
-    })) as unknown as [unknown, number | Outcome];
+    })) as unknown as [unknown, number | StatementResult];
     // Sequelize answers [insertId, affectedRows] for MySQL's plain INSERT and [rows, outcome] for everything else.
     if (typeof second === 'number') return { changes: second, lastId: Number(first) };
     return { changes: second.changes ?? matched(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
   }
 }
 
-interface Outcome {
+interface StatementResult {
   changes?: number;
   affectedRows?: number;
   info?: string;
@@ -106,7 +106,7 @@ interface Outcome {
 }
 
 /** MySQL's `affectedRows` leaves out rows that were so already; "Rows matched: 1  Changed: 0" does not. */
-function matched({ info }: Outcome): number | undefined {
+function matched({ info }: StatementResult): number | undefined {
   const first = /\d+/.exec(info ?? '');
   return first ? Number(first[0]) : undefined;
 }

@@ -7,7 +7,7 @@ import { isBillable } from '../usage/counters.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
-import { currentAnswer, exchangeOf, runExchange, type Answer } from './exchange.ts';
+import { currentResponse, contextOf, runInContext, type AppResponse } from './request-context.ts';
 import type { Operations } from './operations.ts';
 import { problem, sendDefect } from './problem.ts';
 import { hostOf, isHost, originForm, remoteOf, splitTarget } from './target.ts';
@@ -41,7 +41,7 @@ export function createApp(
   config: Config,
   interfaces: Interfaces,
   observers: Observers,
-): (request: IncomingMessage, response: Answer) => void {
+): (request: IncomingMessage, response: AppResponse) => void {
   const { trustProxy } = config.server;
   const { registry, token, feed, api, operations } = interfaces;
   const site = Router();
@@ -65,21 +65,21 @@ export function createApp(
     }
   };
   return (request, response) => {
-    const { exchange } = response;
+    const { context } = response;
     response.idle = config.limits.uploadIdle;
     const target = originForm(request.url!);
     request.url = target;
     response.on('close', () => {
-      const seconds = (performance.now() - exchange.startedAt) / 1000;
+      const seconds = (performance.now() - context.startedAt) / 1000;
       const remote = remoteOf(request, trustProxy);
       try {
         record(observers, request, response, { path: splitTarget(target).path, remote, seconds });
       } catch (error) {
-        observers.log.error({ err: error, request: exchange.id }, 'a request could not be recorded');
+        observers.log.error({ err: error, request: context.id }, 'a request could not be recorded');
       }
       if (!request.complete) drain(request, { idle: config.limits.uploadIdle });
     });
-    runExchange(response, () => dispatch(request, response, target));
+    runInContext(response, () => dispatch(request, response, target));
   };
 }
 
@@ -89,7 +89,7 @@ function isUnder(target: string, prefix: string): boolean {
   return next === undefined || next === '/' || next === '?';
 }
 
-/** What the access log says of a request beside what the exchange knows. */
+/** What the access log says of a request beside what the context knows. */
 interface Particulars {
   path: string;
   remote: string | undefined;
@@ -100,18 +100,18 @@ interface Particulars {
 function record(
   { log, observe, usage, now }: Observers,
   request: IncomingMessage,
-  response: Answer,
+  response: AppResponse,
   particulars: Particulars,
 ): void {
-  const { exchange } = response;
-  observe.count(request.method!, response.statusCode, particulars.seconds, exchange);
+  const { context } = response;
+  observe.count(request.method!, response.statusCode, particulars.seconds, context);
   const line = accessLine(request, response, particulars, now());
-  const { principal } = exchange;
-  if (principal) usage.count(principal.accountId, line, exchange.version);
+  const { principal } = context;
+  if (principal) usage.count(principal.accountId, line, context.version);
   writeAccess(log, line);
-  if (exchange.fetching === 0) return;
+  if (context.fetching === 0) return;
   // Somebody left, and the mirror goes on.
-  exchange.fetchedLater = (fetched) => {
+  context.fetchedLater = (fetched) => {
     const { request: id, status, account, token, kind, subject, billable } = line;
     const later = { request: id, at: now(), status, fetched, account, token, kind, subject, billable };
     if (principal) usage.countFetched(principal.accountId, later);
@@ -122,14 +122,14 @@ function record(
 /** Usage can be counted again from these lines (`entrepot usage reconcile`). */
 function accessLine(
   request: IncomingMessage,
-  response: Answer,
+  response: AppResponse,
   { path, remote, seconds }: Particulars,
   at: number,
 ): AccessLine {
-  const { statusCode: status, exchange } = response;
-  const { principal, received, sent, fetched, kind, subject, act, cache } = exchange;
+  const { statusCode: status, context } = response;
+  const { principal, received, sent, fetched, kind, subject, act, cache } = context;
   return {
-    request: exchange.id,
+    request: context.id,
     at,
     method: request.method!,
     path,
@@ -156,14 +156,14 @@ function accessLine(
  * has been answered. An answer that has begun is left alone: the rejected work may be another part of it.
  */
 export function answerUnhandled(log: Logger, error: unknown): void {
-  const response = currentAnswer();
+  const response = currentResponse();
   if (response && !response.headersSent) lastResort(log, response.req, response, error);
-  else log.error({ err: error, request: response?.exchange.id }, 'a promise was rejected and no code caught it');
+  else log.error({ err: error, request: response?.context.id }, 'a promise was rejected and no code caught it');
 }
 
 /** What no interface has answered: a malformed path, or a defect. Never a stack trace. */
 function lastResort(log: Logger, request: IncomingMessage, response: ServerResponse, error: unknown): void {
-  const { id } = exchangeOf(response);
+  const { id } = contextOf(response);
   if (response.headersSent) {
     log.error({ err: error, request: id }, 'an answer broke off');
     response.destroy();

@@ -5,7 +5,7 @@ import type { Principal } from '../accounts/principal.ts';
 import { isDomainError, type DomainError } from '../errors.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
-import { exchangeOf } from './exchange.ts';
+import { contextOf } from './request-context.ts';
 import { admit } from './quota.ts';
 
 /** What a protocol does for one kind of request. */
@@ -50,11 +50,11 @@ export type Edge<Target> = (target: Target, request: IncomingMessage, response: 
 /** The one way of a request through any protocol: authenticate, find the operation, allow, bound, run, answer or refuse. */
 export function createEdge<Target, Call>(protocol: Protocol<Target, Call>): Edge<Target> {
   return async (target, request, response) => {
-    const exchange = exchangeOf(response);
-    exchange.kind = protocol.kind;
+    const context = contextOf(response);
+    context.kind = protocol.kind;
     try {
       const principal = await protocol.authenticate(request, target);
-      exchange.principal = principal;
+      context.principal = principal;
       const operation = protocol.find(target, request, response);
       allow(principal, operation.action);
       const call = await protocol.open({ request, response, target, principal, operation });
@@ -75,7 +75,7 @@ function refuse<Target, Call>(
 ): void {
   const known = isDomainError(error) ? error : undefined;
   const status = known && protocol.statusOf(known);
-  const { id } = exchangeOf(response);
+  const { id } = contextOf(response);
   if (response.headersSent || response.destroyed) {
     if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer broke off');
     response.destroy();

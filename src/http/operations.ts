@@ -1,6 +1,6 @@
 import { Router } from 'express';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { Exchange } from './exchange.ts';
+import type { RequestContext } from './request-context.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
 
@@ -81,11 +81,11 @@ export class Operations {
   }
 
   /** Counts one request that is over. */
-  count(method: string, status: number, seconds: number, exchange: Exchange): void {
+  count(method: string, status: number, seconds: number, context: RequestContext): void {
     const key = `${method} ${status}`;
     this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1);
-    this.#received += exchange.received;
-    this.#sent += exchange.sent;
+    this.#received += context.received;
+    this.#sent += context.sent;
     this.#seconds.observe(seconds);
   }
 }

@@ -1,5 +1,5 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
-import { exchangeOf } from './exchange.ts';
+import { contextOf } from './request-context.ts';
 import { sendBytes } from './send.ts';
 
 /** Answers with an RFC 9457 problem document. `name` is the domain error's. */
@@ -20,6 +20,6 @@ export function problem(
 
 /** Answers with 500 for what is no error of the domain. It tells nothing but where to look. */
 export function sendDefect(request: IncomingMessage, response: ServerResponse): void {
-  const { id } = exchangeOf(response);
+  const { id } = contextOf(response);
   problem(request, response, 500, 'Internal', `This is a defect here. The log tells more under ${id}.`);
 }

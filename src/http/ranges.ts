@@ -10,7 +10,7 @@ export interface ByteRange {
  * The one range that `header` asks of `size` bytes (RFC 9110, 14.2). Undefined when the whole is to be sent: no header,
  * another unit, malformed, or several ranges. Throws `RangeNotSatisfiable` when it lies outside or runs backwards.
  */
-export function parseRange(header: string | undefined, size: number): ByteRange | undefined {
+export function parseByteRange(header: string | undefined, size: number): ByteRange | undefined {
   const match = header === undefined ? null : /^bytes=\s*(\d*)-(\d*)\s*$/i.exec(header);
   if (!match || (match[1] === '' && match[2] === '')) return undefined;
   const [, first = '', last = ''] = match;

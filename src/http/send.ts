@@ -1,8 +1,8 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Content } from '../storage/content.ts';
-import { holdPiece, type HeldPiece } from '../storage/pieces.ts';
-import { exchangeOf, type Exchange } from './exchange.ts';
-import { parseRange } from './ranges.ts';
+import { holdRead, type HeldRead } from '../storage/shared-reads.ts';
+import { contextOf, type RequestContext } from './request-context.ts';
+import { parseByteRange } from './ranges.ts';
 
 /** So many clients have the next piece read while one is sent; more keep the machine busy by themselves. */
 const readAheadClients = 4;
@@ -47,7 +47,7 @@ export async function sendContent(
       headers['Accept-Ranges'] = 'bytes';
       const ifRange = request.headers['if-range'];
       const applies = request.method === 'GET' && (ifRange === undefined || ifRange === options.etag);
-      const range = parseRange(applies ? request.headers.range : undefined, size);
+      const range = parseByteRange(applies ? request.headers.range : undefined, size);
       if (range) {
         status = 206;
         headers['Content-Range'] = `bytes ${range.start}-${range.end}/${size}`;
@@ -110,7 +110,7 @@ function matches(header: string | undefined, etag: string): boolean {
 }
 
 function sendWhole(response: ServerResponse, status: number, headers: OutgoingHttpHeaders, bytes: Buffer): void {
-  exchangeOf(response).sent += bytes.length;
+  contextOf(response).sent += bytes.length;
   finish(response.writeHead(status, headers), bytes);
 }
 
@@ -133,15 +133,15 @@ async function pump(
   start: number,
   end: number,
 ): Promise<void> {
-  const exchange = exchangeOf(response);
+  const context = contextOf(response);
   pumps += 1;
   const most = pumps > readAheadClients ? 1 : 2;
   const writes: Promise<boolean>[] = [];
-  let piece: HeldPiece | undefined;
+  let piece: HeldRead | undefined;
   try {
     for (let position = start; position < end;) {
       if (writes.length === most && !(await writes.shift())) return;
-      piece = await holdPiece(content, position, pumps);
+      piece = await holdRead(content, position, pumps);
       const bytes = piece.bytes.subarray(0, end - position);
       if (position === start) response.writeHead(status, headers);
       if (bytes.length === 0) {
@@ -149,7 +149,7 @@ async function pump(
         throw new Error('content is shorter than its size');
       }
       position += bytes.length;
-      const left = write(response, bytes, exchange, writes.at(-1));
+      const left = write(response, bytes, context, writes.at(-1));
       void left.then(piece.release);
       writes.push(left);
       piece = undefined;
@@ -173,12 +173,12 @@ async function pump(
 function write(
   response: ServerResponse,
   bytes: Buffer,
-  exchange: Exchange,
+  context: RequestContext,
   before: Promise<boolean> | undefined,
 ): Promise<boolean> {
   if (response.destroyed || response.closed) return Promise.resolve(false);
-  if (before) void before.then((left) => (exchange.sent += left ? bytes.length : 0));
-  else exchange.sent += bytes.length;
+  if (before) void before.then((left) => (context.sent += left ? bytes.length : 0));
+  else context.sent += bytes.length;
   return new Promise((resolve) => {
     const gone = () => resolve(false);
     response.once('close', gone);

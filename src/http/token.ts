@@ -3,7 +3,7 @@ import { isDomainError } from '../errors.ts';
 import { anonymousBearer, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
 import type { Answering } from './app.ts';
 import { readBody } from './body.ts';
-import { exchangeOf } from './exchange.ts';
+import { contextOf } from './request-context.ts';
 import { sendJson } from './send.ts';
 
 const formLimit = 64 * 1024;
@@ -62,7 +62,7 @@ function credentialsIn(form: URLSearchParams): string | undefined {
 
 async function readForm(request: IncomingMessage, response: ServerResponse): Promise<URLSearchParams> {
   const bytes = await readBody(request, { limit: formLimit, idle: formIdle });
-  exchangeOf(response).received += bytes.length;
+  contextOf(response).received += bytes.length;
   return new URLSearchParams(bytes.toString('utf8'));
 }
 

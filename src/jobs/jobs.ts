@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import { DomainError } from '../errors.ts';
 import { Underway } from './underway.ts';
-import type { Counts, Held, Run, Runs } from './runs.ts';
+import type { Counts, RunningJob, JobRun, Runs } from './runs.ts';
 import type { Schedule } from './schedule.ts';
 
 /** What a job is given to work with. */
@@ -26,7 +26,7 @@ export interface Job {
 
 export interface JobStatus {
   job: Job;
-  last: Run | undefined;
+  last: JobRun | undefined;
 }
 
 export interface JobsOptions {
@@ -60,7 +60,7 @@ export class Jobs {
   readonly #lease: number;
   readonly #due = new Map<string, number>();
   readonly #underway = new Map<string, Underway>();
-  readonly #seen = new Map<string, Held & { since: number }>();
+  readonly #seen = new Map<string, RunningJob & { since: number }>();
   readonly #pending = new Set<Promise<void>>();
   #timers: NodeJS.Timeout[] = [];
   #checkedUntil = 0;
@@ -167,7 +167,7 @@ export class Jobs {
   }
 
   /** Whether nothing has been heard of a run for the length of a lease. No clock is compared with another's. */
-  #stoodStill(held: Held): boolean {
+  #stoodStill(held: RunningJob): boolean {
     const seen = this.#seen.get(held.name);
     if (seen?.runId === held.runId && seen.beat === held.beat) return performance.now() - seen.since >= this.#lease;
     this.#seen.set(held.name, { ...held, since: performance.now() });
@@ -176,7 +176,7 @@ export class Jobs {
 
   /** Resolves when the run under way has ended or was lost; `Invalid` as soon as it shows that it is alive. */
   async #waitForItsEnd(name: string): Promise<void> {
-    let first: Held | undefined;
+    let first: RunningJob | undefined;
     for (;;) {
       const held = (await this.#runs.held()).find((each) => each.name === name);
       if (!held) return;

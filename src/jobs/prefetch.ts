@@ -3,7 +3,7 @@ import { parsePlatform } from '../prefetch/image-name.ts';
 import { openInput, readInput } from '../prefetch/inputs/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import { things, type Report } from '../prefetch/report.ts';
-import { spotText, type Wish } from '../prefetch/wish.ts';
+import { spotText, type Requirement } from '../prefetch/requirement.ts';
 import { parseWindow } from '../prefetch/window.ts';
 import type { Work } from './jobs.ts';
 import type { Counts } from './runs.ts';
@@ -20,13 +20,13 @@ export interface ScheduledPrefetchParts extends PrefetchParts {
 export async function prefetchAsSet(parts: ScheduledPrefetchParts, { signal, dryRun, say }: Work): Promise<Counts> {
   const { accountId, now, config } = parts;
   const settings = config.prefetch;
-  const wishes: Wish[] = [];
+  const requirements: Requirement[] = [];
   for (const file of settings.files) {
-    for (const wish of readInput(await openInput(file, new Map(), undefined))) wishes.push(wish);
+    for (const requirement of readInput(await openInput(file, new Map(), undefined))) requirements.push(requirement);
   }
   const report = await prefetch(parts, {
     accountId,
-    wishes,
+    requirements,
     inUse: settings.inUse ? { newest: settings.newest, since: now() - settings.usedWithin } : undefined,
     platforms: settings.platforms.map((each) => parsePlatform(each)!),
     frameworks: settings.frameworks,

@@ -4,22 +4,22 @@ import { forUpdate, type Database, type Transaction } from '../database/database
 export type Counts = Record<string, number>;
 
 /** `interrupted`: its instance was closed; `lost`: its instance died. Both are taken up again if they were scheduled. */
-export type Outcome = 'running' | 'done' | 'failed' | 'interrupted' | 'lost';
+export type RunState = 'running' | 'done' | 'failed' | 'interrupted' | 'lost';
 
-export interface Run {
+export interface JobRun {
   id: number;
   job: string;
   /** The time it was due; null for one by hand. */
   scheduledAt: number | null;
   startedAt: number;
   endedAt: number | null;
-  outcome: Outcome;
+  outcome: RunState;
   counts: Counts;
   error: string | null;
 }
 
 /** A run that is under way somewhere, and the count that shows whether it is alive. */
-export interface Held {
+export interface RunningJob {
   name: string;
   runId: number;
   beat: number;
@@ -63,7 +63,7 @@ export class Runs {
    * Ends a run whose `beat` has stood still for too long and begins it anew; resolves to the new run's id. Undefined when
    * it is alive after all, was by hand, or was lost too often.
    */
-  takeOver(held: Held): Promise<number | undefined> {
+  takeOver(held: RunningJob): Promise<number | undefined> {
     return this.#database.transaction(async (tx) => {
       const lost = await this.#lose(tx, held);
       if (!lost || lost.scheduledAt === null) return undefined;
@@ -73,7 +73,7 @@ export class Runs {
   }
 
   /** As `takeOver`, without beginning it anew. */
-  async abandon(held: Held): Promise<void> {
+  async abandon(held: RunningJob): Promise<void> {
     await this.#database.transaction((tx) => this.#lose(tx, held));
   }
 
@@ -86,7 +86,7 @@ export class Runs {
   }
 
   /** Writes down what came of a run. An interrupted one is left to be taken over. */
-  async end(job: string, runId: number, outcome: Outcome, counts: Counts, error: string | null): Promise<void> {
+  async end(job: string, runId: number, outcome: RunState, counts: Counts, error: string | null): Promise<void> {
     await this.#database.transaction(async (tx) => {
       const { run_id: current } = await lockJob(tx, job);
       if (current !== runId) return;
@@ -102,13 +102,13 @@ export class Runs {
   }
 
   /** The runs under way. */
-  async held(): Promise<Held[]> {
-    return this.#database.select<Held>('SELECT name, run_id AS runId, beat FROM jobs WHERE run_id IS NOT NULL');
+  async held(): Promise<RunningJob[]> {
+    return this.#database.select<RunningJob>('SELECT name, run_id AS runId, beat FROM jobs WHERE run_id IS NOT NULL');
   }
 
   /** The latest runs of a job, the last one first. */
-  async latest(job: string, limit: number): Promise<Run[]> {
-    const rows = await this.#database.select<Omit<Run, 'counts'> & { counts: string }>(
+  async latest(job: string, limit: number): Promise<JobRun[]> {
+    const rows = await this.#database.select<Omit<JobRun, 'counts'> & { counts: string }>(
       `SELECT id, job, scheduled_at AS scheduledAt, started_at AS startedAt, ended_at AS endedAt, outcome, counts, error
        FROM job_runs WHERE job = ? ORDER BY id DESC LIMIT ?`,
       [job, limit],
@@ -116,7 +116,7 @@ export class Runs {
     return rows.map((row) => ({ ...row, counts: JSON.parse(row.counts) as Counts }));
   }
 
-  async #lose(tx: Transaction, { name, runId, beat }: Held): Promise<{ scheduledAt: number | null } | undefined> {
+  async #lose(tx: Transaction, { name, runId, beat }: RunningJob): Promise<{ scheduledAt: number | null } | undefined> {
     const row = await lockJob(tx, name);
     if (row.run_id !== runId || row.beat !== beat) return undefined;
     const ended = "UPDATE job_runs SET outcome = 'lost', ended_at = ? WHERE id = ? AND ended_at IS NULL";
@@ -150,7 +150,7 @@ async function lockJob(tx: Transaction, job: string): Promise<JobRow> {
 }
 
 /** How often the run of that time has been begun. A clock that comes by it again finds it so. */
-async function timesBegun(tx: Transaction, job: string, scheduledAt: number, outcome?: Outcome): Promise<number> {
+async function timesBegun(tx: Transaction, job: string, scheduledAt: number, outcome?: RunState): Promise<number> {
   const row = await tx.get<{ times: number }>(
     `SELECT COUNT(*) AS times FROM job_runs WHERE job = ? AND scheduled_at = ?${outcome ? ' AND outcome = ?' : ''}`,
     [job, scheduledAt, ...(outcome ? [outcome] : [])],

@@ -3,7 +3,7 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
-import { matcher } from '../mirror/origin.ts';
+import { matcher } from '../mirror/upstream-policy.ts';
 import { retainPackages } from '../nuget/hosted/retention.ts';
 import { dropAbandonedBlobs } from '../oci/abandoned-blobs.ts';
 import { retainImages } from '../oci/retention.ts';

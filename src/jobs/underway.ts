@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Counts, Outcome, Runs } from './runs.ts';
+import type { Counts, RunState, Runs } from './runs.ts';
 
 export interface UnderwayParts {
   runs: Runs;
@@ -40,7 +40,7 @@ export class Underway {
   }
 
   /** Writes down what came of it; tries again for the length of a lease. */
-  async end(outcome: Outcome, counts: Counts, error: string | null): Promise<void> {
+  async end(outcome: RunState, counts: Counts, error: string | null): Promise<void> {
     const { runs, name, id, lease } = this.#parts;
     for (let attempt = 1; ; attempt += 1) {
       try {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Cache } from '../cache/cache.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
-import { Errand } from '../upstream/errand.ts';
+import { BackgroundTask } from '../upstream/background-task.ts';
 
 /** What an entry is called: `kind`, `name` and `reference` are the protocol's own words. */
 export interface EntryKey {
@@ -13,7 +13,7 @@ export interface EntryKey {
 }
 
 /** What is known of a stored entry. */
-export interface Facts {
+export interface EntryMetadata {
   digest: Digest;
   size: number;
   type: string;
@@ -63,24 +63,24 @@ export class Entries {
   }
 
   /** The facts if this process has them at hand. */
-  peek(id: string): Facts | undefined {
-    return this.#cache.peek<Facts>(`entry:${id}`);
+  peek(id: string): EntryMetadata | undefined {
+    return this.#cache.peek<EntryMetadata>(`entry:${id}`);
   }
 
   /** The facts if any instance has them at hand. */
-  async recall(id: string): Promise<Facts | undefined> {
-    return this.peek(id) ?? (await this.#cache.get<Facts>(`entry:${id}`));
+  async getCached(id: string): Promise<EntryMetadata | undefined> {
+    return this.peek(id) ?? (await this.#cache.get<EntryMetadata>(`entry:${id}`));
   }
 
-  async find(id: string): Promise<Facts | undefined> {
-    return (await this.recall(id)) ?? this.read(id);
+  async find(id: string): Promise<EntryMetadata | undefined> {
+    return (await this.getCached(id)) ?? this.read(id);
   }
 
   /** The facts as the database has them, whatever the cache says. */
-  async read(id: string): Promise<Facts | undefined> {
+  async read(id: string): Promise<EntryMetadata | undefined> {
     const row = await this.#database.get<EntryRow>('SELECT * FROM mirror_entries WHERE id = ?', [id]);
     if (!row) return undefined;
-    const facts: Facts = {
+    const facts: EntryMetadata = {
       digest: row.digest,
       size: row.size_bytes,
       type: row.content_type,
@@ -114,7 +114,7 @@ export class Entries {
   }
 
   /** Writes `facts` under each of `keys`, in the transaction that makes the bytes visible. */
-  async write(tx: Transaction, keys: readonly EntryKey[], facts: Facts): Promise<void> {
+  async write(tx: Transaction, keys: readonly EntryKey[], facts: EntryMetadata): Promise<void> {
     const rows = keys.map((key) => ({
       id: entryId(key),
       upstream: key.upstream,
@@ -132,13 +132,13 @@ export class Entries {
       used_at: this.#now(),
     }));
     // What is fetched ahead of any use was last used when it was.
-    const kept = Errand.current ? ['id', 'used_at'] : ['id'];
+    const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
     const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
   }
 
   /** Notes that the upstream still has what is stored. */
-  async validated(id: string, facts: Facts): Promise<Facts> {
+  async validated(id: string, facts: EntryMetadata): Promise<EntryMetadata> {
     const validatedAt = this.#now();
     await this.#database.transaction((tx) =>
       tx.run('UPDATE mirror_entries SET validated_at = ? WHERE id = ?', [validatedAt, id]),
@@ -148,16 +148,16 @@ export class Entries {
     return renewed;
   }
 
-  async remember(id: string, facts: Facts): Promise<void> {
+  async remember(id: string, facts: EntryMetadata): Promise<void> {
     await this.#cache.set(`entry:${id}`, facts, keepFor);
   }
 
   /** Drops an entry whose bytes are gone, unless it has been stored anew meanwhile. */
-  async forget(id: string, { storedAt }: Facts): Promise<void> {
+  async forget(id: string, { storedAt }: EntryMetadata): Promise<void> {
     await this.#database.transaction((tx) =>
       tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]),
     );
-    if ((await this.recall(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
+    if ((await this.getCached(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
   }
 
   /** Drops those that have not been used since `used_at`; resolves to their ids. */
@@ -183,9 +183,9 @@ export class Entries {
     return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
   }
 
-  /** Notes that an entry was served, in memory only; on an errand nobody is served. */
+  /** Notes that an entry was served, in memory only; on an task nobody is served. */
   used(id: string): void {
-    if (!Errand.current) this.#used.add(id);
+    if (!BackgroundTask.current) this.#used.add(id);
   }
 
   /** Writes down what was served since the last time: a statement for many entries, never one for each request. */

@@ -1,17 +1,17 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { pipeline, Transform, type Readable } from 'node:stream';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../digest.ts';
-import { discard, readBody } from '../upstream/body.ts';
+import { discard, readUpstreamBody } from '../upstream/body.ts';
 import { Refused } from '../upstream/failures.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
-import type { Facts } from './entries.ts';
+import type { EntryMetadata } from './entries.ts';
 import { OtherBody, type Fetched, type Had } from './resource.ts';
 
 export interface FetchOptions extends UpstreamRequest {
   /** What is stored, to ask conditionally. */
-  known?: Facts | undefined;
+  known?: EntryMetadata | undefined;
   /** A small document: may come compressed. */
   document?: boolean;
 }
@@ -105,7 +105,7 @@ export async function fetchJson(
     discard(body);
     return undefined;
   }
-  const bytes = await readBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
+  const bytes = await readUpstreamBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
     throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
   const value = parseDocument(bytes);

@@ -7,13 +7,13 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import { entryId, type Entries, type Facts } from './entries.ts';
+import { entryId, type Entries, type EntryMetadata } from './entries.ts';
 import { Intake, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
-export type Landing =
+export type JoinResult =
   | {
       kind: 'tail';
       type: string;
@@ -21,19 +21,19 @@ export type Landing =
       content: Content;
       /** Whether it is to be stored, as far as is known when it begins. */
       kept: boolean;
-      done: Promise<Landed>;
+      done: Promise<FlightResult>;
     }
-  | { kind: 'stored'; facts: Facts; renewed: boolean }
+  | { kind: 'stored'; facts: EntryMetadata; renewed: boolean }
   | { kind: 'absent' };
 
 /** What a flight has brought. `kept` tells whether it is stored, or was only passed on. */
-export interface Landed {
-  facts: Facts;
+export interface FlightResult {
+  facts: EntryMetadata;
   kept: boolean;
 }
 
 /** Another instance, or a flight that has just landed, may have been there first. */
-type Head = Fetched | { kind: 'current'; facts: Facts };
+type Head = Fetched | { kind: 'current'; facts: EntryMetadata };
 
 export interface FlightParts {
   blobs: BlobStore;
@@ -56,9 +56,9 @@ export class Flight {
   readonly #parts: FlightParts;
   readonly #id: string;
   readonly #head: Promise<Head>;
-  readonly #landed: Promise<Landed | undefined>;
+  readonly #landed: Promise<FlightResult | undefined>;
   readonly #stop = new AbortController();
-  #known: Facts | undefined;
+  #known: EntryMetadata | undefined;
   #expected: Digest | undefined;
   #staged: StagedFile | undefined;
   #intake: Intake | undefined;
@@ -79,7 +79,7 @@ export class Flight {
   }
 
   /** Ends when the entry is stored, renewed, passed on or known to be absent; rejects when the flight failed. */
-  get landed(): Promise<Landed | undefined> {
+  get landed(): Promise<FlightResult | undefined> {
     return this.#landed;
   }
 
@@ -89,7 +89,7 @@ export class Flight {
   }
 
   /** What a reader gets as soon as the upstream has begun to answer. Rejects when it does not, or the reader leaves. */
-  async join(): Promise<Landing> {
+  async join(): Promise<JoinResult> {
     // Counted before any waiting, so that the flight goes on for a reader that is still on its way here.
     this.#readers += 1;
     let following = false;
@@ -101,7 +101,14 @@ export class Flight {
         following = true;
         const { tail, kept } = this.#intake!;
         const content = tail.follow(head.size, () => this.#left());
-        return { kind: 'tail', type: head.type, size: head.size, content, kept, done: this.#landed as Promise<Landed> };
+        return {
+          kind: 'tail',
+          type: head.type,
+          size: head.size,
+          content,
+          kept,
+          done: this.#landed as Promise<FlightResult>,
+        };
       }
       const landed = await whileWanted(this.#landed);
       if (!landed) return { kind: 'absent' };
@@ -177,7 +184,7 @@ export class Flight {
     }
   }
 
-  async #run(): Promise<Landed | undefined> {
+  async #run(): Promise<FlightResult | undefined> {
     const { entries, log } = this.#parts;
     let failure: { error: unknown } | undefined;
     try {
@@ -207,7 +214,7 @@ export class Flight {
     }
   }
 
-  async #commit(head: Body): Promise<Landed> {
+  async #commit(head: Body): Promise<FlightResult> {
     const staged = this.#staged!;
     const resource = this.#resource;
     const { blobs, entries, now } = this.#parts;
@@ -220,7 +227,7 @@ export class Flight {
         throw this.#invalid(`sent something else than was asked for: ${error.message}`, error);
       })) ?? {};
     const at = now();
-    const facts: Facts = {
+    const facts: EntryMetadata = {
       digest,
       size: this.#intake!.tail.received,
       type: head.type.slice(0, 255),

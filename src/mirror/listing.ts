@@ -1,6 +1,6 @@
 import { placeholders, type Database, type Value } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
-import type { Facts } from './entries.ts';
+import type { EntryMetadata } from './entries.ts';
 
 // What is stored of upstreams, for lists and for work that goes through all of it.
 
@@ -12,7 +12,7 @@ export interface ListedEntry {
   digest: Digest;
   type: string;
   size: number;
-  attributes: Facts['attributes'];
+  attributes: EntryMetadata['attributes'];
   lastModified: string | null;
   storedAt: number;
   usedAt: number;
@@ -165,7 +165,7 @@ function listed(row: Row): ListedEntry {
     digest: row.digest,
     type: row.content_type,
     size: row.size_bytes,
-    attributes: JSON.parse(row.attributes) as Facts['attributes'],
+    attributes: JSON.parse(row.attributes) as EntryMetadata['attributes'],
     lastModified: row.last_modified,
     storedAt: row.stored_at,
     usedAt: row.used_at,

@@ -2,8 +2,8 @@ import { currentCaller, whileWanted } from '../caller.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
-import { entryId, type EntryKey, type Facts } from './entries.ts';
-import { Flight, type FlightParts, type Landing } from './flight.ts';
+import { entryId, type EntryKey, type EntryMetadata } from './entries.ts';
+import { Flight, type FlightParts, type JoinResult } from './flight.ts';
 import { Partials } from './partials.ts';
 import { isFresh, mayStandIn, type MirrorResource } from './resource.ts';
 import { Slots } from './slots.ts';
@@ -18,9 +18,9 @@ export interface Entry {
   size: number | undefined;
   content: Content;
   /** Known at once for what is stored; after `complete` for what is on its way. */
-  facts: Facts | undefined;
+  facts: EntryMetadata | undefined;
   /** Resolves when the bytes are verified, and stored where there is room. Once `content` is closed, the fetch may stop. */
-  complete: Promise<Facts>;
+  complete: Promise<EntryMetadata>;
 }
 
 export interface MirrorParts extends Omit<FlightParts, 'partials'> {
@@ -53,7 +53,7 @@ export class Mirror {
     const { entries, now } = this.#parts;
     for (;;) {
       try {
-        const known = await entries.recall(id);
+        const known = await entries.getCached(id);
         if (known && isFresh(resource.lifetime, known, now())) return await this.#stored(id, known, 'hit');
         if (await entries.isAbsent(id)) return undefined;
         return await this.#join(id, resource);
@@ -65,7 +65,7 @@ export class Mirror {
   }
 
   /** What is stored under `key`, however old, without asking anybody. */
-  async stored(key: EntryKey): Promise<Facts | undefined> {
+  async stored(key: EntryKey): Promise<EntryMetadata | undefined> {
     return this.#parts.entries.find(entryId(key));
   }
 
@@ -105,10 +105,10 @@ export class Mirror {
   }
 
   async #join(id: string, resource: MirrorResource): Promise<Entry | undefined> {
-    let landing: Landing;
+    let joined: JoinResult;
     try {
-      landing = await this.#enter(id, resource);
-      if (landing.kind === 'tail' && resource.whole) return await this.#whole(id, resource, landing);
+      joined = await this.#enter(id, resource);
+      if (joined.kind === 'tail' && resource.whole) return await this.#whole(id, resource, joined);
     } catch (error) {
       const { entries, now } = this.#parts;
       if (!isUpstreamFailure(error)) throw error;
@@ -119,9 +119,9 @@ export class Mirror {
         throw gone instanceof BytesGone ? error : gone;
       });
     }
-    if (landing.kind === 'absent') return undefined;
-    if (landing.kind === 'stored') return this.#stored(id, landing.facts, landing.renewed ? 'revalidated' : 'hit');
-    const { type, size, content, kept, done } = landing;
+    if (joined.kind === 'absent') return undefined;
+    if (joined.kind === 'stored') return this.#stored(id, joined.facts, joined.renewed ? 'revalidated' : 'hit');
+    const { type, size, content, kept, done } = joined;
     const complete = done.then(({ facts }) => facts);
     complete.catch(() => undefined);
     return { outcome: kept ? 'miss' : 'passed', type, size, content, facts: undefined, complete };
@@ -131,7 +131,7 @@ export class Mirror {
   async #whole(
     id: string,
     resource: MirrorResource,
-    { type, content, done }: Extract<Landing, { kind: 'tail' }>,
+    { type, content, done }: Extract<JoinResult, { kind: 'tail' }>,
   ): Promise<Entry> {
     try {
       const { facts, kept } = await whileWanted(done);
@@ -145,7 +145,7 @@ export class Mirror {
   }
 
   /** Joins the flight for an entry. A new one takes a slot of the account for which it is begun, once that has one free. */
-  #enter(id: string, resource: MirrorResource): Promise<Landing> {
+  #enter(id: string, resource: MirrorResource): Promise<JoinResult> {
     const known = this.#joinable(id);
     if (known) return known.join();
     const taken = this.#slots.take(currentCaller());
@@ -153,7 +153,7 @@ export class Mirror {
     return taken.then((giveBack) => this.#begin(id, resource, giveBack));
   }
 
-  #begin(id: string, resource: MirrorResource, giveBack: () => void): Promise<Landing> {
+  #begin(id: string, resource: MirrorResource, giveBack: () => void): Promise<JoinResult> {
     const known = this.#joinable(id);
     if (known) {
       giveBack();
@@ -176,7 +176,7 @@ export class Mirror {
     return flight?.joinable ? flight : undefined;
   }
 
-  async #stored(id: string, facts: Facts, outcome: Outcome): Promise<Entry> {
+  async #stored(id: string, facts: EntryMetadata, outcome: Outcome): Promise<Entry> {
     const { blobs, entries } = this.#parts;
     try {
       const content = await blobs.open(facts.digest, facts.size);
@@ -190,9 +190,9 @@ export class Mirror {
 
 /** An entry whose blob is not there: the entry is forgotten and fetched anew. */
 class BytesGone extends Error {
-  readonly facts: Facts;
+  readonly facts: EntryMetadata;
 
-  constructor(facts: Facts) {
+  constructor(facts: EntryMetadata) {
     super('the bytes of an entry are gone');
     this.facts = facts;
   }

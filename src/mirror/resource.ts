@@ -2,18 +2,18 @@ import type { Readable } from 'node:stream';
 import type { Digest, DigestAlgorithm } from '../digest.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { EntryKey, Facts } from './entries.ts';
+import type { EntryKey, EntryMetadata } from './entries.ts';
 
 /** Milliseconds; `immutable` content is never asked for again. */
 export type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
 
 /** Whether what was validated then may be served now without asking. */
-export function isFresh(lifetime: Lifetime, { validatedAt }: Facts, now: number): boolean {
+export function isFresh(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor;
 }
 
 /** Whether it may still stand in for an upstream that fails. */
-export function mayStandIn(lifetime: Lifetime, { validatedAt }: Facts, now: number): boolean {
+export function mayStandIn(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor + lifetime.staleFor;
 }
 
@@ -39,9 +39,9 @@ export interface MirrorResource {
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
   /** Further names under which the same bytes are an entry. */
-  aliases?(facts: Facts): EntryKey[];
+  aliases?(facts: EntryMetadata): EntryKey[];
   /** Asks the upstream; `known` is what is stored, to ask conditionally. `signal` calls it off, the body included. */
-  fetch(known: Facts | undefined, signal: AbortSignal): Promise<Fetched>;
+  fetch(known: EntryMetadata | undefined, signal: AbortSignal): Promise<Fetched>;
 }
 
 /** What has come of a body. */

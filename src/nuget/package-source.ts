@@ -2,7 +2,7 @@ import type { Database } from '../database/database.ts';
 import { digestOf, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { Served } from '../http/cache-status.ts';
-import type { Facts } from '../mirror/entries.ts';
+import type { EntryMetadata } from '../mirror/entries.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { contentOf, type Content } from '../storage/content.ts';
@@ -21,12 +21,12 @@ import {
   type SizedVersion,
 } from './format/pages.ts';
 import type { Owner, PackageMirror, UpstreamDocument } from './upstream/package-mirror.ts';
-import type { BesideKind } from './upstream/upstream-files.ts';
+import type { SidecarKind } from './upstream/upstream-files.ts';
 import type { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { parseVersion, sortKey, type Version } from './format/version.ts';
 
 /** A value and how it was come by. */
-export interface Answer<T> {
+export interface Sourced<T> {
   served: Served;
   value: T;
 }
@@ -68,7 +68,7 @@ export class PackageSource {
   }
 
   /** The keys of all versions, in order; undefined when there is no such package. */
-  async versionKeys(accountId: number, id: string): Promise<Answer<string[]> | undefined> {
+  async versionKeys(accountId: number, id: string): Promise<Sourced<string[]> | undefined> {
     const { feed, mirror } = this.#parts;
     const claimed = await this.#claims(accountId, id);
     const hosted = claimed ? await feed.listVersionKeys(accountId, id) : [];
@@ -86,11 +86,11 @@ export class PackageSource {
     if (key === undefined || !this.#mayAsk(id, await this.#claims(accountId, id))) return undefined;
     // What a hosted version of a merged id lacks is not made up for by its namesake.
     if ((await this.#hostedOfMerged(accountId, id)).has(key)) return undefined;
-    return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openBeside(id, key, kind);
+    return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openSidecar(id, key, kind);
   }
 
   /** The pages of a registration; undefined when there is no such package. */
-  async pages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
+  async pages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
     const { feed, mirror, registrations } = this.#parts;
     const claimed = await this.#claims(accountId, id);
     if (!this.#mayAsk(id, claimed)) {
@@ -113,7 +113,7 @@ export class PackageSource {
     semVer2: boolean,
     lower: string,
     upper: string,
-  ): Promise<Answer<RegisteredVersion[]> | undefined> {
+  ): Promise<Sourced<RegisteredVersion[]> | undefined> {
     const claimed = await this.#claims(accountId, id);
     const hosted = claimed ? await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper) : [];
     if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
@@ -210,7 +210,7 @@ export class PackageSource {
   }
 
   /** The metadata is read only where it is little: a page has its own. */
-  async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Answer<RegisteredPage[]> | undefined> {
+  async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
     const { feed, registrations } = this.#parts;
     const hosted = await feed.listSizes(accountId, id, semVer2);
     const found = await unlessHosted(hosted, () =>
@@ -235,7 +235,7 @@ export class PackageSource {
   }
 
   /** From the nupkg where that is stored: what is in it needs no upstream. */
-  async #openBeside(id: string, version: string, kind: BesideKind): Promise<SourceFile | undefined> {
+  async #openSidecar(id: string, version: string, kind: SidecarKind): Promise<SourceFile | undefined> {
     const stored = await this.#parts.mirror.storedNupkg(id, version);
     const inside = stored && (await this.#readInside(stored, kind));
     if (inside) {
@@ -243,14 +243,14 @@ export class PackageSource {
       const type = kind === 'icon' ? imageType! : fileTypes[kind];
       return { served: 'hit', content: contentOf(bytes), digest: digestOf(bytes), type };
     }
-    const entry = await this.#parts.mirror.openBeside(id, version, kind);
+    const entry = await this.#parts.mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;
     const { outcome, content, facts } = entry;
     const type = kind === 'icon' ? (facts?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
     return { served: outcome, content, digest: facts?.digest, type };
   }
 
-  async #readInside({ digest, size }: Facts, kind: BesideKind): ReturnType<typeof readPart> {
+  async #readInside({ digest, size }: EntryMetadata, kind: SidecarKind): ReturnType<typeof readPart> {
     try {
       return await readPart(() => this.#parts.blobs.open(digest, size), kind);
     } catch (error) {
@@ -270,7 +270,7 @@ async function unlessHosted<T>(hosted: readonly unknown[], ask: () => Promise<T 
   }
 }
 
-function hostedUnlessEmpty<T>(value: T[]): Answer<T[]> | undefined {
+function hostedUnlessEmpty<T>(value: T[]): Sourced<T[]> | undefined {
   return value.length > 0 ? { served: 'hosted', value } : undefined;
 }
 

@@ -1,4 +1,4 @@
-import { exchangeOf } from '../http/exchange.ts';
+import { contextOf } from '../http/request-context.ts';
 import { parseDigest } from '../digest.ts';
 import { readBody } from '../http/body.ts';
 import { cacheStatus } from '../http/cache-status.ts';
@@ -26,7 +26,7 @@ export async function getBlob(call: Call): Promise<void> {
   const digest = parseDigest(item);
   const blob = await source.openBlob(repository, digest, request.method === 'HEAD');
   const { served, content } = blob;
-  exchangeOf(response).subject = blob.repository;
+  contextOf(response).subject = blob.repository;
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
@@ -39,11 +39,11 @@ export async function getManifest(call: Call): Promise<void> {
   const { request, response, repository, item, source } = call;
   const manifest = await source.openManifest(repository, existingReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
-  const exchange = exchangeOf(response);
-  exchange.subject = manifest.repository;
+  const context = contextOf(response);
+  context.subject = manifest.repository;
   // An index on its own is not yet an image.
-  if (request.method === 'HEAD') exchange.act = 'version-check';
-  else if (!isIndex(mediaType)) exchange.act = 'download';
+  if (request.method === 'HEAD') context.act = 'version-check';
+  else if (!isIndex(mediaType)) context.act = 'download';
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
@@ -57,9 +57,9 @@ export async function putManifest(call: Call): Promise<void> {
   const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...query.getAll('tag')])];
   for (const tag of tags) parseTag(tag);
   const bytes = await readBody(request, { limit: limits.manifest, idle: limits.uploadIdle });
-  const exchange = exchangeOf(response);
-  exchange.act = 'upload';
-  exchange.received += bytes.length;
+  const context = contextOf(response);
+  context.act = 'upload';
+  context.received += bytes.length;
   const { digest, subject, warning } = await pushes.push(principal.accountId, name, {
     tags,
     digest: reference.digest,
@@ -93,7 +93,7 @@ export async function listTags(call: Call): Promise<void> {
   const limit = pageSize(query, mostTags);
   const last = query.get('last') ?? '';
   if (last !== '') parseTag(last);
-  exchangeOf(response).act = 'version-check';
+  contextOf(response).act = 'version-check';
   const { served, items, more } = await source.listTags(repository, limit, last);
   const link = more && limit > 0 ? nextLink(`/v2/${name}/tags/list`, { n: limit, last: items.at(-1), ns }) : {};
   sendJson(request, response, 200, { name, tags: items }, { ...cacheStatus(served), ...link });

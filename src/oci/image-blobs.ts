@@ -21,7 +21,7 @@ export class ImageBlobs {
 
   /** The content of a blob, which the caller closes; `BlobUnknown` when the repository does not have it. */
   async open(accountId: number, name: string, digest: Digest): Promise<Content> {
-    const row = await this.#database.recall<{ size: number }>(
+    const row = await this.#database.getCached<{ size: number }>(
       `SELECT b.size FROM repositories r
        JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
        JOIN blobs b ON b.digest = rb.digest

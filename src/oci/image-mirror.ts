@@ -2,10 +2,10 @@ import { Readable } from 'node:stream';
 import type { Config } from '../config/schema.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { parseDocument, readDocument } from '../mirror/document.ts';
-import type { Facts } from '../mirror/entries.ts';
+import type { EntryMetadata } from '../mirror/entries.ts';
 import { fetchFrom, fetchJson, unusable } from '../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../mirror/mirror.ts';
-import type { Origin } from '../mirror/origin.ts';
+import type { UpstreamPolicy } from '../mirror/upstream-policy.ts';
 import { resourceOf, type Fetched } from '../mirror/resource.ts';
 import { readAll } from '../storage/content.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
@@ -52,12 +52,12 @@ const unannounced = 16 * 2 ** 30;
 /** Images of the configured upstream registries, through the mirror. */
 export class ImageMirror {
   readonly #mirror: Mirror;
-  readonly #origin: Origin;
+  readonly #origin: UpstreamPolicy;
   readonly #limits: Config['limits'];
   readonly #byName = new Map<string, Upstream>();
   readonly #fallback: Upstream | undefined;
 
-  constructor(mirror: Mirror, origin: Origin, limits: Config['limits']) {
+  constructor(mirror: Mirror, origin: UpstreamPolicy, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#origin = origin;
     this.#limits = limits;
@@ -276,13 +276,13 @@ function sizeOf(descriptor: unknown): number {
 }
 
 /** The media type to serve an entry with: what the upstream said if that is a manifest's, else what the manifest is. */
-export function manifestTypeOf({ type, attributes }: Pick<Facts, 'type' | 'attributes'>): string {
+export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' | 'attributes'>): string {
   const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
   return known ?? 'application/octet-stream';
 }
 
 /** The bytes of a manifest with everything it refers to, as far as it says. */
-export function imageBytesOf({ size, attributes }: Pick<Facts, 'size' | 'attributes'>): number {
+export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
   return Number(attributes['imageBytes'] ?? size);
 }
 

@@ -14,7 +14,7 @@ import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories
 import { listedName, manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
 
 /** A repository as a client asks for it. */
-export interface Asked {
+export interface RepositoryRequest {
   accountId: number;
   name: string;
   /** The registry that a mirror's client says it means (`?ns=`). */
@@ -24,7 +24,7 @@ export interface Asked {
 }
 
 /** A repository and where it is, decided before any upstream is asked: upstream, hosted, for a while both, or nowhere. */
-export interface Repository extends Asked {
+export interface Repository extends RepositoryRequest {
   /** The name under which it is hosted. */
   hosted: string | undefined;
   place: Place | undefined;
@@ -160,7 +160,7 @@ export class ImageSource {
   }
 
   /** The repository that a push or a deletion changes, under its hosted name; `NameUnknown` for an unknown registry. */
-  hosted(asked: Asked): Repository {
+  hosted(asked: RepositoryRequest): Repository {
     const { name, ns } = asked;
     const [hosted] = ns === undefined ? [name] : this.#mirror.locate(name, ns).hosted;
     if (hosted === undefined) throw nameUnknown(name);
@@ -184,7 +184,7 @@ export class ImageSource {
    * client that may push is told that there is no such tag. The name must name no upstream, must be none that official
    * images on Docker Hub have, and nothing of it may be mirrored.
    */
-  async #mayBeFirstPush({ name, ns, mayPush }: Asked, place: Place): Promise<boolean> {
+  async #mayBeFirstPush({ name, ns, mayPush }: RepositoryRequest, place: Place): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
     return !this.#mirror.locate(name, ns).isNamed && !(await this.#mirror.isMirrored(place));
   }
@@ -200,7 +200,7 @@ export class ImageSource {
   }
 
   /** Finds a repository that is to be read, by one query. */
-  async locate(asked: Asked): Promise<Repository> {
+  async locate(asked: RepositoryRequest): Promise<Repository> {
     const { accountId, name, ns, mayPush } = asked;
     const { hosted: names, place } = this.#mirror.locate(name, ns);
     const at = (hosted: string | undefined, there?: Place): Repository => ({

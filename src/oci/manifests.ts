@@ -122,12 +122,12 @@ export class Manifests {
   async #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
     const columns = 'm.repository_id, m.digest, m.media_type, m.size_bytes';
     return reference.tag === undefined
-      ? this.#database.recall<ManifestRow>(
+      ? this.#database.getCached<ManifestRow>(
           `SELECT ${columns} FROM repositories r JOIN manifests m ON m.repository_id = r.id AND m.digest = ?
            WHERE r.account_id = ? AND r.name = ?`,
           [reference.digest, accountId, name],
         )
-      : this.#database.recall<ManifestRow>(
+      : this.#database.getCached<ManifestRow>(
           `SELECT ${columns} FROM repositories r JOIN tags t ON t.repository_id = r.id AND t.name = ?
            JOIN manifests m ON m.repository_id = r.id AND m.digest = t.digest
            WHERE r.account_id = ? AND r.name = ?`,

@@ -26,7 +26,7 @@ export async function claimsAmong(
   names: readonly string[],
 ): Promise<Map<string, boolean>> {
   if (names.length === 0) return new Map();
-  const rows = await database.recallAll<{ name: string; claimed_at: number | null }>(
+  const rows = await database.selectCached<{ name: string; claimed_at: number | null }>(
     `SELECT name, claimed_at FROM repositories WHERE account_id = ? AND name IN (${placeholders(names)})`,
     [accountId, ...names],
   );

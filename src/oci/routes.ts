@@ -7,7 +7,7 @@ import { DomainError } from '../errors.ts';
 import type { Answering } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../http/edge.ts';
-import { alwaysSend, exchangeOf } from '../http/exchange.ts';
+import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
@@ -113,7 +113,7 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Prom
   const { name } = repository;
   const { principal } = allowed;
   const { item } = address.target;
-  exchangeOf(response).subject = name;
+  contextOf(response).subject = name;
   return { request, response, principal, name, ns, repository, item, query, images, source, pushes, limits };
 }
 

@@ -1,7 +1,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { isDigest, parseDigest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
-import { exchangeOf } from '../http/exchange.ts';
+import { contextOf } from '../http/request-context.ts';
 import { sendEmpty, type Call } from './call.ts';
 import { isRepositoryName, isUploadId } from './reference.ts';
 import { uploadUnknown, type UploadKey } from './upload-lease.ts';
@@ -77,8 +77,8 @@ function keyOf({ principal, name, item }: Call): UploadKey {
 }
 
 function chunkOf({ request, response }: Call): Chunk {
-  const exchange = exchangeOf(response);
-  return { ...announced(request), source: request, heard: (bytes) => (exchange.received += bytes) };
+  const context = contextOf(response);
+  return { ...announced(request), source: request, heard: (bytes) => (context.received += bytes) };
 }
 
 /** `Content-Range: 0-99`, as the specification has it, or `bytes 0-99/*`, as HTTP has it. */

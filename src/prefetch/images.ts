@@ -3,14 +3,14 @@ import type { Database } from '../database/database.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { parseDocument } from '../mirror/document.ts';
 import type { Mirror } from '../mirror/mirror.ts';
-import { matcher } from '../mirror/origin.ts';
+import { matcher } from '../mirror/upstream-policy.ts';
 import { claimsAmong } from '../oci/repositories.ts';
 import type { ImageMirror, Place } from '../oci/image-mirror.ts';
 import { readAll } from '../storage/content.ts';
 import { contentsOf, select, type Item } from './image-contents.ts';
 import { platformText, type ImageName, type Platform } from './image-name.ts';
-import type { Run } from './run.ts';
-import type { Spot } from './wish.ts';
+import type { PrefetchRun } from './run.ts';
+import type { Spot } from './requirement.ts';
 
 /** Signatures and what else cosign keeps under tags that a digest names. */
 const cosignSuffixes = ['sig', 'att', 'sbom'];
@@ -34,7 +34,7 @@ export interface ImageOptions {
 }
 
 /** A manifest on its way here, and on whose behalf. */
-interface Wanted {
+interface WantedManifest {
   place: Place;
   image: string;
   platforms: readonly Platform[];
@@ -46,12 +46,12 @@ interface Wanted {
 /** What is asked of images. */
 export class WantedImages {
   readonly #parts: ImageParts;
-  readonly #run: Run;
+  readonly #run: PrefetchRun;
   readonly #options: ImageOptions;
   readonly #isReserved: (name: string) => boolean;
   readonly #tags = new Map<string, Promise<ReadonlySet<string>>>();
 
-  constructor(parts: ImageParts, run: Run, options: ImageOptions) {
+  constructor(parts: ImageParts, run: PrefetchRun, options: ImageOptions) {
     this.#parts = parts;
     this.#run = run;
     this.#options = options;
@@ -106,7 +106,7 @@ export class WantedImages {
     return [...own, `${listening}:${port}`, `localhost:${port}`, `127.0.0.1:${port}`].includes(host);
   }
 
-  #manifest(wanted: Wanted, reference: string, what = `${wanted.image}: manifest ${reference}`): void {
+  #manifest(wanted: WantedManifest, reference: string, what = `${wanted.image}: manifest ${reference}`): void {
     const { place, spot, platforms, depth } = wanted;
     const key = `manifest ${place.upstream.name} ${place.name} ${reference} ${platforms.map(platformText).join()}`;
     this.#run.once(key, what, spot, async () => {
@@ -125,7 +125,7 @@ export class WantedImages {
     });
   }
 
-  #contents(wanted: Wanted, bytes: Buffer, what: string): void {
+  #contents(wanted: WantedManifest, bytes: Buffer, what: string): void {
     const { place, image, spot, platforms } = wanted;
     const { manifests, blobs } = contentsOf(parseDocument(bytes) ?? {});
     const chosen = select(manifests, platforms);
@@ -161,7 +161,7 @@ export class WantedImages {
   }
 
   /** What refers to a manifest, by the API and by cosign's tags. */
-  #referrers(wanted: Wanted, digest: Digest): void {
+  #referrers(wanted: WantedManifest, digest: Digest): void {
     const { place, image, spot, depth } = wanted;
     const key = `referrers ${place.upstream.name} ${place.name} ${digest}`;
     this.#run.once(key, `${image}: what refers to ${digest}`, spot, async () => {

@@ -13,8 +13,8 @@ import { readAll, type Content } from '../storage/content.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { UpstreamVulnerabilities } from '../nuget/upstream/upstream-vulnerabilities.ts';
-import type { Run } from './run.ts';
-import type { Spot } from './wish.ts';
+import type { PrefetchRun } from './run.ts';
+import type { Spot } from './requirement.ts';
 
 export interface PackageParts {
   database: Database;
@@ -27,11 +27,11 @@ export interface PackageParts {
 /** What is asked of packages: all of them as one account sees them. */
 export class WantedPackages {
   readonly #parts: PackageParts;
-  readonly #run: Run;
+  readonly #run: PrefetchRun;
   readonly #accountId: number;
   readonly #brought = new Map<string, Promise<boolean>>();
 
-  constructor(parts: PackageParts, run: Run, accountId: number) {
+  constructor(parts: PackageParts, run: PrefetchRun, accountId: number) {
     this.#parts = parts;
     this.#run = run;
     this.#accountId = accountId;

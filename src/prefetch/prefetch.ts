@@ -1,12 +1,12 @@
-import { Errand } from '../upstream/errand.ts';
+import { BackgroundTask } from '../upstream/background-task.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { Platform } from './image-name.ts';
 import { WantedImages, type ImageParts } from './images.ts';
 import { allNames, usedTags } from '../mirror/listing.ts';
 import { WantedPackages, type PackageParts } from './packages.ts';
 import type { Report } from './report.ts';
-import { Run } from './run.ts';
-import type { Spot, Wish } from './wish.ts';
+import { PrefetchRun } from './run.ts';
+import type { Spot, Requirement } from './requirement.ts';
 import type { Window } from './window.ts';
 
 export interface PrefetchParts extends PackageParts, ImageParts {
@@ -16,12 +16,12 @@ export interface PrefetchParts extends PackageParts, ImageParts {
 export interface PrefetchOptions {
   /** What this account hosts is not fetched. */
   accountId: number;
-  wishes: readonly Wish[];
+  requirements: readonly Requirement[];
   /** Also what has been used through the mirror. */
   inUse?: { newest: number; since: number } | undefined;
   /** Of multi-platform images only these; none means all. */
   platforms: readonly Platform[];
-  /** For references that do not say what they are for; none means those of the projects in `wishes`. */
+  /** For references that do not say what they are for; none means those of the projects in `requirements`. */
   frameworks: readonly string[];
   referrers: boolean;
   dryRun: boolean;
@@ -58,9 +58,9 @@ const anywhere: Spot = { file: 'what is in use', line: 0 };
  */
 export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<Report> {
   const { accountId, signal, watch, patience = 30_000 } = options;
-  const errand = new Errand(signal, options.rate);
+  const task = new BackgroundTask(signal, options.rate);
   let why: string | undefined;
-  const run = new Run({
+  const run = new PrefetchRun({
     ...options,
     upstreams: parts.upstreams,
     share: options.rateLimitShare,
@@ -71,12 +71,12 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
   });
   const packages = new WantedPackages(parts, run, accountId);
   const images = new WantedImages(parts, run, options);
-  const tell = () => watch?.({ ...run.progress, received: errand.received, waiting: why });
+  const tell = () => watch?.({ ...run.progress, received: task.received, waiting: why });
   const timer = watch && setInterval(tell, 200);
   try {
-    await errand.run(async () => {
+    await task.run(async () => {
       begin(options, packages, images, run);
-      if (options.inUse || options.wishes.some(({ kind }) => ['package', 'dependency'].includes(kind))) {
+      if (options.inUse || options.requirements.some(({ kind }) => ['package', 'dependency'].includes(kind))) {
         packages.advisories({ file: 'advisories', line: 0 });
       }
       if (options.inUse) {
@@ -96,30 +96,34 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
     clearInterval(timer);
     tell();
   }
-  run.report.received = errand.received;
+  run.report.received = task.received;
   return run.report;
 }
 
 function begin(
-  { wishes, frameworks }: PrefetchOptions,
+  { requirements, frameworks }: PrefetchOptions,
   packages: WantedPackages,
   images: WantedImages,
-  run: Run,
+  run: PrefetchRun,
 ): void {
-  const inProjects = new Set(wishes.flatMap((wish) => ('frameworks' in wish ? wish.frameworks : [])));
+  const inProjects = new Set(
+    requirements.flatMap((requirement) => ('frameworks' in requirement ? requirement.frameworks : [])),
+  );
   const usual = frameworks.length > 0 ? frameworks : [...inProjects];
-  const central = new Set(wishes.flatMap((wish) => (wish.kind === 'dependency' ? [wish.id.toLowerCase()] : [])));
-  for (const wish of wishes.toReversed()) {
-    const { spot } = wish;
-    if (wish.kind === 'package') packages.version(wish.id, wish.version, spot);
-    if (wish.kind === 'image') images.image(wish.image, wish.platforms, spot);
-    if (wish.kind === 'unclear') run.missing(wish.what, wish.reason, spot);
-    if (wish.kind === 'dependency') {
-      const own = wish.frameworks.length === 0 ? usual : wish.frameworks;
-      packages.dependency(wish.id, wish.range, own, spot);
+  const central = new Set(
+    requirements.flatMap((requirement) => (requirement.kind === 'dependency' ? [requirement.id.toLowerCase()] : [])),
+  );
+  for (const requirement of requirements.toReversed()) {
+    const { spot } = requirement;
+    if (requirement.kind === 'package') packages.version(requirement.id, requirement.version, spot);
+    if (requirement.kind === 'image') images.image(requirement.image, requirement.platforms, spot);
+    if (requirement.kind === 'unclear') run.missing(requirement.what, requirement.reason, spot);
+    if (requirement.kind === 'dependency') {
+      const own = requirement.frameworks.length === 0 ? usual : requirement.frameworks;
+      packages.dependency(requirement.id, requirement.range, own, spot);
     }
-    if (wish.kind === 'central' && !central.has(wish.id.toLowerCase())) {
-      run.missing(wish.id, 'it has no version here; give Directory.Packages.props too', spot);
+    if (requirement.kind === 'central' && !central.has(requirement.id.toLowerCase())) {
+      run.missing(requirement.id, 'it has no version here; give Directory.Packages.props too', spot);
     }
   }
 }

@@ -1,4 +1,4 @@
-import type { Spot } from './wish.ts';
+import type { Spot } from './requirement.ts';
 
 export interface Tally {
   count: number;

@@ -3,7 +3,7 @@ import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
 import { Report, type Thing } from './report.ts';
-import type { Spot } from './wish.ts';
+import type { Spot } from './requirement.ts';
 
 /** Attempts for one thing that reach the upstream and fail. */
 const attempts = 4;
@@ -18,7 +18,7 @@ export interface RunOptions extends GateOptions {
 }
 
 /** One prefetch under way: what is done once, at the gate's leave, and how it comes out. */
-export class Run {
+export class PrefetchRun {
   readonly report = new Report();
   readonly gate: Gate;
   readonly dryRun: boolean;

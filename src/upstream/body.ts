@@ -51,7 +51,7 @@ export function discard(body: Readable): void {
 }
 
 /** The whole of a small body. Rejects when it is cut, larger than `limit` or not there after `timeout` milliseconds. */
-export async function readBody(body: Readable, limit: number, timeout: number): Promise<Buffer> {
+export async function readUpstreamBody(body: Readable, limit: number, timeout: number): Promise<Buffer> {
   const timer = setTimeout(() => body.destroy(timedOut('the body did not come in time')), timeout);
   try {
     const chunks: Buffer[] = [];

@@ -13,7 +13,7 @@ const remembered = 4096;
 const betweenProbes = 1000;
 
 /** The part of a request by which failures are remembered. */
-export interface Asked {
+export interface BreakerRequest {
   /** A package or repository. It has many addresses, and all of them may fail for one reason. */
   subject: string;
   /** The address of the request, before any redirect. */
@@ -76,7 +76,7 @@ export class Breaker {
   }
 
   /** Why `asked`, or anything at all, is not requested now; undefined when it may be. Changes nothing. */
-  refusal(asked?: Asked): Refusal | undefined {
+  refusal(asked?: BreakerRequest): Refusal | undefined {
     const now = this.#now();
     const own = asked && this.#pages.peek(pageKey(asked));
     const ownWait = restOf(own, now);
@@ -94,7 +94,7 @@ export class Breaker {
    * Notes that a request for `asked` begins. After a pause of the upstream it may be the probe. While it is under way
    * other requests are refused, but no longer than that pause was: a probe that hangs must not keep the upstream closed.
    */
-  begin(asked: Asked): Attempt {
+  begin(asked: BreakerRequest): Attempt {
     const whole = this.#whole;
     const subject = subjectKey(asked);
     const isProbe = whole !== undefined && !this.#subjects.has(subject);
@@ -160,7 +160,7 @@ export class Breaker {
   }
 
   /** Milliseconds for which the upstream's own pause refuses `asked`; 0 for none. */
-  #closedFor(asked: Asked | undefined, now: number): number {
+  #closedFor(asked: BreakerRequest | undefined, now: number): number {
     const whole = this.#whole;
     if (!whole) return 0;
     const rest = restOf(whole, now);
@@ -181,10 +181,10 @@ function isOver(pause: Pause | undefined, turn: number): pause is Pause {
 
 // Keys are hashes, so that long addresses take no more memory than short ones.
 
-function subjectKey({ subject }: Asked): string {
+function subjectKey({ subject }: BreakerRequest): string {
   return hash('sha256', subject, 'base64');
 }
 
-function pageKey({ subject, url }: Asked): string {
+function pageKey({ subject, url }: BreakerRequest): string {
   return hash('sha256', `${subject}\n${url.href}`, 'base64');
 }

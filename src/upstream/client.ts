@@ -7,7 +7,7 @@ import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { decode, freeInput } from './body.ts';
 import { Connections } from './connections.ts';
-import { Errand } from './errand.ts';
+import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
 
 /** A request to one host, as it is sent. */
@@ -62,7 +62,7 @@ export class Client {
     });
     const response = await responseTo(sent, url);
     freeInput(response);
-    const stream = Errand.current?.pace(sent) ?? sent;
+    const stream = BackgroundTask.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
     const told = rest['docker-content-digest'];
     const common = {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
 import type { UpstreamAnswer } from './answer.ts';
-import { discard, readBody } from './body.ts';
+import { discard, readUpstreamBody } from './body.ts';
 import { authorizationOf, belongsTo, type UpstreamAuth } from './credentials.ts';
 import { busyRefusal, isPassing, messageOf, patiently, Refused, verdictOf } from './failures.ts';
 import { pauseAfter, restOf, type Pause } from './pause.ts';
@@ -36,7 +36,7 @@ export interface TokenParts {
  * The registry token exchange. A token is kept for as long as it lives and fetched once, however many wait for it. An
  * exchange that fails gets a pause of its own: a repository has many addresses, and each would begin another one.
  */
-export class Tokens {
+export class RegistryTokens {
   readonly #parts: TokenParts;
   readonly #underWay = new Map<string, Promise<string>>();
   readonly #pauses = new LRUCache<string, Pause>({ max: remembered });
@@ -95,7 +95,7 @@ export class Tokens {
       // A realm that takes the upstream's credentials has the rate limit of the upstream's account.
       throw busyRefusal(message, status, headers, belongsTo(request.realm, base, name));
     }
-    const { token, seconds } = readToken(await readBody(body, tokenLimit, timeout));
+    const { token, seconds } = readToken(await readUpstreamBody(body, tokenLimit, timeout));
     // A little shorter than it lives, so that it does not end on its way.
     const lifetime = (Math.min(seconds, 3600) - 10) * 900;
     await cache.set(key, token, lifetime);

@@ -5,13 +5,13 @@ import { DomainError } from '../errors.ts';
 import type { ProxyEnvironment, Resolve } from './addresses.ts';
 import type { Aside, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
-import { Breaker, type Asked, type Attempt } from './breaker.ts';
+import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
 import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
-import { Errand } from './errand.ts';
+import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAborted, patiently, Refused, verdictOf } from './failures.ts';
-import { Tokens, type TokenRequest } from './tokens.ts';
+import { RegistryTokens, type TokenRequest } from './tokens.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
 export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
@@ -32,7 +32,7 @@ export interface UpstreamParts {
   /** Authorities to trust besides the usual ones, PEM. */
   ca?: string | undefined;
   resolve?: Resolve;
-  /** Asked at the beginning of each request; what it returns hears at the end how many bytes of body came. */
+  /** BreakerRequest at the beginning of each request; what it returns hears at the end how many bytes of body came. */
   meter?: () => (bytes: number) => void;
   /** Connections in use at the same time, to each host. */
   maxConnections?: number;
@@ -50,7 +50,7 @@ export class Upstream {
   readonly #breaker: Breaker;
   readonly #asideBreakers: Record<Aside, Breaker>;
   readonly #client: Client;
-  readonly #tokens: Tokens;
+  readonly #tokens: RegistryTokens;
   readonly #auth: UpstreamAuth | undefined;
   readonly #failures: FailureLog;
   readonly #offline: boolean;
@@ -69,7 +69,7 @@ export class Upstream {
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new Client({ allowPrivate, proxy, timeout, ca, resolve, connections, meter });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
-    this.#tokens = new Tokens({ cache, base, name, auth, timeout, now, ask });
+    this.#tokens = new RegistryTokens({ cache, base, name, auth, timeout, now, ask });
     // A package feed is asked with its credentials at once; a registry says first which kind it wants.
     if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
   }
@@ -82,7 +82,7 @@ export class Upstream {
    * Why this upstream cannot be asked now, as an error to throw; undefined when it can. With `aside` this is said of that
    * service, and with `asked` of one request. A rate limit holds for all of them.
    */
-  unavailable(aside?: Aside, asked?: Asked): UpstreamError | undefined {
+  unavailable(aside?: Aside, asked?: BreakerRequest): UpstreamError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
     const refusal = this.#breakerFor(aside).refusal(asked) ?? (aside && this.#breaker.limit);
     if (!refusal) return undefined;
@@ -94,11 +94,11 @@ export class Upstream {
 
   /**
    * Asks the upstream. Throws `UpstreamUnavailable` or `UpstreamTimeout` where it fails, refuses or is left alone;
-   * "not found" is an answer, and only the upstream's own. `Aborted` where the request, or the errand it belongs to, was
+   * "not found" is an answer, and only the upstream's own. `Aborted` where the request, or the task it belongs to, was
    * called off.
    */
   async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
-    const signals = [asked.signal, Errand.current?.signal].filter((each) => each !== undefined);
+    const signals = [asked.signal, BackgroundTask.current?.signal].filter((each) => each !== undefined);
     const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
     if (signal?.aborted) throw this.#calledOff('is not asked: this was called off');
     const unavailable = this.unavailable(asked.aside, asked);
@@ -125,7 +125,7 @@ export class Upstream {
    */
   bodyFailed(error: unknown, { subject }: Pick<UpstreamRequest, 'subject'>): UpstreamError {
     const reason = messageOf(error);
-    if (!Errand.current?.signal.aborted) {
+    if (!BackgroundTask.current?.signal.aborted) {
       this.#failures.warn('an upstream failed in the middle of a body', subject, reason);
     }
     return this.#failure('UpstreamUnavailable', reason, { retryAfter: 1, cause: error });
@@ -145,7 +145,7 @@ export class Upstream {
     return aside ? url.origin : this.base.origin;
   }
 
-  /** An error of the house for whatever went wrong, after the breaker and the log have heard of it. */
+  /** An error of the core for whatever went wrong, after the breaker and the log have heard of it. */
   #record(error: unknown, request: UpstreamRequest, breaker: Breaker, attempt: Attempt): UpstreamError {
     const reason = messageOf(error);
     const verdict = verdictOf(error, this.#hostOf(request));
@@ -241,7 +241,7 @@ export class Upstream {
   /** Several requests may wait for one exchange: one that is called off must not end it for the others. */
   #token(wanted: TokenRequest, { signal }: UpstreamRequest, refused?: string): Promise<string> {
     return orAborted(
-      Errand.outside(() => this.#tokens.authorization(wanted, refused)),
+      BackgroundTask.outside(() => this.#tokens.authorization(wanted, refused)),
       signal,
     );
   }

@@ -17,7 +17,7 @@ export type Counters = Record<(typeof counterNames)[number], number>;
  * counts once); an upload pushes a package, its symbols or a manifest; a version check asks what there is: the service
  * index, a list of versions or tags, a registration, a manifest by HEAD.
  */
-export type Act = 'download' | 'upload' | 'version-check';
+export type UsageAction = 'download' | 'upload' | 'version-check';
 
 export type SubjectKind = 'package' | 'container' | 'other';
 
@@ -30,7 +30,7 @@ export interface Use {
   kind: SubjectKind;
   /** The package id in lower case, or the repository; empty where there is none. */
   subject: string;
-  act: Act | undefined;
+  act: UsageAction | undefined;
   status: number;
   /** Whether all of the answer has been handed to the system. */
   complete: boolean;

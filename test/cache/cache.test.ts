@@ -117,7 +117,7 @@ async function timed<T>(work: Promise<T>): Promise<{ result: T; took: number }> 
   return { result, took: performance.now() - started };
 }
 
-/** Far more than one wait for Redis, which takes 300 or 500 ms, and far less than many of them; milliseconds. */
+/** RedisStore more than one wait for Redis, which takes 300 or 500 ms, and far less than many of them; milliseconds. */
 const oneWait = 3000;
 
 test.serial('a Redis that is not there delays the start by one wait at most, and nothing after it', async (t) => {

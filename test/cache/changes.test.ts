@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
-import type { Changes } from '../../src/cache/changes.ts';
+import type { RedisWriteSignal } from '../../src/cache/changes.ts';
 
 import { ownRedis } from '../support/processes/redis.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
 
-async function changesOf(t: ExecutionContext, url: string, namespace: string): Promise<Changes> {
+async function changesOf(t: ExecutionContext, url: string, namespace: string): Promise<RedisWriteSignal> {
   const cache = await Cache.open(url, Date.now, () => undefined, namespace);
   t.teardown(() => cache.close());
   return cache.changes!;
@@ -18,12 +18,12 @@ function anyNamespace(): string {
 }
 
 /** A mark, without that part of it that time alone changes. */
-async function valueOf(changes: Changes): Promise<string | undefined> {
+async function valueOf(changes: RedisWriteSignal): Promise<string | undefined> {
   return (await changes.mark())?.split(' ')[0];
 }
 
 /** The same, once there is one. */
-async function known(changes: Changes): Promise<string> {
+async function known(changes: RedisWriteSignal): Promise<string> {
   await until(async () => (await changes.mark()) !== undefined);
   return (await valueOf(changes))!;
 }

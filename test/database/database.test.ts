@@ -240,11 +240,11 @@ for (const dialect of dialects) {
     t.is((await database.select('SELECT * FROM items')).length, 1);
   });
 
-  suite('what is recalled is what get would find, whoever wrote it', async (t, database, url) => {
+  suite('what is cached is what get would find, whoever wrote it', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     const query = ['SELECT * FROM items WHERE name = ?', ['a']] as const;
     const both = async () => {
-      const [recalled, found] = [await database.recall<Item>(...query), await other.get<Item>(...query)];
+      const [recalled, found] = [await database.getCached<Item>(...query), await other.get<Item>(...query)];
       t.deepEqual(recalled, found);
       return recalled;
     };
@@ -256,16 +256,16 @@ for (const dialect of dialects) {
       t.is((await both())!.amount, index);
       // Not only in the next turn of the event loop.
       await writer.transaction((tx) => tx.run('UPDATE items SET amount = -1'));
-      if (writer === database) t.is((await database.recall<Item>(...query))!.amount, -1);
+      if (writer === database) t.is((await database.getCached<Item>(...query))!.amount, -1);
     }
-    await t.throwsAsync(database.recall('SELECT * FROM nothing'));
-    await t.throwsAsync(database.recall('SELECT * FROM nothing'));
+    await t.throwsAsync(database.getCached('SELECT * FROM nothing'));
+    await t.throwsAsync(database.getCached('SELECT * FROM nothing'));
   });
 
-  suite('values that look alike are recalled apart', async (t, database) => {
+  suite('values that look alike are cached apart', async (t, database) => {
     await database.transaction((tx) => tx.insertNew('items', [row('a', 1), row('1', 2), row('a","1', 3)]));
     const amounts = async (values: Value[]) =>
-      (await database.recall<Item>('SELECT amount FROM items WHERE name = ? AND ? IS NOT NULL', values))?.amount;
+      (await database.getCached<Item>('SELECT amount FROM items WHERE name = ? AND ? IS NOT NULL', values))?.amount;
     for (let round = 0; round < 2; round += 1) {
       t.is(await amounts(['a', 'x']), 1);
       t.is(await amounts(['a', null]), undefined);
@@ -320,23 +320,23 @@ test('sqlite: a transaction waits for the disk, unless it is fleeting', async (t
   t.deepEqual(found, [full, normal, full, normal, full]);
 });
 
-test('sqlite: what is recalled is not read again while nothing is written, by any process', async (t) => {
+test('sqlite: what is cached is not read again while nothing is written, by any process', async (t) => {
   const url = await temporaryDatabase(t, 'sqlite');
   const database = await withItems(t, url);
   const other = await openUntilEnd(t, url);
   await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
-  const recall = () => database.recall('SELECT * FROM items');
-  const first = await recall();
+  const getCached = () => database.getCached('SELECT * FROM items');
+  const first = await getCached();
   await sleep(0);
   await other.transaction((tx) => tx.get('SELECT * FROM items'));
-  t.is(await recall(), first);
+  t.is(await getCached(), first);
   await other.transaction((tx) => tx.run("UPDATE items SET note = 'new'"));
   // As long as it takes to be another request.
   await sleep(0);
-  t.like(await recall(), { note: 'new' });
+  t.like(await getCached(), { note: 'new' });
 });
 
-test('mysql: what is recalled is not read again while the mark stays, and read each time without one', async (t) => {
+test('mysql: what is cached is not read again while the mark stays, and read each time without one', async (t) => {
   const url = await temporaryDatabase(t, 'mysql');
   const writer = await withItems(t, url);
   const changes = { current: 'a' as string | undefined, told: 0 };
@@ -345,7 +345,7 @@ test('mysql: what is recalled is not read again while the mark stays, and read e
     tell: async () => void (changes.told += 1),
   });
   t.teardown(() => database.close());
-  const recalled = async () => (await database.recall<Item>("SELECT * FROM items WHERE name = 'a'"))?.amount;
+  const recalled = async () => (await database.getCached<Item>("SELECT * FROM items WHERE name = 'a'"))?.amount;
   const write = (amount: number) =>
     writer.transaction((tx) => tx.upsert('items', ['name'], [row('a', amount)], 'amount = new.amount'));
   t.is(await recalled(), undefined);
@@ -367,7 +367,7 @@ test('mysql: what is recalled is not read again while the mark stays, and read e
   await database.transaction((tx) => tx.run('UPDATE items SET amount = 5'));
   t.is(changes.told, 1);
   await database.transaction((tx) => tx.run('UPDATE items SET amount = 7'), { fleeting: true });
-  t.is(changes.told, 1, 'nobody recalls it');
+  t.is(changes.told, 1, 'it is not cached');
   await t.throwsAsync(
     database.transaction(async (tx) => {
       await tx.run('UPDATE items SET amount = 6');
@@ -386,7 +386,7 @@ test.serial(
     const elsewhere = await createConnection(url);
     t.teardown(() => elsewhere.end());
     const amount = async (lag: number) =>
-      (await database.recall<Item>('SELECT amount FROM items', [], { lag }))?.amount;
+      (await database.getCached<Item>('SELECT amount FROM items', [], { lag }))?.amount;
     await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
     const day = 86_400_000;
     t.is(await amount(day), 1);
@@ -405,7 +405,7 @@ test.serial(
     t.teardown(() => cutOff.close());
     for (const written of [4, 5]) {
       await elsewhere.query('UPDATE items SET amount = ?', [written]);
-      t.like(await cutOff.recall<Item>('SELECT amount FROM items', [], { lag: day }), { amount: written });
+      t.like(await cutOff.getCached<Item>('SELECT amount FROM items', [], { lag: day }), { amount: written });
     }
   },
 );

@@ -1,10 +1,10 @@
 import test from 'ava';
-import { KeptRows } from '../../src/database/kept-rows.ts';
+import { RowCache } from '../../src/database/row-cache.ts';
 
 const failing = () => Promise.reject(new Error('away'));
 
 test('rows are kept by statement and values until the mark is another one', async (t) => {
-  const kept = new KeptRows();
+  const kept = new RowCache();
   let reads = 0;
   const get = (mark: string, sql: string, ...values: unknown[]) =>
     kept.get(mark, sql, values, () => Promise.resolve([{ read: (reads += 1) }]));
@@ -17,7 +17,7 @@ test('rows are kept by statement and values until the mark is another one', asyn
 });
 
 test('a read that failed is not kept, and those who waited for it hear of it', async (t) => {
-  const kept = new KeptRows();
+  const kept = new RowCache();
   const both = [kept.get('1', 'a', [], failing), kept.get('1', 'a', [], () => Promise.resolve([{ n: 1 }]))];
   for (const each of both) await t.throwsAsync(each, { message: 'away' });
   t.deepEqual(await kept.get('1', 'a', [], () => Promise.resolve([{ n: 2 }])), [{ n: 2 }]);
@@ -25,7 +25,7 @@ test('a read that failed is not kept, and those who waited for it hear of it', a
 });
 
 test('of 10,000 results all are forgotten before there are more', async (t) => {
-  const kept = new KeptRows();
+  const kept = new RowCache();
   let reads = 0;
   const get = (value: number) => kept.get('1', 'a', [value], () => Promise.resolve([{ read: (reads += 1) }]));
   for (let value = 1; value < 10_000; value += 1) await get(value);

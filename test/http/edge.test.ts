@@ -27,7 +27,7 @@ function over(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
-const defect = () => Promise.reject(new Error('a secret of this house'));
+const defect = () => Promise.reject(new Error('a secret of this core'));
 
 test('after a refusal the sender of a body that falls silent is cut off, wherever it sent it', async (t) => {
   const server = await startTestServer(t, { limits: { uploadIdle: '200ms' } });
@@ -105,7 +105,7 @@ test('what is taken in after an answer has a limit in bytes and in time', async 
 
 test('the management API says when to come back', async (t) => {
   const server = await startTestServer(t);
-  server.house.accounts.get = () => Promise.reject(new DomainError('TooManyRequests', 'Not now.', { retryAfter: 7 }));
+  server.core.accounts.get = () => Promise.reject(new DomainError('TooManyRequests', 'Not now.', { retryAfter: 7 }));
   const response = await server.fetch('/v1/account');
   t.is(response.status, 429);
   t.is(response.headers.get('retry-after'), '7');
@@ -114,10 +114,10 @@ test('the management API says when to come back', async (t) => {
 
 test('a defect is 500 in the shape of each interface, tells nothing, and is logged under its request', async (t) => {
   const server = await startTestServer(t);
-  server.house.accounts.get = defect;
-  server.house.feed.openFile = defect;
-  server.house.packageSource.openFile = defect;
-  server.house.imageSource.listTags = defect;
+  server.core.accounts.get = defect;
+  server.core.feed.openFile = defect;
+  server.core.packageSource.openFile = defect;
+  server.core.imageSource.listTags = defect;
   const expected: Record<string, [string, object]> = {
     '/v1/account': ['application/problem+json', { code: 'Internal', status: 500 }],
     '/v3/package/some/1.0.0/some.1.0.0.nupkg': ['application/problem+json', { code: 'Internal', status: 500 }],
@@ -135,14 +135,14 @@ test('a defect is 500 in the shape of each interface, tells nothing, and is logg
     t.like(JSON.parse(text), body, path);
     const id = response.headers.get('x-request-id')!;
     const line = server.lines.find((each) => each.includes(id) && each.includes('"err"'));
-    t.true(line?.includes('a secret of this house'), path);
+    t.true(line?.includes('a secret of this core'), path);
   }
 });
 
 test('a cookie changes nothing, whatever it holds', async (t) => {
   for (const anonymousRead of [false, true]) {
     const server = await startTestServer(t, { anonymousRead });
-    const { value } = await server.house.tokens.create(server.house.defaultAccount.id, { name: 'r', scopes: ['read'] });
+    const { value } = await server.core.tokens.create(server.core.defaultAccount.id, { name: 'r', scopes: ['read'] });
     const cookies = [server.token, 'token', 'session', 'authorization', 'ent', 'api']
       .map((name) => `${name}=${server.token}; ${name}=Bearer ${server.token}`)
       .join('; ');

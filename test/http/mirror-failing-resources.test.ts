@@ -204,7 +204,7 @@ function guard(upstream: UpstreamRegistry, name: string, realm: URL, inside: Beh
   }
 }
 
-test('a token exchange that fails stops its repository alone, and is not repeated for each tag', async (t) => {
+test('a token context that fails stops its repository alone, and is not repeated for each tag', async (t) => {
   const { upstream, get, clock } = await mirroredRegistry(t);
   const realm = await startFaultyUpstream(t);
   const { manifest } = upstream.image('team/app', 'v1');

@@ -1,34 +1,34 @@
 import test from 'ava';
 import * as fc from 'fast-check';
 import { DomainError } from '../../src/errors.ts';
-import { parseRange } from '../../src/http/ranges.ts';
+import { parseByteRange } from '../../src/http/ranges.ts';
 
 const unsatisfiable = { instanceOf: DomainError, name: 'RangeNotSatisfiable' };
 
 test('ranges as RFC 9110, 14.1.2 shows them, of 10,000 bytes', (t) => {
-  t.deepEqual(parseRange('bytes=0-499', 10_000), { start: 0, end: 499 });
-  t.deepEqual(parseRange('bytes=500-999', 10_000), { start: 500, end: 999 });
-  t.deepEqual(parseRange('bytes=-500', 10_000), { start: 9500, end: 9999 });
-  t.deepEqual(parseRange('bytes=9500-', 10_000), { start: 9500, end: 9999 });
-  t.deepEqual(parseRange('Bytes=0-0', 10_000), { start: 0, end: 0 });
-  t.deepEqual(parseRange('bytes=-20000', 10_000), { start: 0, end: 9999 });
-  t.deepEqual(parseRange(`bytes=9999-${'9'.repeat(40)}`, 10_000), { start: 9999, end: 9999 });
+  t.deepEqual(parseByteRange('bytes=0-499', 10_000), { start: 0, end: 499 });
+  t.deepEqual(parseByteRange('bytes=500-999', 10_000), { start: 500, end: 999 });
+  t.deepEqual(parseByteRange('bytes=-500', 10_000), { start: 9500, end: 9999 });
+  t.deepEqual(parseByteRange('bytes=9500-', 10_000), { start: 9500, end: 9999 });
+  t.deepEqual(parseByteRange('Bytes=0-0', 10_000), { start: 0, end: 0 });
+  t.deepEqual(parseByteRange('bytes=-20000', 10_000), { start: 0, end: 9999 });
+  t.deepEqual(parseByteRange(`bytes=9999-${'9'.repeat(40)}`, 10_000), { start: 9999, end: 9999 });
 });
 
 test('what asks for no one range gets the whole', (t) => {
   const others = [undefined, '', 'bytes', 'bytes=', 'bytes=-', 'bytes=a-b', 'bytes=1', 'bytes=0-1,5-6', 'items=0-1'];
   for (const header of [...others, 'bytes=1-2-3', 'bytes= 0x1-2', 'bytes=1.5-2', 'bytes=--1', '0-1']) {
-    t.is(parseRange(header, 100), undefined, header);
+    t.is(parseByteRange(header, 100), undefined, header);
   }
 });
 
 test('a range outside of what there is, or backwards, is refused with the size', (t) => {
   for (const header of ['bytes=100-', 'bytes=100-200', 'bytes=5-4', 'bytes=-0', `bytes=${'9'.repeat(30)}-`]) {
-    const error = t.throws<DomainError>(() => parseRange(header, 100), unsatisfiable, header);
+    const error = t.throws<DomainError>(() => parseByteRange(header, 100), unsatisfiable, header);
     t.deepEqual(error.detail, { size: 100 });
   }
   for (const header of ['bytes=0-', 'bytes=0-0', 'bytes=-1'])
-    t.throws(() => parseRange(header, 0), unsatisfiable, header);
+    t.throws(() => parseByteRange(header, 0), unsatisfiable, header);
 });
 
 test('every range that is given is inside, and is the slice that was asked for', (t) => {
@@ -41,10 +41,10 @@ test('every range that is given is inside, and is the slice that was asked for',
       if (first !== undefined) wanted = bytes.slice(first, last === undefined ? size : last + 1);
       else if (last !== undefined) wanted = last === 0 ? [] : bytes.slice(-last);
       if (wanted?.length === 0) {
-        t.throws(() => parseRange(header, size), unsatisfiable, header);
+        t.throws(() => parseByteRange(header, size), unsatisfiable, header);
         return;
       }
-      const range = parseRange(header, size);
+      const range = parseByteRange(header, size);
       t.deepEqual(range && bytes.slice(range.start, range.end + 1), wanted, header);
       if (range) t.true(range.end < size);
     }),

@@ -106,11 +106,11 @@ test('tokens are exchanged with the upstream’s credentials alone, and its blob
   t.is(await (await app.fetch('manifests/v1')).text(), manifest.bytes);
   const blob = await app.fetch(`blobs/${layer.digest}`);
   t.deepEqual(Buffer.from(await blob.arrayBuffer()), layer.bytes);
-  const [challenged, exchange, granted, ...more] = upstream.asked;
+  const [challenged, context, granted, ...more] = upstream.asked;
   t.is(challenged!.headers.authorization, undefined);
-  t.is(exchange!.path, '/token?service=registry&scope=repository%3Ateam%2Fapp%3Apull');
+  t.is(context!.path, '/token?service=registry&scope=repository%3Ateam%2Fapp%3Apull');
   const basic = Buffer.from(`${auth.username}:${auth.password}`).toString('base64');
-  t.is(exchange!.headers.authorization, `Basic ${basic}`);
+  t.is(context!.headers.authorization, `Basic ${basic}`);
   t.deepEqual(
     [granted, ...more].map((each) => each!.headers.authorization),
     ['Bearer one', 'Bearer one'],

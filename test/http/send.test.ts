@@ -3,20 +3,20 @@ import { createServer, get, type IncomingHttpHeaders, type IncomingMessage } fro
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/errors.ts';
-import { Answer as RecordedAnswer, exchangeOf, type Exchange } from '../../src/http/exchange.ts';
+import { AppResponse as RecordedAnswer, contextOf, type RequestContext } from '../../src/http/request-context.ts';
 import { sendContent, type SendOptions } from '../../src/http/send.ts';
 import { contentOf, type Content } from '../../src/storage/content.ts';
 
-interface Answer {
+interface AppResponse {
   status: number;
   headers: IncomingHttpHeaders;
   body: Buffer;
 }
 
 interface Sending {
-  ask: (headers?: Record<string, string>, method?: string) => Promise<Answer>;
+  ask: (headers?: Record<string, string>, method?: string) => Promise<AppResponse>;
   url: string;
-  exchanges: Exchange[];
+  contexts: RequestContext[];
   /** How many contents are open. */
   open: () => number;
 }
@@ -28,10 +28,10 @@ async function sending(
   options: Partial<SendOptions> = {},
   idle = 60_000,
 ): Promise<Sending> {
-  const exchanges: Exchange[] = [];
+  const contexts: RequestContext[] = [];
   let open = 0;
   const server = createServer({ ServerResponse: RecordedAnswer }, (request, response) => {
-    exchanges.push(exchangeOf(response));
+    contexts.push(contextOf(response));
     response.idle = idle;
     open += 1;
     const content = make();
@@ -56,7 +56,7 @@ async function sending(
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
   return {
     url,
-    exchanges,
+    contexts,
     open: () => open,
     ask: (headers = {}, method = 'GET') =>
       new Promise((resolve, reject) => {
@@ -89,13 +89,13 @@ const large = randomBytes(3 * 1024 * 1024 + 17);
 test('content of any size arrives as it is', async (t) => {
   for (const size of [0, 1, 65_535, 65_536, 65_537, 512 * 1024, 1024 * 1024, large.length]) {
     const bytes = large.subarray(0, size);
-    const { ask, exchanges, open } = await sending(t, () => slow(bytes, 300_000));
+    const { ask, contexts, open } = await sending(t, () => slow(bytes, 300_000));
     const { status, headers, body } = await ask();
     t.is(status, 200);
     t.is(headers['content-length'], String(size));
     t.is(headers['content-type'], 'x/y');
     t.true(body.equals(bytes), `${size} bytes`);
-    t.is(exchanges[0]!.sent, size);
+    t.is(contexts[0]!.sent, size);
     t.is(open(), 0);
   }
 });

@@ -12,7 +12,7 @@ async function narrow(
   packages?: string[],
   scopes = ['read', 'write', 'delete'],
 ): Promise<string> {
-  const { tokens, defaultAccount } = server.house;
+  const { tokens, defaultAccount } = server.core;
   return (await tokens.create(defaultAccount.id, { name: 'narrow', scopes, patterns: { containers, packages } })).value;
 }
 

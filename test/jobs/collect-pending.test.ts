@@ -24,9 +24,9 @@ for (const dialect of dialects) {
     const pushing = app.blob('slow');
     await stored.promise;
     server.clock.now = startedAt + hour;
-    t.like(await server.house.jobs.run('collect'), { blobs: 0 });
+    t.like(await server.core.jobs.run('collect'), { blobs: 0 });
     server.clock.now = startedAt + hour + 1;
-    t.like(await server.house.jobs.run('collect'), { blobs: 1 });
+    t.like(await server.core.jobs.run('collect'), { blobs: 1 });
     mayEnd.resolve();
     const { digest } = await pushing;
     t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'slow', 'what was collected is put again');

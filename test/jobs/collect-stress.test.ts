@@ -179,16 +179,16 @@ async function publish(servers: TestServer[], tally: Tally, ended: () => boolean
 
 async function collect(servers: TestServer[], driver: Driver, tally: Tally, ended: () => boolean): Promise<void> {
   const [first, second] = servers as [TestServer, TestServer];
-  const collector = new Collector(second.house.database, driver);
+  const collector = new Collector(second.core.database, driver);
   const byJobs = async () => {
     while (!ended()) {
       // Without any grace, collections one after the other would let no push come to its end.
       const before = tally.pushes + tally.again;
       await until(() => ended() || tally.pushes + tally.again > before + 3);
-      for (const { house } of servers) await house.entries.flushUses();
-      const evicted = await first.house.jobs.run('evict');
-      const retained = await first.house.jobs.run('retention');
-      const counts = await second.house.jobs.run('collect');
+      for (const { core } of servers) await core.entries.flushUses();
+      const evicted = await first.core.jobs.run('evict');
+      const retained = await first.core.jobs.run('retention');
+      const counts = await second.core.jobs.run('collect');
       tally.evicted += evicted['entries'] ?? 0;
       tally.manifests += retained['manifests'] ?? 0;
       tally.links += counts['layers'] ?? 0;
@@ -204,11 +204,11 @@ async function collect(servers: TestServer[], driver: Driver, tally: Tally, ende
 }
 
 /** Each reference has its row, each row its file, with the right bytes; and nothing else is left. */
-async function expectWhole(t: ExecutionContext, { house }: TestServer, driver: Driver): Promise<number> {
-  const rows = await house.database.select<{ digest: Digest; size: number }>('SELECT digest, size FROM blobs');
+async function expectWhole(t: ExecutionContext, { core }: TestServer, driver: Driver): Promise<number> {
+  const rows = await core.database.select<{ digest: Digest; size: number }>('SELECT digest, size FROM blobs');
   const stored = new Set(rows.map(({ digest }) => digest));
   for (const table of ['repository_blobs', 'manifests', 'manifest_references', 'package_blobs', 'mirror_entries']) {
-    const references = await house.database.select<{ digest: Digest }>(`SELECT DISTINCT digest FROM ${table}`);
+    const references = await core.database.select<{ digest: Digest }>(`SELECT DISTINCT digest FROM ${table}`);
     for (const { digest } of references) t.true(stored.has(digest), `${table} refers to ${digest}`);
   }
   for (const { digest, size } of rows) {

@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { Jobs, type Job, type Work } from '../../src/jobs/jobs.ts';
-import { Runs, type Counts, type Held } from '../../src/jobs/runs.ts';
+import { Runs, type Counts, type RunningJob } from '../../src/jobs/runs.ts';
 import { Schedule } from '../../src/jobs/schedule.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { until } from '../support/until.ts';
@@ -87,7 +87,7 @@ class WatchedRuns extends Runs {
     }
   }
 
-  override async held(): Promise<Held[]> {
+  override async held(): Promise<RunningJob[]> {
     const held = await super.held();
     this.looks.push({ beat: held[0]?.beat, at: performance.now() });
     return held;
@@ -280,7 +280,7 @@ for (const dialect of dialects) {
       one.start();
       clock.now = start + minute;
       await until(async () => (await runs.held()).length === 1);
-      const [{ runId }] = (await runs.held()) as [Held];
+      const [{ runId }] = (await runs.held()) as [RunningJob];
       // As if this process had been stopped for longer than the lease.
       await until(async () => (await runs.takeOver((await runs.held())[0]!)) !== undefined);
       await until(() => reason !== undefined);

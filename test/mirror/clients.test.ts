@@ -4,7 +4,7 @@ import { createServer, request as httpRequest, type IncomingMessage } from 'node
 import type { AddressInfo } from 'node:net';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { isDomainError } from '../../src/errors.ts';
-import { Answer } from '../../src/http/exchange.ts';
+import { AppResponse } from '../../src/http/request-context.ts';
 import { sendContent } from '../../src/http/send.ts';
 import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror } from '../support/mirror.ts';
@@ -19,7 +19,7 @@ async function startFront(t: ExecutionContext) {
   const upstream = await startFaultyUpstream(t);
   const made = await openMirror(t, upstream.url);
   const digests = new Map<string, Digest>();
-  const server = createServer({ ServerResponse: Answer }, async (request, response) => {
+  const server = createServer({ ServerResponse: AppResponse }, async (request, response) => {
     try {
       const digest = digests.get(request.url!);
       const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));

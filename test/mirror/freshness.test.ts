@@ -193,13 +193,13 @@ function counting(count: { reads: number; writes: number }): (database: Database
         count.reads += 1;
         return database.get(sql, values);
       },
-      recall: (sql, values, options) => {
+      getCached: (sql, values, options) => {
         count.reads += 1;
-        return database.recall(sql, values, options);
+        return database.getCached(sql, values, options);
       },
-      recallAll: (sql, values, options) => {
+      selectCached: (sql, values, options) => {
         count.reads += 1;
-        return database.recallAll(sql, values, options);
+        return database.selectCached(sql, values, options);
       },
       transaction: (work) => {
         count.writes += 1;

@@ -54,8 +54,8 @@ function offerIndex(registry: UpstreamRegistry, name: string, tag: string, platf
 test('an image is there, tag and all, when the upstream is gone, and its content is asked for once', async (t) => {
   const { registry, mirror, get } = await setUp(t);
   const { manifest, config, layer } = registry.image('library/alpine', '3.20');
-  const wishes = wishesOf('alpine:3.20', 'docker.io/library/alpine:3.20', `alpine@${manifest.digest}`);
-  const report = await prefetchInto(mirror, wishes);
+  const requirements = wishesOf('alpine:3.20', 'docker.io/library/alpine:3.20', `alpine@${manifest.digest}`);
+  const report = await prefetchInto(mirror, requirements);
   t.deepEqual(missingIn(report), []);
   t.is(report.fetched.blob.count, 2);
   t.is(report.fetched.blob.bytes, config.size + layer.size);
@@ -63,12 +63,12 @@ test('an image is there, tag and all, when the upstream is gone, and its content
   t.is(registry.count('/v2/library/alpine/manifests/3.20', 'GET'), 1);
 
   const before = registry.requests().length;
-  const again = await prefetchInto(mirror, wishes);
+  const again = await prefetchInto(mirror, requirements);
   t.is(again.fetched.blob.count + again.fetched.manifest.count, 0);
   t.is(again.present.blob.bytes, report.fetched.blob.bytes);
   t.deepEqual(registry.requests().slice(before), [], 'while the tag is fresh nobody is asked');
   mirror.clock.now = Date.now() + 3_600_000;
-  await prefetchInto(mirror, wishes);
+  await prefetchInto(mirror, requirements);
   const later = registry.requests().slice(before);
   t.deepEqual(
     later.filter((each) => each.startsWith('GET') && !/referrers|tags\/list|sha256-/.test(each)),
@@ -170,7 +170,7 @@ test('what cannot be had is listed with its reason; names of this service and of
   const { layer: lost } = registry.image('team/lost', '1');
   registry.on(`/v2/team/lost/blobs/${lost.digest}`, answer(404));
   await new TestRepository(mirror, 'mine/app').image('1');
-  const wishes = wishesOf(
+  const requirements = wishesOf(
     'hub.example/docker.io/library/good:1',
     'hub.example/good:1',
     'index.docker.io/good:1',
@@ -182,7 +182,7 @@ test('what cannot be had is listed with its reason; names of this service and of
     'secret/app:1',
     'hub.example/docker.io/mine/app:1',
   );
-  const report = await prefetchInto(mirror, wishes);
+  const report = await prefetchInto(mirror, requirements);
   t.is(registry.count('/v2/library/good/manifests/1', 'GET'), 1);
   t.deepEqual(missingIn(report), [
     'ghcr.io/org/app:1: there is no upstream named ghcr.io',
@@ -238,9 +238,9 @@ test('it stops at a share of the rate limit, told by the upstream, and goes on f
       answer(200, { 'content-type': ociManifest, ...limits }, manifest.bytes)(request, response);
     });
   }
-  const wishes = wishesOf('team/a:1', 'team/b:1', 'team/c:1', 'team/d:1');
+  const requirements = wishesOf('team/a:1', 'team/b:1', 'team/c:1', 'team/d:1');
   const options = { rateLimitShare: 0.3, concurrency: 1, referrers: false };
-  const report = await prefetchInto(mirror, wishes, options);
+  const report = await prefetchInto(mirror, requirements, options);
   t.is(remaining, 50);
   t.is(report.fetched.manifest.count, 2);
   t.is(report.fetched.blob.count, 4, 'blobs are not counted');
@@ -250,7 +250,7 @@ test('it stops at a share of the rate limit, told by the upstream, and goes on f
   }
   firstUpstream(mirror).rateLimit = {};
   remaining = 1000;
-  const rest = await prefetchInto(mirror, wishes, options);
+  const rest = await prefetchInto(mirror, requirements, options);
   t.deepEqual(missingIn(rest), []);
   t.is(rest.present.manifest.count, 2);
   t.is(rest.fetched.manifest.count, 2);
@@ -263,8 +263,8 @@ test('one that is called off stops at once, and the next goes on where it was', 
   const { behaviour, release } = held(serve(other.layer.bytes));
   registry.on(`/v2/team/b/blobs/${other.layer.digest}`, behaviour);
   const calling = new AbortController();
-  const wishes = wishesOf('team/a:1', 'team/b:1');
-  const running = prefetchInto(mirror, wishes, { signal: calling.signal, concurrency: 2 });
+  const requirements = wishesOf('team/a:1', 'team/b:1');
+  const running = prefetchInto(mirror, requirements, { signal: calling.signal, concurrency: 2 });
   const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
   await until(() => isAsked('b', other.layer.digest) && isAsked('a', layer.digest));
   await until(async () =>
@@ -275,7 +275,7 @@ test('one that is called off stops at once, and the next goes on where it was', 
   t.true(report.interrupted);
   t.deepEqual(report.missing, []);
   release();
-  const rest = await prefetchInto(mirror, wishes);
+  const rest = await prefetchInto(mirror, requirements);
   t.false(rest.interrupted);
   t.deepEqual(missingIn(rest), []);
   t.is(registry.count(`/v2/team/a/blobs/${layer.digest}`), 1);

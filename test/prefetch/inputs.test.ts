@@ -5,30 +5,30 @@ import { formatRange } from '../../src/nuget/format/range.ts';
 import { isPlatform, parseImageName, parsePlatform, platformText } from '../../src/prefetch/image-name.ts';
 import { inputKinds, kindOf, readInput, type InputKind } from '../../src/prefetch/inputs/inputs.ts';
 import { substitute } from '../../src/prefetch/inputs/substitute.ts';
-import type { Wish } from '../../src/prefetch/wish.ts';
+import type { Requirement } from '../../src/prefetch/requirement.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
-function read(file: string, text: string, values: Record<string, string> = {}, kind?: InputKind): Wish[] {
+function read(file: string, text: string, values: Record<string, string> = {}, kind?: InputKind): Requirement[] {
   return readInput({ file, text, values: new Map(Object.entries(values)) }, kind);
 }
 
 /** `line what`, as short as a table wants it. */
-function short(wish: Wish): string {
-  const { line } = wish.spot;
-  switch (wish.kind) {
+function short(requirement: Requirement): string {
+  const { line } = requirement.spot;
+  switch (requirement.kind) {
     case 'package':
-      return `${line} ${wish.id}@${wish.version}`;
+      return `${line} ${requirement.id}@${requirement.version}`;
     case 'dependency':
-      return `${line} ${wish.id} ${formatRange(wish.range)}${wish.frameworks.map((each) => ` ${each}`).join('')}`;
+      return `${line} ${requirement.id} ${formatRange(requirement.range)}${requirement.frameworks.map((each) => ` ${each}`).join('')}`;
     case 'central':
-      return `${line} ${wish.id} central`;
+      return `${line} ${requirement.id} central`;
     case 'image': {
-      const platforms = (wish.platforms ?? []).map((each) => ` ${platformText(each)}`).join('');
-      return `${line} ${wish.image.registry ?? '-'} ${wish.image.repository} ${wish.image.reference}${platforms}`;
+      const platforms = (requirement.platforms ?? []).map((each) => ` ${platformText(each)}`).join('');
+      return `${line} ${requirement.image.registry ?? '-'} ${requirement.image.repository} ${requirement.image.reference}${platforms}`;
     }
     default:
-      return `${line} ?${wish.what}: ${wish.reason}`;
+      return `${line} ?${requirement.what}: ${requirement.reason}`;
   }
 }
 

@@ -49,8 +49,8 @@ test('what a lock file pins is there when the upstream is gone, and asked for on
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('Lib.A', { '1.0.0': {}, '1.1.0': {}, '2.0.0': {} });
   await offer('Lib.B', { '3.0.0-beta': {} });
-  const wishes = wishesOf('Lib.A@1.0.0', 'lib.a@1.1', 'Lib.B@3.0.0-Beta', 'Lib.A@1.0.0');
-  const report = await prefetchInto(mirror, wishes);
+  const requirements = wishesOf('Lib.A@1.0.0', 'lib.a@1.1', 'Lib.B@3.0.0-Beta', 'Lib.A@1.0.0');
+  const report = await prefetchInto(mirror, requirements);
   t.deepEqual(report.missing, []);
   t.is(report.fetched.package.count, 3);
   t.true(report.fetched.package.bytes > 500);
@@ -60,7 +60,7 @@ test('what a lock file pins is there when the upstream is gone, and asked for on
 
   const asked = feed.asked.filter((path) => path.startsWith('/flat/')).length;
   mirror.clock.now = Date.now() + 86_400_000;
-  const again = await prefetchInto(mirror, wishes);
+  const again = await prefetchInto(mirror, requirements);
   t.is(again.present.package.count, 3);
   t.is(again.fetched.package.count, 0);
   t.is(feed.asked.filter((path) => path.startsWith('/flat/')).length, asked, 'nothing of what is stored');
@@ -147,11 +147,11 @@ test('what cannot be had is listed with its reason and place, and the rest is fe
   feed.upstream.on('/flat/wrong/1.0.0/wrong.1.0.0.nupkg', serve(await makeNupkg({ id: 'Other', version: '1.0.0' })));
   await offer('Needy', { '1.0.0': on({ id: 'Nowhere', version: '1.0.0' }, { id: 'Old', version: '[5.0]' }) });
   const project = '<Project><ItemGroup>\n\n<PackageReference Include="Needy" Version="1.0.0" /></ItemGroup></Project>';
-  const wishes = [
+  const requirements = [
     ...wishesOf('Good@1.0.0', 'Old@9.0.0', 'None@1.0.0', 'Wrong@1.0.0'),
     ...wishesIn('a.csproj', project),
   ];
-  const report = await prefetchInto(mirror, wishes);
+  const report = await prefetchInto(mirror, requirements);
   t.is(report.fetched.package.count, 2);
   t.deepEqual(missingIn(report), [
     'None 1.0.0: its upstream has no such version',
@@ -224,8 +224,8 @@ test('an upstream that fails for a moment is waited for; one that is gone is giv
   t.true(await isHere('a', '1.0.0'));
 
   await feed.upstream.stop();
-  const wishes = wishesOf('a@1.0.0', 'd@1.0.0', 'e@1.0.0', 'f@1.0.0');
-  const gone = await within(prefetchInto(mirror, wishes, { patience: 500 }), 60_000);
+  const requirements = wishesOf('a@1.0.0', 'd@1.0.0', 'e@1.0.0', 'f@1.0.0');
+  const gone = await within(prefetchInto(mirror, requirements, { patience: 500 }), 60_000);
   t.is(gone.present.package.count, 1);
   t.is(gone.missing.length, 3);
   for (const { reason } of gone.missing) t.regex(reason, /up\.test.*cannot be reached/);
@@ -265,9 +265,9 @@ test('a broken package is tried again by itself, and holds up no other', async (
   feed.upstream.on(slow, answer(503), answer(503), answer(503), answer(503), answer(503), answer(503), nupkg);
   const others = ['a', 'b', 'c'].map((id) => `/flat/${id}/1.0.0/${id}.1.0.0.nupkg`);
   let before: number | undefined;
-  const wishes = wishesOf('bad@1.0.0', 'slow@1.0.0', 'a@1.0.0', 'b@1.0.0', 'c@1.0.0');
+  const requirements = wishesOf('bad@1.0.0', 'slow@1.0.0', 'a@1.0.0', 'b@1.0.0', 'c@1.0.0');
   // One at a time, the broken ones first: what is added last is begun first.
-  const report = await prefetchInto(mirror, wishes.toReversed(), {
+  const report = await prefetchInto(mirror, requirements.toReversed(), {
     concurrency: 1,
     watch: ({ ended }) => {
       if (ended >= 3) before ??= feed.upstream.count(bad);
@@ -288,8 +288,8 @@ test('many broken packages, which close the upstream now and then, do not keep t
   const bad = Array.from({ length: 8 }, (_, index) => `bad${index}`);
   for (const id of bad) feed.upstream.on(`/flat/${id}/index.json`, answer(500));
   for (const id of ['a', 'b', 'c']) await offer(id, { '1.0.0': {} });
-  const wishes = wishesOf(...['a', 'b', 'c', ...bad].map((id) => `${id}@1.0.0`));
-  const report = await prefetchInto(mirror, wishes.toReversed(), { patience: 60_000 });
+  const requirements = wishesOf(...['a', 'b', 'c', ...bad].map((id) => `${id}@1.0.0`));
+  const report = await prefetchInto(mirror, requirements.toReversed(), { patience: 60_000 });
   t.is(report.fetched.package.count, 3);
   t.is(report.missing.length, 8);
   for (const id of bad) t.is(feed.upstream.count(`/flat/${id}/index.json`), 12);

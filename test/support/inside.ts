@@ -8,10 +8,10 @@ import type { TestServer } from './server.ts';
 
 // What a test needs of a running server and cannot ask for by HTTP. No other file reaches into one.
 
-type Server = Pick<TestServer, 'house'>;
+type Server = Pick<TestServer, 'core'>;
 
-export function databaseOf({ house }: Server): Database {
-  return house.database;
+export function databaseOf({ core }: Server): Database {
+  return core.database;
 }
 
 export function rowsOf<T extends object = Row>(server: Server, sql: string): Promise<T[]> {
@@ -20,11 +20,11 @@ export function rowsOf<T extends object = Row>(server: Server, sql: string): Pro
 
 /** A new token with `scopes`, of the account with this name, which is made when there is none. */
 export async function createToken(
-  { house }: Server,
+  { core }: Server,
   scopes: readonly string[],
   account = 'default',
 ): Promise<{ token: Token; value: string }> {
-  const { accounts, tokens } = house;
+  const { accounts, tokens } = core;
   const { id } = (await accounts.named(account)) ?? (await accounts.create(account));
   return tokens.create(id, { name: 'a test', scopes });
 }
@@ -35,36 +35,36 @@ export async function tokenOf(server: Server, scopes: readonly string[], account
 }
 
 /** The row id of the account `default`. */
-export function defaultAccountOf({ house }: Server): number {
-  return house.defaultAccount.id;
+export function defaultAccountOf({ core }: Server): number {
+  return core.defaultAccount.id;
 }
 
 /** Runs a job at once, as `entrepot jobs run` does. */
-export function runJob({ house }: Server, name: string, options?: Partial<Omit<Work, 'signal'>>): Promise<Counts> {
-  return house.jobs.run(name, options);
+export function runJob({ core }: Server, name: string, options?: Partial<Omit<Work, 'signal'>>): Promise<Counts> {
+  return core.jobs.run(name, options);
 }
 
 // What a server writes every few seconds, written now.
 
-export function flushUsage({ house }: Server): Promise<void> {
-  return house.usage.flush();
+export function flushUsage({ core }: Server): Promise<void> {
+  return core.usage.flush();
 }
 
 /** When tokens were last used. */
-export function flushTokens({ house }: Server): Promise<void> {
-  return house.tokens.flush();
+export function flushTokens({ core }: Server): Promise<void> {
+  return core.tokens.flush();
 }
 
 /** When upstream content was last used. */
-export function flushUses({ house }: Server): Promise<void> {
-  return house.entries.flushUses();
+export function flushUses({ core }: Server): Promise<void> {
+  return core.entries.flushUses();
 }
 
 /** The first upstream in the settings. */
-export function firstUpstream({ house }: Server): Upstream {
-  return house.upstreams[0]!;
+export function firstUpstream({ core }: Server): Upstream {
+  return core.upstreams[0]!;
 }
 
-export function vulnerabilitiesOf({ house }: Server): UpstreamVulnerabilities {
-  return house.vulnerabilities;
+export function vulnerabilitiesOf({ core }: Server): UpstreamVulnerabilities {
+  return core.vulnerabilities;
 }

@@ -1,27 +1,27 @@
 import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
 import { readInput } from '../../src/prefetch/inputs/inputs.ts';
 import type { Report } from '../../src/prefetch/report.ts';
-import type { Wish } from '../../src/prefetch/wish.ts';
+import type { Requirement } from '../../src/prefetch/requirement.ts';
 import type { TestServer } from './server.ts';
 
 /** What a plain list asks for. */
-export function wishesOf(...lines: string[]): Wish[] {
+export function wishesOf(...lines: string[]): Requirement[] {
   return wishesIn('list.txt', lines.join('\n'));
 }
 
-export function wishesIn(file: string, text: string): Wish[] {
+export function wishesIn(file: string, text: string): Requirement[] {
   return readInput({ file, text, values: new Map() });
 }
 
 /** Prefetches into a test server, in its own process. */
 export function prefetchInto(
-  { house, clock }: TestServer,
-  wishes: readonly Wish[],
+  { core, clock }: TestServer,
+  requirements: readonly Requirement[],
   options: Partial<PrefetchOptions> = {},
 ): Promise<Report> {
-  return prefetch(house, {
-    accountId: house.defaultAccount.id,
-    wishes,
+  return prefetch(core, {
+    accountId: core.defaultAccount.id,
+    requirements,
     platforms: [],
     frameworks: [],
     referrers: true,

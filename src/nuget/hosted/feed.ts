@@ -13,7 +13,7 @@ import { getPackage, listPackages, type PackageDetails, type PackageSummary } fr
 import { listListed, listPage, listPages, listSizes, listVersionKeys, revisionOf } from './versions.ts';
 
 /** What the feed's modules work with. */
-export interface Shelf {
+export interface FeedContext {
   readonly database: Database;
   readonly blobs: BlobStore;
   readonly limits: Config['limits'];
@@ -26,7 +26,7 @@ export interface Shelf {
  * there. Its answers are values, so that packages from elsewhere can be answered with in the same shapes.
  */
 export class Feed {
-  readonly #shelf: Shelf;
+  readonly #shelf: FeedContext;
   readonly #search: Search;
 
   constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {

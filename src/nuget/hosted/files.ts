@@ -1,6 +1,6 @@
 import type { Digest } from '../../digest.ts';
 import type { Content } from '../../storage/content.ts';
-import type { Shelf } from './feed.ts';
+import type { FeedContext } from './feed.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
 /** The files of a version that the flat container serves. */
@@ -29,7 +29,7 @@ interface FileRow {
 
 /** One file of a version, in any spelling; undefined when the account has none such. */
 export async function openFile(
-  { database, blobs }: Shelf,
+  { database, blobs }: FeedContext,
   accountId: number,
   id: string,
   version: string,
@@ -38,7 +38,7 @@ export async function openFile(
   const key = keyOfVersion(version);
   if (key === undefined) return undefined;
   const column = `${kind}_digest`;
-  const row = await database.recall<FileRow>(
+  const row = await database.getCached<FileRow>(
     `SELECT v.${column} AS digest, b.size, v.icon_type
      FROM packages p JOIN package_versions v ON v.package_row = p.id JOIN blobs b ON b.digest = v.${column}
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,

@@ -3,7 +3,7 @@ import { DomainError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../digest.ts';
 import type { Arrival } from '../../storage/blob-store.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
-import type { Shelf } from './feed.ts';
+import type { FeedContext } from './feed.ts';
 import { bytesOfMetadata, metadataOf } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
@@ -31,7 +31,7 @@ export interface Published {
  * version at once.
  */
 export async function publish(
-  parts: Shelf,
+  parts: FeedContext,
   accountId: number,
   staged: StagedFile,
   permit: (id: string) => void,
@@ -111,7 +111,7 @@ export async function publish(
 
 /** Hides a version from search and newer clients (`false`), or shows it again. Throws `NotFound`. */
 export async function setListed(
-  { database, now }: Shelf,
+  { database, now }: FeedContext,
   accountId: number,
   id: string,
   version: string,
@@ -126,7 +126,7 @@ export async function setListed(
 
 /** Removes a version for good; the account keeps its claim on the id. Throws `NotFound`. */
 export async function deleteVersion(
-  { database, now }: Shelf,
+  { database, now }: FeedContext,
   accountId: number,
   id: string,
   version: string,
@@ -177,7 +177,7 @@ async function claim(
 }
 
 /** Most repeated pushes end here, before anything is staged. */
-async function refuseExisting({ database }: Shelf, accountId: number, nupkg: Nupkg): Promise<void> {
+async function refuseExisting({ database }: FeedContext, accountId: number, nupkg: Nupkg): Promise<void> {
   const found = await database.get(
     `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,

@@ -4,7 +4,7 @@ import type { Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import type { Digest } from '../../digest.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
-import type { Shelf } from './feed.ts';
+import type { FeedContext } from './feed.ts';
 import { lockVersion, packageKey, versionNotFound } from './packages.ts';
 import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';
 import { normalize, versionKey } from '../format/version.ts';
@@ -19,7 +19,7 @@ const rowsPerStatement = 100;
  * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `NotFound` when the version it belongs to is not there.
  */
 export async function publishSymbols(
-  { database, blobs }: Shelf,
+  { database, blobs }: FeedContext,
   accountId: number,
   staged: StagedFile,
   permit: (id: string) => void,
@@ -91,7 +91,7 @@ export async function bytesOfSymbols(tx: Transaction, versionRow: number): Promi
  * https://github.com/dotnet/symstore/blob/main/docs/specs/Simple_Symbol_Query_Protocol.md
  */
 export async function openSymbols(
-  { database, blobs }: Shelf,
+  { database, blobs }: FeedContext,
   accountId: number,
   fileName: string,
   key: string,

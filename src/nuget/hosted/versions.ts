@@ -47,7 +47,7 @@ interface Measured {
  * has no such package.
  */
 export async function revisionOf(database: Database, accountId: number, id: string): Promise<string | undefined> {
-  const row = await database.recall<{ id: number; created_at: number; revision: number }>(
+  const row = await database.getCached<{ id: number; created_at: number; revision: number }>(
     'SELECT id, created_at, revision FROM packages WHERE account_id = ? AND package_key = ?',
     [accountId, packageKey(id)],
   );
@@ -138,7 +138,7 @@ export async function listPage(
 }
 
 function measuredOf(database: Database, accountId: number, id: string): Promise<Measured | undefined> {
-  return database.recall<Measured & Row>(
+  return database.getCached<Measured & Row>(
     'SELECT metadata_bytes, largest_metadata FROM packages WHERE account_id = ? AND package_key = ?',
     [accountId, packageKey(id)],
   );

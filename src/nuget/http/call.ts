@@ -7,7 +7,7 @@ import type { Authenticator } from '../../http/authenticate.ts';
 import { problem } from '../../http/problem.ts';
 import type { Urls } from '../../http/urls.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { Act } from '../../usage/counters.ts';
+import type { UsageAction } from '../../usage/counters.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Addresses } from './addresses.ts';
 import type { Feed } from '../hosted/feed.ts';
@@ -44,7 +44,11 @@ export interface Call {
 }
 
 /** Makes a route of a handler: `scope` is what it takes, `act` what a request counts as. */
-export type Answering = (scope: Scope, answer: (call: Call) => void | Promise<void>, act?: Act) => RequestHandler;
+export type Answering = (
+  scope: Scope,
+  answer: (call: Call) => void | Promise<void>,
+  act?: UsageAction,
+) => RequestHandler;
 
 /** Answers every method that a path does not take. */
 export function refuseMethods(router: Router, path: string, allow: string): void {

@@ -6,7 +6,7 @@ import { allow } from '../../accounts/allow.ts';
 import type { Principal } from '../../accounts/principal.ts';
 import { DomainError } from '../../errors.ts';
 import { cacheStatus } from '../../http/cache-status.ts';
-import { exchangeOf } from '../../http/exchange.ts';
+import { contextOf } from '../../http/request-context.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
 import { oneLine } from './errors.ts';
 import { packageKey } from '../hosted/packages.ts';
@@ -32,11 +32,11 @@ export function addPublishing(
     answering(
       'write',
       async ({ request, response, principal, accountId, addresses }) => {
-        const exchange = exchangeOf(response);
-        const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
+        const context = contextOf(response);
+        const staged = await receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
         const { id, version, isNew, warnings } = await feed.publish(accountId, staged, permitting(principal));
-        exchange.subject = packageKey(id);
-        log.info({ request: exchange.id, id, version }, 'package published');
+        context.subject = packageKey(id);
+        log.info({ request: context.id, id, version }, 'package published');
         const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
         if (upstream !== undefined) {
           log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
@@ -69,10 +69,10 @@ export function addPublishing(
     answering(
       'write',
       async ({ request, response, principal, accountId }) => {
-        const exchange = exchangeOf(response);
-        const staged = await receiveFile(request, blobs, upload, (bytes) => (exchange.received += bytes));
+        const context = contextOf(response);
+        const staged = await receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
         const published = await feed.publishSymbols(accountId, staged, permitting(principal));
-        exchange.subject = packageKey(published.id);
+        context.subject = packageKey(published.id);
         sendJson(request, response, 201, published);
       },
       'upload',
@@ -124,8 +124,8 @@ async function sendStream(
     response.end();
     return;
   }
-  const exchange = exchangeOf(response);
-  stream.on('data', (piece: Buffer) => (exchange.sent += piece.length));
+  const context = contextOf(response);
+  stream.on('data', (piece: Buffer) => (context.sent += piece.length));
   await pipeline(stream, response).catch((error: NodeJS.ErrnoException) => {
     // A client that leaves is no failure.
     if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;

@@ -4,7 +4,7 @@ import type { Router } from 'express';
 import { LRUCache } from 'lru-cache';
 import { DomainError } from '../../errors.ts';
 import { cacheStatus, type Served } from '../../http/cache-status.ts';
-import { exchangeOf } from '../../http/exchange.ts';
+import { contextOf } from '../../http/request-context.ts';
 import { sendBytes, sendContent, sendJson } from '../../http/send.ts';
 import { hives, type Hive } from './addresses.ts';
 import type { FileKind } from '../hosted/files.ts';
@@ -12,7 +12,7 @@ import { isPackageId } from '../format/nuspec.ts';
 import { registrationIndex, registrationLeaf, registrationPage } from './registration.ts';
 import type { Answering, Call, FeedParts } from './call.ts';
 import { serviceIndex } from './service-index.ts';
-import type { Answer } from '../package-source.ts';
+import type { Sourced } from '../package-source.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
 
@@ -38,7 +38,7 @@ export function addReading(router: Router, answering: Answering, { source, vulne
   const sendAbout = async (
     asked: Call,
     form: Form,
-    build: (id: string) => Promise<Answer<object> | undefined>,
+    build: (id: string) => Promise<Sourced<object> | undefined>,
   ): Promise<void> => {
     const { accountId, addresses, path } = asked;
     const id = idOf(path);
@@ -87,9 +87,9 @@ export function addReading(router: Router, answering: Answering, { source, vulne
       const file = kind && (await source.openFile(accountId, idOf(path), path['version']!, kind));
       if (!file) throw noFile(path);
       if (kind === 'nupkg' && request.method === 'GET') {
-        const exchange = exchangeOf(response);
-        exchange.act = 'download';
-        exchange.version = keyOfVersion(path['version']!)!;
+        const context = contextOf(response);
+        context.act = 'download';
+        context.version = keyOfVersion(path['version']!)!;
       }
       await sendContent(request, response, file.content, {
         headers: { 'Content-Type': file.type, ...immutable(file.served) },

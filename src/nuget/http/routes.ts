@@ -1,8 +1,8 @@
 import { Router } from 'express';
 import { allow } from '../../accounts/allow.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
-import { exchangeOf } from '../../http/exchange.ts';
-import type { Act } from '../../usage/counters.ts';
+import { contextOf } from '../../http/request-context.ts';
+import type { UsageAction } from '../../usage/counters.ts';
 import { Addresses } from './addresses.ts';
 import type { Answering, Call, FeedParts } from './call.ts';
 import { sendRefusal, statusOf } from './errors.ts';
@@ -13,7 +13,7 @@ import { addSearching } from './search-routes.ts';
 
 /** What a route does, and the parameters of the path that it matched. */
 interface Matched {
-  operation: Operation<Call> & { act: Act | undefined };
+  operation: Operation<Call> & { act: UsageAction | undefined };
   path: Record<string, string>;
 }
 
@@ -50,9 +50,9 @@ function open({ urls }: FeedParts, { request, response, principal, target }: All
   const id = path['id'] === undefined ? undefined : packageKey(path['id']);
   // The id of what is pushed is known only once that has come.
   if (id !== undefined || operation.stores) allow(principal, operation.action, 'package', id);
-  const exchange = exchangeOf(response);
-  exchange.subject = id ?? '';
-  exchange.act = operation.act;
+  const context = contextOf(response);
+  context.subject = id ?? '';
+  context.act = operation.act;
   const addresses = new Addresses(urls.of(request).feed);
   return { request, response, principal, accountId: principal.accountId, addresses, path };
 }

@@ -2,7 +2,7 @@ import type { Router } from 'express';
 import type { Principal } from '../../accounts/principal.ts';
 import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
-import type { Wanted } from '../search/merged-search.ts';
+import type { SearchRequest } from '../search/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { changing } from './read-routes.ts';
 import type { Answering, FeedParts } from './call.ts';
@@ -48,7 +48,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   );
 }
 
-function wantedIn(asked: URLSearchParams, idOnly: boolean): Wanted {
+function wantedIn(asked: URLSearchParams, idOnly: boolean): SearchRequest {
   const typed = text(asked, 'q') ?? '';
   const packageType = packageTypeOf(asked);
   return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };

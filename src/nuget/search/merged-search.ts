@@ -9,7 +9,7 @@ import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-searc
 import { isPrerelease, isSemVer2, parseVersion } from '../format/version.ts';
 
 /** A search as it was typed, for upstreams, and as it was understood. */
-export interface Wanted {
+export interface SearchRequest {
   text: string;
   packageType: string | undefined;
   query: SearchQuery;
@@ -32,7 +32,7 @@ export class MergedSearch {
     this.#upstreams = upstreams;
   }
 
-  async find(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+  async find(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
       this.#feed.search(accountId, wanted.query, options),
       this.#mayTell(accountId, wanted, options, () => this.#upstreams.query(parametersOf(wanted, options))),
@@ -40,7 +40,7 @@ export class MergedSearch {
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
-  async findIds(accountId: number, wanted: Wanted, options: SearchOptions): Promise<SearchResults<string>> {
+  async findIds(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
       this.#feed.findIds(accountId, wanted.query, options),
       this.#mayTell(accountId, wanted, options, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
@@ -80,7 +80,7 @@ export class MergedSearch {
   /** Hears upstreams on a search, unless it names what they must not hear of: that would be asking for it. */
   async #mayTell<T>(
     accountId: number,
-    { text }: Wanted,
+    { text }: SearchRequest,
     { only }: SearchOptions,
     ask: () => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
@@ -122,7 +122,7 @@ export class MergedSearch {
 
 /** Always from the first hit on: what is hosted shifts the upstream's pages. */
 function parametersOf(
-  { text, packageType }: Wanted,
+  { text, packageType }: SearchRequest,
   { prerelease, semVer2, skip, take }: SearchOptions,
 ): URLSearchParams {
   const parameters = new URLSearchParams({

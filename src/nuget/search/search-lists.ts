@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
-import type { SearchQuery, Wanted } from './search-query.ts';
+import type { SearchQuery, SearchWord } from './search-query.ts';
 import { field, lowestStanding, tier, tierWidth } from './terms.ts';
 
 /** SQL with the values of its placeholders. */
@@ -44,14 +44,14 @@ interface Sized {
   /** The rarest first: fewest packages are looked at when a list starts from it. */
   words: SizedWord[];
   /** Those that are not of the free text. */
-  filters: Wanted[];
+  filters: SearchWord[];
   /** A bit of `flags` to be set as well. */
   flag: number | undefined;
   /** How many packages start with the text, up to `sizeLimit`. */
   start: number;
 }
 
-interface SizedWord extends Wanted {
+interface SizedWord extends SearchWord {
   /** How many packages have it, up to `sizeLimit`. */
   size: number;
 }
@@ -207,7 +207,7 @@ class ListMaker {
   }
 
   /** Packages that are so and have these words. */
-  packages(own: readonly Part[], wanted: readonly Wanted[], size = 0): List {
+  packages(own: readonly Part[], wanted: readonly SearchWord[], size = 0): List {
     const { accountId, view, among } = this.#view;
     const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
     return this.#list('p', [mine, ...own, ...(among ? [among] : [])], wanted, [], size);
@@ -229,7 +229,13 @@ class ListMaker {
     return { ...this.#list('t0', [mine, ...own], others, joins, first!.size), index: 'package_terms_standing' };
   }
 
-  #list(as: List['as'], own: readonly Part[], wanted: readonly Wanted[], joins: readonly Part[], size: number): List {
+  #list(
+    as: List['as'],
+    own: readonly Part[],
+    wanted: readonly SearchWord[],
+    joins: readonly Part[],
+    size: number,
+  ): List {
     const { accountId, flag, versions, among } = this.#view;
     const words = wanted.map(({ term, fields }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?

@@ -2,7 +2,7 @@ import { packageKey, keyOfVersion } from '../hosted/packages.ts';
 import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from './terms.ts';
 
 /** A word that a package must be found under, in one of these fields (bits of `field`). */
-export interface Wanted {
+export interface SearchWord {
   term: string;
   fields: number;
 }
@@ -12,9 +12,9 @@ export interface SearchQuery {
   /** What an id may start with; undefined when there is no free text. */
   idStart: string | undefined;
   /** The words of the free text. */
-  words: Wanted[];
+  words: SearchWord[];
   /** Words that were asked of a field. */
-  filters: Wanted[];
+  filters: SearchWord[];
   /** The package type that is asked for: its word, and its bit of `flags` if it is a common one. */
   type: { term: string | undefined; flag: number | undefined } | undefined;
   /** Keys of ids; a package has one of them, if there are any. */

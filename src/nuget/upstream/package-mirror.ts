@@ -1,15 +1,15 @@
 import type { Config } from '../../config/schema.ts';
-import type { Facts } from '../../mirror/entries.ts';
+import type { EntryMetadata } from '../../mirror/entries.ts';
 import type { DomainError } from '../../errors.ts';
 import { parseDocument, readDocument } from '../../mirror/document.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
-import type { Origin } from '../../mirror/origin.ts';
+import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { verifyBeside, verifyNupkg, type BesideKind } from './upstream-files.ts';
+import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
 import { parseVersion, sortKey, versionKey } from '../format/version.ts';
 
 /** Documents of public feeds reach a few MiB. */
@@ -17,7 +17,7 @@ export const documentLimit = 64 * 2 ** 20;
 /** An address in a service index that is longer is passed over, in characters. */
 const addressLimit = 2048;
 /** What a nuspec, a readme or an icon may have. */
-const besideLimit = 2 ** 20;
+const sidecarLimit = 2 ** 20;
 
 /** A parsed document of an upstream's, and how it came. */
 export interface UpstreamDocument<T> {
@@ -47,16 +47,16 @@ const known = new WeakMap<object, Resources>();
 /** Packages of the configured upstream feeds, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
   readonly #mirror: Mirror;
-  readonly #origin: Origin;
+  readonly #origin: UpstreamPolicy;
   readonly #limits: Config['limits'];
 
-  constructor(mirror: Mirror, origin: Origin, limits: Config['limits']) {
+  constructor(mirror: Mirror, origin: UpstreamPolicy, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#origin = origin;
     this.#limits = limits;
   }
 
-  get origin(): Origin {
+  get origin(): UpstreamPolicy {
     return this.#origin;
   }
 
@@ -195,13 +195,13 @@ export class PackageMirror {
   }
 
   /** The digest of a version's nupkg, if it is stored. */
-  async storedNupkg(id: string, version: string): Promise<Facts | undefined> {
+  async storedNupkg(id: string, version: string): Promise<EntryMetadata | undefined> {
     const owner = await this.#ownerOrHolder(id, version);
     return owner && this.#stored(owner.upstream, packageKey(id), version);
   }
 
   /** A file that the flat container has beside the nupkg: `<id>.nuspec`, `readme`, `icon`. */
-  async openBeside(id: string, version: string, kind: BesideKind): Promise<Entry | undefined> {
+  async openSidecar(id: string, version: string, kind: SidecarKind): Promise<Entry | undefined> {
     const key = packageKey(id);
     const owner = await this.owner(id);
     if (!owner) return undefined;
@@ -210,9 +210,9 @@ export class PackageMirror {
     return this.#open(owner, {
       ...resourceOf(upstream, kind, key, version),
       lifetime: 'immutable',
-      limit: besideLimit,
+      limit: sidecarLimit,
       whole: true,
-      verify: (staged) => verifyBeside(staged, kind, key, version),
+      verify: (staged) => verifySidecar(staged, kind, key, version),
       fetch: async (_stored, signal) => {
         const url = urlBelow(await this.flat(upstream), key, version, leaf);
         return fetchFrom(upstream, { url, subject: packageSubject(key), signal });

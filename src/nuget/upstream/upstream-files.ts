@@ -9,7 +9,7 @@ import { normalize, parseVersion, versionKey, type Version } from '../format/ver
 // Whether the files that upstreams send are what was asked for: what is stored is never asked for again.
 
 /** A file that the flat container has beside a nupkg. */
-export type BesideKind = 'nuspec' | 'readme' | 'icon';
+export type SidecarKind = 'nuspec' | 'readme' | 'icon';
 
 /**
  * What is kept with a mirrored nupkg. Throws when it is no package, of another id or version, or hashes to something
@@ -32,9 +32,9 @@ export async function verifyNupkg(
 }
 
 /** What is kept with a file beside a nupkg. Throws when it is plainly something else. */
-export async function verifyBeside(
+export async function verifySidecar(
   staged: StagedFile,
-  kind: BesideKind,
+  kind: SidecarKind,
   key: string,
   version: string,
 ): Promise<Record<string, string>> {

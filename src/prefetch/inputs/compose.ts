@@ -1,13 +1,13 @@
 import { isMap, isScalar } from 'yaml';
 import { parseImageName, parsePlatform } from '../image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, shown, type Input, type Wish } from '../wish.ts';
+import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
 import { YamlInput } from './yaml-input.ts';
 
 /** The images of a Compose file. What a service builds is no image to fetch. https://docs.docker.com/reference/compose-file/ */
-export function readCompose({ file, text, values }: Input): Wish[] {
+export function readCompose({ file, text, values }: Input): Requirement[] {
   const yaml = new YamlInput(file, text);
-  const wishes: Wish[] = [];
+  const requirements: Requirement[] = [];
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
     if (root === null || (isScalar(root) && root.value === null)) continue;
@@ -29,7 +29,7 @@ export function readCompose({ file, text, values }: Input): Wish[] {
         if (isScalar(each) && typeof each.value === 'string') return each.value;
         throw malformed(file, line, `the ${what} of the service ${shown(name)} has to be text`);
       };
-      wishes.push(
+      requirements.push(
         imageWish(
           { file, line },
           read(image, 'image'),
@@ -39,16 +39,16 @@ export function readCompose({ file, text, values }: Input): Wish[] {
       );
     }
   }
-  return wishes;
+  return requirements;
 }
 
 /** An image whose name may have variables. */
 function imageWish(
-  spot: Wish['spot'],
+  spot: Requirement['spot'],
   text: string,
   values: ReadonlyMap<string, string>,
   platform: string | undefined,
-): Wish {
+): Requirement {
   const lookup = (name: string) => values.get(name);
   const name = substitute(text.trim(), lookup);
   if (name.reason !== undefined) return { spot, kind: 'unclear', what: text, reason: name.reason };

@@ -1,6 +1,6 @@
 import { parseImageName, parsePlatform } from '../image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, shown, type Input, type Wish } from '../wish.ts';
+import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
 
 // https://docs.docker.com/reference/dockerfile/
 
@@ -20,9 +20,9 @@ interface Instruction {
  * The images that a build begins with or copies from, and the frontend that a `# syntax=` line names. Stages are not
  * images; build arguments have their defaults, or the values that the user gives.
  */
-export function readDockerfile({ file, text, values }: Input): Wish[] {
+export function readDockerfile({ file, text, values }: Input): Requirement[] {
   const { directives, instructions: list } = split(file, text);
-  const wishes: Wish[] = [];
+  const requirements: Requirement[] = [];
   const stages = new Set<string>();
   const globals = new Map<string, string>();
   let locals = new Map<string, string>();
@@ -33,7 +33,7 @@ export function readDockerfile({ file, text, values }: Input): Wish[] {
     const lookup = (name: string) => values.get(name) ?? scope.get(name);
     const { value, reason } = substitute(written, lookup);
     if (reason !== undefined) {
-      wishes.push({ spot, kind: 'unclear', what: written, reason });
+      requirements.push({ spot, kind: 'unclear', what: written, reason });
       return;
     }
     const isStage = stages.has(value.toLowerCase()) || (/^\d+$/.test(value) && Number(value) < count);
@@ -45,7 +45,7 @@ export function readDockerfile({ file, text, values }: Input): Wish[] {
     const parsed = fixed === undefined ? undefined : parsePlatform(fixed);
     if (fixed !== undefined && !parsed)
       throw malformed(file, line, `${shown(fixed)} is not a platform such as linux/amd64`);
-    wishes.push({ spot, kind: 'image', image, ...(parsed && { platforms: [parsed] }) });
+    requirements.push({ spot, kind: 'image', image, ...(parsed && { platforms: [parsed] }) });
   };
 
   const syntax = directives.get('syntax');
@@ -74,7 +74,7 @@ export function readDockerfile({ file, text, values }: Input): Wish[] {
     }
   }
   if (count === 0) throw malformed(file, list.at(-1)?.line ?? 1, 'there is no FROM');
-  return wishes;
+  return requirements;
 }
 
 function readFrom(file: string, line: number, rest: string): { image: string; platform?: string; stage?: string } {

@@ -7,7 +7,7 @@ import { looksLikeCompose, readKubernetes } from './kubernetes.ts';
 import { readList } from './lists.ts';
 import { readMsbuild } from './msbuild.ts';
 import { readAssetsFile, readLockFile } from './restore-files.ts';
-import { malformed, type Input, type Wish } from '../wish.ts';
+import { malformed, type Input, type Requirement } from '../requirement.ts';
 
 /** Larger files are something else. */
 const largest = 64 * 2 ** 20;
@@ -48,7 +48,7 @@ export function kindOf(input: Input): InputKind | undefined {
 }
 
 /** What an input asks for. Throws `Invalid`, naming file, line and reason. */
-export function readInput(input: Input, kind = kindOf(input)): Wish[] {
+export function readInput(input: Input, kind = kindOf(input)): Requirement[] {
   if (kind) return readers[kind](input);
   throw malformed(input.file, 0, `its name does not tell what it is; say --kind ${inputKinds.join('|')}`);
 }

@@ -1,6 +1,6 @@
 import { isMap, isScalar, isSeq, visit, type Document, type YAMLMap } from 'yaml';
 import { parseImageName } from '../image-name.ts';
-import { malformed, shown, type Input, type Wish } from '../wish.ts';
+import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
 import { YamlInput } from './yaml-input.ts';
 
 const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
@@ -9,9 +9,9 @@ const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
  * The images of every pod specification in Kubernetes manifests, wherever it stands: pods, deployments, jobs, cron jobs,
  * lists, and resources of operators that embed one.
  */
-export function readKubernetes({ file, text }: Input): Wish[] {
+export function readKubernetes({ file, text }: Input): Requirement[] {
   const yaml = new YamlInput(file, text);
-  const wishes: Wish[] = [];
+  const requirements: Requirement[] = [];
   const notText = `"image" has to be text${text.includes('{{') ? '; a template has to be rendered first' : ''}`;
   const add = (node: unknown, fallback: unknown) => {
     const line = yaml.lineOf(node ?? fallback);
@@ -20,7 +20,7 @@ export function readKubernetes({ file, text }: Input): Wish[] {
     if (name === '') return;
     const image = parseImageName(name);
     if (!image) throw malformed(file, line, `${shown(name)} is not an image's name`);
-    wishes.push({ kind: 'image', image, spot: { file, line } });
+    requirements.push({ kind: 'image', image, spot: { file, line } });
   };
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
@@ -43,7 +43,7 @@ export function readKubernetes({ file, text }: Input): Wish[] {
       },
     });
   }
-  return wishes;
+  return requirements;
 }
 
 /** The mappings in the list under `key`; none where it is something else. */

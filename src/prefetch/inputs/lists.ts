@@ -1,14 +1,14 @@
 import { isPackageId } from '../../nuget/format/nuspec.ts';
 import { keyOfVersion } from '../../nuget/hosted/packages.ts';
 import { parseImageName } from '../image-name.ts';
-import { malformed, shown, type Input, type Wish } from '../wish.ts';
+import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
 
 /** What the lines of a list may be. */
 export type ListKind = 'list' | 'images' | 'packages';
 
 /** A plain list: an image or an `id@version` a line; `#` begins a comment. */
-export function readList({ file, text }: Input, kind: ListKind = 'list'): Wish[] {
-  const wishes: Wish[] = [];
+export function readList({ file, text }: Input, kind: ListKind = 'list'): Requirement[] {
+  const requirements: Requirement[] = [];
   for (const [index, each] of text
     .replace(/^\uFEFF/, '')
     .split(/\r?\n/)
@@ -18,9 +18,9 @@ export function readList({ file, text }: Input, kind: ListKind = 'list'): Wish[]
     const spot = { file, line: index + 1 };
     const found = (kind !== 'images' && readPackage(line)) || (kind !== 'packages' && readImage(line));
     if (!found) throw malformed(file, spot.line, `${shown(line)} is not ${expected[kind]}`);
-    wishes.push({ spot, ...found });
+    requirements.push({ spot, ...found });
   }
-  return wishes;
+  return requirements;
 }
 
 const expected: Record<ListKind, string> = {

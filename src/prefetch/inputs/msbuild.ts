@@ -2,7 +2,7 @@ import { XMLParser, XMLValidator } from 'fast-xml-parser';
 import { isPackageId } from '../../nuget/format/nuspec.ts';
 import { keyOfVersion } from '../../nuget/hosted/packages.ts';
 import { parseRange } from '../../nuget/format/range.ts';
-import { lineAt, malformed, shown, type Input, type Spot, type Wish } from '../wish.ts';
+import { lineAt, malformed, shown, type Input, type Spot, type Requirement } from '../requirement.ts';
 
 // https://learn.microsoft.com/nuget/consume-packages/central-package-management
 // https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files
@@ -27,7 +27,7 @@ const rounds = 8;
  * The package references of a project, and the versions of a `Directory.Packages.props`. Conditions are not evaluated:
  * what stands under one counts too. Properties have the values that the file itself, or the user, gives them.
  */
-export function readMsbuild({ file, text, values }: Input): Wish[] {
+export function readMsbuild({ file, text, values }: Input): Requirement[] {
   const root = parseProject(file, text);
   const properties = new Map<string, string>();
   const items: Ordered[] = [];
@@ -52,7 +52,12 @@ export function readMsbuild({ file, text, values }: Input): Wish[] {
   });
 }
 
-function readItem(item: Ordered, spot: Spot, properties: ReadonlyMap<string, string>, frameworks: string[]): Wish[] {
+function readItem(
+  item: Ordered,
+  spot: Spot,
+  properties: ReadonlyMap<string, string>,
+  frameworks: string[],
+): Requirement[] {
   const type = nameOf(item).toLowerCase();
   if (!['packagereference', 'packageversion', 'globalpackagereference', 'packagedownload'].includes(type)) return [];
   const included = metadataOf(item, 'include') ?? metadataOf(item, 'update');
@@ -62,8 +67,8 @@ function readItem(item: Ordered, spot: Spot, properties: ReadonlyMap<string, str
     .split(';')
     .map((each) => each.trim())
     .filter((each) => each !== '')
-    .flatMap((id): Wish[] => {
-      const unclear = (reason: string): Wish[] => [{ spot, kind: 'unclear', what: id, reason }];
+    .flatMap((id): Requirement[] => {
+      const unclear = (reason: string): Requirement[] => [{ spot, kind: 'unclear', what: id, reason }];
       const left =
         /\$\(([^)]*)\)?/.exec(id) ??
         (written === undefined ? null : /\$\(([^)]*)\)?/.exec(expand(written, properties)));
@@ -79,7 +84,7 @@ function readItem(item: Ordered, spot: Spot, properties: ReadonlyMap<string, str
 }
 
 /** `PackageDownload` takes exact versions only. */
-function download(text: string, id: string, spot: Spot): Wish {
+function download(text: string, id: string, spot: Spot): Requirement {
   const version = keyOfVersion(/^\s*\[([^,\]]*)\]\s*$/.exec(text)?.[1]?.trim() ?? '');
   if (version === undefined)
     throw malformed(spot.file, spot.line, `${shown(text)} is not an exact version such as [1.2.3]`);

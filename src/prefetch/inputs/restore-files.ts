@@ -2,43 +2,43 @@ import { isPackageId } from '../../nuget/format/nuspec.ts';
 import { keyOfVersion } from '../../nuget/hosted/packages.ts';
 import { parseRange } from '../../nuget/format/range.ts';
 import { versionKey } from '../../nuget/format/version.ts';
-import { lineAt, malformed, shown, type Input, type Wish } from '../wish.ts';
+import { lineAt, malformed, shown, type Input, type Requirement } from '../requirement.ts';
 
 // What a restore has written down: every package with its exact version.
 
 type Json = Record<string, unknown>;
 
 /** `packages.lock.json`. https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files#locking-dependencies */
-export function readLockFile(input: Input): Wish[] {
+export function readLockFile(input: Input): Requirement[] {
   const reader = new JsonReader(input);
   const { root } = reader;
   if (root['version'] !== 1 && root['version'] !== 2) throw reader.wrong('version', 'expected 1 or 2');
-  const wishes: Wish[] = [];
+  const requirements: Requirement[] = [];
   for (const [framework, packages] of reader.entries(root, 'dependencies')) {
     for (const [id, entry] of reader.entriesOf(packages, framework)) {
       const { type, resolved } = reader.object(entry, id);
       if (type === 'Project') continue;
-      wishes.push(reader.pin(id, resolved, 'resolved'));
+      requirements.push(reader.pin(id, resolved, 'resolved'));
     }
   }
-  return wishes;
+  return requirements;
 }
 
 /** `project.assets.json`: the libraries, and what the SDK downloads besides them (runtime and targeting packs). */
-export function readAssetsFile(input: Input): Wish[] {
+export function readAssetsFile(input: Input): Requirement[] {
   const reader = new JsonReader(input);
   const { root } = reader;
   if (root['version'] !== 2 && root['version'] !== 3 && root['version'] !== 4) {
     throw reader.wrong('version', 'expected 2, 3 or 4');
   }
-  const wishes: Wish[] = [];
+  const requirements: Requirement[] = [];
   for (const [name, entry] of reader.entries(root, 'libraries')) {
     if (reader.object(entry, name)['type'] !== 'package') continue;
     const slash = name.indexOf('/');
-    wishes.push(reader.pin(name.slice(0, Math.max(slash, 0)), name.slice(slash + 1), name));
+    requirements.push(reader.pin(name.slice(0, Math.max(slash, 0)), name.slice(slash + 1), name));
   }
   const project = root['project'] === undefined ? {} : reader.object(root['project'], 'project');
-  if (project['frameworks'] === undefined) return wishes;
+  if (project['frameworks'] === undefined) return requirements;
   for (const [framework, entry] of reader.entries(project, 'frameworks')) {
     const { downloadDependencies: list = [] } = reader.object(entry, framework);
     if (!Array.isArray(list)) throw reader.wrong('downloadDependencies', 'expected a list');
@@ -47,10 +47,10 @@ export function readAssetsFile(input: Input): Wish[] {
       if (typeof name !== 'string') throw reader.wrong('downloadDependencies', 'expected a "name"');
       const range = typeof version === 'string' ? parseRange(version) : undefined;
       if (!range?.min) throw reader.wrong(name, 'expected a "version" such as [8.0.0, 8.0.0]');
-      wishes.push(reader.pin(name, versionKey(range.min), name));
+      requirements.push(reader.pin(name, versionKey(range.min), name));
     }
   }
-  return wishes;
+  return requirements;
 }
 
 /** A JSON file whose mistakes are told by their line. */
@@ -89,7 +89,7 @@ class JsonReader {
     return Object.entries(this.object(value, key));
   }
 
-  pin(id: string, version: unknown, key: string): Wish {
+  pin(id: string, version: unknown, key: string): Requirement {
     const line = this.#lineOf(id || key);
     const text = typeof version === 'string' ? keyOfVersion(version) : undefined;
     if (!isPackageId(id)) throw malformed(this.#input.file, line, `${shown(id)} is not a package id`);

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/errors.ts';
-import { Errand } from '../../src/upstream/errand.ts';
+import { BackgroundTask } from '../../src/upstream/background-task.ts';
 import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { folderUntilEnd, inMemory } from '../support/folder.ts';
 import { openMirror, readEntry } from '../support/mirror.ts';
@@ -15,29 +15,29 @@ async function setUp(t: ExecutionContext) {
   return { server, ...(await openMirror(t, server.url, { data: await folderUntilEnd(t, inMemory) })) };
 }
 
-test('an errand takes no more than its bytes a second, over all its fetches; a client is not slowed', async (t) => {
+test('an task takes no more than its bytes a second, over all its fetches; a client is not slowed', async (t) => {
   const { mirror, resource, server } = await setUp(t);
-  const errand = new Errand(new AbortController().signal, 400_000);
+  const task = new BackgroundTask(new AbortController().signal, 400_000);
   const startedAt = performance.now();
-  const fetches = errand.run(() =>
+  const fetches = task.run(() =>
     Promise.all(['/thing', '/other'].map(async (path) => readEntry(await mirror.open(resource(path))))),
   );
   server.on('/client', serve(body));
   t.deepEqual(await readEntry(await mirror.open(resource('/client'))), body);
-  t.true(errand.received < 600_000, 'the client has all before the errand has');
+  t.true(task.received < 600_000, 'the client has all before the task has');
   const [first, second] = await fetches;
   const took = performance.now() - startedAt;
   t.deepEqual(first, body);
   t.deepEqual(second, body);
-  t.is(errand.received, 600_000);
+  t.is(task.received, 600_000);
   t.true(took > 1400, `${took} ms for 1.5 s of bytes`);
 });
 
-test('a very slow errand is no upstream that stalls', async (t) => {
+test('a very slow task is no upstream that stalls', async (t) => {
   const { mirror, resource, server, upstream } = await setUp(t);
   server.on('/small', serve(body.subarray(0, 3000)));
-  const errand = new Errand(new AbortController().signal, 2000);
-  const read = await errand.run(async () => readEntry(await mirror.open(resource('/small'))));
+  const task = new BackgroundTask(new AbortController().signal, 2000);
+  const read = await task.run(async () => readEntry(await mirror.open(resource('/small'))));
   t.deepEqual(read, body.subarray(0, 3000));
   t.is(upstream.unavailable(), undefined);
 });
@@ -45,24 +45,24 @@ test('a very slow errand is no upstream that stalls', async (t) => {
 test('what is called off ends at once, stores nothing and is no failure of the upstream', async (t) => {
   const { mirror, resource, upstream, staged, blobCount } = await setUp(t);
   const calling = new AbortController();
-  const errand = new Errand(calling.signal, 20_000);
-  const opened = await errand.run(() => mirror.open(resource('/thing')));
+  const task = new BackgroundTask(calling.signal, 20_000);
+  const opened = await task.run(() => mirror.open(resource('/thing')));
   t.is(opened?.outcome, 'miss');
   calling.abort();
   await t.throwsAsync(opened!.complete);
   opened!.content.close();
-  t.true(errand.received < body.length, 'it did not go on to the end');
+  t.true(task.received < body.length, 'it did not go on to the end');
   t.is(upstream.unavailable(), undefined);
   t.deepEqual(await staged(), []);
   t.is(await blobCount(), 0);
-  const error = await t.throwsAsync(errand.run(() => mirror.open(resource('/other'))));
+  const error = await t.throwsAsync(task.run(() => mirror.open(resource('/other'))));
   t.true(isDomainError(error, 'Aborted'));
   t.deepEqual(await readEntry(await mirror.open(resource('/other'))), body, 'others go on');
 });
 
-test('what an errand fetches or looks at does not count as used', async (t) => {
+test('what an task fetches or looks at does not count as used', async (t) => {
   const { mirror, resource, entries, database, clock } = await setUp(t);
-  const errand = new Errand(new AbortController().signal);
+  const task = new BackgroundTask(new AbortController().signal);
   const brief = resource('/thing', { lifetime: { freshFor: 10, staleFor: 0 } });
   const usedAt = async () => (await database.get<{ used_at: number }>('SELECT used_at FROM mirror_entries'))!.used_at;
   clock.now = 1000;
@@ -70,8 +70,8 @@ test('what an errand fetches or looks at does not count as used', async (t) => {
   await entries.flushUses();
   t.is(await usedAt(), 1000);
   clock.now = 2000;
-  await errand.run(async () => readEntry(await mirror.open(brief)));
-  await errand.run(async () => readEntry(await mirror.open(brief)));
+  await task.run(async () => readEntry(await mirror.open(brief)));
+  await task.run(async () => readEntry(await mirror.open(brief)));
   await entries.flushUses();
   t.is(await usedAt(), 1000);
   await readEntry(await mirror.open(brief));

@@ -2,7 +2,7 @@ import KeyvRedis, { createClient } from '@keyv/redis';
 import { Keyv } from 'keyv';
 
 /** A value and when its time is over, milliseconds since 1970. */
-export interface Held {
+export interface TimedValue {
   value: unknown;
   until: number;
 }
@@ -13,21 +13,21 @@ const rest = 1000;
 const patience = 300;
 
 /** Redis through Keyv; none of its methods ever rejects, or takes longer than a command may. */
-export class Far {
-  readonly #store: Keyv<Held>;
+export class RedisStore {
+  readonly #store: Keyv<TimedValue>;
   readonly #disconnect: () => void;
   readonly #onError: (error: unknown) => void;
   #restUntil = 0;
   #troubled = false;
   #closed = false;
 
-  private constructor(store: Keyv<Held>, disconnect: () => void, onError: (error: unknown) => void) {
+  private constructor(store: Keyv<TimedValue>, disconnect: () => void, onError: (error: unknown) => void) {
     this.#store = store;
     this.#disconnect = disconnect;
     this.#onError = onError;
   }
 
-  static async open(url: string, namespace: string, onError: (error: unknown) => void): Promise<Far> {
+  static async open(url: string, namespace: string, onError: (error: unknown) => void): Promise<RedisStore> {
     const client = createClient({
       url,
       disableOfflineQueue: true,
@@ -40,32 +40,32 @@ export class Far {
       },
     });
     // Keyv gives its own namespace to the store, whatever the store was made with.
-    const store = new Keyv<Held>({
+    const store = new Keyv<TimedValue>({
       store: new KeyvRedis(client, { throwOnErrors: true }),
       namespace,
       useKeyPrefix: false,
       throwOnErrors: true,
     });
-    const far = new Far(store, () => client.destroy(), onError);
+    const redis = new RedisStore(store, () => client.destroy(), onError);
     // Each failure comes with the command that failed or from the connection; this one is told of both.
     store.on('error', () => undefined);
-    client.on('error', (error) => far.#failed(error));
+    client.on('error', (error) => redis.#failed(error));
     client.on('ready', () => {
-      far.#restUntil = 0;
+      redis.#restUntil = 0;
     });
     // The start does not wait for a Redis that is down: the client goes on trying by itself.
-    const connected = client.connect().catch((error: unknown) => far.#failed(error));
+    const connected = client.connect().catch((error: unknown) => redis.#failed(error));
     await Promise.race([connected, new Promise((resolve) => setTimeout(resolve, 500).unref())]);
-    return far;
+    return redis;
   }
 
-  async get(key: string): Promise<Held | undefined> {
-    const held = await this.#attempt(() => this.#store.get<Held>(key));
+  async get(key: string): Promise<TimedValue | undefined> {
+    const held = await this.#attempt(() => this.#store.get<TimedValue>(key));
     return typeof held === 'object' && typeof held.until === 'number' ? held : undefined;
   }
 
   /** Resolves to whether it is there. */
-  async set(key: string, held: Held, ttl: number): Promise<boolean> {
+  async set(key: string, held: TimedValue, ttl: number): Promise<boolean> {
     return (await this.#attempt(() => this.#store.set(key, held, ttl))) === true;
   }
 

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { Duplex, pipeline, type Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const current = new AsyncLocalStorage<Errand>();
+const current = new AsyncLocalStorage<BackgroundTask>();
 /** A body in waiting moves on so many times a second, so that it is not taken for one that stalls. */
 const steps = 20;
 const largestStep = 65_536;
@@ -13,7 +13,7 @@ const shortest = 5;
  * Work that no client waits for: it takes no more than its share of the line, it can be called off, and what it touches
  * does not count as used. It holds for whatever is begun inside `run`; a fetch that a client began is not slowed.
  */
-export class Errand {
+export class BackgroundTask {
   readonly signal: AbortSignal;
   readonly #rate: number | undefined;
   #received = 0;
@@ -26,12 +26,12 @@ export class Errand {
     this.#rate = rate;
   }
 
-  /** The errand that the present work belongs to. */
-  static get current(): Errand | undefined {
+  /** The task that the present work belongs to. */
+  static get current(): BackgroundTask | undefined {
     return current.getStore();
   }
 
-  /** Runs `work` outside of any errand, for a result that clients wait for too: not slowed, and not called off. */
+  /** Runs `work` outside of any task, for a result that clients wait for too: not slowed, and not called off. */
   static outside<T>(work: () => Promise<T>): Promise<T> {
     return current.exit(work);
   }
@@ -45,7 +45,7 @@ export class Errand {
     return current.run(this, work);
   }
 
-  /** The same body, no faster than the errand may take it. */
+  /** The same body, no faster than the task may take it. */
   pace(body: Readable): Readable {
     const step =
       this.#rate === undefined ? largestStep : Math.max(1, Math.min(largestStep, Math.floor(this.#rate / steps)));

@@ -1,7 +1,7 @@
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
-import { openHouse, type House } from '../server.ts';
+import { openCore, type Core } from '../server.ts';
 
 /** The process as the command line uses it. */
 export interface Terminal {
@@ -14,26 +14,26 @@ export interface Terminal {
 }
 
 /**
- * Opens the house without the network, beside a running server too, and closes it after `work`. What `work` tells by
+ * Opens the core without the network, beside a running server too, and closes it after `work`. What `work` tells by
  * itself need not be in a log on the terminal too: `level` says how much is.
  */
-export async function inHouse(
+export async function withCore(
   environment: Environment,
-  work: (house: House) => Promise<void>,
+  work: (core: Core) => Promise<void>,
   level: 'warn' | 'silent' = 'warn',
 ): Promise<void> {
   const log = pino({ level }, destination(2));
-  const house = await openHouse(loadConfig(environment), { log, now: Date.now, proxy: environment });
+  const core = await openCore(loadConfig(environment), { log, now: Date.now, proxy: environment });
   try {
-    await work(house);
+    await work(core);
   } finally {
-    await house.close();
+    await core.close();
   }
 }
 
 /** The account of that name; `NotFound` says how to find the right one. */
-export async function accountId(house: House, name: string): Promise<number> {
-  const account = await house.accounts.named(name);
+export async function accountId(core: Core, name: string): Promise<number> {
+  const account = await core.accounts.named(name);
   if (!account) throw new DomainError('NotFound', `There is no account "${name}"; "entrepot account list" shows them.`);
   return account.id;
 }

@@ -11,7 +11,7 @@ const idleBuffers: Buffer[] = [];
 const shared = new Map<string, Piece>();
 
 /** Bytes of some content in memory; nobody writes into them. */
-export interface HeldPiece {
+export interface HeldRead {
   /** Empty at the end of the content. */
   bytes: Buffer;
   /** The bytes are not used any more. */
@@ -23,7 +23,7 @@ export interface HeldPiece {
  * others hold that piece gets theirs, so that what many are sent at once is read from the disk once. `readers` is how many
  * there are at the moment. Rejects as `Content.read` does.
  */
-export async function holdPiece(content: Content, position: number, readers: number): Promise<HeldPiece> {
+export async function holdRead(content: Content, position: number, readers: number): Promise<HeldRead> {
   const size = readers > largeReaders ? smallPiece : largePiece;
   const base = position - (position % size);
   const key = content.source === undefined ? undefined : `${size} ${base} ${content.source}`;

@@ -3,7 +3,7 @@ import * as fc from 'fast-check';
 import { randomBytes } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Content } from '../../src/storage/content.ts';
-import { holdPiece } from '../../src/storage/pieces.ts';
+import { holdRead } from '../../src/storage/shared-reads.ts';
 
 const bytes = randomBytes(1_500_000);
 const piece = 512 * 1024;
@@ -25,19 +25,19 @@ function counted(source: string | undefined, there = () => bytes.length): Conten
 
 test('what several read at the same time is read once, and anew when all have let go', async (t) => {
   const [a, b] = [counted('a'), counted('a')];
-  const first = await Promise.all([holdPiece(a, 0, 1), holdPiece(b, 0, 1), holdPiece(b, 0, 1)]);
+  const first = await Promise.all([holdRead(a, 0, 1), holdRead(b, 0, 1), holdRead(b, 0, 1)]);
   for (const each of first) t.deepEqual(each.bytes, bytes.subarray(0, piece));
-  const later = await holdPiece(b, 1000, 1);
+  const later = await holdRead(b, 1000, 1);
   t.deepEqual(later.bytes, bytes.subarray(1000, piece));
   t.is(a.reads + b.reads, 1);
   for (const each of [...first, later]) each.release();
-  (await holdPiece(b, 0, 1)).release();
+  (await holdRead(b, 0, 1)).release();
   t.is(a.reads + b.reads, 2);
 });
 
 test('other content, other pieces and content without a source are read by themselves', async (t) => {
   const contents = [counted('b'), counted('c'), counted(undefined), counted(undefined)];
-  const held = await Promise.all(contents.flatMap((each) => [holdPiece(each, 0, 1), holdPiece(each, piece, 1)]));
+  const held = await Promise.all(contents.flatMap((each) => [holdRead(each, 0, 1), holdRead(each, piece, 1)]));
   for (const [index, each] of held.entries()) {
     t.deepEqual(each.bytes, bytes.subarray((index % 2) * piece, ((index % 2) + 1) * piece));
     each.release();
@@ -50,11 +50,11 @@ test('other content, other pieces and content without a source are read by thems
 
 test('who begins before what is there in a piece reads for itself', async (t) => {
   const content = counted('d');
-  const late = await holdPiece(content, 5000, 1);
-  const early = await holdPiece(content, 10, 1);
+  const late = await holdRead(content, 5000, 1);
+  const early = await holdRead(content, 10, 1);
   t.deepEqual(early.bytes, bytes.subarray(10, piece));
   early.release();
-  const shared = await holdPiece(content, 6000, 1);
+  const shared = await holdRead(content, 6000, 1);
   t.deepEqual(shared.bytes, bytes.subarray(6000, piece));
   t.is(content.reads, 2);
   late.release();
@@ -64,12 +64,12 @@ test('who begins before what is there in a piece reads for itself', async (t) =>
 test('a piece of what is still arriving grows for all who hold it; at the end there is nothing', async (t) => {
   let there = 1000;
   const content = counted('e', () => there);
-  const [a, b] = await Promise.all([holdPiece(content, 0, 1), holdPiece(content, 0, 1)]);
+  const [a, b] = await Promise.all([holdRead(content, 0, 1), holdRead(content, 0, 1)]);
   there = 3000;
-  const [c, d] = await Promise.all([holdPiece(content, 1000, 1), holdPiece(content, 1000, 1)]);
+  const [c, d] = await Promise.all([holdRead(content, 1000, 1), holdRead(content, 1000, 1)]);
   t.deepEqual([a.bytes, b.bytes], [bytes.subarray(0, 1000), bytes.subarray(0, 1000)]);
   t.deepEqual([c.bytes, d.bytes], [bytes.subarray(1000, 3000), bytes.subarray(1000, 3000)]);
-  const end = await holdPiece(content, 3000, 1);
+  const end = await holdRead(content, 3000, 1);
   t.is(end.bytes.length, 0);
   t.is(content.reads, 3);
   for (const each of [a, b, c, d, end]) each.release();
@@ -78,7 +78,7 @@ test('a piece of what is still arriving grows for all who hold it; at the end th
 test('a read that fails fails for the reader that began it; one that waited for it reads by itself', async (t) => {
   const failing: Content = { ...counted('f'), read: () => Promise.reject(new Error('its client left')) };
   const content = counted('f');
-  const reads = [failing, content, failing, content].map((each) => holdPiece(each, 0, 1));
+  const reads = [failing, content, failing, content].map((each) => holdRead(each, 0, 1));
   const settled = await Promise.allSettled(reads);
   t.deepEqual(
     settled.map(({ status }) => status),
@@ -90,7 +90,7 @@ test('a read that fails fails for the reader that began it; one that waited for 
     each.value.release();
   }
   t.is(content.reads, 1);
-  const held = await holdPiece(content, 0, 1);
+  const held = await holdRead(content, 0, 1);
   t.deepEqual(held.bytes, bytes.subarray(0, piece));
   held.release();
 });
@@ -108,7 +108,7 @@ test('readers who come and go as they like get the right bytes', async (t) => {
         const content = counted(source);
         const found: Buffer[] = [];
         for (let position = start, turn = 0; ; turn += 1) {
-          const held = await holdPiece(content, position, readers);
+          const held = await holdRead(content, position, readers);
           if (held.bytes.length === 0) return held.release();
           for (let rest = rests[turn % rests.length]!; rest > 0; rest -= 1) await nextTurn();
           found.push(Buffer.from(held.bytes));

@@ -4,7 +4,7 @@ type Rows = readonly object[];
 const most = 10_000;
 
 /** Rows that were read while nothing was written. */
-export class KeptRows {
+export class RowCache {
   /** By statement and then by values: one key of both would be a long text that is made and hashed for each request. */
   readonly #rows = new Map<string, Map<string, Promise<Rows>>>();
   #count = 0;

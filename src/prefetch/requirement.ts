@@ -19,7 +19,7 @@ export interface Spot {
 }
 
 /** Something that an input asks for. */
-export type Wish = { spot: Spot } & (
+export type Requirement = { spot: Spot } & (
   | { kind: 'package'; id: string; version: string }
   /** A package and what it depends on. `frameworks` choose among its dependencies; none means all of them. */
   | { kind: 'dependency'; id: string; range: VersionRange; frameworks: readonly string[] }

@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
 import { currentCaller, runFor, type Caller } from '../caller.ts';
-import type { Act, SubjectKind } from '../usage/counters.ts';
+import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 
 /** What is noted about one request on its way: for the access log, the metrics and usage. */
-export interface Exchange {
+export interface RequestContext {
   /** The request's `X-Request-Id`. */
   id: string;
   /** By `performance.now()`. */
@@ -15,7 +15,7 @@ export interface Exchange {
   kind: SubjectKind;
   subject: string;
   version: string | undefined;
-  act: Act | undefined;
+  act: UsageAction | undefined;
   /** The `Cache-Status` of the answer. */
   cache: string | undefined;
   /** Bytes of body taken in. */
@@ -30,7 +30,7 @@ export interface Exchange {
 }
 
 /** Every field is there from the start, which keeps it quick. */
-function newExchange(): Exchange {
+function newContext(): RequestContext {
   return {
     id: randomUUID(),
     startedAt: performance.now(),
@@ -52,21 +52,21 @@ function newExchange(): Exchange {
 const contentPolicy = "default-src 'none'; sandbox";
 
 /** An answer, with the record of the request that it answers: what servers here are made with (`ServerResponse`). */
-export class Answer extends ServerResponse implements Caller {
-  readonly exchange = newExchange();
+export class AppResponse extends ServerResponse implements Caller {
+  readonly context = newContext();
   /** A client that takes nothing of the answer for so many milliseconds is cut off. */
   idle = 60_000;
   #listeners: Set<() => void> | undefined;
   /** The headers of every answer to this request. Node sends headers faster when none was set before, one by one. */
   readonly always: OutgoingHttpHeaders = {
-    'X-Request-Id': this.exchange.id,
+    'X-Request-Id': this.context.id,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': contentPolicy,
   };
 
   /** Anonymous readers have an account of their own where it is about how much is asked for at a time. */
   get account(): string | undefined {
-    const { principal } = this.exchange;
+    const { principal } = this.context;
     if (!principal) return undefined;
     return principal.kind === 'anonymous' ? 'anonymous' : String(principal.accountId);
   }
@@ -90,7 +90,7 @@ export class Answer extends ServerResponse implements Caller {
   /** Takes headers by name, and no reason phrase. */
   override writeHead(status: number, ...rest: unknown[]): this {
     const headers = { ...this.always, ...(rest[0] as OutgoingHttpHeaders | undefined) };
-    this.exchange.cache = headers['Cache-Status'] as string | undefined;
+    this.context.cache = headers['Cache-Status'] as string | undefined;
     // Without a listener Node destroys the connection; after the answer it sets the time-out of idle connections again.
     this.setTimeout(this.idle);
     return super.writeHead(status, headers);
@@ -98,40 +98,40 @@ export class Answer extends ServerResponse implements Caller {
 }
 
 /** Runs `work`, which answers one request; everything that it starts belongs to that request. */
-export function runExchange(answer: Answer, work: () => void): void {
+export function runInContext(answer: AppResponse, work: () => void): void {
   runFor(answer, work);
 }
 
 /** The answer to the request that the running code belongs to; undefined for work that no request started. */
-export function currentAnswer(): Answer | undefined {
+export function currentResponse(): AppResponse | undefined {
   let caller = currentCaller();
-  while (caller && !(caller instanceof Answer)) caller = caller.startedBy;
+  while (caller && !(caller instanceof AppResponse)) caller = caller.startedBy;
   return caller;
 }
 
 /** The record of the request that `response` answers. */
-export function exchangeOf(response: ServerResponse): Exchange {
-  return answerOf(response).exchange;
+export function contextOf(response: ServerResponse): RequestContext {
+  return responseOf(response).context;
 }
 
 /** Gives every answer to this request a header, whatever it comes to. */
 export function alwaysSend(response: ServerResponse, name: string, value: string): void {
-  answerOf(response).always[name] = value;
+  responseOf(response).always[name] = value;
 }
 
-function answerOf(response: ServerResponse): Answer {
-  if (response instanceof Answer) return response;
-  throw new Error('this response has no exchange: its server was not made with Answer');
+function responseOf(response: ServerResponse): AppResponse {
+  if (response instanceof AppResponse) return response;
+  throw new Error('this response has no context: its server was not made with AppResponse');
 }
 
 /** For whoever asks an upstream now: where to count the bytes that come, however long it takes. */
 export function countFetched(): (bytes: number) => void {
-  const exchange = currentAnswer()?.exchange;
-  if (!exchange) return () => undefined;
-  exchange.fetching += 1;
+  const context = currentResponse()?.context;
+  if (!context) return () => undefined;
+  context.fetching += 1;
   return (bytes) => {
-    exchange.fetching -= 1;
-    if (exchange.fetchedLater) exchange.fetchedLater(bytes);
-    else exchange.fetched += bytes;
+    context.fetching -= 1;
+    if (context.fetchedLater) context.fetchedLater(bytes);
+    else context.fetched += bytes;
   };
 }

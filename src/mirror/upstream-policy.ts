@@ -13,7 +13,7 @@ export function matcher(patterns: readonly string[]): (name: string) => boolean 
  * Who may be asked for a name, decided before any I/O. A reserved name has no upstream; whether a name is hosted is the
  * protocol's to know, and comes first.
  */
-export class Origin {
+export class UpstreamPolicy {
   readonly #upstreams: readonly { upstream: Upstream; admits: (names: readonly string[]) => boolean }[];
   readonly #isReserved: (name: string) => boolean;
   readonly #isMerged: (name: string) => boolean;
