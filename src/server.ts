@@ -51,6 +51,10 @@ import { Collector } from './storage/collector.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { Paths } from './storage/paths.ts';
+import { References } from './storage/references.ts';
+import { imageReferences, imageRowBytes } from './oci/references.ts';
+import { packageReferences, packageRowBytes } from './nuget/hosted/references.ts';
+import { mirrorReferences } from './mirror/references.ts';
 import { Room } from './storage/room.ts';
 import { Scrubber } from './storage/scrub.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
@@ -148,9 +152,15 @@ export async function openCore(config: Config, { now, log, proxy, driver: given 
     const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
     const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
     const imageSource = new ImageSource({ database, images, mirror: imageMirror, limits: config.limits, now });
-    const collector = new Collector(database, driver);
-    const scrubber = new Scrubber(database, driver, config.scrub.rate);
-    const stored = new StoredBytes(database, defaultAccount.id, now);
+    const references = new References([packageReferences, imageReferences, mirrorReferences]);
+    const collector = new Collector(database, driver, references);
+    const scrubber = new Scrubber(database, driver, references, config.scrub.rate);
+    const stored = new StoredBytes(
+      database,
+      { references, rows: [packageRowBytes, imageRowBytes] },
+      defaultAccount.id,
+      now,
+    );
     const vulnerabilities = new UpstreamVulnerabilities(packageMirror, log);
     const prefetch = {
       config,

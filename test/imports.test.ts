@@ -19,7 +19,7 @@ const rooms: Record<string, string> = {
   oci: 'http mirror accounts usage storage database upstream cache config digest.ts errors.ts',
   http: 'accounts usage storage config caller.ts incoming.ts errors.ts',
   mirror: 'storage database upstream cache config caller.ts digest.ts incoming.ts errors.ts',
-  usage: 'accounts database errors.ts',
+  usage: 'accounts storage database errors.ts',
   accounts: 'database errors.ts',
   storage: 'database digest.ts incoming.ts errors.ts',
   database: 'errors.ts',

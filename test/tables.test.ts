@@ -40,26 +40,6 @@ const exceptions: Record<string, readonly string[]> = {
   'oci/image-blobs.ts': ['blobs'],
   'oci/images.ts': ['blobs'],
   'oci/manifests.ts': ['blobs'],
-  'storage/scrub.ts': [
-    'manifest_references',
-    'manifests',
-    'mirror_entries',
-    'package_blobs',
-    'package_versions',
-    'packages',
-    'repositories',
-    'repository_blobs',
-  ],
-  'usage/stored.ts': [
-    'blobs',
-    'manifests',
-    'mirror_entries',
-    'package_blobs',
-    'package_versions',
-    'packages',
-    'repositories',
-    'repository_blobs',
-  ],
 };
 
 /** The tables that SQL in `code` names. */

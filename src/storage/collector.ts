@@ -2,7 +2,7 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import type { Digest } from '../digest.ts';
 import type { Driver } from './driver.ts';
 import { Pace } from './pace.ts';
-import { isReferenced, pageEnd } from './references.ts';
+import { pageEnd, type References } from './references.ts';
 import { removeBlobs, type Removed } from './removal.ts';
 import {
   deletionTimes,
@@ -48,12 +48,14 @@ const mostFailures = 100;
 export class Collector {
   readonly #database: Database;
   readonly #driver: Driver;
+  readonly #references: References;
   readonly #times: DeletionTimes;
   readonly #watch: DeletionWatch;
 
-  constructor(database: Database, driver: Driver, times = deletionTimes) {
+  constructor(database: Database, driver: Driver, references: References, times = deletionTimes) {
     this.#database = database;
     this.#driver = driver;
+    this.#references = references;
     this.#times = times;
     this.#watch = new DeletionWatch(times);
   }
@@ -82,7 +84,7 @@ export class Collector {
       const rows = await this.#find(after, last, [pendingBefore, before]);
       await pace.step();
       const free = rows.filter(({ state }) => state !== 'deleting');
-      await remove(free, (tx, some) => lockFree(tx, some, [pendingBefore, before]));
+      await remove(free, (tx, some) => this.#lockFree(tx, some, [pendingBefore, before]));
       // Left by processes that were killed.
       const givenUp = rows.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
       await remove(givenUp, takeOver);
@@ -100,22 +102,22 @@ export class Collector {
   #find(after: string, last: string | undefined, limits: Limits): Promise<BlobRow[]> {
     return this.#database.select<BlobRow>(
       `SELECT ${rowColumns} FROM blobs WHERE digest > ? ${last === undefined ? '' : 'AND digest <= ?'}
-       AND (state = 'deleting' OR (${isOld} AND NOT ${isReferenced})) ORDER BY digest`,
+       AND (state = 'deleting' OR (${isOld} AND NOT ${this.#references.isReferenced})) ORDER BY digest`,
       [after, ...(last === undefined ? [] : [last]), ...limits],
     );
   }
-}
 
-/** Those of `found` that nothing refers to, locked. */
-async function lockFree(tx: Transaction, found: readonly BlobRow[], limits: Limits): Promise<BlobRow[]> {
-  const locked = await lockBlobs(tx, digestsOf(found));
-  if (locked.length === 0) return [];
-  // Asked anew, since the statement that waited for the locks saw what was there before it waited.
-  return tx.select<BlobRow>(
-    `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(locked)})
-     AND state <> 'deleting' AND ${isOld} AND NOT ${isReferenced}`,
-    [...digestsOf(locked), ...limits],
-  );
+  /** Those of `found` that nothing refers to, locked. */
+  async #lockFree(tx: Transaction, found: readonly BlobRow[], limits: Limits): Promise<BlobRow[]> {
+    const locked = await lockBlobs(tx, digestsOf(found));
+    if (locked.length === 0) return [];
+    // Asked anew, since the statement that waited for the locks saw what was there before it waited.
+    return tx.select<BlobRow>(
+      `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(locked)})
+       AND state <> 'deleting' AND ${isOld} AND NOT ${this.#references.isReferenced}`,
+      [...digestsOf(locked), ...limits],
+    );
+  }
 }
 
 function digestsOf(rows: readonly BlobRow[]): Digest[] {

@@ -1,18 +1,98 @@
-import type { Queryable } from '../database/database.ts';
+import type { Database, Queryable, Transaction } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
 
-/** Where rows refer to blobs: what is hosted, and what was fetched from upstreams. */
-const hosted = ['repository_blobs', 'manifests', 'manifest_references', 'package_blobs'] as const;
-const mirrored = ['mirror_entries'] as const;
+/** How rows of one folder's tables refer to blobs. The owner of the tables offers it; the storage names no table of others. */
+export interface BlobReferences {
+  /** Mirrored content can be fetched again, hosted content cannot. */
+  readonly origin: 'hosted' | 'mirrored';
+  /** Tables whose column `digest` refers to a blob. */
+  readonly tables: readonly string[];
+  /**
+   * Statements that select `account_id` and `digest` of the references with `digest > ? AND digest <= ?`, in this order;
+   * `account_id` is NULL for content that all accounts share.
+   */
+  readonly owned: readonly string[];
+  /** Names of up to `limit` things that need a blob, such as `package Contoso 1.0.0`. */
+  holders?(tx: Transaction, digest: Digest, limit: number): Promise<string[]>;
+  /** Forgets what refers to a mirrored blob, so that the next request fetches it again. */
+  forget?(tx: Transaction, digest: Digest): Promise<void>;
+}
+
+/** Bytes of blobs to which one account refers. */
+export interface Holding {
+  account_id: number;
+  mirrored: number;
+  bytes: number;
+}
+
+/** All that may refer to blobs. A blob to which nothing refers is collected, so a missing entry here loses data. */
+export class References {
+  readonly #all: readonly BlobReferences[];
+  /** Conditions on a row of `blobs`. */
+  readonly isHosted: string;
+  readonly isMirrored: string;
+  readonly isReferenced: string;
+  readonly #sumOfPage: string;
+  readonly #statements: number;
+
+  constructor(all: readonly BlobReferences[]) {
+    this.#all = all;
+    const tablesOf = (origin: BlobReferences['origin']) =>
+      all.flatMap((each) => (each.origin === origin ? each.tables : []));
+    this.isHosted = exists(tablesOf('hosted'));
+    this.isMirrored = exists(tablesOf('mirrored'));
+    this.isReferenced = exists(all.flatMap(({ tables }) => tables));
+    const parts = all.flatMap(({ origin, owned }) =>
+      owned.map(
+        (select) =>
+          `SELECT COALESCE(account_id, ?) AS account_id, digest, ${origin === 'mirrored' ? 1 : 0} AS mirrored FROM (${select}) AS some`,
+      ),
+    );
+    this.#statements = parts.length;
+    this.#sumOfPage = `
+      SELECT account_id, mirrored, SUM(size) AS bytes FROM (
+        SELECT referred.account_id, referred.digest, MIN(referred.mirrored) AS mirrored, MIN(blobs.size) AS size
+        FROM (${parts.join(' UNION ALL ')}) AS referred JOIN blobs ON blobs.digest = referred.digest
+        GROUP BY referred.account_id, referred.digest
+      ) AS once GROUP BY account_id, mirrored`;
+  }
+
+  /** What needs a blob, some of it. */
+  async holders(tx: Transaction, digest: Digest, limit: number): Promise<string[]> {
+    const found: string[] = [];
+    for (const each of this.#all) found.push(...((await each.holders?.(tx, digest, limit)) ?? []));
+    return found;
+  }
+
+  /** Forgets all that refers to a blob and can be fetched again. */
+  async forget(tx: Transaction, digest: Digest): Promise<void> {
+    for (const each of this.#all) await each.forget?.(tx, digest);
+  }
+
+  /**
+   * The bytes of blobs by account, `step` blobs at a time. Each blob counts once for an account, however many of its rows
+   * refer to it, and as hosted if one of them is hosted. Content that all accounts share counts for `sharedAccount`.
+   */
+  async *holdings(database: Database, sharedAccount: number, step: number): AsyncGenerator<Holding[]> {
+    for (let after = ''; ;) {
+      const page = await database.get<{ blobs: number; last: string | null }>(
+        `SELECT COUNT(*) AS blobs, MAX(digest) AS last
+         FROM (SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?) AS page`,
+        [after, step],
+      );
+      if (!page?.last) return;
+      const bounds = Array.from({ length: this.#statements }, () => [sharedAccount, after, page.last]).flat();
+      yield await database.select<Holding>(this.#sumOfPage, bounds);
+      if (page.blobs < step) return;
+      after = page.last;
+    }
+  }
+}
 
 function exists(tables: readonly string[]): string {
   const looks = tables.map((table) => `EXISTS (SELECT 1 FROM ${table} WHERE ${table}.digest = blobs.digest)`);
-  return `(${looks.join(' OR ')})`;
+  return `(${looks.join(' OR ') || '0 = 1'})`;
 }
-
-/** Conditions on a row of `blobs`. */
-export const isHosted = exists(hosted);
-export const isMirrored = exists(mirrored);
-export const isReferenced = exists([...hosted, ...mirrored]);
 
 /** The last digest of the next `limit` blobs after `after`; undefined when there are fewer. By key alone, so that it is quick. */
 export async function pageEnd(from: Queryable, after: string, limit: number): Promise<string | undefined> {

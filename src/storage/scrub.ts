@@ -4,7 +4,7 @@ import { algorithmOf, startHash, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { Content } from './content.ts';
 import type { Driver } from './driver.ts';
-import { isHosted, isMirrored } from './references.ts';
+import type { References } from './references.ts';
 import { lockBlobs, newGeneration, rowColumns, type BlobRow } from './states.ts';
 
 /** A blob whose bytes are not what its digest says. */
@@ -50,12 +50,14 @@ const holdersShown = 5;
 export class Scrubber {
   readonly #database: Database;
   readonly #driver: Driver;
+  readonly #references: References;
   /** Bytes a second. */
   readonly #rate: number;
 
-  constructor(database: Database, driver: Driver, rate: number) {
+  constructor(database: Database, driver: Driver, references: References, rate: number) {
     this.#database = database;
     this.#driver = driver;
+    this.#references = references;
     this.#rate = rate;
   }
 
@@ -142,7 +144,7 @@ export class Scrubber {
       return await this.#database.transaction(async (tx) => {
         const [row] = await lockBlobs(tx, [digest]);
         if (row?.state !== 'live') return undefined;
-        const damage = await damageOf(tx, row, 'corrupt');
+        const damage = await this.#damageOf(tx, row, 'corrupt');
         // Last: nothing after this can make the transaction be tried again.
         if (!(await this.#driver.setAside(digest, version))) throw replaced;
         return damage;
@@ -157,47 +159,29 @@ export class Scrubber {
     return this.#database.transaction(async (tx) => {
       const [row] = await lockBlobs(tx, [digest]);
       if (row?.state !== 'live' || (await this.#driver.stat(digest))) return undefined;
-      return damageOf(tx, row, 'missing');
+      return this.#damageOf(tx, row, 'missing');
     });
   }
-}
 
-/**
- * Who needs the blob. An upstream's copy is dropped, and the row of one that is not hosted: no request is to find it. A
- * push that has just put the bytes, or has seen them, puts them again.
- */
-async function damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
-  const state = await tx.get<{ hosted: number; mirrored: number }>(
-    `SELECT CASE WHEN ${isHosted} THEN 1 ELSE 0 END AS hosted, CASE WHEN ${isMirrored} THEN 1 ELSE 0 END AS mirrored
-     FROM blobs WHERE digest = ?`,
-    [digest],
-  );
-  const hosted = state?.hosted === 1 ? await holders(tx, digest) : [];
-  await tx.run('DELETE FROM mirror_entries WHERE digest = ?', [digest]);
-  if (state?.hosted === 1) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
-  else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
-  return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
-}
-
-async function holders(tx: Transaction, digest: Digest): Promise<string[]> {
-  const packages = await tx.select<{ id: string; version: string }>(
-    `SELECT p.package_id AS id, v.version FROM package_blobs b JOIN package_versions v ON v.id = b.version_row
-     JOIN packages p ON p.id = v.package_row WHERE b.digest = ? LIMIT ${holdersShown}`,
-    [digest],
-  );
-  const repositories = await tx.select<{ name: string }>(
-    `SELECT r.name FROM repositories r WHERE r.id IN (
-       SELECT repository_id FROM repository_blobs WHERE digest = ?
-       UNION SELECT repository_id FROM manifests WHERE digest = ?
-       UNION SELECT m.repository_id FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id WHERE f.digest = ?
-     ) LIMIT ${holdersShown}`,
-    [digest, digest, digest],
-  );
-  const names = [
-    ...packages.map(({ id, version }) => `package ${id} ${version}`),
-    ...repositories.map(({ name }) => `repository ${name}`),
-  ];
-  return names.length > 0 ? names : ['a row without an owner'];
+  /**
+   * Finds out who needs the blob. Drops an upstream's copy, and the row of a blob that is not hosted, so that no request
+   * finds it. A push that has just put the bytes, or has seen them, puts them again.
+   */
+  async #damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
+    const { isHosted, isMirrored } = this.#references;
+    const state = await tx.get<{ hosted: number; mirrored: number }>(
+      `SELECT CASE WHEN ${isHosted} THEN 1 ELSE 0 END AS hosted, CASE WHEN ${isMirrored} THEN 1 ELSE 0 END AS mirrored
+       FROM blobs WHERE digest = ?`,
+      [digest],
+    );
+    const isNeeded = state?.hosted === 1;
+    const hosted = isNeeded ? await this.#references.holders(tx, digest, holdersShown) : [];
+    if (isNeeded && hosted.length === 0) hosted.push('a row without an owner');
+    await this.#references.forget(tx, digest);
+    if (isNeeded) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
+    else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
+    return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
+  }
 }
 
 async function isWhole(content: Content, digest: Digest, size: number, throttle: Throttle): Promise<boolean> {

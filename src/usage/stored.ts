@@ -1,7 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { listAccounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
+import type { References } from '../storage/references.ts';
 import { hourOf } from './period.ts';
+import type { RowBytes } from './row-bytes.ts';
 
 /** What an account takes up. A blob that is hosted and mirrored counts as hosted. */
 export interface Stored {
@@ -25,14 +27,16 @@ const samplesPerStatement = 200;
 /** What the accounts' content takes up, now and over time. All accounts share the mirror; one of them answers for it. */
 export class StoredBytes {
   readonly #database: Database;
+  readonly #measures: Measures;
   readonly #mirrorAccount: number;
   readonly #now: () => number;
   #latest: Measurement | undefined;
   #last: Map<number, Stored> | undefined;
 
   /** `mirrorAccount` is the account with which the mirror's content is counted. */
-  constructor(database: Database, mirrorAccount: number, now: () => number) {
+  constructor(database: Database, measures: Measures, mirrorAccount: number, now: () => number) {
     this.#database = database;
+    this.#measures = measures;
     this.#mirrorAccount = mirrorAccount;
     this.#now = now;
   }
@@ -83,7 +87,7 @@ export class StoredBytes {
 
   #measure(): Measurement {
     const startedAt = this.#now();
-    const accounts = measureStored(this.#database, this.#mirrorAccount);
+    const accounts = measureStored(this.#database, this.#measures, this.#mirrorAccount);
     const measurement: Measurement = { accounts, startedAt, took: undefined, expected: this.#latest?.took ?? 0 };
     this.#latest = measurement;
     void this.#end(measurement);
@@ -103,66 +107,41 @@ export class StoredBytes {
 
 const nothing: Stored = { hosted: 0, mirrored: 0 };
 
+/** The bytes of rows of one protocol's tables, `step` rows at a time. */
+export type MeasureRows = (database: Database, step: number) => AsyncGenerator<RowBytes[]>;
+
+/** What content is measured by. */
+export interface Measures {
+  references: References;
+  rows: readonly MeasureRows[];
+}
+
 /**
- * Each blob counts once for an account, however many refer to it; and so does what its packages and referrers have in
- * the database beside their blobs. Walks blobs and rows `step` by `step`, letting others in: a hundred take SQLite some
- * milliseconds, in which nobody else is served.
+ * Measures what accounts store: blobs, and what packages and referrers have in the database beside their blobs. Content
+ * that all accounts share is counted with `mirrorAccount`. Walks blobs and rows `step` by `step`, so that other work runs
+ * in between: a hundred take SQLite some milliseconds.
  */
 export async function measureStored(
   database: Database,
+  { references, rows: measures }: Measures,
   mirrorAccount: number,
   step = 100,
 ): Promise<Map<number, Stored>> {
   const accounts = new Map<number, Stored>();
-  for (let after = ''; ;) {
-    const page = await database.get<{ blobs: number; last: string | null }>(
-      `SELECT COUNT(*) AS blobs, MAX(digest) AS last
-       FROM (SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT ?) AS page`,
-      [after, step],
-    );
-    if (!page?.last) break;
-    const bounds = [after, page.last];
-    const rows = await database.select<{ account_id: number; mirrored: number; bytes: number }>(sumOfPage, [
-      ...bounds,
-      ...bounds,
-      ...bounds,
-      mirrorAccount,
-      ...bounds,
-    ]);
-    for (const { account_id: id, mirrored, bytes } of rows) {
+  for await (const holdings of references.holdings(database, mirrorAccount, step)) {
+    for (const { account_id: id, mirrored, bytes } of holdings) {
       add(accounts, id, mirrored ? 'mirrored' : 'hosted', bytes);
     }
-    if (page.blobs < step) break;
-    after = page.last;
     // SQLite answers without a turn of the event loop.
     await nextTurn();
   }
-  for (const table of Object.keys(rowSums) as (keyof typeof rowSums)[]) {
-    for await (const rows of sumsOf(database, table, step)) {
+  for (const measure of measures) {
+    for await (const rows of measure(database, step)) {
       for (const { account_id: id, bytes } of rows) add(accounts, id, 'hosted', bytes);
+      await nextTurn();
     }
   }
   return accounts;
-}
-
-/** What the accounts' rows of a table take up in the database itself, `step` rows at a time. */
-async function* sumsOf(
-  database: Database,
-  table: keyof typeof rowSums,
-  step: number,
-): AsyncGenerator<{ account_id: number; bytes: number }[]> {
-  for (let after = 0; ;) {
-    const page = await database.get<{ count: number; last: number | null }>(
-      `SELECT COUNT(*) AS count, MAX(id) AS last
-       FROM (SELECT id FROM ${table} WHERE id > ? ORDER BY id LIMIT ?) AS page`,
-      [after, step],
-    );
-    if (!page?.last) return;
-    yield await database.select(rowSums[table], [after, page.last]);
-    if (page.count < step) return;
-    after = page.last;
-    await nextTurn();
-  }
 }
 
 function add(accounts: Map<number, Stored>, id: number, kind: keyof Stored, bytes: number): void {
@@ -170,34 +149,3 @@ function add(accounts: Map<number, Stored>, id: number, kind: keyof Stored, byte
   stored[kind] += bytes;
   accounts.set(id, stored);
 }
-
-/** A package's words are in its row, in a table of their own and in an index of that: about five times their length. */
-const rowSums = {
-  packages: `SELECT account_id, SUM(metadata_bytes + 5 * COALESCE(OCTET_LENGTH(terms), 0)) AS bytes FROM packages
-    WHERE id > ? AND id <= ? GROUP BY account_id`,
-  manifests: `SELECT repositories.account_id, SUM(COALESCE(OCTET_LENGTH(manifests.annotations), 0)) AS bytes
-    FROM manifests JOIN repositories ON repositories.id = manifests.repository_id
-    WHERE manifests.id > ? AND manifests.id <= ? GROUP BY repositories.account_id`,
-};
-
-const inPage = 'blobs.digest > ? AND blobs.digest <= ?';
-const sumOfPage = `
-  SELECT account_id, mirrored, SUM(size) AS bytes FROM (
-    SELECT account_id, digest, MIN(mirrored) AS mirrored, MIN(size) AS size FROM (
-      SELECT packages.account_id, blobs.digest, 0 AS mirrored, blobs.size FROM blobs
-      JOIN package_blobs ON package_blobs.digest = blobs.digest
-      JOIN package_versions ON package_versions.id = package_blobs.version_row
-      JOIN packages ON packages.id = package_versions.package_row WHERE ${inPage}
-      UNION ALL
-      SELECT repositories.account_id, blobs.digest, 0, blobs.size FROM blobs
-      JOIN repository_blobs ON repository_blobs.digest = blobs.digest
-      JOIN repositories ON repositories.id = repository_blobs.repository_id WHERE ${inPage}
-      UNION ALL
-      SELECT repositories.account_id, blobs.digest, 0, blobs.size FROM blobs
-      JOIN manifests ON manifests.digest = blobs.digest
-      JOIN repositories ON repositories.id = manifests.repository_id WHERE ${inPage}
-      UNION ALL
-      SELECT ?, blobs.digest, 1, blobs.size FROM blobs
-      JOIN mirror_entries ON mirror_entries.digest = blobs.digest WHERE ${inPage}
-    ) AS referred GROUP BY account_id, digest
-  ) AS once GROUP BY account_id, mirrored`;

@@ -7,6 +7,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { databaseOf, defaultAccountOf, tokenOf } from '../support/inside.ts';
+import { measures } from '../support/store.ts';
 
 type Json = Record<string, unknown>;
 
@@ -181,7 +182,7 @@ for (const dialect of dialects) {
       t.like(usage['storage'], { current_bytes: withOne + 5000 - alone, by_origin: { mirrored: 0 } });
       const account = defaultAccountOf(server);
       t.is(
-        (await measureStored(databaseOf(server), account, 1)).get(account)!.hosted,
+        (await measureStored(databaseOf(server), measures, account, 1)).get(account)!.hosted,
         withOne + 5000 - alone,
         'in steps of one blob',
       );

@@ -16,6 +16,7 @@ import { ociManifest, TestRepository, type Descriptor } from '../support/registr
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { references } from '../support/store.ts';
 
 // Pushes, deletes, pulls, retention, eviction and collection at once, with no grace, on two instances. What clients push is drawn
 // from few contents, so that what is being collected is pushed again all the time.
@@ -179,7 +180,7 @@ async function publish(servers: TestServer[], tally: Tally, ended: () => boolean
 
 async function collect(servers: TestServer[], driver: Driver, tally: Tally, ended: () => boolean): Promise<void> {
   const [first, second] = servers as [TestServer, TestServer];
-  const collector = new Collector(second.core.database, driver);
+  const collector = new Collector(second.core.database, driver, references);
   const byJobs = async () => {
     while (!ended()) {
       // Without any grace, collections one after the other would let no push come to its end.

@@ -7,7 +7,7 @@ import test from 'ava';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Collector } from '../../src/storage/collector.ts';
 import { dialects } from '../support/databases.ts';
-import { openStore, quickTimes, type Store } from '../support/store.ts';
+import { openStore, quickTimes, references, type Store } from '../support/store.ts';
 
 const contents = Array.from({ length: 40 }, (_, index) => Buffer.alloc(100 + index * 50, `content ${index}`));
 
@@ -64,7 +64,7 @@ for (const dialect of dialects) {
     const rows = await store.database.select<{ digest: Digest }>("SELECT digest FROM blobs WHERE state = 'live'");
     for (const { digest } of rows)
       t.is(digestOf(await readFile(store.driver.pathOf(digest))), digest, 'each live row has its file');
-    const last = new Collector(store.database, store.driver, { ...quickTimes, takeOverAfter: 0 });
+    const last = new Collector(store.database, store.driver, references, { ...quickTimes, takeOverAfter: 0 });
     await last.collect({ before: Number.MAX_SAFE_INTEGER });
     t.deepEqual(await store.database.select('SELECT digest FROM blobs'), []);
     for await (const files of store.driver.list()) t.deepEqual(files, [], 'what they left behind is found');

@@ -5,7 +5,7 @@ import type { Dialect, Transaction } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Collector } from '../../src/storage/collector.ts';
 import { changedDatabase, dialects } from '../support/databases.ts';
-import { openStore, type Store } from '../support/store.ts';
+import { openStore, references, type Store } from '../support/store.ts';
 
 interface CollectedStore extends Store {
   collector: Collector;
@@ -15,7 +15,7 @@ interface CollectedStore extends Store {
 async function setUp(t: ExecutionContext, dialect: Dialect): Promise<CollectedStore> {
   const clock = { now: Date.now() };
   const opened = await openStore(t, dialect, () => clock.now);
-  return { ...opened, collector: new Collector(opened.database, opened.driver), clock };
+  return { ...opened, collector: new Collector(opened.database, opened.driver, references), clock };
 }
 
 const nothing = (): Promise<void> => Promise.resolve();
@@ -141,7 +141,7 @@ for (const dialect of dialects) {
         return each.database.transaction(work, options);
       },
     });
-    const collecting = new Collector(watched, each.driver).collect({ before: Number.MAX_SAFE_INTEGER });
+    const collecting = new Collector(watched, each.driver, references).collect({ before: Number.MAX_SAFE_INTEGER });
     await found.promise;
     mayEnd.resolve();
     await pushing;

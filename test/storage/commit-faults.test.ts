@@ -9,7 +9,7 @@ import { deletionTimes, type DeletionTimes } from '../../src/storage/states.ts';
 import { dialects } from '../support/databases.ts';
 import { until } from '../support/upstreams/faulty-upstream.ts';
 import { MemoryDriver, type DriverOperation } from '../support/memory-driver.ts';
-import { openInstance, openStoreOn, type Store } from '../support/store.ts';
+import { openInstance, openStoreOn, references, type Store } from '../support/store.ts';
 
 // What the storage does at each of the steps of a commit and of a collection may fail, or may never end.
 
@@ -34,7 +34,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Each> {
   const opened = await openStoreOn(t, dialect, () => new MemoryDriver(), options);
   const other = await openInstance(t, opened, options);
   const collector = (changed: Partial<DeletionTimes> = {}) =>
-    new Collector(other.database, opened.driver, { ...times, ...changed });
+    new Collector(other.database, opened.driver, references, { ...times, ...changed });
   return { ...opened, clock, other, collector };
 }
 
@@ -83,7 +83,7 @@ for (const dialect of dialects) {
       passed.push(operation);
     };
     await push(each, 'put', nothing);
-    t.like(await new Collector(each.database, each.driver).collect(everything), { blobs: 1 });
+    t.like(await new Collector(each.database, each.driver, references).collect(everything), { blobs: 1 });
     t.deepEqual(passed, ['put', 'delete']);
   });
 
@@ -302,8 +302,8 @@ for (const dialect of dialects) {
       work(one, 2),
       work(two, 3),
       work(two, 4),
-      collect(new Collector(one.database, each.driver, times)),
-      collect(new Collector(two.database, each.driver, times)),
+      collect(new Collector(one.database, each.driver, references, times)),
+      collect(new Collector(two.database, each.driver, references, times)),
     ]);
     t.deepEqual(wrong, []);
     t.true(done.pushed > 5 && done.failed > 0 && done.collected > 0, JSON.stringify(done));

@@ -5,7 +5,7 @@ import type { Digest } from '../../src/digest.ts';
 import { readAll } from '../../src/storage/content.ts';
 import { Scrubber, type Damage } from '../../src/storage/scrub.ts';
 import { dialects } from '../support/databases.ts';
-import { openStore, type Store } from '../support/store.ts';
+import { openStore, references, type Store } from '../support/store.ts';
 
 interface ScrubbedStore extends Store {
   damages: Damage[];
@@ -23,7 +23,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<ScrubbedSto
     ...opened,
     damages,
     scrub: ({ rate = 2 ** 30 } = {}) =>
-      new Scrubber(database, driver, rate).scrub({ report: (damage) => damages.push(damage) }),
+      new Scrubber(database, driver, references, rate).scrub({ report: (damage) => damages.push(damage) }),
   };
 }
 
@@ -132,7 +132,7 @@ for (const dialect of dialects) {
     }
     await unlink(each.driver.pathOf(digests.sort()[9]!));
     const controller = new AbortController();
-    const pass = new Scrubber(each.database, each.driver, 2 ** 30).scrub({
+    const pass = new Scrubber(each.database, each.driver, references, 2 ** 30).scrub({
       signal: controller.signal,
       report: () => controller.abort(),
     });

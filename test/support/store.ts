@@ -1,11 +1,16 @@
 import type { ExecutionContext } from 'ava';
 import type { Database, Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import { mirrorReferences } from '../../src/mirror/references.ts';
+import { packageReferences, packageRowBytes } from '../../src/nuget/hosted/references.ts';
+import { imageReferences, imageRowBytes } from '../../src/oci/references.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
 import type { Driver } from '../../src/storage/driver.ts';
 import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
+import { References } from '../../src/storage/references.ts';
 import { deletionTimes, type DeletionTimes } from '../../src/storage/states.ts';
+import type { Measures } from '../../src/usage/stored.ts';
 import { openUntilEnd, temporaryDatabase } from './databases.ts';
 import { folderUntilEnd } from './folder.ts';
 
@@ -25,6 +30,10 @@ export interface StoreOptions {
   now?: (() => number) | undefined;
   times?: DeletionTimes | undefined;
 }
+
+/** What refers to blobs in a whole server. */
+export const references = new References([packageReferences, imageReferences, mirrorReferences]);
+export const measures: Measures = { references, rows: [packageRowBytes, imageRowBytes] };
 
 /** An empty blob store until the test ends. */
 export function openStore(

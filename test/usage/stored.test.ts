@@ -5,6 +5,7 @@ import { hour, parsePeriod } from '../../src/usage/period.ts';
 import { storageOf } from '../../src/usage/report.ts';
 import { measureStored, StoredBytes } from '../../src/usage/stored.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { measures } from '../support/store.ts';
 
 /** What a database of blobs alone answers to a look for anything else. */
 const noRows = { count: 0, last: null };
@@ -29,7 +30,7 @@ function slowDatabase(clock: { now: number; cost: number }): { database: Databas
 test('quick measurements are made each time, long ones are shared for a while', async (t) => {
   const clock = { now: 1_000_000, cost: 2 };
   const { database, looks } = slowDatabase(clock);
-  const stored = new StoredBytes(database, 1, () => clock.now);
+  const stored = new StoredBytes(database, measures, 1, () => clock.now);
   await stored.of(1);
   t.deepEqual(await stored.recent(1), { hosted: 2, mirrored: 100 });
   t.is(looks(), 2);
@@ -54,7 +55,12 @@ test('who asks while a long measurement is under way waits for it; one that fail
     return answer.promise;
   };
   const found = [{ account_id: 1, mirrored: 0, bytes: 7 }];
-  const stored = new StoredBytes({ get, select: async () => found } as unknown as Database, 1, () => clock.now);
+  const stored = new StoredBytes(
+    { get, select: async () => found } as unknown as Database,
+    measures,
+    1,
+    () => clock.now,
+  );
   const first = stored.of(1);
   clock.now += 251;
   const second = stored.of(1);
@@ -92,7 +98,7 @@ test('sqlite: others have their turn while it is measured, after every hundred b
     if (!measured) setImmediate(count);
   };
   setImmediate(count);
-  await measureStored(database, 1);
+  await measureStored(database, measures, 1);
   measured = true;
   t.true(turns >= 38, `${turns} turns`);
 });
@@ -140,7 +146,7 @@ for (const dialect of dialects) {
     ];
     for (const step of [1, 2, 2000])
       t.deepEqual(
-        [...(await measureStored(database, 1, step))].sort(([a], [b]) => a - b),
+        [...(await measureStored(database, measures, 1, step))].sort(([a], [b]) => a - b),
         expected,
       );
 
@@ -171,7 +177,7 @@ for (const dialect of dialects) {
     ];
     for (const step of [1, 2, 2000])
       t.deepEqual(
-        [...(await measureStored(database, 1, step))].sort(([a], [b]) => a - b),
+        [...(await measureStored(database, measures, 1, step))].sort(([a], [b]) => a - b),
         withRows,
       );
     await database.transaction(async (tx) => {
@@ -181,12 +187,12 @@ for (const dialect of dialects) {
 
     const start = Date.UTC(2027, 1, 28, 22);
     let now = start + 1000;
-    const stored = new StoredBytes(database, 1, () => now);
+    const stored = new StoredBytes(database, measures, 1, () => now);
     await stored.sample(start - hour);
     await stored.sample(start);
     await database.transaction((tx) => tx.run('DELETE FROM mirror_entries'));
     now += 1000;
-    await Promise.all([stored.sample(start), new StoredBytes(database, 1, () => now).sample(start)]);
+    await Promise.all([stored.sample(start), new StoredBytes(database, measures, 1, () => now).sample(start)]);
     now += hour;
     await stored.sample(start + hour);
     const february = parsePeriod('2027-02')!;

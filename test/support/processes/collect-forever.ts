@@ -2,12 +2,12 @@ import { openDatabase } from '../../../src/database/database.ts';
 import { Collector } from '../../../src/storage/collector.ts';
 import { FilesystemDriver } from '../../../src/storage/filesystem.ts';
 import { Paths } from '../../../src/storage/paths.ts';
-import { quickTimes } from '../store.ts';
+import { quickTimes, references } from '../store.ts';
 
 // A process that collects, with no grace, until it is killed. A line is written for every blob that it removed.
 
 const [url = '', data = ''] = process.argv.slice(2);
-const collector = new Collector(await openDatabase(url), new FilesystemDriver(new Paths(data)), quickTimes);
+const collector = new Collector(await openDatabase(url), new FilesystemDriver(new Paths(data)), references, quickTimes);
 for (;;) {
   const { blobs } = await collector.collect({ before: Number.MAX_SAFE_INTEGER });
   if (blobs > 0) process.stdout.write(`${blobs}\n`);

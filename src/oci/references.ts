@@ -1,0 +1,36 @@
+import type { Database } from '../database/database.ts';
+import type { BlobReferences } from '../storage/references.ts';
+import { sumByPage, type RowBytes } from '../usage/row-bytes.ts';
+
+const accountOf = (table: string) => `SELECT repositories.account_id, ${table}.digest FROM ${table}
+  JOIN repositories ON repositories.id = ${table}.repository_id WHERE ${table}.digest > ? AND ${table}.digest <= ?`;
+
+/** The blobs of hosted images: layers and manifests. What a manifest refers to counts as long as the manifest is there. */
+export const imageReferences: BlobReferences = {
+  origin: 'hosted',
+  tables: ['repository_blobs', 'manifests', 'manifest_references'],
+  owned: [accountOf('repository_blobs'), accountOf('manifests')],
+  async holders(tx, digest, limit) {
+    const rows = await tx.select<{ name: string }>(
+      `SELECT r.name FROM repositories r WHERE r.id IN (
+         SELECT repository_id FROM repository_blobs WHERE digest = ?
+         UNION SELECT repository_id FROM manifests WHERE digest = ?
+         UNION SELECT m.repository_id FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
+               WHERE f.digest = ?
+       ) LIMIT ?`,
+      [digest, digest, digest, limit],
+    );
+    return rows.map(({ name }) => `repository ${name}`);
+  },
+};
+
+/** The bytes of manifests' rows: their annotations are kept for lists of referrers. */
+export function imageRowBytes(database: Database, step: number): AsyncGenerator<RowBytes[]> {
+  return sumByPage(database, step, {
+    last: `SELECT COUNT(*) AS count, MAX(id) AS last
+           FROM (SELECT id FROM manifests WHERE id > ? ORDER BY id LIMIT ?) AS page`,
+    sum: `SELECT repositories.account_id, SUM(COALESCE(OCTET_LENGTH(manifests.annotations), 0)) AS bytes
+          FROM manifests JOIN repositories ON repositories.id = manifests.repository_id
+          WHERE manifests.id > ? AND manifests.id <= ? GROUP BY repositories.account_id`,
+  });
+}
