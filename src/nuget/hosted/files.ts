@@ -1,6 +1,6 @@
 import type { Digest } from '../../digest.ts';
 import type { Content } from '../../storage/content.ts';
-import type { FeedContext } from './feed.ts';
+import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
 /** The files of a version that the flat container serves. */

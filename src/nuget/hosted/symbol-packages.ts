@@ -4,7 +4,7 @@ import type { Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import type { Digest } from '../../digest.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
-import type { FeedContext } from './feed.ts';
+import type { FeedContext } from './feed-context.ts';
 import { lockVersion, packageKey, versionNotFound } from './packages.ts';
 import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';
 import { normalize, versionKey } from '../format/version.ts';
