@@ -28,7 +28,7 @@ import { Mirror } from './mirror/mirror.ts';
 import { UpstreamPolicy } from './mirror/upstream-policy.ts';
 import { emptyPackageClaims, releasePackageClaim } from './nuget/hosted/claims.ts';
 import { addDownloads } from './nuget/hosted/downloads.ts';
-import { Feed } from './nuget/hosted/feed.ts';
+import type { FeedContext } from './nuget/hosted/feed-context.ts';
 import { createFeed } from './nuget/http/routes.ts';
 import { MergedSearch } from './nuget/search/merged-search.ts';
 import { MirroredPackages } from './nuget/upstream/mirrored-packages.ts';
@@ -82,7 +82,7 @@ export interface Core {
   blobs: BlobStore;
   accounts: Accounts;
   tokens: Tokens;
-  feed: Feed;
+  feed: FeedContext;
   images: Images;
   upstreams: readonly Upstream[];
   entries: Entries;
@@ -136,7 +136,7 @@ export async function openCore(config: Config, { now, log, proxy, driver: given 
     const accounts = new Accounts(database, now);
     const tokens = new Tokens(database, now);
     const { account: defaultAccount } = await accounts.ensureDefault();
-    const feed = new Feed(database, blobs, config.limits, now);
+    const feed: FeedContext = { database, blobs, limits: config.limits, now };
     const entries = new Entries(database, cache, now);
     const room = new Room(config.data, config.storage.reserve);
     const { unreadRest, keepPartial } = config.mirror;
@@ -149,7 +149,7 @@ export async function openCore(config: Config, { now, log, proxy, driver: given 
     const imageOrigin = new UpstreamPolicy(ofKind('registry'), config.reserved.containers);
     const packageMirror = new PackageMirror(mirror, packageOrigin, config.limits);
     const registrations = new UpstreamRegistrations(packageMirror);
-    const packageSource = new PackageSource({ database, blobs, feed, mirror: packageMirror, registrations });
+    const packageSource = new PackageSource({ feed, mirror: packageMirror, registrations });
     const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
     const imageSource = new ImageSource({ database, images, mirror: imageMirror, limits: config.limits, now });
     const references = new References([packageReferences, imageReferences, mirrorReferences]);
@@ -190,7 +190,7 @@ export async function openCore(config: Config, { now, log, proxy, driver: given 
       mirror,
       packageMirror,
       packageSource,
-      packageSearch: new MergedSearch(feed, packageSource, new UpstreamSearch(packageMirror, cache, log)),
+      packageSearch: new MergedSearch(database, packageSource, new UpstreamSearch(packageMirror, cache, log)),
       vulnerabilities,
       emptyClaims: {
         package: {

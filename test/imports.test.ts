@@ -10,7 +10,7 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts prefetch mirror usage config upstream errors.ts',
+  cli: 'server.ts prefetch nuget mirror usage config upstream errors.ts',
   'server.ts': 'jobs api nuget oci http mirror accounts usage storage database upstream cache config digest.ts',
   jobs: 'prefetch nuget oci mirror usage storage database config errors.ts',
   prefetch: 'nuget oci mirror storage database upstream config digest.ts errors.ts',

@@ -1,8 +1,9 @@
 import { z } from 'zod';
 import { isDomainError } from '../errors.ts';
-import type { Feed } from '../nuget/hosted/feed.ts';
+import type { FeedContext } from '../nuget/hosted/feed-context.ts';
+import { deleteVersion } from '../nuget/hosted/publish.ts';
 import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../nuget/upstream/mirrored-packages.ts';
-import type { PackageSummary, VersionSummary } from '../nuget/hosted/summary.ts';
+import { getPackage, listPackages, type PackageSummary, type VersionSummary } from '../nuget/hosted/summary.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
 import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from './schemas.ts';
@@ -12,7 +13,7 @@ const id = 'The package id, in any letter case';
 type Summary = PackageSummary | MirroredSummary;
 
 /** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
-export function packageOperations(feed: Feed, mirrored: MirroredPackages): Operation[] {
+export function packageOperations(feed: FeedContext, mirrored: MirroredPackages): Operation[] {
   return [
     operation({
       method: 'get',
@@ -30,7 +31,7 @@ export function packageOperations(feed: Feed, mirrored: MirroredPackages): Opera
           keyOf: (each: Summary) => [each.key] as [string],
           read: async (limit, after) => {
             const [hosted, others]: Summary[][] = await Promise.all([
-              feed.listPackages(principal.accountId, limit, after?.[0], principal.names?.package),
+              listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package),
               mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
             ]);
             return [...hosted!, ...others!].sort(byKey).slice(0, limit);
@@ -51,7 +52,8 @@ export function packageOperations(feed: Feed, mirrored: MirroredPackages): Opera
       answer: packageDetails,
       run: async ({ principal, params }) => {
         const id = params['id']!;
-        const found = (await mirrored.get(principal.accountId, id)) ?? (await feed.getPackage(principal.accountId, id));
+        const found =
+          (await mirrored.get(principal.accountId, id)) ?? (await getPackage(feed.database, principal.accountId, id));
         return { ...shown(found), versions: found.versions.map(shownVersion) };
       },
     }),
@@ -67,7 +69,7 @@ export function packageOperations(feed: Feed, mirrored: MirroredPackages): Opera
       run: async ({ principal, params }) => {
         const asked = [principal.accountId, params['id']!, params['version']!] as const;
         try {
-          await feed.deleteVersion(...asked);
+          await deleteVersion(feed, ...asked);
         } catch (error) {
           if (!isDomainError(error, 'NotFound') || !(await mirrored.deleteVersion(...asked))) throw error;
         }

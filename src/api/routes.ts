@@ -16,7 +16,7 @@ import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
-import type { Feed } from '../nuget/hosted/feed.ts';
+import type { FeedContext } from '../nuget/hosted/feed-context.ts';
 import type { MirroredPackages } from '../nuget/upstream/mirrored-packages.ts';
 import { packageKey } from '../nuget/hosted/packages.ts';
 import type { Images } from '../oci/images.ts';
@@ -38,7 +38,7 @@ export interface ApiParts {
   database: Database;
   usage: UsageRecord;
   stored: StoredBytes;
-  feed: Feed;
+  feed: FeedContext;
   images: Images;
   mirroredImages: MirroredImages;
   mirroredPackages: MirroredPackages;

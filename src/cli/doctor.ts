@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
+import { listPackages } from '../nuget/hosted/summary.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import type { Core } from '../server.ts';
@@ -83,10 +84,10 @@ async function examineReserved(core: Core): Promise<Finding> {
   };
 }
 
-async function* hostedPackages({ accounts, feed, packageMirror }: Core): AsyncGenerator<string> {
+async function* hostedPackages({ accounts, database, packageMirror }: Core): AsyncGenerator<string> {
   for (const { id: accountId } of await accounts.list()) {
     for (let after = ''; ;) {
-      const page = await feed.listPackages(accountId, namesAtATime, after);
+      const page = await listPackages(database, accountId, namesAtATime, after);
       for (const { id } of page) if (packageMirror.origin.candidates(id).length > 0) yield id;
       if (page.length < namesAtATime) break;
       after = page.at(-1)!.key;

@@ -1,17 +1,16 @@
-import type { Database } from '../database/database.ts';
 import { digestOf, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { Served } from '../http/cache-status.ts';
 import type { EntryMetadata } from '../mirror/entries.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
-import type { BlobStore } from '../storage/blob-store.ts';
 import { contentOf, type Content } from '../storage/content.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { claimedAmong } from './hosted/claims.ts';
-import type { Feed } from './hosted/feed.ts';
-import { fileTypes, type FileKind } from './hosted/files.ts';
+import type { FeedContext } from './hosted/feed-context.ts';
+import { fileTypes, openFile, type FileKind } from './hosted/files.ts';
 import { readPart } from './format/nupkg.ts';
 import { keyOfVersion, packageKey } from './hosted/packages.ts';
+import { listPage, listPages, listSizes, listVersionKeys, revisionOf } from './hosted/versions.ts';
 import {
   fitIndex,
   paged,
@@ -41,9 +40,7 @@ export interface SourceFile {
 }
 
 export interface SourceParts {
-  database: Database;
-  blobs: BlobStore;
-  feed: Feed;
+  feed: FeedContext;
   mirror: PackageMirror;
   registrations: UpstreamRegistrations;
 }
@@ -64,14 +61,14 @@ export class PackageSource {
    * such package, or an upstream's versions may be among them.
    */
   async revisionOf(accountId: number, id: string): Promise<string | undefined> {
-    return this.#parts.mirror.origin.isMerged(id) ? undefined : this.#parts.feed.revisionOf(accountId, id);
+    return this.#parts.mirror.origin.isMerged(id) ? undefined : revisionOf(this.#parts.feed.database, accountId, id);
   }
 
   /** The keys of all versions, in order; undefined when there is no such package. */
   async versionKeys(accountId: number, id: string): Promise<Sourced<string[]> | undefined> {
     const { feed, mirror } = this.#parts;
     const claimed = await this.#claims(accountId, id);
-    const hosted = claimed ? await feed.listVersionKeys(accountId, id) : [];
+    const hosted = claimed ? await listVersionKeys(feed.database, accountId, id) : [];
     if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found) return hostedUnlessEmpty(hosted);
@@ -80,7 +77,7 @@ export class PackageSource {
 
   /** One file of a version; undefined when there is none such. */
   async openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<SourceFile | undefined> {
-    const hosted = await this.#parts.feed.openFile(accountId, id, version, kind);
+    const hosted = await openFile(this.#parts.feed, accountId, id, version, kind);
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
     if (key === undefined || !this.#mayAsk(id, await this.#claims(accountId, id))) return undefined;
@@ -94,7 +91,7 @@ export class PackageSource {
     const { feed, mirror, registrations } = this.#parts;
     const claimed = await this.#claims(accountId, id);
     if (!this.#mayAsk(id, claimed)) {
-      const hosted = claimed ? await feed.listPages(accountId, id, semVer2) : undefined;
+      const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2) : undefined;
       return hosted && { served: 'hosted', value: hosted };
     }
     if ((await this.#hostedOfMerged(accountId, id)).size > 0) return this.#mergedPages(accountId, id, semVer2);
@@ -115,7 +112,7 @@ export class PackageSource {
     upper: string,
   ): Promise<Sourced<RegisteredVersion[]> | undefined> {
     const claimed = await this.#claims(accountId, id);
-    const hosted = claimed ? await this.#parts.feed.listPage(accountId, id, semVer2, lower, upper) : [];
+    const hosted = claimed ? await listPage(this.#parts.feed.database, accountId, id, semVer2, lower, upper) : [];
     if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
     const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
@@ -130,8 +127,8 @@ export class PackageSource {
     upstream: Upstream,
     { admitted }: { admitted: boolean },
   ): Promise<Set<string>> {
-    const { database, mirror } = this.#parts;
-    const closed = await claimedAmong(database, accountId, ids);
+    const { feed, mirror } = this.#parts;
+    const closed = await claimedAmong(feed.database, accountId, ids);
     for (const id of ids) {
       if (!mirror.origin.candidates(id).includes(upstream)) closed.add(packageKey(id));
       else if (admitted && mirror.origin.isMerged(id)) closed.delete(packageKey(id));
@@ -146,9 +143,9 @@ export class PackageSource {
 
   /** Whether the account claims any of `ids` for what it hosts alone. */
   async isClaimed(accountId: number, ids: readonly string[]): Promise<boolean> {
-    const { database, mirror } = this.#parts;
+    const { feed, mirror } = this.#parts;
     const unmerged = ids.filter((id) => !mirror.origin.isMerged(id));
-    return (await claimedAmong(database, accountId, unmerged)).size > 0;
+    return (await claimedAmong(feed.database, accountId, unmerged)).size > 0;
   }
 
   /** The upstreams that may be asked for an id, in order; none for one that is claimed, merged or not. */
@@ -170,7 +167,7 @@ export class PackageSource {
 
   /** Whether the account claims an id: it hosts a version, or once did. */
   async #claims(accountId: number, id: string): Promise<boolean> {
-    return (await this.#parts.feed.revisionOf(accountId, id)) !== undefined;
+    return (await revisionOf(this.#parts.feed.database, accountId, id)) !== undefined;
   }
 
   /** Whether an upstream may be asked for what was not found hosted, or is to be merged with it. */
@@ -182,7 +179,7 @@ export class PackageSource {
   /** The keys of the hosted versions of an id that is merged; none for any other. */
   async #hostedOfMerged(accountId: number, id: string): Promise<Set<string>> {
     if (!this.#parts.mirror.origin.isMerged(id)) return new Set();
-    return new Set(await this.#parts.feed.listVersionKeys(accountId, id));
+    return new Set(await listVersionKeys(this.#parts.feed.database, accountId, id));
   }
 
   /** Of a merged id without those that are hosted, though this client may not see them. */
@@ -212,7 +209,7 @@ export class PackageSource {
   /** The metadata is read only where it is little: a page has its own. */
   async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
     const { feed, registrations } = this.#parts;
-    const hosted = await feed.listSizes(accountId, id, semVer2);
+    const hosted = await listSizes(feed.database, accountId, id, semVer2);
     const found = await unlessHosted(hosted, () =>
       this.#notHosted(accountId, id, (owner) => registrations.sizes(owner, packageKey(id), semVer2)),
     );
@@ -252,7 +249,7 @@ export class PackageSource {
 
   async #readInside({ digest, size }: EntryMetadata, kind: SidecarKind): ReturnType<typeof readPart> {
     try {
-      return await readPart(() => this.#parts.blobs.open(digest, size), kind);
+      return await readPart(() => this.#parts.feed.blobs.open(digest, size), kind);
     } catch (error) {
       if (isDomainError(error)) return undefined;
       throw error;

@@ -115,7 +115,6 @@ test('the management API says when to come back', async (t) => {
 test('a defect is 500 in the shape of each interface, tells nothing, and is logged under its request', async (t) => {
   const server = await startTestServer(t);
   server.core.accounts.get = defect;
-  server.core.feed.openFile = defect;
   server.core.packageSource.openFile = defect;
   server.core.imageSource.listTags = defect;
   const expected: Record<string, [string, object]> = {

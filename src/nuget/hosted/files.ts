@@ -1,6 +1,7 @@
 import type { Digest } from '../../digest.ts';
 import type { Content } from '../../storage/content.ts';
-import type { FeedContext } from './feed.ts';
+import { sizeOf } from '../../storage/sizes.ts';
+import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
 /** The files of a version that the flat container serves. */
@@ -22,8 +23,9 @@ export const fileTypes: Record<Exclude<FileKind, 'icon'>, string> = {
 };
 
 interface FileRow {
-  digest: Digest;
-  size: number;
+  /** Null where the version has no file of this kind. */
+  digest: Digest | null;
+  size: number | null;
   icon_type: string | null;
 }
 
@@ -37,14 +39,14 @@ export async function openFile(
 ): Promise<PackageFile | undefined> {
   const key = keyOfVersion(version);
   if (key === undefined) return undefined;
-  const column = `${kind}_digest`;
+  const column = `v.${kind}_digest`;
   const row = await database.getCached<FileRow>(
-    `SELECT v.${column} AS digest, b.size, v.icon_type
-     FROM packages p JOIN package_versions v ON v.package_row = p.id JOIN blobs b ON b.digest = v.${column}
+    `SELECT ${column} AS digest, ${sizeOf(column)} AS size, v.icon_type
+     FROM packages p JOIN package_versions v ON v.package_row = p.id
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
     [accountId, packageKey(id), key],
   );
-  if (!row) return undefined;
+  if (!row?.digest || row.size === null) return undefined;
   const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : fileTypes[kind];
   return { content: await blobs.open(row.digest, row.size), digest: row.digest, type };
 }

@@ -3,7 +3,7 @@ import { DomainError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../digest.ts';
 import type { Arrival } from '../../storage/blob-store.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
-import type { FeedContext } from './feed.ts';
+import type { FeedContext } from './feed-context.ts';
 import { bytesOfMetadata, metadataOf } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';

@@ -3,8 +3,9 @@ import type { NameSet } from '../../accounts/names.ts';
 import type { Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import type { Digest } from '../../digest.ts';
+import { sizeOf } from '../../storage/sizes.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
-import type { FeedContext } from './feed.ts';
+import type { FeedContext } from './feed-context.ts';
 import { lockVersion, packageKey, versionNotFound } from './packages.ts';
 import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';
 import { normalize, versionKey } from '../format/version.ts';
@@ -98,11 +99,13 @@ export async function openSymbols(
   only?: NameSet,
 ): Promise<{ size: number; stream: Readable } | undefined> {
   const among = only?.where('p.package_key');
+  const size = sizeOf('v.snupkg_digest');
   const row = await database.get<{ path: string; digest: Digest; size: number }>(
-    `SELECT s.path, b.digest, b.size FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
-     JOIN blobs b ON b.digest = v.snupkg_digest
+    `SELECT s.path, v.snupkg_digest AS digest, ${size} AS size
+     FROM package_symbols s JOIN package_versions v ON v.id = s.version_row
      ${among ? `JOIN packages p ON p.id = v.package_row AND ${among.sql}` : ''}
-     WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? ORDER BY s.version_row DESC LIMIT 1`,
+     WHERE s.account_id = ? AND s.signature = ? AND s.file_name = ? AND ${size} IS NOT NULL
+     ORDER BY s.version_row DESC LIMIT 1`,
     [...(among?.values ?? []), accountId, key.toLowerCase(), keyOfFile(fileName)],
   );
   return row && openPdb(() => blobs.open(row.digest, row.size), row.path);

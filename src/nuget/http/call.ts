@@ -10,7 +10,7 @@ import type { BlobStore } from '../../storage/blob-store.ts';
 import type { UsageAction } from '../../usage/counters.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Addresses } from './addresses.ts';
-import type { Feed } from '../hosted/feed.ts';
+import type { FeedContext } from '../hosted/feed-context.ts';
 import type { MergedSearch } from '../search/merged-search.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { PackageMirror } from '../upstream/package-mirror.ts';
@@ -18,7 +18,7 @@ import type { UpstreamSymbols } from '../upstream/upstream-symbols.ts';
 import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
 
 export interface FeedParts {
-  feed: Feed;
+  feed: FeedContext;
   mirror: PackageMirror;
   source: PackageSource;
   search: MergedSearch;

@@ -10,6 +10,8 @@ import { contextOf } from '../../http/request-context.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
 import { oneLine } from './errors.ts';
 import { packageKey } from '../hosted/packages.ts';
+import { publish, setListed } from '../hosted/publish.ts';
+import { openSymbols, publishSymbols } from '../hosted/symbol-packages.ts';
 import { refuseMethods, type Answering, type FeedParts } from './call.ts';
 import { receiveFile } from './upload.ts';
 
@@ -34,7 +36,7 @@ export function addPublishing(
       async ({ request, response, principal, accountId, addresses }) => {
         const context = contextOf(response);
         const staged = await receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
-        const { id, version, isNew, warnings } = await feed.publish(accountId, staged, permitting(principal));
+        const { id, version, isNew, warnings } = await publish(feed, accountId, staged, permitting(principal));
         context.subject = packageKey(id);
         log.info({ request: context.id, id, version }, 'package published');
         const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
@@ -51,14 +53,14 @@ export function addPublishing(
   router.delete(
     '/push/:id/:version',
     answering('delete', async ({ response, accountId, path }) => {
-      await feed.setListed(accountId, path['id']!, path['version']!, false);
+      await setListed(feed, accountId, path['id']!, path['version']!, false);
       response.writeHead(204).end();
     }),
   );
   router.post(
     '/push/:id/:version',
     answering('write', async ({ request, response, accountId, path }) => {
-      await feed.setListed(accountId, path['id']!, path['version']!, true);
+      await setListed(feed, accountId, path['id']!, path['version']!, true);
       sendJson(request, response, 200, {});
     }),
   );
@@ -71,7 +73,7 @@ export function addPublishing(
       async ({ request, response, principal, accountId }) => {
         const context = contextOf(response);
         const staged = await receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
-        const published = await feed.publishSymbols(accountId, staged, permitting(principal));
+        const published = await publishSymbols(feed, accountId, staged, permitting(principal));
         context.subject = packageKey(published.id);
         sendJson(request, response, 201, published);
       },
@@ -85,7 +87,7 @@ export function addPublishing(
       const same = file.toLowerCase() === again.toLowerCase();
       // A look-up is a search: it finds what is among the token's names, and nothing else.
       const only = principal.names?.package;
-      const pdb = same ? await feed.openSymbols(accountId, file, key, only) : undefined;
+      const pdb = same ? await openSymbols(feed, accountId, file, key, only) : undefined;
       if (pdb) return sendStream(request, response, pdb);
       const checksum = request.headers['symbolchecksum'] as string | undefined;
       const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);

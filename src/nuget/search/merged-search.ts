@@ -1,9 +1,10 @@
+import type { Database } from '../../database/database.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
-import type { Feed } from '../hosted/feed.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { packageKey } from '../hosted/packages.ts';
+import { listListed } from '../hosted/versions.ts';
 import type { SearchQuery } from './search-query.ts';
-import type { SearchHit, SearchOptions, SearchResults } from './search.ts';
+import { Search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
 import { isPrerelease, isSemVer2, parseVersion } from '../format/version.ts';
@@ -22,19 +23,21 @@ const mostTaken = 1000;
 
 /** Searches what is hosted and, after it, the upstreams: hosted and reserved ids are not heard of from there. */
 export class MergedSearch {
-  readonly #feed: Feed;
+  readonly #database: Database;
+  readonly #search: Search;
   readonly #source: PackageSource;
   readonly #upstreams: UpstreamSearch;
 
-  constructor(feed: Feed, source: PackageSource, upstreams: UpstreamSearch) {
-    this.#feed = feed;
+  constructor(database: Database, source: PackageSource, upstreams: UpstreamSearch) {
+    this.#database = database;
+    this.#search = new Search(database);
     this.#source = source;
     this.#upstreams = upstreams;
   }
 
   async find(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
-      this.#feed.search(accountId, wanted.query, options),
+      this.#search.find(accountId, wanted.query, options),
       this.#mayTell(accountId, wanted, options, () => this.#upstreams.query(parametersOf(wanted, options))),
     ]);
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
@@ -42,7 +45,7 @@ export class MergedSearch {
 
   async findIds(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
-      this.#feed.findIds(accountId, wanted.query, options),
+      this.#search.findIds(accountId, wanted.query, options),
       this.#mayTell(accountId, wanted, options, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
     ]);
     return this.#join(accountId, options, hosted, found, (id) => id);
@@ -51,7 +54,7 @@ export class MergedSearch {
   /** The versions of an id that a client may choose from, in order. */
   async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
     if (options.only && !options.only.includes(packageKey(id))) return [];
-    const hosted = await this.#feed.listListed(accountId, id, options.prerelease, options.semVer2);
+    const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
     try {
       const others = await this.#versionsUpstream(accountId, id, options);
       return others.length === 0 ? hosted : await this.#source.merged(accountId, id, hosted, others);
