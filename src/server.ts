@@ -1,113 +1,76 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
-import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { platform } from 'node:os';
-import type { Logger } from 'pino';
-import { Accounts, type Account } from './accounts/accounts.ts';
+import type { Account } from './accounts/accounts.ts';
 import type { Principal } from './accounts/principal.ts';
-import { Tokens } from './accounts/tokens.ts';
 import { createApi } from './api/routes.ts';
-import { Cache } from './cache/cache.ts';
-import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
-import { digestOf } from './digest.ts';
-import { openDatabase, type WriteSignal, type Database } from './database/database.ts';
-import { migrate } from './database/migrate.ts';
-import { answerUnhandled, createApp, type Interfaces } from './http/app.ts';
+import { named, openCore, type Core, type Surroundings } from './core.ts';
+import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator } from './http/authenticate.ts';
-import { AppResponse, countFetched } from './http/request-context.ts';
 import { Operations } from './http/operations.ts';
-import { createTokenEndpoint } from './http/token.ts';
+import { AppResponse } from './http/request-context.ts';
 import { Urls } from './http/urls.ts';
+import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
 import { Runs } from './jobs/runs.ts';
 import { jobTable } from './jobs/table.ts';
-import type { EmptyClaims } from './mirror/claims.ts';
-import { Entries } from './mirror/entries.ts';
-import { Mirror } from './mirror/mirror.ts';
-import { UpstreamPolicy } from './mirror/upstream-policy.ts';
-import { emptyPackageClaims, releasePackageClaim } from './nuget/hosted/claims.ts';
-import { addDownloads } from './nuget/hosted/downloads.ts';
-import type { FeedContext } from './nuget/hosted/feed-context.ts';
-import { createFeed } from './nuget/http/routes.ts';
-import { MergedSearch } from './nuget/search/merged-search.ts';
-import { MirroredPackages } from './nuget/upstream/mirrored-packages.ts';
-import { PackageSource } from './nuget/package-source.ts';
-import { PackageMirror } from './nuget/upstream/package-mirror.ts';
-import { UpstreamRegistrations } from './nuget/upstream/upstream-registration.ts';
-import { UpstreamSearch } from './nuget/upstream/upstream-search.ts';
-import { UpstreamSymbols } from './nuget/upstream/upstream-symbols.ts';
-import { UpstreamVulnerabilities } from './nuget/upstream/upstream-vulnerabilities.ts';
-import { emptyContainerClaims, releaseContainerClaim } from './oci/claims.ts';
-import { Images } from './oci/images.ts';
-import { MirroredImages } from './oci/mirrored-images.ts';
-import { Pushes } from './oci/pushes.ts';
-import { addPulls } from './oci/repositories.ts';
-import { createRegistry } from './oci/routes.ts';
-import { ImageSource } from './oci/image-source.ts';
-import { ImageMirror } from './oci/image-mirror.ts';
-import { BlobStore } from './storage/blob-store.ts';
-import { Collector } from './storage/collector.ts';
-import type { Driver } from './storage/driver.ts';
-import { FilesystemDriver } from './storage/filesystem.ts';
-import { Paths } from './storage/paths.ts';
-import { References } from './storage/references.ts';
-import { imageReferences, imageRowBytes } from './oci/references.ts';
-import { packageReferences, packageRowBytes } from './nuget/hosted/references.ts';
 import { mirrorReferences } from './mirror/references.ts';
-import { Room } from './storage/room.ts';
+import { nuget } from './nuget/protocol.ts';
+import { oci } from './oci/protocol.ts';
+import { Inputs } from './prefetch/inputs.ts';
+import type { OpenProtocol, Protocol } from './protocol.ts';
+import { Collector } from './storage/collector.ts';
+import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
-import type { ProxyEnvironment } from './upstream/addresses.ts';
-import { openUpstreams } from './upstream/configured.ts';
-import type { Upstream } from './upstream/upstream.ts';
 import { Quota } from './usage/quota.ts';
-import { UsageRecord } from './usage/record.ts';
 import { StoredBytes } from './usage/stored.ts';
 
-/** What comes from outside the program, so that a test can replace it. */
-export interface Surroundings {
-  log: Logger;
-  /** Milliseconds since 1970 UTC. */
-  now: () => number;
-  /** Outgoing proxies. */
-  proxy: ProxyEnvironment;
-  /** Where committed bytes are kept; else in the data folder. */
-  driver?: Driver | undefined;
+/** Every protocol that this server speaks. */
+export const protocols: readonly Protocol[] = [nuget, oci];
+
+/** The files that name what to prefetch. */
+export const inputs = new Inputs(protocols.map((each) => each.inputs));
+
+/** An installation without the network: what the command line works with, also beside a running server. */
+export interface Installation extends AsyncDisposable {
+  readonly core: Core;
+  readonly protocols: readonly OpenProtocol[];
+  readonly stored: StoredBytes;
+  readonly jobs: Jobs;
 }
 
-/** The parts without the network: what the command line works with, beside a running server too. */
-export interface Core {
-  config: Config;
-  database: Database;
-  blobs: BlobStore;
-  accounts: Accounts;
-  tokens: Tokens;
-  feed: FeedContext;
-  images: Images;
-  upstreams: readonly Upstream[];
-  entries: Entries;
-  mirror: Mirror;
-  packageMirror: PackageMirror;
-  packageSource: PackageSource;
-  packageSearch: MergedSearch;
-  vulnerabilities: UpstreamVulnerabilities;
-  emptyClaims: Record<'package' | 'container', EmptyClaims>;
-  mirroredPackages: MirroredPackages;
-  mirroredImages: MirroredImages;
-  imageMirror: ImageMirror;
-  imageSource: ImageSource;
-  pushes: Pushes;
-  jobs: Jobs;
-  usage: UsageRecord;
-  stored: StoredBytes;
-  defaultAccount: Account;
-  close(): Promise<void>;
+/** Opens the core, then each protocol on it. What it opened is closed in reverse order, also when opening fails. */
+export async function openInstallation(config: Config, surroundings: Surroundings): Promise<Installation> {
+  await using stack = new AsyncDisposableStack();
+  const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
+  const core = await openCore(config, surroundings, downloads, stack);
+  const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
+  const opened = protocols.map((each) => each.open(core, stack));
+  const references = new References([...protocols.map((each) => each.references), mirrorReferences]);
+  const rows = protocols.map((each) => each.rowBytes);
+  const stored = new StoredBytes(database, { references, rows }, defaultAccount.id, now);
+  const table = jobTable({
+    config,
+    database,
+    entries,
+    protocols: opened,
+    collector: new Collector(database, driver, references),
+    scrubber: new Scrubber(database, driver, references, config.scrub.rate),
+    stored,
+    prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
+    log,
+    now,
+  });
+  const jobs = stack.adopt(new Jobs({ runs: new Runs(database, now), jobs: table, log, now }), (each) => each.close());
+  const rest = stack.move();
+  return { core, protocols: opened, stored, jobs, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
 type AppServer = Server<typeof IncomingMessage, typeof AppResponse>;
 
 export interface RunningServer {
-  core: Core;
+  installation: Installation;
   /** `http://host:port` as listened on. */
   url: string;
   /** The value of the first token, at the first start only. */
@@ -118,223 +81,102 @@ export interface RunningServer {
   close(grace?: number): Promise<void>;
 }
 
-/** Opens database and storage, migrates, and makes the account `default`. */
-export async function openCore(config: Config, { now, log, proxy, driver: given }: Surroundings): Promise<Core> {
-  const paths = new Paths(config.data);
-  const driver = given ?? new FilesystemDriver(paths);
-  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is out of reach');
-  const cache = await Cache.open(config.redis.url, now, onRedis, `entrepot-${installationOf(config)}`);
-  const database = await openNamed(config, cache.changes).catch(async (error: unknown) => {
-    await cache.close();
-    throw error;
+/** Starts the service. Rejects, with one clear line, when a setting or a service it needs is not right. */
+export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
+  await using stack = new AsyncDisposableStack();
+  const installation = stack.use(await openInstallation(config, surroundings));
+  const { core, jobs } = installation;
+  const { log, now } = core;
+  const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
+  const quota = new Quota({ database: core.database, stored: installation.stored, limits: config.limits, log, now });
+  const operations = openOperations(core, quota);
+  const observers = { log, observe: operations, usage: core.usage, now };
+  const servers: AppServer[] = [];
+  let grace = 0;
+  stack.defer(async () => {
+    await Promise.all(servers.map((server) => drain(server, grace)));
   });
-  try {
-    await migrate(database);
-    const blobs = new BlobStore(database, driver, paths, now);
-    await blobs.prepare().catch(namely('ENTREPOT_DATA', 'the data folder cannot be written'));
-    const images = new Images(database, blobs, config.limits, now);
-    const accounts = new Accounts(database, now);
-    const tokens = new Tokens(database, now);
-    const { account: defaultAccount } = await accounts.ensureDefault();
-    const feed: FeedContext = { database, blobs, limits: config.limits, now };
-    const entries = new Entries(database, cache, now);
-    const room = new Room(config.data, config.storage.reserve);
-    const { unreadRest, keepPartial } = config.mirror;
-    const { accountFetches } = config.limits;
-    const mirror = new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, log, now });
-    const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
-    const usage = new UsageRecord(database, now, { package: addDownloads, container: addPulls });
-    const ofKind = (kind: Upstream['config']['kind']) => upstreams.filter((each) => each.config.kind === kind);
-    const packageOrigin = new UpstreamPolicy(ofKind('nuget'), config.reserved.packages, config.merge.packages);
-    const imageOrigin = new UpstreamPolicy(ofKind('registry'), config.reserved.containers);
-    const packageMirror = new PackageMirror(mirror, packageOrigin, config.limits);
-    const registrations = new UpstreamRegistrations(packageMirror);
-    const packageSource = new PackageSource({ feed, mirror: packageMirror, registrations });
-    const imageMirror = new ImageMirror(mirror, imageOrigin, config.limits);
-    const imageSource = new ImageSource({ database, images, mirror: imageMirror, limits: config.limits, now });
-    const references = new References([packageReferences, imageReferences, mirrorReferences]);
-    const collector = new Collector(database, driver, references);
-    const scrubber = new Scrubber(database, driver, references, config.scrub.rate);
-    const stored = new StoredBytes(
-      database,
-      { references, rows: [packageRowBytes, imageRowBytes] },
-      defaultAccount.id,
-      now,
-    );
-    const vulnerabilities = new UpstreamVulnerabilities(packageMirror, log);
-    const prefetch = {
-      config,
-      database,
-      mirror,
-      upstreams,
-      packageMirror,
-      packageSource,
-      vulnerabilities,
-      imageMirror,
-      accountId: defaultAccount.id,
-      now,
-    };
-    const { uploads } = images;
-    const table = jobTable({ config, database, entries, uploads, collector, scrubber, stored, prefetch, log, now });
-    const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
-    return {
-      config,
-      database,
-      blobs,
-      accounts,
-      tokens,
-      feed,
-      images,
-      upstreams,
-      entries,
-      mirror,
-      packageMirror,
-      packageSource,
-      packageSearch: new MergedSearch(database, packageSource, new UpstreamSearch(packageMirror, cache, log)),
-      vulnerabilities,
-      emptyClaims: {
-        package: {
-          list: (account, after, limit) => emptyPackageClaims(database, account, after, limit),
-          release: (account, id) => releasePackageClaim(database, account, id),
-        },
-        container: {
-          list: (account, after, limit) => emptyContainerClaims(database, account, after, limit),
-          release: (account, name) => releaseContainerClaim(database, account, name),
-        },
-      },
-      mirroredPackages: new MirroredPackages(database, packageMirror),
-      mirroredImages: new MirroredImages(database, imageMirror),
-      imageMirror,
-      imageSource,
-      pushes: new Pushes({ images, source: imageSource, mirror: imageMirror, log }),
-      jobs,
-      usage,
-      stored,
-      defaultAccount,
-      close: async () => {
-        await jobs.close();
-        await tokens.flush();
-        await images.close();
-        for (const upstream of upstreams) upstream.close();
-        await mirror.close();
-        await entries.flushUses();
-        await usage.close();
-        await cache.close();
-        await database.close();
-      },
-    };
-  } catch (error) {
-    await cache.close();
-    await database.close();
-    throw error;
-  }
-}
-
-/** What tells this installation from others that use the same Redis: instances of one share their database. */
-function installationOf({ data, database: { url } }: Config): string {
-  return digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12);
-}
-
-function openNamed({ data, database: { url } }: Config, changes: WriteSignal | undefined): Promise<Database> {
-  const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-  const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes);
-  return opening.catch(namely(key, 'the database cannot be opened'));
-}
-
-/** For `catch`: the same failure as one line that names the setting to look at. */
-function namely(key: string, failure: string): (error: unknown) => never {
-  return (error) => {
-    throw new ConfigError(`${key}: ${failure}: ${(error as Error).message.split('\n', 1)[0]}`, { cause: error });
+  const serve = async (mounts: readonly Mount[], port: number, key: string, amongWorkers = false) => {
+    const app = createApp(config, mounts, observers);
+    servers.push(await listen(app, config.server.host, port, key, amongWorkers));
+  };
+  const { port: publicPort, adminPort, workers } = config.server;
+  const forOperators: Mount[] = [{ path: '/', router: operations.router }];
+  const mounts = mountAll(installation, quota);
+  await serve(
+    adminPort === undefined ? [...mounts, ...forOperators] : mounts,
+    publicPort,
+    'ENTREPOT_PORT',
+    workers > 1,
+  );
+  if (adminPort !== undefined) await serve(forOperators, adminPort, 'ENTREPOT_ADMIN_PORT');
+  stack.use(new Chores(choresOf(installation, quota), log));
+  jobs.start((...run) => operations.countJob(...run));
+  const { port } = servers[0]!.address() as AddressInfo;
+  const { host } = config.server;
+  const rest = stack.move();
+  return {
+    installation,
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    firstToken,
+    answerUnhandled: (error) => answerUnhandled(log, error),
+    close: (some = 10_000) => {
+      grace = some;
+      return rest.disposeAsync();
+    },
   };
 }
 
-/** Starts the service. Rejects, with one clear line, when a setting or a service it needs is not right. */
-export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
-  const { log } = surroundings;
-  const core = await openCore(config, surroundings);
-  const servers: AppServer[] = [];
-  try {
-    const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
-    const authenticator = new Authenticator(
-      [core.tokens],
-      config.anonymousRead ? anonymous(core.defaultAccount) : undefined,
-    );
-    const urls = new Urls(config.server);
-    const operations = new Operations(async () => {
-      await core.database.get('SELECT 1 AS one');
-      await core.blobs.check();
-    });
-    const { now } = surroundings;
-    const quota = new Quota({ ...core, limits: config.limits, log, now });
-    operations.gauge(
-      'entrepot_account_limit_ratio',
-      'What an account has used of a limit, 1 at the limit',
-      ['account', 'limit'],
-      () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
-    );
-    const shared = { authenticator, quota, urls, limits: config.limits, log };
-    const interfaces: Interfaces = {
-      api: createApi({
-        ...shared,
-        ...core,
-        now,
-      }),
-      registry: createRegistry({ ...shared, images: core.images, source: core.imageSource, pushes: core.pushes }),
-      token: createTokenEndpoint(authenticator, now),
-      feed: createFeed({
-        ...shared,
-        feed: core.feed,
-        blobs: core.blobs,
-        mirror: core.packageMirror,
-        source: core.packageSource,
-        search: core.packageSearch,
-        vulnerabilities: core.vulnerabilities,
-        symbols: new UpstreamSymbols(core.mirror, core.packageSource, config.limits),
-      }),
-    };
-    const { host, port: publicPort, adminPort } = config.server;
-    const serve = async (served: Interfaces, port: number, key: string, amongWorkers = false) => {
-      const app = createApp(config, served, { log, observe: operations, usage: core.usage, now });
-      servers.push(await listen(app, host, port, key, amongWorkers));
-    };
-    const forOperators = { operations: operations.router };
-    const all = adminPort === undefined ? { ...interfaces, ...forOperators } : interfaces;
-    await serve(all, publicPort, 'ENTREPOT_PORT', config.server.workers > 1);
-    if (adminPort !== undefined) await serve(forOperators, adminPort, 'ENTREPOT_ADMIN_PORT');
-    const attempt = (work: Promise<unknown>, failure: string) => {
-      work.catch((error: unknown) => log.warn({ err: error }, failure));
-    };
-    const chores = setInterval(() => {
-      attempt(core.tokens.flush(), 'the last uses of tokens were not written');
-      attempt(core.images.flush(), 'quiet uploads were not closed');
-      attempt(core.usage.flush(), 'usage was not written; it is kept for the next time');
-      attempt(core.entries.flushUses(), 'the last uses of mirrored content were not written');
-    }, 5000);
-    const reviews = setInterval(() => {
-      attempt(quota.review(), 'the limits of accounts were not looked at');
-    }, 600_000);
-    core.jobs.start((...run) => operations.countJob(...run));
-    const { port } = servers[0]!.address() as AddressInfo;
-    return {
-      core,
-      url: `http://${config.server.host.includes(':') ? `[${config.server.host}]` : config.server.host}:${port}`,
-      firstToken,
-      answerUnhandled: (error) => answerUnhandled(log, error),
-      close: async (grace = 10_000) => {
-        clearInterval(chores);
-        clearInterval(reviews);
-        await Promise.all(servers.map((server) => drain(server, grace)));
-        await core.close();
-      },
-    };
-  } catch (error) {
-    await Promise.all(servers.map((server) => drain(server, 0)));
-    await core.close();
-    throw error;
-  }
+/** The protocols and `/v1`, as they are served together. */
+function mountAll({ core, protocols: opened, stored }: Installation, quota: Quota): Mount[] {
+  const { config, database, accounts, tokens, usage, defaultAccount, log, now } = core;
+  const anonymous = config.anonymousRead ? anonymousOf(defaultAccount) : undefined;
+  const web = { authenticator: new Authenticator([tokens], anonymous), quota, urls: new Urls(config.server) };
+  const api = createApi({
+    ...web,
+    operations: opened.flatMap((each) => each.operations),
+    database,
+    accounts,
+    tokens,
+    usage,
+    stored,
+    limits: config.limits,
+    log,
+    now,
+  });
+  return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }];
 }
 
-function anonymous(account: Account): Principal {
+function openOperations({ database, blobs }: Core, quota: Quota): Operations {
+  const operations = new Operations(async () => {
+    await database.get('SELECT 1 AS one');
+    await blobs.check();
+  });
+  operations.gauge(
+    'entrepot_account_limit_ratio',
+    'What an account has used of a limit, 1 at the limit',
+    ['account', 'limit'],
+    () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
+  );
+  return operations;
+}
+
+function choresOf({ core: { tokens, usage, entries }, protocols: opened }: Installation, quota: Quota): Chore[] {
+  const soon = 5000;
+  return [
+    { interval: soon, run: () => tokens.flush(), failure: 'the last uses of tokens were not written' },
+    { interval: soon, run: () => usage.flush(), failure: 'usage was not written; it is kept for the next time' },
+    {
+      interval: soon,
+      run: () => entries.flushUses(),
+      failure: 'the last uses of mirrored content were not written',
+    },
+    { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
+    ...opened.flatMap((each) => each.chores ?? []),
+  ];
+}
+
+function anonymousOf(account: Account): Principal {
   return {
     kind: 'anonymous',
     accountId: account.id,
@@ -364,7 +206,7 @@ async function listen(
   });
   await listening.catch((error: NodeJS.ErrnoException) => {
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
-    return namely(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
+    return named(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
   });
   return server;
 }

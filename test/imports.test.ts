@@ -10,13 +10,16 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts prefetch nuget mirror usage config upstream errors.ts',
-  'server.ts': 'jobs api nuget oci http mirror accounts usage storage database upstream cache config digest.ts',
-  jobs: 'prefetch nuget oci mirror usage storage database config errors.ts',
-  prefetch: 'nuget oci mirror storage database upstream config digest.ts errors.ts',
-  api: 'nuget oci http accounts usage database config errors.ts',
-  nuget: 'http mirror accounts usage storage database upstream cache config digest.ts incoming.ts errors.ts',
-  oci: 'http mirror accounts usage storage database upstream cache config digest.ts errors.ts',
+  cli: 'server.ts core.ts prefetch mirror usage config upstream errors.ts',
+  'server.ts': 'nuget oci protocol.ts core.ts api prefetch jobs http mirror accounts usage storage config',
+  nuget:
+    'protocol.ts core.ts api prefetch jobs http mirror accounts usage storage database upstream cache config digest.ts incoming.ts errors.ts',
+  oci: 'protocol.ts core.ts api prefetch jobs http mirror accounts usage storage database upstream cache config digest.ts errors.ts',
+  'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
+  'core.ts': 'http mirror accounts usage storage database upstream cache config digest.ts',
+  api: 'http accounts usage database config errors.ts',
+  jobs: 'prefetch mirror usage storage database config errors.ts',
+  prefetch: 'mirror upstream errors.ts',
   http: 'accounts usage storage config caller.ts incoming.ts errors.ts',
   mirror: 'storage database upstream cache config caller.ts digest.ts incoming.ts errors.ts',
   usage: 'accounts storage database errors.ts',
@@ -34,7 +37,7 @@ const rooms: Record<string, string> = {
 
 /** What reaches out of the program is behind one door each. */
 const packages: Record<string, string> = {
-  express: 'http api nuget oci server.ts',
+  express: 'http api nuget',
   sequelize: 'database',
   umzug: 'database',
   'node:sqlite': 'database',
@@ -44,11 +47,11 @@ const packages: Record<string, string> = {
   '@keyv/redis': 'cache',
   '@redis/client': 'cache',
   commander: 'cli',
-  yaml: 'config prefetch',
+  yaml: 'config oci',
   'node-cron': 'jobs config',
   '@asteasolutions/zod-to-openapi': 'api',
   yauzl: 'nuget',
-  'fast-xml-parser': 'nuget prefetch',
+  'fast-xml-parser': 'nuget',
   '@fastify/busboy': 'nuget',
   'prom-client': 'http',
 };

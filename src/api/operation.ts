@@ -25,8 +25,8 @@ export interface Operation<
   id: string;
   summary: string;
   action: Action;
-  /** The name that it concerns: its kind, and the parameter of the path that holds it. */
-  about?: { kind: NameKind; param: string };
+  /** The name that it concerns: its kind, the parameter of the path that holds it, and how names are compared. */
+  about?: { kind: NameKind; param: string; keyOf?: (name: string) => string };
   params?: Readonly<Record<string, string>>;
   query?: Query;
   body?: Body;

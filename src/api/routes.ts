@@ -16,20 +16,13 @@ import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
-import type { FeedContext } from '../nuget/hosted/feed-context.ts';
-import type { MirroredPackages } from '../nuget/upstream/mirrored-packages.ts';
-import { packageKey } from '../nuget/hosted/packages.ts';
-import type { Images } from '../oci/images.ts';
-import type { MirroredImages } from '../oci/mirrored-images.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import { accountOperations } from './account.ts';
-import { containerOperations } from './containers.ts';
 import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, type Operation } from './operation.ts';
-import { packageOperations } from './packages.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface ApiParts {
@@ -38,10 +31,8 @@ export interface ApiParts {
   database: Database;
   usage: UsageRecord;
   stored: StoredBytes;
-  feed: FeedContext;
-  images: Images;
-  mirroredImages: MirroredImages;
-  mirroredPackages: MirroredPackages;
+  /** Operations of the protocols. */
+  operations: readonly Operation[];
   authenticator: Authenticator;
   quota: Quota;
   urls: Urls;
@@ -70,12 +61,7 @@ interface MatchedOperation {
 
 /** The REST management API, mounted at `/v1`. */
 export function createApi(parts: ApiParts): Router {
-  const operations = [
-    ...packageOperations(parts.feed, parts.mirroredPackages),
-    ...containerOperations(parts.images, parts.mirroredImages),
-    ...tokenOperations(parts.tokens),
-    ...accountOperations(parts),
-  ];
+  const operations = [...parts.operations, ...tokenOperations(parts.tokens), ...accountOperations(parts)];
   const { authenticator, quota, log } = parts;
   const edge = createEdge<Matched, MatchedOperation>({
     kind: 'other',
@@ -87,7 +73,7 @@ export function createApi(parts: ApiParts): Router {
       const params = paramsOf(request);
       const { about, action } = definition;
       const name = about && params[about.param]!;
-      if (about) allow(principal, action, about.kind, about.kind === 'package' ? packageKey(name!) : name);
+      if (about) allow(principal, action, about.kind, about.keyOf?.(name!) ?? name);
       return { request, response, principal, params };
     },
     statusOf,

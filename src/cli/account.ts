@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { withCore, type Terminal } from './with-core.ts';
+import { withInstallation, type Terminal } from './with-installation.ts';
 
 /** `entrepot account` */
 export function addAccount(program: Command, environment: Environment, terminal: Terminal): void {
@@ -9,7 +9,7 @@ export function addAccount(program: Command, environment: Environment, terminal:
     .command('create <name>')
     .description('create an account')
     .action((name: string) =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async ({ core }) => {
         const created = await core.accounts.create(name);
         terminal.stdout.write(`${created.name}\n`);
       }),
@@ -18,7 +18,7 @@ export function addAccount(program: Command, environment: Environment, terminal:
     .command('list')
     .description('list the accounts')
     .action(() =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async ({ core }) => {
         for (const { name, createdAt } of await core.accounts.list()) {
           terminal.stdout.write(`${name}\t${new Date(createdAt).toISOString()}\n`);
         }

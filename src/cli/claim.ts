@@ -1,14 +1,11 @@
 import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
-import type { Core } from '../server.ts';
-import { accountId, withCore, type Terminal } from './with-core.ts';
-
-type Kind = 'package' | 'container';
+import type { EmptyClaim, EmptyClaims } from '../mirror/claims.ts';
+import { protocols } from '../server.ts';
+import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 const atATime = 500;
-/** What is still there of a name that cannot be given up. */
-const rest: Record<Kind, string> = { package: 'versions', container: 'manifests' };
 
 /** `entrepot claim` */
 export function addClaim(program: Command, environment: Environment, terminal: Terminal): void {
@@ -18,10 +15,10 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     .description('list the claims that can be released: nothing of that name is left, and no upstream is asked for it')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async ({ core, protocols: opened }) => {
         const account = await accountId(core, options.account);
-        for (const kind of ['package', 'container'] as const) {
-          for await (const { name, since } of allEmpty(core, account, kind)) {
+        for (const { kind, claims } of opened) {
+          for await (const { name, since } of allEmpty(claims, account)) {
             terminal.stdout.write(`${kind}\t${name}\t${new Date(since).toISOString()}\n`);
           }
         }
@@ -30,40 +27,38 @@ export function addClaim(program: Command, environment: Environment, terminal: T
   const release = claim
     .command('release <name>')
     .description('give up a name of which nothing is left, so that upstreams may be asked for it')
-    .addOption(new Option('--kind <kind>', 'what it names').choices(['package', 'container']).makeOptionMandatory())
+    .addOption(
+      new Option('--kind <kind>', 'what it names').choices(protocols.map(({ kind }) => kind)).makeOptionMandatory(),
+    )
     .option('--account <name>', 'the account it belongs to', 'default');
-  release.action((name: string, options: { account: string; kind: Kind }) =>
-    withCore(environment, async (core) => {
+  release.action((name: string, options: { account: string; kind: string }) =>
+    withInstallation(environment, async ({ core, protocols: opened }) => {
       const account = await accountId(core, options.account);
-      const { kind } = options;
-      const obstacle = await core.emptyClaims[kind].release(account, name);
+      const { kind, claims } = opened.find((each) => each.kind === options.kind)!;
+      const obstacle = await claims.release(account, name);
       if (obstacle === 'unclaimed') throw unclaimed(kind, name);
-      if (obstacle === 'in use') throw inUse(kind, name, rest[kind]);
+      if (obstacle === 'in use') throw inUse(kind, name, claims.contents);
     }),
   );
 }
 
-async function* allEmpty(
-  { emptyClaims }: Core,
-  account: number,
-  kind: Kind,
-): AsyncGenerator<{ name: string; since: number }> {
+async function* allEmpty(claims: EmptyClaims, account: number): AsyncGenerator<EmptyClaim> {
   for (let after = ''; ;) {
-    const page = await emptyClaims[kind].list(account, after, atATime);
+    const page = await claims.list(account, after, atATime);
     yield* page;
     if (page.length < atATime) return;
     after = page.at(-1)!.position;
   }
 }
 
-function unclaimed(kind: Kind, name: string): DomainError {
+function unclaimed(kind: string, name: string): DomainError {
   return new DomainError(
     'NotFound',
     `The account claims no ${kind} "${name}"; "entrepot claim list" shows what it does.`,
   );
 }
 
-function inUse(kind: Kind, name: string, what: string): DomainError {
+function inUse(kind: string, name: string, what: string): DomainError {
   return new DomainError(
     'Invalid',
     `The ${kind} "${name}" still has ${what}: delete them first, then release its name.`,

@@ -4,7 +4,7 @@ import packageFile from '../../package.json' with { type: 'json' };
 import { addAccount } from './account.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
-import type { Terminal } from './with-core.ts';
+import type { Terminal } from './with-installation.ts';
 import { addJobs } from './jobs.ts';
 import { addPrefetch } from './prefetch.ts';
 import { addServe } from './serve.ts';

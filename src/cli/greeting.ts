@@ -1,4 +1,4 @@
-/** What the first start prints: the first token, once, and lines to paste. `url` is where clients reach the service. */
+/** What the first start prints: the first token, once, and lines to paste. `url` is where clients reach the installation. */
 export function greeting(url: string, token: string): string {
   const base = reachable(url);
   const { host, protocol } = new URL(base);

@@ -1,16 +1,16 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
-import type { Core } from '../server.ts';
-import { withCore, type Terminal } from './with-core.ts';
+import type { Installation } from '../server.ts';
+import { withInstallation, type Terminal } from './with-installation.ts';
 
-type Counts = Awaited<ReturnType<Core['jobs']['run']>>;
+type Counts = Awaited<ReturnType<Installation['jobs']['run']>>;
 
 /** `entrepot jobs`, and the names under which its jobs are looked for: `gc`, `retention`, `scrub`. */
 export function addJobs(program: Command, environment: Environment, terminal: Terminal): void {
   const say = (line: string) => void terminal.stdout.write(`${line}\n`);
   const run = (name: string, dryRun: boolean | undefined, check?: (counts: Counts) => void) =>
-    withCore(environment, async ({ jobs }) => {
+    withInstallation(environment, async ({ jobs }) => {
       const counts = await jobs.run(name, { dryRun: dryRun ?? false, say });
       say(`${dryRun ? 'would have been' : 'done'}: ${inWords(counts)}`);
       check?.(counts);
@@ -22,8 +22,8 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .command('list')
     .description('list the jobs: when they run next, and what came of their last run')
     .action(() =>
-      withCore(environment, async (core) => {
-        for (const each of await core.jobs.list()) say(lineOf(each));
+      withInstallation(environment, async (installation) => {
+        for (const each of await installation.jobs.list()) say(lineOf(each));
       }),
     );
   jobs
@@ -54,7 +54,7 @@ function refuseDamage(counts: Counts): void {
   throw new DomainError('Invalid', `${damaged} hosted ${damaged === 1 ? 'blob is' : 'blobs are'} damaged; see above`);
 }
 
-function lineOf({ job, last }: Awaited<ReturnType<Core['jobs']['list']>>[number]): string {
+function lineOf({ job, last }: Awaited<ReturnType<Installation['jobs']['list']>>[number]): string {
   const next = job.schedule ? `next ${new Date(job.schedule.next()).toISOString()}` : 'off';
   if (!last) return [job.name, next, 'never ran', job.summary].join('\t');
   const ended = last.endedAt === null ? '' : ` in ${(last.endedAt - last.startedAt) / 1000} s`;

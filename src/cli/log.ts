@@ -1,5 +1,5 @@
 import { destination, pino, type Logger } from 'pino';
-import type { Terminal } from './with-core.ts';
+import type { Terminal } from './with-installation.ts';
 
 /** So much is written to a pipe in one piece, whoever else writes to it (PIPE_BUF). */
 const atOnce = 4096;

@@ -2,17 +2,18 @@ import { InvalidArgumentError, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration, parseSize } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
-import { parsePlatform, type Platform } from '../prefetch/image-name.ts';
-import { inputKinds, openInput, readInput, type InputKind } from '../prefetch/inputs/inputs.ts';
+import { parsePlatform, type Platform } from '../prefetch/platform.ts';
+import { openInput } from '../prefetch/inputs.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
 import { things, type Report, type Tally } from '../prefetch/report.ts';
 import { parseWindow, type Window } from '../prefetch/window.ts';
 import { spotText, type Requirement } from '../prefetch/requirement.ts';
-import { accountId, withCore, type Terminal } from './with-core.ts';
+import { inputs } from '../server.ts';
+import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 import { bytesText, ProgressBar } from './progress.ts';
 
 interface Options {
-  kind?: InputKind;
+  kind?: string;
   inUse?: boolean;
   newest: number;
   usedWithin?: number;
@@ -37,7 +38,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
       '[files...]',
       'packages.lock.json, project.assets.json, Directory.Packages.props, *.csproj, compose.yaml, Kubernetes manifests, Dockerfiles, lists of images and of id@version; "-" reads a list',
     )
-    .option('--kind <kind>', `what the files are, where their names do not tell: ${inputKinds.join(', ')}`, oneKind)
+    .option('--kind <kind>', `what the files are, where their names do not tell: ${inputs.kinds.join(', ')}`, oneKind)
     .option('--in-use', 'also what has been used: newest versions of mirrored packages, tags that were pulled')
     .option('--newest <n>', 'with --in-use: so many versions of each package', count(1, 1000), 1)
     .option('--used-within <duration>', 'with --in-use: tags pulled in this time; 30d by default', duration)
@@ -58,33 +59,36 @@ export function addPrefetch(program: Command, environment: Environment, terminal
       const requirements: Requirement[] = [];
       for (const file of files) {
         const input = await openInput(file, options.arg ?? new Map(), terminal.stdin);
-        for (const requirement of readInput(input, options.kind)) requirements.push(requirement);
+        for (const requirement of inputs.read(input, options.kind)) requirements.push(requirement);
       }
       const calling = new AbortController();
       terminal.once('SIGINT', () => calling.abort());
       terminal.once('SIGTERM', () => calling.abort());
-      await withCore(
+      await withInstallation(
         environment,
-        async (core) => {
+        async ({ core, protocols }) => {
           const bar = new ProgressBar(terminal.stderr);
-          const report = await prefetch(core, {
-            accountId: await accountId(core, options.account),
-            requirements,
-            inUse: options.inUse
-              ? { newest: options.newest, since: Date.now() - (options.usedWithin ?? duration('30d')) }
-              : undefined,
-            platforms: options.platform ?? [],
-            frameworks: options.framework ?? [],
-            referrers: options.referrers,
-            dryRun: options.dryRun === true,
-            concurrency: options.concurrency,
-            rate: options.rate,
-            rateLimitShare: options.rateLimitShare,
-            window: options.window,
-            signal: calling.signal,
-            now: Date.now,
-            watch: (progress) => bar.show(progress),
-          }).finally(() => bar.clear());
+          const report = await prefetch(
+            { upstreams: core.upstreams, protocols },
+            {
+              accountId: await accountId(core, options.account),
+              requirements,
+              inUse: options.inUse
+                ? { newest: options.newest, since: Date.now() - (options.usedWithin ?? duration('30d')) }
+                : undefined,
+              platforms: options.platform ?? [],
+              frameworks: options.framework ?? [],
+              referrers: options.referrers,
+              dryRun: options.dryRun === true,
+              concurrency: options.concurrency,
+              rate: options.rate,
+              rateLimitShare: options.rateLimitShare,
+              window: options.window,
+              signal: calling.signal,
+              now: Date.now,
+              watch: (progress) => bar.show(progress),
+            },
+          ).finally(() => bar.clear());
           tell(report, options.dryRun === true, terminal);
         },
         'silent',
@@ -123,10 +127,10 @@ function amount({ count, bytes }: Tally): string {
   return count === 0 ? '0' : `${count} (${bytesText(bytes)})`;
 }
 
-function oneKind(text: string): InputKind {
-  const kind = inputKinds.find((each) => each === text);
+function oneKind(text: string): string {
+  const kind = inputs.kinds.find((each) => each === text);
   if (kind) return kind;
-  throw new InvalidArgumentError(`Take one of ${inputKinds.join(', ')}.`);
+  throw new InvalidArgumentError(`Take one of ${inputs.kinds.join(', ')}.`);
 }
 
 function count(least: number, most: number): (text: string) => number {

@@ -1,5 +1,5 @@
 import type { Progress } from '../prefetch/prefetch.ts';
-import type { Terminal } from './with-core.ts';
+import type { Terminal } from './with-installation.ts';
 
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 

@@ -2,9 +2,9 @@ import type { Command } from 'commander';
 import type { Logger } from 'pino';
 import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { openCore, startServer } from '../server.ts';
+import { openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
-import type { Terminal } from './with-core.ts';
+import type { Terminal } from './with-installation.ts';
 import { openLog } from './log.ts';
 import { isWorker, leaveWorkers, runWorkers } from './workers.ts';
 
@@ -47,12 +47,16 @@ async function serveWithWorkers(
     throw new ConfigError('ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, which they share');
   }
   if (config.server.port === 0) throw new ConfigError('ENTREPOT_PORT: workers need a port that is known beforehand');
-  const core = await openCore(config, { log, now: Date.now, proxy: environment });
-  const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
-  await core.close();
+  const firstToken = await startFirst(config, environment, log);
   const { host, port } = config.server;
   if (firstToken !== undefined) greet(config, terminal, `http://${host}:${port}`, firstToken);
   await runWorkers(config.server.workers, terminal, log);
+}
+
+async function startFirst(config: Config, environment: Environment, log: Logger): Promise<string | undefined> {
+  await using installation = await openInstallation(config, { log, now: Date.now, proxy: environment });
+  const { tokens, defaultAccount } = installation.core;
+  return tokens.bootstrap(defaultAccount.id, config.bootstrapToken);
 }
 
 function greet(config: Config, terminal: Terminal, url: string, firstToken: string): void {

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
-import { accountId, withCore, type Terminal } from './with-core.ts';
+import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 /** As `Tokens.create` takes them. */
 interface Patterns {
@@ -38,7 +38,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     )
     .option('--expires <duration>', 'for how long it is valid, such as 90d; for ever when left out')
     .action((options: CreateOptions) =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async ({ core }) => {
         const { value } = await core.tokens.create(await accountId(core, options.account), {
           name: options.name,
           scopes: options.scope.split(','),
@@ -53,7 +53,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('list the tokens of an account')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async ({ core }) => {
         for (const each of await core.tokens.list(await accountId(core, options.account), 10_000)) {
           const columns = [
             each.id,
@@ -72,7 +72,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('end a token')
     .option('--account <name>', 'the account it belongs to', 'default')
     .action((id: string, options: { account: string }) =>
-      withCore(environment, async (core) => core.tokens.revoke(await accountId(core, options.account), id)),
+      withInstallation(environment, async ({ core }) => core.tokens.revoke(await accountId(core, options.account), id)),
     );
 }
 

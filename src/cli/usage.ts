@@ -5,8 +5,9 @@ import { counterNames } from '../usage/counters.ts';
 import { isClosed, parsePeriod, periodAt, type Period } from '../usage/period.ts';
 import { reconcile } from '../usage/reconcile.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
-import type { Core } from '../server.ts';
-import { accountId, withCore, type Terminal } from './with-core.ts';
+import type { Core } from '../core.ts';
+import { protocols, type Installation } from '../server.ts';
+import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 type Division = 'day' | Grouping;
 
@@ -19,13 +20,19 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     .description('show what an account has used in a month')
     .option('--account <name>', 'the account', 'default')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
-    .addOption(new Option('--by <division>', 'also a line for each').choices(['day', 'token', 'package', 'container']))
+    .addOption(
+      new Option('--by <division>', 'also a line for each').choices([
+        'day',
+        'token',
+        ...protocols.map(({ kind }) => kind),
+      ]),
+    )
     .action((options: { account: string; period?: string; by?: Division }) =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async (installation) => {
         const period = periodIn(options.period);
-        const account = await accountId(core, options.account);
-        await report(core, account, period, terminal);
-        if (options.by) await list(core, account, period, options.by, terminal);
+        const account = await accountId(installation.core, options.account);
+        await report(installation, account, period, terminal);
+        if (options.by) await list(installation.core, account, period, options.by, terminal);
       }),
     );
   usage
@@ -34,9 +41,9 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     .requiredOption('--access-log <files...>', 'the JSON logs of all instances')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
     .action((options: { accessLog: string[] }, command: Command) =>
-      withCore(environment, async (core) => {
+      withInstallation(environment, async (installation) => {
         const { period } = command.optsWithGlobals<{ period?: string }>();
-        const compared = await reconcile(core.database, options.accessLog, periodIn(period));
+        const compared = await reconcile(installation.core.database, options.accessLog, periodIn(period));
         terminal.stdout.write('account\tcounter\taccess log\trecorded\tdifference\n');
         for (const { account, counter, logged, recorded } of compared) {
           terminal.stdout.write(`${account}\t${counter}\t${logged}\t${recorded}\t${recorded - logged}\n`);
@@ -47,10 +54,15 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     );
 }
 
-async function report(core: Core, account: number, period: Period, terminal: Terminal): Promise<void> {
+async function report(
+  { core, stored }: Installation,
+  account: number,
+  period: Period,
+  terminal: Terminal,
+): Promise<void> {
   const now = Date.now();
   const totals = await totalsOf(core.database, account, period);
-  const { current, peak, average, byteHours } = await storageOf(core.database, core.stored, account, period, now);
+  const { current, peak, average, byteHours } = await storageOf(core.database, stored, account, period, now);
   const lines: [string, string | number][] = [
     ['period', `${new Date(period.start).toISOString().slice(0, 7)} (${isClosed(period, now) ? 'closed' : 'open'})`],
     ['hosted_bytes', current.hosted],

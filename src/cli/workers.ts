@@ -1,6 +1,6 @@
 import cluster, { type Worker } from 'node:cluster';
 import type { Logger } from 'pino';
-import type { Terminal } from './with-core.ts';
+import type { Terminal } from './with-installation.ts';
 
 /** How soon a worker that ended by itself is replaced, in milliseconds. */
 const replaceAfter = 1000;

@@ -15,19 +15,8 @@ import { hostOf, isHost, originForm, remoteOf, splitTarget } from './target.ts';
 /** Answers a request; a rejection is a defect, which is logged and answered with 500. */
 export type Answering = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
-/** What is served on a port. */
-export interface Interfaces {
-  /** `/v2` */
-  registry?: Answering;
-  /** `/token`, where container clients look for tokens. */
-  token?: Answering;
-  /** `/v3` */
-  feed?: Router;
-  /** `/v1` */
-  api?: Router;
-  /** `/livez`, `/readyz`, `/metrics` */
-  operations?: Router;
-}
+/** What answers the requests below a path: a handler, or a router of Express, which costs more for each request. */
+export type Mount = { path: string } & ({ answer: Answering } | { router: Router });
 
 export interface Observers {
   log: Logger;
@@ -36,33 +25,32 @@ export interface Observers {
   now: () => number;
 }
 
-/** The whole of HTTP on a port: its interfaces and one access log. What has a parser of its own needs no router. */
+/** All of HTTP on a port: what is mounted there, and one access log. */
 export function createApp(
   config: Config,
-  interfaces: Interfaces,
+  mounts: readonly Mount[],
   observers: Observers,
 ): (request: IncomingMessage, response: AppResponse) => void {
   const { trustProxy } = config.server;
-  const { registry, token, feed, api, operations } = interfaces;
+  const direct = mounts.filter((each) => 'answer' in each);
   const site = Router();
-  if (feed) site.use('/v3', feed);
-  if (api) site.use('/v1', api);
-  if (operations) site.use(operations);
+  for (const each of mounts) if ('router' in each) site.use(each.path, each.router);
 
   const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
     const fail = (error: unknown) => lastResort(observers.log, request, response, error);
     if (!isHost(request, hostOf(request, trustProxy))) {
       problem(request, response, 400, 'Invalid', 'The Host header is missing, malformed, or there is more than one.');
-    } else if (registry && isUnder(target, '/v2')) {
-      registry(request, response).catch(fail);
-    } else if (token && isUnder(target, '/token')) {
-      token(request, response).catch(fail);
-    } else {
-      site(request as Request, response as Response, (error: unknown) => {
-        if (error) fail(error);
-        else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
-      });
+      return;
     }
+    const mount = direct.find(({ path }) => isUnder(target, path));
+    if (mount) {
+      mount.answer(request, response).catch(fail);
+      return;
+    }
+    site(request as Request, response as Response, (error: unknown) => {
+      if (error) fail(error);
+      else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
+    });
   };
   return (request, response) => {
     const { context } = response;

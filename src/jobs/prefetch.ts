@@ -1,6 +1,6 @@
 import type { Config } from '../config/schema.ts';
-import { parsePlatform } from '../prefetch/image-name.ts';
-import { openInput, readInput } from '../prefetch/inputs/inputs.ts';
+import { parsePlatform } from '../prefetch/platform.ts';
+import { openInput, type Inputs } from '../prefetch/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import { things, type Report } from '../prefetch/report.ts';
 import { spotText, type Requirement } from '../prefetch/requirement.ts';
@@ -10,6 +10,7 @@ import type { Counts } from './runs.ts';
 
 export interface ScheduledPrefetchParts extends PrefetchParts {
   config: Config;
+  inputs: Inputs;
   /** Whose hosted content is left alone. */
   accountId: number;
   /** Milliseconds since 1970 UTC. */
@@ -22,7 +23,7 @@ export async function prefetchAsSet(parts: ScheduledPrefetchParts, { signal, dry
   const settings = config.prefetch;
   const requirements: Requirement[] = [];
   for (const file of settings.files) {
-    for (const requirement of readInput(await openInput(file, new Map(), undefined))) requirements.push(requirement);
+    for (const each of parts.inputs.read(await openInput(file, new Map(), undefined))) requirements.push(each);
   }
   const report = await prefetch(parts, {
     accountId,

@@ -3,11 +3,6 @@ import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
-import { matcher } from '../mirror/upstream-policy.ts';
-import { retainPackages } from '../nuget/hosted/retention.ts';
-import { dropAbandonedBlobs } from '../oci/abandoned-blobs.ts';
-import { retainImages } from '../oci/retention.ts';
-import type { Uploads } from '../oci/uploads.ts';
 import type { Collector } from '../storage/collector.ts';
 import type { Damage, Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
@@ -17,11 +12,26 @@ import { prefetchAsSet, type ScheduledPrefetchParts } from './prefetch.ts';
 import type { Counts } from './runs.ts';
 import { Schedule } from './schedule.ts';
 
+/** A job without its schedule, which the settings have under its name. */
+export interface JobDefinition extends Omit<Job, 'schedule' | 'name'> {
+  name: keyof Config['jobs'];
+}
+
+/** What a protocol does in jobs that concern all protocols. */
+export interface JobParts {
+  /** Jobs that only this protocol has. */
+  readonly jobs: readonly JobDefinition[];
+  /** Applies the rules for hosted content; resolves to what was deleted. */
+  retain(work: Work): Promise<Counts>;
+  /** Drops references that are not needed, before blobs are collected; `before` in milliseconds since 1970 UTC. */
+  release?(work: Work, before: number): Promise<Counts>;
+}
+
 export interface TableParts {
   config: Config;
   database: Database;
   entries: Entries;
-  uploads: Uploads;
+  protocols: readonly JobParts[];
   collector: Collector;
   scrubber: Scrubber;
   stored: StoredBytes;
@@ -34,24 +44,20 @@ export interface TableParts {
 /** Milliseconds that a push may take to store its bytes, whatever the grace. */
 const longestPut = 3_600_000;
 
-/** Every job there is, by what it is called in the settings. */
+/** Every job, by its name in the settings. */
 export function jobTable(parts: TableParts): Job[] {
-  const { config, uploads, stored, now } = parts;
+  const { config, protocols, stored, now } = parts;
   const job = (
-    name: keyof Config['jobs'],
+    name: JobDefinition['name'],
     summary: string,
     canDryRun: boolean,
-    run: (work: Work) => Promise<Counts>,
-  ): Job => {
-    const expression = config.jobs[name];
-    return { name, summary, schedule: expression === 'off' ? undefined : new Schedule(expression), canDryRun, run };
-  };
-  return [
-    job('uploads', 'drop abandoned uploads', false, async () => {
-      await uploads.expire(now());
-      return {};
-    }),
-    job('retention', 'apply the rules for hosted content', true, (work) => retain(parts, work)),
+    run: JobDefinition['run'],
+  ): JobDefinition => ({ name, summary, canDryRun, run });
+  const jobs: JobDefinition[] = [
+    ...protocols.flatMap((each) => each.jobs),
+    job('retention', 'apply the rules for hosted content', true, (work) =>
+      together(protocols.map((each) => () => each.retain(work))),
+    ),
     job('evict', 'cut upstream content down to its limit', true, (work) => evictBeyondLimit(parts, work)),
     job('collect', 'remove bytes that nothing refers to', true, (work) => collect(parts, work)),
     job('sample', 'measure what accounts store, once in an hour', false, async () => {
@@ -63,24 +69,16 @@ export function jobTable(parts: TableParts): Job[] {
     ),
     job('scrub', 'read stored bytes again and check them', false, (work) => scrub(parts, work)),
   ];
+  return jobs.map((each) => {
+    const expression = config.jobs[each.name];
+    return { ...each, schedule: expression === 'off' ? undefined : new Schedule(expression) };
+  });
 }
 
-async function retain({ config, database, now }: TableParts, work: Work): Promise<Counts> {
-  const { packages, containers, protect } = config.retention;
-  const isProtected = matcher(protect);
+/** Runs the parts of a job one after another, and puts their counts together. */
+async function together(parts: readonly (() => Promise<Counts>)[]): Promise<Counts> {
   const counts: Counts = {};
-  if (packages.keepVersions !== undefined) {
-    const rules = {
-      now: now(),
-      keepVersions: packages.keepVersions,
-      isProtected: (id: string, version: string) => isProtected(id) || isProtected(`${id}:${version}`),
-    };
-    Object.assign(counts, await retainPackages(database, { ...work, ...rules }));
-  }
-  if (containers.untaggedAfter !== undefined) {
-    const rules = { now: now(), untaggedAfter: containers.untaggedAfter, isProtected };
-    counts['manifests'] = await retainImages(database, { ...work, ...rules });
-  }
+  for (const part of parts) Object.assign(counts, await part());
   return counts;
 }
 
@@ -91,11 +89,11 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
   return evict(database, entries, { ...work, maxSize, offline });
 }
 
-async function collect({ config, database, collector, now }: TableParts, work: Work): Promise<Counts> {
+async function collect({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
   const before = now() - config.gc.grace;
-  const abandoned = await dropAbandonedBlobs(database, { ...work, before, now: now() });
+  const released = await together(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   const pendingBefore = Math.min(before, now() - longestPut);
-  return { ...abandoned, ...(await collector.collect({ ...work, before, pendingBefore })) };
+  return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {

@@ -1,32 +1,24 @@
 import type { Database } from '../database/database.ts';
-import type { ClaimObstacle, EmptyClaim } from '../mirror/claims.ts';
+import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../mirror/claims.ts';
 
-/** Up to `limit` repositories that the account claims and has no manifest of, after the position `after`. */
-export function emptyContainerClaims(
-  database: Database,
-  accountId: number,
-  after: string,
-  limit: number,
-): Promise<EmptyClaim[]> {
-  return database.select<EmptyClaim>(
-    `SELECT name, name AS position, claimed_at AS since FROM repositories
-     WHERE account_id = ? AND name > ? AND claimed_at IS NOT NULL
-       AND NOT EXISTS (SELECT 1 FROM manifests WHERE manifests.repository_id = repositories.id)
-     ORDER BY name LIMIT ?`,
-    [accountId, after, limit],
-  );
+/** The claims of repositories without manifests. */
+export function imageClaims(database: Database): EmptyClaims {
+  return {
+    contents: 'manifests',
+    list: (accountId, after, limit) =>
+      database.select<EmptyClaim>(
+        `SELECT name, name AS position, claimed_at AS since FROM repositories
+         WHERE account_id = ? AND name > ? AND claimed_at IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM manifests WHERE manifests.repository_id = repositories.id)
+         ORDER BY name LIMIT ?`,
+        [accountId, after, limit],
+      ),
+    release: (accountId, name) => release(database, [accountId, name]),
+  };
 }
 
-/**
- * Gives up the claim of a repository without manifests; its row stays, with blobs that may be left in it. Resolves to what
- * kept it from that, if anything did.
- */
-export function releaseContainerClaim(
-  database: Database,
-  accountId: number,
-  name: string,
-): Promise<ClaimObstacle | undefined> {
-  const values = [accountId, name];
+/** The repository's row stays, with blobs that may be left in it. */
+function release(database: Database, values: [accountId: number, name: string]): Promise<ClaimObstacle | undefined> {
   return database.transaction(async (tx) => {
     // The lock first: a push takes it before it writes its manifest.
     await tx.run('UPDATE repositories SET updated_at = updated_at WHERE account_id = ? AND name = ?', values);

@@ -1,16 +1,20 @@
 import { BackgroundTask } from '../upstream/background-task.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { Platform } from './image-name.ts';
-import { WantedImages, type ImageParts } from './images.ts';
-import { allNames, usedTags } from '../mirror/listing.ts';
-import { WantedPackages, type PackageParts } from './packages.ts';
+import type { Platform } from './platform.ts';
 import type { Report } from './report.ts';
 import { PrefetchRun } from './run.ts';
-import type { Spot, Requirement } from './requirement.ts';
+import { isUnclear, type Requirement, type Spot } from './requirement.ts';
 import type { Window } from './window.ts';
 
-export interface PrefetchParts extends PackageParts, ImageParts {
+/** What a protocol does in a prefetch. */
+export interface Prefetchable {
+  /** Adds to `run` what the options ask of this protocol; requirements of kinds that it does not know are not for it. */
+  prefetch(run: PrefetchRun, options: PrefetchOptions): Promise<void>;
+}
+
+export interface PrefetchParts {
   upstreams: readonly Upstream[];
+  protocols: readonly Prefetchable[];
 }
 
 export interface PrefetchOptions {
@@ -49,7 +53,8 @@ export interface Progress {
   waiting: string | undefined;
 }
 
-const anywhere: Spot = { file: 'what is in use', line: 0 };
+/** Where something is asked for that is in use and stands in no file. */
+export const inUseSpot: Spot = { file: 'what is in use', line: 0 };
 
 /**
  * Fills the mirror with what will be needed, through the doors that clients use. What is stored is passed over, so that
@@ -57,7 +62,7 @@ const anywhere: Spot = { file: 'what is in use', line: 0 };
  * our own, such as a full disk.
  */
 export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<Report> {
-  const { accountId, signal, watch, patience = 30_000 } = options;
+  const { signal, watch, patience = 30_000 } = options;
   const task = new BackgroundTask(signal, options.rate);
   let why: string | undefined;
   const run = new PrefetchRun({
@@ -69,27 +74,14 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
       why = reason;
     },
   });
-  const packages = new WantedPackages(parts, run, accountId);
-  const images = new WantedImages(parts, run, options);
   const tell = () => watch?.({ ...run.progress, received: task.received, waiting: why });
   const timer = watch && setInterval(tell, 200);
   try {
     await task.run(async () => {
-      begin(options, packages, images, run);
-      if (options.inUse || options.requirements.some(({ kind }) => ['package', 'dependency'].includes(kind))) {
-        packages.advisories({ file: 'advisories', line: 0 });
+      for (const requirement of options.requirements) {
+        if (isUnclear(requirement)) run.missing(requirement.what, requirement.reason, requirement.spot);
       }
-      if (options.inUse) {
-        for await (const id of allNames(parts.database, 'nupkg')) packages.newest(id, options.inUse.newest, anywhere);
-        for await (const { upstream: name, name: repository, tag } of usedTags(
-          parts.database,
-          'manifest',
-          options.inUse.since,
-        )) {
-          const upstream = parts.imageMirror.upstreams.find((each) => each.name === name);
-          if (upstream) images.tag({ upstream, name: repository }, tag, anywhere);
-        }
-      }
+      for (const each of parts.protocols) await each.prefetch(run, options);
       await run.done();
     });
   } finally {
@@ -98,32 +90,4 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
   }
   run.report.received = task.received;
   return run.report;
-}
-
-function begin(
-  { requirements, frameworks }: PrefetchOptions,
-  packages: WantedPackages,
-  images: WantedImages,
-  run: PrefetchRun,
-): void {
-  const inProjects = new Set(
-    requirements.flatMap((requirement) => ('frameworks' in requirement ? requirement.frameworks : [])),
-  );
-  const usual = frameworks.length > 0 ? frameworks : [...inProjects];
-  const central = new Set(
-    requirements.flatMap((requirement) => (requirement.kind === 'dependency' ? [requirement.id.toLowerCase()] : [])),
-  );
-  for (const requirement of requirements.toReversed()) {
-    const { spot } = requirement;
-    if (requirement.kind === 'package') packages.version(requirement.id, requirement.version, spot);
-    if (requirement.kind === 'image') images.image(requirement.image, requirement.platforms, spot);
-    if (requirement.kind === 'unclear') run.missing(requirement.what, requirement.reason, spot);
-    if (requirement.kind === 'dependency') {
-      const own = requirement.frameworks.length === 0 ? usual : requirement.frameworks;
-      packages.dependency(requirement.id, requirement.range, own, spot);
-    }
-    if (requirement.kind === 'central' && !central.has(requirement.id.toLowerCase())) {
-      run.missing(requirement.id, 'it has no version here; give Directory.Packages.props too', spot);
-    }
-  }
 }

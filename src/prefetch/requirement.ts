@@ -1,6 +1,4 @@
 import { DomainError } from '../errors.ts';
-import type { VersionRange } from '../nuget/format/range.ts';
-import type { ImageName, Platform } from './image-name.ts';
 
 /** A file that lists what is needed. */
 export interface Input {
@@ -18,18 +16,22 @@ export interface Spot {
   line: number;
 }
 
-/** Something that an input asks for. */
-export type Requirement = { spot: Spot } & (
-  | { kind: 'package'; id: string; version: string }
-  /** A package and what it depends on. `frameworks` choose among its dependencies; none means all of them. */
-  | { kind: 'dependency'; id: string; range: VersionRange; frameworks: readonly string[] }
-  /** A reference whose version stands in another file. */
-  | { kind: 'central'; id: string; frameworks: readonly string[] }
-  /** `platforms` where the input itself names them. */
-  | { kind: 'image'; image: ImageName; platforms?: readonly Platform[] }
-  /** What cannot be had as it is written. */
-  | { kind: 'unclear'; what: string; reason: string }
-);
+/** Something that an input asks for. Each protocol adds its own kinds. */
+export interface Requirement {
+  kind: string;
+  spot: Spot;
+}
+
+/** Something that cannot be had as it is written. */
+export interface UnclearRequirement extends Requirement {
+  kind: 'unclear';
+  what: string;
+  reason: string;
+}
+
+export function isUnclear(requirement: Requirement): requirement is UnclearRequirement {
+  return requirement.kind === 'unclear';
+}
 
 /** `file:line`, or the file alone. */
 export function spotText({ file, line }: Spot): string {

@@ -1,3 +1,5 @@
+import type { NameKind } from '../accounts/names.ts';
+
 /** What is counted of requests. Bytes are those of bodies. */
 export const counterNames = [
   'requests',
@@ -19,7 +21,7 @@ export type Counters = Record<(typeof counterNames)[number], number>;
  */
 export type UsageAction = 'download' | 'upload' | 'version-check';
 
-export type SubjectKind = 'package' | 'container' | 'other';
+export type SubjectKind = NameKind | 'other';
 
 /** One request that is over, or the part of one that ended later. */
 export interface Use {

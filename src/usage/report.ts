@@ -1,10 +1,11 @@
+import type { NameKind } from '../accounts/names.ts';
 import type { Database, Value } from '../database/database.ts';
 import { counterNames, noCounts, type Counters } from './counters.ts';
 import type { Period } from './period.ts';
 import type { Stored, StoredBytes } from './stored.ts';
 
 /** By what a report can be divided; `name` is the token's id, the package's or the repository's. */
-export type Grouping = 'token' | 'package' | 'container';
+export type Grouping = 'token' | NameKind;
 
 /** One line of a report: of a day, of a name, or of a name on a day. */
 export interface UsageItem {

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { createToken } from '../support/inside.ts';
 
 interface Made {
   id: string;
@@ -180,8 +181,7 @@ test('a token may revoke itself whatever its scopes, and no other', async (t) =>
 
 test('another account’s tokens are not there', async (t) => {
   const server = await startTestServer(t);
-  const other = await server.core.accounts.create('other');
-  const { token, value } = await server.core.tokens.create(other.id, { name: 'theirs', scopes: ['read', 'admin'] });
+  const { token, value } = await createToken(server, ['read', 'admin'], 'other');
   t.is((await server.fetch(`/v1/tokens/${token.id}`, { method: 'DELETE' })).status, 404);
   t.is((await server.fetch('/v1/account', { token: value })).status, 200, 'and it still works');
   const { items } = (await (await server.fetch('/v1/tokens', { token: value })).json()) as { items: { id: string }[] };

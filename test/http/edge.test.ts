@@ -5,6 +5,7 @@ import test from 'ava';
 import { DomainError } from '../../src/errors.ts';
 import { drain } from '../../src/http/drain.ts';
 import { startTestServer } from '../support/server.ts';
+import { containerRegistryOf, failAccounts, packageFeedOf, tokenOf } from '../support/inside.ts';
 
 // What holds for all three interfaces alike, because a request takes one way through them.
 
@@ -105,7 +106,7 @@ test('what is taken in after an answer has a limit in bytes and in time', async 
 
 test('the management API says when to come back', async (t) => {
   const server = await startTestServer(t);
-  server.core.accounts.get = () => Promise.reject(new DomainError('TooManyRequests', 'Not now.', { retryAfter: 7 }));
+  failAccounts(server, () => Promise.reject(new DomainError('TooManyRequests', 'Not now.', { retryAfter: 7 })));
   const response = await server.fetch('/v1/account');
   t.is(response.status, 429);
   t.is(response.headers.get('retry-after'), '7');
@@ -114,9 +115,9 @@ test('the management API says when to come back', async (t) => {
 
 test('a defect is 500 in the shape of each interface, tells nothing, and is logged under its request', async (t) => {
   const server = await startTestServer(t);
-  server.core.accounts.get = defect;
-  server.core.packageSource.openFile = defect;
-  server.core.imageSource.listTags = defect;
+  failAccounts(server, defect);
+  packageFeedOf(server).source.openFile = defect;
+  containerRegistryOf(server).source.listTags = defect;
   const expected: Record<string, [string, object]> = {
     '/v1/account': ['application/problem+json', { code: 'Internal', status: 500 }],
     '/v3/package/some/1.0.0/some.1.0.0.nupkg': ['application/problem+json', { code: 'Internal', status: 500 }],
@@ -141,7 +142,7 @@ test('a defect is 500 in the shape of each interface, tells nothing, and is logg
 test('a cookie changes nothing, whatever it holds', async (t) => {
   for (const anonymousRead of [false, true]) {
     const server = await startTestServer(t, { anonymousRead });
-    const { value } = await server.core.tokens.create(server.core.defaultAccount.id, { name: 'r', scopes: ['read'] });
+    const value = await tokenOf(server, ['read']);
     const cookies = [server.token, 'token', 'session', 'authorization', 'ent', 'api']
       .map((name) => `${name}=${server.token}; ${name}=Bearer ${server.token}`)
       .join('; ');

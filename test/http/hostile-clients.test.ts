@@ -12,6 +12,7 @@ import { errorOf, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { closeMirror, rowsOf, tokenOf } from '../support/inside.ts';
 
 // What one client may do to the others: leave in the middle, ask for very much, or ask where there is no room.
 
@@ -57,8 +58,7 @@ async function readBlob(server: TestServer, digest: string, init = {}) {
 }
 
 async function otherAccount(server: TestServer, name: string): Promise<string> {
-  const { id } = await server.core.accounts.create(name);
-  return (await server.core.tokens.create(id, { name, scopes: ['read'] })).value;
+  return tokenOf(server, ['read'], name);
 }
 
 test('fetches whose clients have left give their connections back, and other accounts do not wait for them', async (t) => {
@@ -132,7 +132,7 @@ test('a body without an end stops soon after its last reader has left', async (t
   client.leave();
   await until(() => closed);
   t.true(sent.bytes < 2 ** 30);
-  await server.core.mirror.close();
+  await closeMirror(server);
 });
 
 test('what little is missing is fetched without a reader; else the next one goes on where the fetch was stopped', async (t) => {
@@ -171,7 +171,7 @@ test('what little is missing is fetched without a reader; else the next one goes
   await leaving.has(half - 2 ** 20);
   leaving.leave();
   gate.release();
-  await until(async () => (await patient.core.database.get('SELECT id FROM mirror_entries')) !== undefined);
+  await until(async () => (await rowsOf(patient, 'SELECT id FROM mirror_entries')).length > 0);
   t.is(upstream.asked.filter((each) => each.path === path).length, 3);
 });
 
@@ -287,7 +287,7 @@ test('without room on the disk blobs pass through, verified and not stored; what
   t.deepEqual(await errorOf(manifest), [507, 'UNAVAILABLE']);
   const nupkg = await full.fetch('/v3/package/some.package/1.0.0/some.package.1.0.0.nupkg');
   t.is(nupkg.status, 507);
-  const rows = await full.core.database.select<{ digest: string }>('SELECT digest FROM mirror_entries');
+  const rows = await rowsOf<{ digest: string }>(full, 'SELECT digest FROM mirror_entries');
   t.deepEqual(
     rows.map(({ digest }) => digest),
     [stored.digest],
@@ -305,7 +305,7 @@ test('without room on the disk blobs pass through, verified and not stored; what
   const bytes = await tight.fetch('/v3/package/some.package/1.0.0/some.package.1.0.0.nupkg');
   t.is(bytes.status, 200);
   t.is((await bytes.arrayBuffer()).byteLength, Number(bytes.headers.get('content-length')));
-  t.is((await tight.core.database.select('SELECT id FROM mirror_entries')).length, 1);
+  t.is((await rowsOf(tight, 'SELECT id FROM mirror_entries')).length, 1);
   await tight.close();
 
   const roomy = await startTestServer(t, { upstreams, data: first.data });

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { tokenOf } from '../support/inside.ts';
 
 const basic = (password: string, user = 'api') => `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 
@@ -52,7 +53,7 @@ test('reading, writing and deleting each need their scope, and the answer names 
   };
   for (const [scope, list] of Object.entries(requests)) {
     const scopes = ['read', 'write', 'delete', 'admin'].filter((each) => each !== scope);
-    const { value } = await server.core.tokens.create(server.core.defaultAccount.id, { name: scope, scopes });
+    const value = await tokenOf(server, scopes);
     const repository = new TestRepository(server, 'app', value);
     for (const [method, path, body] of list) {
       const response = await repository.fetch(path, { method, ...(body && { body }) });
@@ -72,8 +73,7 @@ test('accounts are walls', async (t) => {
   const mine = new TestRepository(server, 'app');
   const { digest, bytes } = await mine.image('v1');
   const { config } = JSON.parse(bytes) as { config: { digest: string } };
-  const { id } = await server.core.accounts.create('other');
-  const { value } = await server.core.tokens.create(id, { name: 'o', scopes: ['read', 'write', 'delete'] });
+  const value = await tokenOf(server, ['read', 'write', 'delete'], 'other');
   const theirs = new TestRepository(server, 'app', value);
   for (const path of ['manifests/v1', `manifests/${digest}`, `blobs/${config.digest}`, 'tags/list']) {
     t.is((await theirs.fetch(path)).status, 404, path);
@@ -160,8 +160,7 @@ test('where anybody may read, clients are shown where to get a token, and pushes
     'repository:team/app:pull',
   );
   await challenge(await ask('/v2/a%22b/tags/list', 'GET', { authorization: 'Bearer wrong' }), '');
-  const { id } = await server.core.accounts.create('other');
-  const { value } = await server.core.tokens.create(id, { name: 'o', scopes: ['read', 'write'] });
+  const value = await tokenOf(server, ['read', 'write'], 'other');
   await new TestRepository(server, 'private', value).image('v1');
   t.is((await ask('/v2/private/manifests/v1')).status, 404, 'of account "default" alone');
 });

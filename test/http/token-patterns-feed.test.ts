@@ -6,6 +6,7 @@ import { TestFeed } from '../support/feed.ts';
 import { makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { createToken, flushUsage, rowsOf } from '../support/inside.ts';
 
 // Tokens that are narrowed to package ids, read as somebody who has one and wants more.
 
@@ -16,8 +17,7 @@ interface Narrowing {
 
 /** The feed as a token sees it that is narrowed so. */
 async function narrowed(server: TestServer, patterns: Narrowing, scopes = ['read', 'write', 'delete']) {
-  const { tokens, defaultAccount } = server.core;
-  return new TestFeed(server, (await tokens.create(defaultAccount.id, { name: 'narrow', scopes, patterns })).value);
+  return new TestFeed(server, (await createToken(server, scopes, 'default', patterns)).value);
 }
 
 const json = (value: object) => answer(200, { 'content-type': 'application/json' }, JSON.stringify(value));
@@ -113,7 +113,7 @@ test('a push is decided by the id inside, and leaves nothing behind', async (t) 
   t.is(refused.status, 403);
   t.regex(refused.statusText, /narrowed by name patterns.*fabrikam\.core/);
   t.is((await all.fetch('/package/fabrikam.core/index.json')).status, 404);
-  t.deepEqual(await server.core.database.select('SELECT * FROM packages'), [], 'no claim either');
+  t.deepEqual(await rowsOf(server, 'SELECT * FROM packages'), [], 'no claim either');
   t.is((await feed.push({ id: 'CONTOSO.Core' })).status, 201);
   await all.publish({ id: 'Fabrikam.Core' });
   const symbols = async (id: string) =>
@@ -195,7 +195,7 @@ for (const dialect of dialects) {
     t.deepEqual(await seen(images, 'q=shared'), { search: [], total: 0, ids: [], idTotal: 0 });
 
     for (const id of names) await all.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`);
-    await server.core.usage.flush();
+    await flushUsage(server);
     const used = async (token: string, group: string) => {
       const response = await server.fetch(`/v1/account/usage?group_by=${group}`, { token });
       const { items } = (await response.json()) as { items: { key: string | null }[] };

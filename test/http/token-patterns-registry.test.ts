@@ -3,6 +3,7 @@ import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { createToken } from '../support/inside.ts';
 
 // Tokens that are narrowed to image repositories, read as somebody who has one and wants more.
 
@@ -12,8 +13,7 @@ async function narrow(
   packages?: string[],
   scopes = ['read', 'write', 'delete'],
 ): Promise<string> {
-  const { tokens, defaultAccount } = server.core;
-  return (await tokens.create(defaultAccount.id, { name: 'narrow', scopes, patterns: { containers, packages } })).value;
+  return (await createToken(server, scopes, 'default', { containers, packages })).value;
 }
 
 /** Every kind of request to a repository that holds `digest` and the tag v1. */

@@ -3,6 +3,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { runJob } from '../support/inside.ts';
 
 const hour = 3_600_000;
 
@@ -24,9 +25,9 @@ for (const dialect of dialects) {
     const pushing = app.blob('slow');
     await stored.promise;
     server.clock.now = startedAt + hour;
-    t.like(await server.core.jobs.run('collect'), { blobs: 0 });
+    t.like(await runJob(server, 'collect'), { blobs: 0 });
     server.clock.now = startedAt + hour + 1;
-    t.like(await server.core.jobs.run('collect'), { blobs: 1 });
+    t.like(await runJob(server, 'collect'), { blobs: 1 });
     mayEnd.resolve();
     const { digest } = await pushing;
     t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'slow', 'what was collected is put again');

@@ -17,6 +17,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { references } from '../support/store.ts';
+import { databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
 
 // Pushes, deletes, pulls, retention, eviction and collection at once, with no grace, on two instances. What clients push is drawn
 // from few contents, so that what is being collected is pushed again all the time.
@@ -180,16 +181,16 @@ async function publish(servers: TestServer[], tally: Tally, ended: () => boolean
 
 async function collect(servers: TestServer[], driver: Driver, tally: Tally, ended: () => boolean): Promise<void> {
   const [first, second] = servers as [TestServer, TestServer];
-  const collector = new Collector(second.core.database, driver, references);
+  const collector = new Collector(databaseOf(second), driver, references);
   const byJobs = async () => {
     while (!ended()) {
       // Without any grace, collections one after the other would let no push come to its end.
       const before = tally.pushes + tally.again;
       await until(() => ended() || tally.pushes + tally.again > before + 3);
-      for (const { core } of servers) await core.entries.flushUses();
-      const evicted = await first.core.jobs.run('evict');
-      const retained = await first.core.jobs.run('retention');
-      const counts = await second.core.jobs.run('collect');
+      for (const server of servers) await flushUses(server);
+      const evicted = await runJob(first, 'evict');
+      const retained = await runJob(first, 'retention');
+      const counts = await runJob(second, 'collect');
       tally.evicted += evicted['entries'] ?? 0;
       tally.manifests += retained['manifests'] ?? 0;
       tally.links += counts['layers'] ?? 0;
@@ -205,11 +206,11 @@ async function collect(servers: TestServer[], driver: Driver, tally: Tally, ende
 }
 
 /** Each reference has its row, each row its file, with the right bytes; and nothing else is left. */
-async function expectWhole(t: ExecutionContext, { core }: TestServer, driver: Driver): Promise<number> {
-  const rows = await core.database.select<{ digest: Digest; size: number }>('SELECT digest, size FROM blobs');
+async function expectWhole(t: ExecutionContext, server: TestServer, driver: Driver): Promise<number> {
+  const rows = await rowsOf<{ digest: Digest; size: number }>(server, 'SELECT digest, size FROM blobs');
   const stored = new Set(rows.map(({ digest }) => digest));
   for (const table of ['repository_blobs', 'manifests', 'manifest_references', 'package_blobs', 'mirror_entries']) {
-    const references = await core.database.select<{ digest: Digest }>(`SELECT DISTINCT digest FROM ${table}`);
+    const references = await rowsOf<{ digest: Digest }>(server, `SELECT DISTINCT digest FROM ${table}`);
     for (const { digest } of references) t.true(stored.has(digest), `${table} refers to ${digest}`);
   }
   for (const { digest, size } of rows) {

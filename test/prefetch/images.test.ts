@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { parsePlatform } from '../../src/prefetch/image-name.ts';
+import { parsePlatform } from '../../src/prefetch/platform.ts';
 import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';
 import { ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';

@@ -2,19 +2,23 @@ import test, { type ExecutionContext } from 'ava';
 import { array, assert, constantFrom, json, oneof, property, string } from 'fast-check';
 import { DomainError, isDomainError } from '../../src/errors.ts';
 import { formatRange } from '../../src/nuget/format/range.ts';
-import { isPlatform, parseImageName, parsePlatform, platformText } from '../../src/prefetch/image-name.ts';
-import { inputKinds, kindOf, readInput, type InputKind } from '../../src/prefetch/inputs/inputs.ts';
-import { substitute } from '../../src/prefetch/inputs/substitute.ts';
-import type { Requirement } from '../../src/prefetch/requirement.ts';
+import { parseImageName } from '../../src/oci/prefetch/image-name.ts';
+import type { OciRequirement } from '../../src/oci/prefetch/requirement.ts';
+import type { NugetRequirement } from '../../src/nuget/prefetch/requirement.ts';
+import { isPlatform, parsePlatform, platformText } from '../../src/prefetch/platform.ts';
+import { inputs } from '../../src/server.ts';
+import { substitute } from '../../src/oci/prefetch/substitute.ts';
+
+type Known = NugetRequirement | OciRequirement;
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
-function read(file: string, text: string, values: Record<string, string> = {}, kind?: InputKind): Requirement[] {
-  return readInput({ file, text, values: new Map(Object.entries(values)) }, kind);
+function read(file: string, text: string, values: Record<string, string> = {}, kind?: string): Known[] {
+  return inputs.read({ file, text, values: new Map(Object.entries(values)) }, kind) as Known[];
 }
 
 /** `line what`, as short as a table wants it. */
-function short(requirement: Requirement): string {
+function short(requirement: Known): string {
   const { line } = requirement.spot;
   switch (requirement.kind) {
     case 'package':
@@ -32,17 +36,17 @@ function short(requirement: Requirement): string {
   }
 }
 
-function list(file: string, text: string, values?: Record<string, string>, kind?: InputKind): string[] {
+function list(file: string, text: string, values?: Record<string, string>, kind?: string): string[] {
   return read(file, text, values, kind).map(short);
 }
 
-function fails(t: ExecutionContext, file: string, text: string, message: RegExp, kind?: InputKind): void {
+function fails(t: ExecutionContext, file: string, text: string, message: RegExp, kind?: string): void {
   const error = t.throws(() => read(file, text, {}, kind), { instanceOf: DomainError }, text);
   t.regex(error.message, message);
 }
 
 test('the kind of a file is known by its name', (t) => {
-  const kinds: Record<string, InputKind | undefined> = {
+  const kinds: Record<string, string | undefined> = {
     'a/packages.lock.json': 'lock',
     'obj/project.assets.json': 'assets',
     'Directory.Packages.props': 'project',
@@ -60,9 +64,10 @@ test('the kind of a file is known by its name', (t) => {
     'data.json': undefined,
     README: undefined,
   };
-  for (const [file, kind] of Object.entries(kinds)) t.is(kindOf({ file, text: '', values: new Map() }), kind, file);
-  t.is(kindOf({ file: 'stack.yml', text: 'services:\n  a:\n', values: new Map() }), 'compose');
-  t.is(kindOf({ file: 'x.yml', text: 'kind: Pod\nservices:\n', values: new Map() }), 'kubernetes');
+  for (const [file, kind] of Object.entries(kinds))
+    t.is(inputs.kindOf({ file, text: '', values: new Map() }), kind, file);
+  t.is(inputs.kindOf({ file: 'stack.yml', text: 'services:\n  a:\n', values: new Map() }), 'compose');
+  t.is(inputs.kindOf({ file: 'x.yml', text: 'kind: Pod\nservices:\n', values: new Map() }), 'kubernetes');
   fails(t, 'data.json', '{}', /^data\.json: .*--kind lock\|assets/);
 });
 
@@ -443,7 +448,7 @@ const texts = oneof(
   json().map((any) => `kind: Pod\nservices: ${any}\ncontainers: ${any}\n`),
 );
 
-for (const kind of inputKinds) {
+for (const kind of inputs.kinds) {
   test(`${kind}: whatever is read is understood or refused by name`, (t) => {
     assert(
       property(texts, (text) => {

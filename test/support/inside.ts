@@ -1,17 +1,25 @@
+import type { Patterns } from '../../src/accounts/names.ts';
 import type { Token } from '../../src/accounts/tokens.ts';
+import type { Core } from '../../src/core.ts';
 import type { Database, Row } from '../../src/database/database.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
+import { PackageFeed } from '../../src/nuget/protocol.ts';
+import { ContainerRegistry } from '../../src/oci/protocol.ts';
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import type { TestServer } from './server.ts';
 
 // What a test needs of a running server and cannot ask for by HTTP. No other file reaches into one.
 
-type Server = Pick<TestServer, 'core'>;
+type Server = Pick<TestServer, 'installation'>;
 
-export function databaseOf({ core }: Server): Database {
-  return core.database;
+function coreOf({ installation }: Server): Core {
+  return installation.core;
+}
+
+export function databaseOf(server: Server): Database {
+  return coreOf(server).database;
 }
 
 export function rowsOf<T extends object = Row>(server: Server, sql: string): Promise<T[]> {
@@ -20,13 +28,14 @@ export function rowsOf<T extends object = Row>(server: Server, sql: string): Pro
 
 /** A new token with `scopes`, of the account with this name, which is made when there is none. */
 export async function createToken(
-  { core }: Server,
+  server: Server,
   scopes: readonly string[],
   account = 'default',
+  patterns?: Patterns,
 ): Promise<{ token: Token; value: string }> {
-  const { accounts, tokens } = core;
+  const { accounts, tokens } = coreOf(server);
   const { id } = (await accounts.named(account)) ?? (await accounts.create(account));
-  return tokens.create(id, { name: 'a test', scopes });
+  return tokens.create(id, { name: 'a test', scopes, patterns });
 }
 
 /** The value of such a token. */
@@ -35,36 +44,58 @@ export async function tokenOf(server: Server, scopes: readonly string[], account
 }
 
 /** The row id of the account `default`. */
-export function defaultAccountOf({ core }: Server): number {
-  return core.defaultAccount.id;
+export function defaultAccountOf(server: Server): number {
+  return coreOf(server).defaultAccount.id;
 }
 
 /** Runs a job at once, as `entrepot jobs run` does. */
-export function runJob({ core }: Server, name: string, options?: Partial<Omit<Work, 'signal'>>): Promise<Counts> {
-  return core.jobs.run(name, options);
+export function runJob(
+  { installation }: Server,
+  name: string,
+  options?: Partial<Omit<Work, 'signal'>>,
+): Promise<Counts> {
+  return installation.jobs.run(name, options);
 }
 
 // What a server writes every few seconds, written now.
 
-export function flushUsage({ core }: Server): Promise<void> {
-  return core.usage.flush();
+export function flushUsage(server: Server): Promise<void> {
+  return coreOf(server).usage.flush();
 }
 
 /** When tokens were last used. */
-export function flushTokens({ core }: Server): Promise<void> {
-  return core.tokens.flush();
+export function flushTokens(server: Server): Promise<void> {
+  return coreOf(server).tokens.flush();
 }
 
 /** When upstream content was last used. */
-export function flushUses({ core }: Server): Promise<void> {
-  return core.entries.flushUses();
+export function flushUses(server: Server): Promise<void> {
+  return coreOf(server).entries.flushUses();
 }
 
 /** The first upstream in the settings. */
-export function firstUpstream({ core }: Server): Upstream {
-  return core.upstreams[0]!;
+export function firstUpstream(server: Server): Upstream {
+  return coreOf(server).upstreams[0]!;
 }
 
-export function vulnerabilitiesOf({ core }: Server): UpstreamVulnerabilities {
-  return core.vulnerabilities;
+/** Ends all flights of the mirror. */
+export function closeMirror(server: Server): Promise<void> {
+  return coreOf(server).mirror.close();
+}
+
+export function packageFeedOf({ installation }: Server): PackageFeed {
+  return installation.protocols.find((each) => each instanceof PackageFeed)!;
+}
+
+export function containerRegistryOf({ installation }: Server): ContainerRegistry {
+  return installation.protocols.find((each) => each instanceof ContainerRegistry)!;
+}
+
+/** Replaces what `/v1/account` asks for. */
+export function failAccounts(server: Server, fail: () => never | Promise<never>): void {
+  coreOf(server).accounts.get = async () => fail();
+}
+
+export function vulnerabilitiesOf(server: Server): UpstreamVulnerabilities {
+  return packageFeedOf(server).vulnerabilities;
 }

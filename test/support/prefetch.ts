@@ -1,5 +1,5 @@
 import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
-import { readInput } from '../../src/prefetch/inputs/inputs.ts';
+import { inputs } from '../../src/server.ts';
 import type { Report } from '../../src/prefetch/report.ts';
 import type { Requirement } from '../../src/prefetch/requirement.ts';
 import type { TestServer } from './server.ts';
@@ -10,29 +10,33 @@ export function wishesOf(...lines: string[]): Requirement[] {
 }
 
 export function wishesIn(file: string, text: string): Requirement[] {
-  return readInput({ file, text, values: new Map() });
+  return inputs.read({ file, text, values: new Map() });
 }
 
 /** Prefetches into a test server, in its own process. */
 export function prefetchInto(
-  { core, clock }: TestServer,
+  { installation, clock }: TestServer,
   requirements: readonly Requirement[],
   options: Partial<PrefetchOptions> = {},
 ): Promise<Report> {
-  return prefetch(core, {
-    accountId: core.defaultAccount.id,
-    requirements,
-    platforms: [],
-    frameworks: [],
-    referrers: true,
-    dryRun: false,
-    concurrency: 4,
-    rateLimitShare: 0.8,
-    signal: new AbortController().signal,
-    now: clock.time,
-    patience: 1500,
-    ...options,
-  });
+  const { core, protocols } = installation;
+  return prefetch(
+    { upstreams: core.upstreams, protocols },
+    {
+      accountId: core.defaultAccount.id,
+      requirements,
+      platforms: [],
+      frameworks: [],
+      referrers: true,
+      dryRun: false,
+      concurrency: 4,
+      rateLimitShare: 0.8,
+      signal: new AbortController().signal,
+      now: clock.time,
+      patience: 1500,
+      ...options,
+    },
+  );
 }
 
 /** `what: reason` of all that is missing, in order. */

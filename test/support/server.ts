@@ -5,7 +5,8 @@ import { Writable } from 'node:stream';
 import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
-import { startServer, type RunningServer, type Surroundings } from '../../src/server.ts';
+import type { Surroundings } from '../../src/core.ts';
+import { startServer, type RunningServer } from '../../src/server.ts';
 import { testClock, type TestClock } from './clock.ts';
 
 export interface TestServer extends RunningServer {

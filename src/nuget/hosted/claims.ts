@@ -1,5 +1,5 @@
 import { placeholders, type Database } from '../../database/database.ts';
-import type { ClaimObstacle, EmptyClaim } from '../../mirror/claims.ts';
+import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../../mirror/claims.ts';
 import { packageKey } from './packages.ts';
 
 /** Ids that are looked up at once. */
@@ -23,27 +23,21 @@ export async function claimedAmong(
   return claimed;
 }
 
-/** Up to `limit` ids that the account claims and has no version of, after the position `after`. */
-export function emptyPackageClaims(
-  database: Database,
-  accountId: number,
-  after: string,
-  limit: number,
-): Promise<EmptyClaim[]> {
-  return database.select<EmptyClaim>(
-    `SELECT package_id AS name, package_key AS position, created_at AS since FROM packages
-     WHERE account_id = ? AND package_key > ? AND version_count = 0 ORDER BY package_key LIMIT ?`,
-    [accountId, after, limit],
-  );
+/** The claims of ids without versions. */
+export function packageClaims(database: Database): EmptyClaims {
+  return {
+    contents: 'versions',
+    list: (accountId, after, limit) =>
+      database.select<EmptyClaim>(
+        `SELECT package_id AS name, package_key AS position, created_at AS since FROM packages
+         WHERE account_id = ? AND package_key > ? AND version_count = 0 ORDER BY package_key LIMIT ?`,
+        [accountId, after, limit],
+      ),
+    release: (accountId, id) => release(database, [accountId, packageKey(id)]),
+  };
 }
 
-/** Gives up the claim of an id without versions. Resolves to what kept it from that, if anything did. */
-export function releasePackageClaim(
-  database: Database,
-  accountId: number,
-  id: string,
-): Promise<ClaimObstacle | undefined> {
-  const values = [accountId, packageKey(id)];
+function release(database: Database, values: [accountId: number, key: string]): Promise<ClaimObstacle | undefined> {
   return database.transaction(async (tx) => {
     const gone = 'DELETE FROM packages WHERE account_id = ? AND package_key = ? AND version_count = 0';
     if ((await tx.run(gone, values)) > 0) return undefined;

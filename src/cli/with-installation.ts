@@ -1,7 +1,8 @@
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
-import { openCore, type Core } from '../server.ts';
+import type { Core } from '../core.ts';
+import { openInstallation, type Installation } from '../server.ts';
 
 /** The process as the command line uses it. */
 export interface Terminal {
@@ -14,21 +15,21 @@ export interface Terminal {
 }
 
 /**
- * Opens the core without the network, beside a running server too, and closes it after `work`. What `work` tells by
- * itself need not be in a log on the terminal too: `level` says how much is.
+ * Opens the installation without the network, also beside a running server, and closes it after `work`. `level` is `silent`
+ * for work that reports everything on the terminal by itself.
  */
-export async function withCore(
+export async function withInstallation(
   environment: Environment,
-  work: (core: Core) => Promise<void>,
+  work: (installation: Installation) => Promise<void>,
   level: 'warn' | 'silent' = 'warn',
 ): Promise<void> {
   const log = pino({ level }, destination(2));
-  const core = await openCore(loadConfig(environment), { log, now: Date.now, proxy: environment });
-  try {
-    await work(core);
-  } finally {
-    await core.close();
-  }
+  await using installation = await openInstallation(loadConfig(environment), {
+    log,
+    now: Date.now,
+    proxy: environment,
+  });
+  await work(installation);
 }
 
 /** The account of that name; `NotFound` says how to find the right one. */

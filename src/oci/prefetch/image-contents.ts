@@ -1,6 +1,6 @@
-import { isDigest, type Digest } from '../digest.ts';
-import { isIndex, mediaTypes } from '../oci/manifest.ts';
-import { isPlatform, type Platform } from './image-name.ts';
+import { isDigest, type Digest } from '../../digest.ts';
+import { isIndex, mediaTypes } from '../manifest.ts';
+import { isPlatform, type Platform } from '../../prefetch/platform.ts';
 
 // What manifests refer to (image-spec "manifest", "image-index"), as far as they say: an upstream's are taken as they come.
 

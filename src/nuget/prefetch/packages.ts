@@ -1,20 +1,23 @@
-import type { Database } from '../database/database.ts';
-import { readDocument } from '../mirror/document.ts';
-import type { Mirror } from '../mirror/mirror.ts';
-import { claimedAmong } from '../nuget/hosted/claims.ts';
-import { nearestGroups } from '../nuget/format/frameworks.ts';
-import { maxNuspecBytes, parseNuspec } from '../nuget/format/nuspec.ts';
-import { keyOfVersion, packageKey } from '../nuget/hosted/packages.ts';
-import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../nuget/format/range.ts';
-import type { PackageSource } from '../nuget/package-source.ts';
-import { documentLimit, packageSubject, type PackageMirror } from '../nuget/upstream/package-mirror.ts';
-import { isPrerelease, parseVersion, versionKey } from '../nuget/format/version.ts';
-import { readAll, type Content } from '../storage/content.ts';
-import { discard } from '../upstream/body.ts';
-import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamVulnerabilities } from '../nuget/upstream/upstream-vulnerabilities.ts';
-import type { PrefetchRun } from './run.ts';
-import type { Spot } from './requirement.ts';
+import type { Database } from '../../database/database.ts';
+import { readDocument } from '../../mirror/document.ts';
+import type { Mirror } from '../../mirror/mirror.ts';
+import { claimedAmong } from '../hosted/claims.ts';
+import { nearestGroups } from '../format/frameworks.ts';
+import { maxNuspecBytes, parseNuspec } from '../format/nuspec.ts';
+import { keyOfVersion, packageKey } from '../hosted/packages.ts';
+import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../format/range.ts';
+import type { PackageSource } from '../package-source.ts';
+import { documentLimit, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
+import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
+import { readAll, type Content } from '../../storage/content.ts';
+import { discard } from '../../upstream/body.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
+import { inUseSpot, type PrefetchOptions } from '../../prefetch/prefetch.ts';
+import { allNames } from '../../mirror/listing.ts';
+import { isPackage } from './requirement.ts';
+import type { PrefetchRun } from '../../prefetch/run.ts';
+import type { Spot } from '../../prefetch/requirement.ts';
 
 export interface PackageParts {
   database: Database;
@@ -24,8 +27,34 @@ export interface PackageParts {
   vulnerabilities: UpstreamVulnerabilities;
 }
 
+/** Adds to a prefetch the packages that the options ask for. */
+export async function prefetchPackages(
+  parts: PackageParts,
+  run: PrefetchRun,
+  { accountId, requirements, frameworks, inUse }: PrefetchOptions,
+): Promise<void> {
+  const packages = new WantedPackages(parts, run, accountId);
+  const wanted = requirements.filter(isPackage);
+  const inProjects = new Set(wanted.flatMap((each) => ('frameworks' in each ? each.frameworks : [])));
+  const usual = frameworks.length > 0 ? frameworks : [...inProjects];
+  const central = new Set(wanted.flatMap((each) => (each.kind === 'dependency' ? [each.id.toLowerCase()] : [])));
+  for (const each of wanted.toReversed()) {
+    if (each.kind === 'package') packages.version(each.id, each.version, each.spot);
+    if (each.kind === 'dependency') {
+      const own = each.frameworks.length === 0 ? usual : each.frameworks;
+      packages.dependency(each.id, each.range, own, each.spot);
+    }
+    if (each.kind === 'central' && !central.has(each.id.toLowerCase())) {
+      run.missing(each.id, 'it has no version here; give Directory.Packages.props too', each.spot);
+    }
+  }
+  if (inUse || wanted.some(({ kind }) => kind !== 'central')) packages.advisories({ file: 'advisories', line: 0 });
+  if (!inUse) return;
+  for await (const id of allNames(parts.database, 'nupkg')) packages.newest(id, inUse.newest, inUseSpot);
+}
+
 /** What is asked of packages: all of them as one account sees them. */
-export class WantedPackages {
+class WantedPackages {
   readonly #parts: PackageParts;
   readonly #run: PrefetchRun;
   readonly #accountId: number;

@@ -9,7 +9,7 @@ import {
   type Node,
   type YAMLMap,
 } from 'yaml';
-import { malformed } from '../requirement.ts';
+import { malformed } from '../../prefetch/requirement.ts';
 
 /** Merge keys within merge keys. */
 const deepest = 8;

@@ -1,12 +1,13 @@
 import { z } from 'zod';
-import { isDomainError } from '../errors.ts';
-import type { FeedContext } from '../nuget/hosted/feed-context.ts';
-import { deleteVersion } from '../nuget/hosted/publish.ts';
-import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../nuget/upstream/mirrored-packages.ts';
-import { getPackage, listPackages, type PackageSummary, type VersionSummary } from '../nuget/hosted/summary.ts';
-import { operation, type Operation } from './operation.ts';
-import { pageQuery, readPage } from './paging.ts';
-import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from './schemas.ts';
+import { isDomainError } from '../../errors.ts';
+import type { FeedContext } from '../hosted/feed-context.ts';
+import { deleteVersion } from '../hosted/publish.ts';
+import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
+import { getPackage, listPackages, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { operation, type Operation } from '../../api/operation.ts';
+import { pageQuery, readPage } from '../../api/paging.ts';
+import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from '../../api/schemas.ts';
 
 const id = 'The package id, in any letter case';
 
@@ -47,7 +48,7 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       summary: 'Get details of one package, its versions newest first',
       action: 'read',
       params: { id },
-      about: { kind: 'package', param: 'id' },
+      about: { kind: 'package', param: 'id', keyOf: packageKey },
       status: 200,
       answer: packageDetails,
       run: async ({ principal, params }) => {
@@ -63,7 +64,7 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       id: 'deletePackageVersion',
       summary: 'Delete one version of a package; a mirrored one is dropped, and asked for anew when it is wanted',
       action: 'delete',
-      about: { kind: 'package', param: 'id' },
+      about: { kind: 'package', param: 'id', keyOf: packageKey },
       params: { id, version: 'The version, in any spelling that is equal' },
       status: 204,
       run: async ({ principal, params }) => {

@@ -1,6 +1,7 @@
 import { isMap, isScalar, isSeq, visit, type Document, type YAMLMap } from 'yaml';
-import { parseImageName } from '../image-name.ts';
-import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
+import { parseImageName } from './image-name.ts';
+import { malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import type { OciRequirement } from './requirement.ts';
 import { YamlInput } from './yaml-input.ts';
 
 const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
@@ -9,9 +10,9 @@ const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
  * The images of every pod specification in Kubernetes manifests, wherever it stands: pods, deployments, jobs, cron jobs,
  * lists, and resources of operators that embed one.
  */
-export function readKubernetes({ file, text }: Input): Requirement[] {
+export function readKubernetes({ file, text }: Input): OciRequirement[] {
   const yaml = new YamlInput(file, text);
-  const requirements: Requirement[] = [];
+  const requirements: OciRequirement[] = [];
   const notText = `"image" has to be text${text.includes('{{') ? '; a template has to be rendered first' : ''}`;
   const add = (node: unknown, fallback: unknown) => {
     const line = yaml.lineOf(node ?? fallback);

@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import { DomainError } from '../errors.ts';
-import type { Images, RepositorySummary, TagSummary } from '../oci/images.ts';
-import type { MirroredImages, MirroredSummary } from '../oci/mirrored-images.ts';
-import { operation, type Operation } from './operation.ts';
-import { pageQuery, readPage } from './paging.ts';
-import { container, containerTag, listOf, timeOf, timeOrNull } from './schemas.ts';
+import type { Images, RepositorySummary, TagSummary } from './images.ts';
+import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
+import { operation, type Operation } from '../api/operation.ts';
+import { pageQuery, readPage } from '../api/paging.ts';
+import { container, containerTag, listOf, timeOf, timeOrNull } from '../api/schemas.ts';
 
 type Summary = RepositorySummary | MirroredSummary;
 

@@ -1,8 +1,9 @@
 import { XMLParser, XMLValidator } from 'fast-xml-parser';
-import { isPackageId } from '../../nuget/format/nuspec.ts';
-import { keyOfVersion } from '../../nuget/hosted/packages.ts';
-import { parseRange } from '../../nuget/format/range.ts';
-import { lineAt, malformed, shown, type Input, type Spot, type Requirement } from '../requirement.ts';
+import { isPackageId } from '../format/nuspec.ts';
+import { keyOfVersion } from '../hosted/packages.ts';
+import { parseRange } from '../format/range.ts';
+import { lineAt, malformed, shown, type Input, type Spot } from '../../prefetch/requirement.ts';
+import type { NugetRequirement } from './requirement.ts';
 
 // https://learn.microsoft.com/nuget/consume-packages/central-package-management
 // https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files
@@ -27,7 +28,7 @@ const rounds = 8;
  * The package references of a project, and the versions of a `Directory.Packages.props`. Conditions are not evaluated:
  * what stands under one counts too. Properties have the values that the file itself, or the user, gives them.
  */
-export function readMsbuild({ file, text, values }: Input): Requirement[] {
+export function readMsbuild({ file, text, values }: Input): NugetRequirement[] {
   const root = parseProject(file, text);
   const properties = new Map<string, string>();
   const items: Ordered[] = [];
@@ -57,7 +58,7 @@ function readItem(
   spot: Spot,
   properties: ReadonlyMap<string, string>,
   frameworks: string[],
-): Requirement[] {
+): NugetRequirement[] {
   const type = nameOf(item).toLowerCase();
   if (!['packagereference', 'packageversion', 'globalpackagereference', 'packagedownload'].includes(type)) return [];
   const included = metadataOf(item, 'include') ?? metadataOf(item, 'update');
@@ -67,8 +68,8 @@ function readItem(
     .split(';')
     .map((each) => each.trim())
     .filter((each) => each !== '')
-    .flatMap((id): Requirement[] => {
-      const unclear = (reason: string): Requirement[] => [{ spot, kind: 'unclear', what: id, reason }];
+    .flatMap((id): NugetRequirement[] => {
+      const unclear = (reason: string): NugetRequirement[] => [{ spot, kind: 'unclear', what: id, reason }];
       const left =
         /\$\(([^)]*)\)?/.exec(id) ??
         (written === undefined ? null : /\$\(([^)]*)\)?/.exec(expand(written, properties)));
@@ -84,7 +85,7 @@ function readItem(
 }
 
 /** `PackageDownload` takes exact versions only. */
-function download(text: string, id: string, spot: Spot): Requirement {
+function download(text: string, id: string, spot: Spot): NugetRequirement {
   const version = keyOfVersion(/^\s*\[([^,\]]*)\]\s*$/.exec(text)?.[1]?.trim() ?? '');
   if (version === undefined)
     throw malformed(spot.file, spot.line, `${shown(text)} is not an exact version such as [1.2.3]`);

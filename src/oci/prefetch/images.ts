@@ -1,16 +1,20 @@
-import type { Config } from '../config/schema.ts';
-import type { Database } from '../database/database.ts';
-import { isDigest, type Digest } from '../digest.ts';
-import { parseDocument } from '../mirror/document.ts';
-import type { Mirror } from '../mirror/mirror.ts';
-import { matcher } from '../mirror/upstream-policy.ts';
-import { claimsAmong } from '../oci/repositories.ts';
-import type { ImageMirror, Place } from '../oci/image-mirror.ts';
-import { readAll } from '../storage/content.ts';
+import type { Config } from '../../config/schema.ts';
+import type { Database } from '../../database/database.ts';
+import { isDigest, type Digest } from '../../digest.ts';
+import { parseDocument } from '../../mirror/document.ts';
+import type { Mirror } from '../../mirror/mirror.ts';
+import { matcher } from '../../mirror/upstream-policy.ts';
+import { claimsAmong } from '../repositories.ts';
+import type { ImageMirror, Place } from '../image-mirror.ts';
+import { readAll } from '../../storage/content.ts';
 import { contentsOf, select, type Item } from './image-contents.ts';
-import { platformText, type ImageName, type Platform } from './image-name.ts';
-import type { PrefetchRun } from './run.ts';
-import type { Spot } from './requirement.ts';
+import type { ImageName } from './image-name.ts';
+import { platformText, type Platform } from '../../prefetch/platform.ts';
+import { inUseSpot, type PrefetchOptions } from '../../prefetch/prefetch.ts';
+import { usedTags } from '../../mirror/listing.ts';
+import { isImage } from './requirement.ts';
+import type { PrefetchRun } from '../../prefetch/run.ts';
+import type { Spot } from '../../prefetch/requirement.ts';
 
 /** Signatures and what else cosign keeps under tags that a digest names. */
 const cosignSuffixes = ['sig', 'att', 'sbom'];
@@ -24,15 +28,6 @@ export interface ImageParts {
   imageMirror: ImageMirror;
 }
 
-export interface ImageOptions {
-  accountId: number;
-  /** Of an index, only these; none means all. */
-  platforms: readonly Platform[];
-  /** Whether signatures and other referrers come along. */
-  referrers: boolean;
-  now: () => number;
-}
-
 /** A manifest on its way here, and on whose behalf. */
 interface WantedManifest {
   place: Place;
@@ -43,15 +38,32 @@ interface WantedManifest {
   depth: number;
 }
 
+/** Adds to a prefetch the images that the options ask for. */
+export async function prefetchImages(parts: ImageParts, run: PrefetchRun, options: PrefetchOptions): Promise<void> {
+  const images = new WantedImages(parts, run, options);
+  for (const { image, platforms, spot } of options.requirements.filter(isImage).toReversed()) {
+    images.image(image, platforms, spot);
+  }
+  if (!options.inUse) return;
+  for await (const { upstream: name, name: repository, tag } of usedTags(
+    parts.database,
+    'manifest',
+    options.inUse.since,
+  )) {
+    const upstream = parts.imageMirror.upstreams.find((each) => each.name === name);
+    if (upstream) images.tag({ upstream, name: repository }, tag, inUseSpot);
+  }
+}
+
 /** What is asked of images. */
-export class WantedImages {
+class WantedImages {
   readonly #parts: ImageParts;
   readonly #run: PrefetchRun;
-  readonly #options: ImageOptions;
+  readonly #options: PrefetchOptions;
   readonly #isReserved: (name: string) => boolean;
   readonly #tags = new Map<string, Promise<ReadonlySet<string>>>();
 
-  constructor(parts: ImageParts, run: PrefetchRun, options: ImageOptions) {
+  constructor(parts: ImageParts, run: PrefetchRun, options: PrefetchOptions) {
     this.#parts = parts;
     this.#run = run;
     this.#options = options;

@@ -1,13 +1,15 @@
 import { isMap, isScalar } from 'yaml';
-import { parseImageName, parsePlatform } from '../image-name.ts';
+import { parsePlatform } from '../../prefetch/platform.ts';
+import { parseImageName } from './image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
+import { malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import type { OciRequirement } from './requirement.ts';
 import { YamlInput } from './yaml-input.ts';
 
 /** The images of a Compose file. What a service builds is no image to fetch. https://docs.docker.com/reference/compose-file/ */
-export function readCompose({ file, text, values }: Input): Requirement[] {
+export function readCompose({ file, text, values }: Input): OciRequirement[] {
   const yaml = new YamlInput(file, text);
-  const requirements: Requirement[] = [];
+  const requirements: OciRequirement[] = [];
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
     if (root === null || (isScalar(root) && root.value === null)) continue;
@@ -30,7 +32,7 @@ export function readCompose({ file, text, values }: Input): Requirement[] {
         throw malformed(file, line, `the ${what} of the service ${shown(name)} has to be text`);
       };
       requirements.push(
-        imageWish(
+        readImage(
           { file, line },
           read(image, 'image'),
           values,
@@ -43,12 +45,12 @@ export function readCompose({ file, text, values }: Input): Requirement[] {
 }
 
 /** An image whose name may have variables. */
-function imageWish(
-  spot: Requirement['spot'],
+function readImage(
+  spot: OciRequirement['spot'],
   text: string,
   values: ReadonlyMap<string, string>,
   platform: string | undefined,
-): Requirement {
+): OciRequirement {
   const lookup = (name: string) => values.get(name);
   const name = substitute(text.trim(), lookup);
   if (name.reason !== undefined) return { spot, kind: 'unclear', what: text, reason: name.reason };

@@ -1,6 +1,8 @@
-import { parseImageName, parsePlatform } from '../image-name.ts';
+import { parsePlatform } from '../../prefetch/platform.ts';
+import { parseImageName } from './image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, shown, type Input, type Requirement } from '../requirement.ts';
+import { malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import type { OciRequirement } from './requirement.ts';
 
 // https://docs.docker.com/reference/dockerfile/
 
@@ -20,9 +22,9 @@ interface Instruction {
  * The images that a build begins with or copies from, and the frontend that a `# syntax=` line names. Stages are not
  * images; build arguments have their defaults, or the values that the user gives.
  */
-export function readDockerfile({ file, text, values }: Input): Requirement[] {
+export function readDockerfile({ file, text, values }: Input): OciRequirement[] {
   const { directives, instructions: list } = split(file, text);
-  const requirements: Requirement[] = [];
+  const requirements: OciRequirement[] = [];
   const stages = new Set<string>();
   const globals = new Map<string, string>();
   let locals = new Map<string, string>();

@@ -1,19 +1,20 @@
-import { isPackageId } from '../../nuget/format/nuspec.ts';
-import { keyOfVersion } from '../../nuget/hosted/packages.ts';
-import { parseRange } from '../../nuget/format/range.ts';
-import { versionKey } from '../../nuget/format/version.ts';
-import { lineAt, malformed, shown, type Input, type Requirement } from '../requirement.ts';
+import { isPackageId } from '../format/nuspec.ts';
+import { keyOfVersion } from '../hosted/packages.ts';
+import { parseRange } from '../format/range.ts';
+import { versionKey } from '../format/version.ts';
+import { lineAt, malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import type { VersionRequirement } from './requirement.ts';
 
 // What a restore has written down: every package with its exact version.
 
 type Json = Record<string, unknown>;
 
 /** `packages.lock.json`. https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files#locking-dependencies */
-export function readLockFile(input: Input): Requirement[] {
+export function readLockFile(input: Input): VersionRequirement[] {
   const reader = new JsonReader(input);
   const { root } = reader;
   if (root['version'] !== 1 && root['version'] !== 2) throw reader.wrong('version', 'expected 1 or 2');
-  const requirements: Requirement[] = [];
+  const requirements: VersionRequirement[] = [];
   for (const [framework, packages] of reader.entries(root, 'dependencies')) {
     for (const [id, entry] of reader.entriesOf(packages, framework)) {
       const { type, resolved } = reader.object(entry, id);
@@ -25,13 +26,13 @@ export function readLockFile(input: Input): Requirement[] {
 }
 
 /** `project.assets.json`: the libraries, and what the SDK downloads besides them (runtime and targeting packs). */
-export function readAssetsFile(input: Input): Requirement[] {
+export function readAssetsFile(input: Input): VersionRequirement[] {
   const reader = new JsonReader(input);
   const { root } = reader;
   if (root['version'] !== 2 && root['version'] !== 3 && root['version'] !== 4) {
     throw reader.wrong('version', 'expected 2, 3 or 4');
   }
-  const requirements: Requirement[] = [];
+  const requirements: VersionRequirement[] = [];
   for (const [name, entry] of reader.entries(root, 'libraries')) {
     if (reader.object(entry, name)['type'] !== 'package') continue;
     const slash = name.indexOf('/');
@@ -89,7 +90,7 @@ class JsonReader {
     return Object.entries(this.object(value, key));
   }
 
-  pin(id: string, version: unknown, key: string): Requirement {
+  pin(id: string, version: unknown, key: string): VersionRequirement {
     const line = this.#lineOf(id || key);
     const text = typeof version === 'string' ? keyOfVersion(version) : undefined;
     if (!isPackageId(id)) throw malformed(this.#input.file, line, `${shown(id)} is not a package id`);

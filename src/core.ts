@@ -1,0 +1,131 @@
+import { join } from 'node:path';
+import type { Logger } from 'pino';
+import { Accounts, type Account } from './accounts/accounts.ts';
+import { Tokens } from './accounts/tokens.ts';
+import { Cache } from './cache/cache.ts';
+import { ConfigError } from './config/load.ts';
+import type { Config } from './config/schema.ts';
+import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
+import { migrate } from './database/migrate.ts';
+import { digestOf } from './digest.ts';
+import { countFetched } from './http/request-context.ts';
+import { Entries } from './mirror/entries.ts';
+import { Mirror } from './mirror/mirror.ts';
+import { BlobStore } from './storage/blob-store.ts';
+import type { Driver } from './storage/driver.ts';
+import { FilesystemDriver } from './storage/filesystem.ts';
+import { Paths } from './storage/paths.ts';
+import { Room } from './storage/room.ts';
+import type { ProxyEnvironment } from './upstream/addresses.ts';
+import { openUpstreams } from './upstream/configured.ts';
+import type { Upstream } from './upstream/upstream.ts';
+import type { SubjectKind } from './usage/counters.ts';
+import { UsageRecord, type AddDownloads } from './usage/record.ts';
+
+/** What comes from outside the program, so that a test can replace it. */
+export interface Surroundings {
+  log: Logger;
+  /** Milliseconds since 1970 UTC. */
+  now: () => number;
+  /** Outgoing proxies. */
+  proxy: ProxyEnvironment;
+  /** Where committed bytes are kept; else in the data folder. */
+  driver?: Driver | undefined;
+}
+
+/** How the protocols count downloads in their own tables. */
+export type Downloads = Partial<Record<SubjectKind, AddDownloads>>;
+
+/** The parts that all protocols share. */
+export interface Core {
+  readonly config: Config;
+  readonly log: Logger;
+  /** Milliseconds since 1970 UTC. */
+  readonly now: () => number;
+  readonly cache: Cache;
+  readonly database: Database;
+  readonly driver: Driver;
+  readonly blobs: BlobStore;
+  readonly accounts: Accounts;
+  readonly defaultAccount: Account;
+  readonly tokens: Tokens;
+  readonly usage: UsageRecord;
+  readonly entries: Entries;
+  readonly mirror: Mirror;
+  readonly upstreams: readonly Upstream[];
+}
+
+/**
+ * Opens database and storage, migrates, and makes the account `default`. What it opened is closed by `stack`, also when
+ * opening fails half-way. `downloads` are counted with usage.
+ */
+export async function openCore(
+  config: Config,
+  surroundings: Surroundings,
+  downloads: Downloads,
+  stack: AsyncDisposableStack,
+): Promise<Core> {
+  const { now, log, proxy } = surroundings;
+  const paths = new Paths(config.data);
+  const driver = surroundings.driver ?? new FilesystemDriver(paths);
+  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis cannot be reached');
+  const cache = stack.adopt(await Cache.open(config.redis.url, now, onRedis, namespaceOf(config)), (each) =>
+    each.close(),
+  );
+  const database = stack.adopt(await openNamed(config, cache.changes), (each) => each.close());
+  await migrate(database);
+  const blobs = new BlobStore(database, driver, paths, now);
+  await blobs.prepare().catch(named('ENTREPOT_DATA', 'the data folder cannot be written'));
+  const accounts = new Accounts(database, now);
+  const { account: defaultAccount } = await accounts.ensureDefault();
+  const tokens = stack.adopt(new Tokens(database, now), (each) => each.flush());
+  // Closed after the mirror, whose flights count what they fetch to their end.
+  const usage = stack.adopt(new UsageRecord(database, now, downloads), (each) => each.close());
+  const entries = stack.adopt(new Entries(database, cache, now), (each) => each.flushUses());
+  const room = new Room(config.data, config.storage.reserve);
+  const { unreadRest, keepPartial } = config.mirror;
+  const { accountFetches } = config.limits;
+  const mirror = stack.adopt(
+    new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, log, now }),
+    (each) => each.close(),
+  );
+  const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
+  // Before the mirror: its flights end when their upstreams are closed.
+  stack.defer(() => {
+    for (const upstream of upstreams) upstream.close();
+  });
+  return {
+    config,
+    log,
+    now,
+    cache,
+    database,
+    driver,
+    blobs,
+    accounts,
+    defaultAccount,
+    tokens,
+    usage,
+    entries,
+    mirror,
+    upstreams,
+  };
+}
+
+/** Tells this installation from others that use the same Redis. Instances of one installation share their database. */
+function namespaceOf({ data, database: { url } }: Config): string {
+  return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
+}
+
+function openNamed({ data, database: { url } }: Config, changes: WriteSignal | undefined): Promise<Database> {
+  const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
+  const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes);
+  return opening.catch(named(key, 'the database cannot be opened'));
+}
+
+/** For `catch`: the same failure as one line that names the setting to look at. */
+export function named(key: string, failure: string): (error: unknown) => never {
+  return (error) => {
+    throw new ConfigError(`${key}: ${failure}: ${(error as Error).message.split('\n', 1)[0]}`, { cause: error });
+  };
+}

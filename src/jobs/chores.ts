@@ -1,0 +1,27 @@
+import type { Logger } from 'pino';
+
+/** Short work that every instance repeats for itself, such as writing what it holds in memory. */
+export interface Chore {
+  /** In milliseconds. */
+  interval: number;
+  run(): Promise<void>;
+  /** The log message for a run that fails; the next run tries again. */
+  failure: string;
+}
+
+/** Repeats chores from now until `dispose`. */
+export class Chores implements Disposable {
+  readonly #timers: NodeJS.Timeout[];
+
+  constructor(chores: readonly Chore[], log: Logger) {
+    this.#timers = chores.map((chore) =>
+      setInterval(() => {
+        chore.run().catch((error: unknown) => log.warn({ err: error }, chore.failure));
+      }, chore.interval),
+    );
+  }
+
+  [Symbol.dispose](): void {
+    for (const timer of this.#timers) clearInterval(timer);
+  }
+}

@@ -1,0 +1,33 @@
+import type { Requirement, UnclearRequirement } from '../../prefetch/requirement.ts';
+import type { VersionRange } from '../format/range.ts';
+
+/** One version of a package. */
+export interface VersionRequirement extends Requirement {
+  kind: 'package';
+  id: string;
+  version: string;
+}
+
+/** A package and what it depends on. `frameworks` choose among its dependencies; none means all of them. */
+export interface DependencyRequirement extends Requirement {
+  kind: 'dependency';
+  id: string;
+  range: VersionRange;
+  frameworks: readonly string[];
+}
+
+/** A reference whose version stands in another file. */
+export interface CentralRequirement extends Requirement {
+  kind: 'central';
+  id: string;
+  frameworks: readonly string[];
+}
+
+export type PackageRequirement = VersionRequirement | DependencyRequirement | CentralRequirement;
+export type NugetRequirement = PackageRequirement | UnclearRequirement;
+
+const kinds: readonly string[] = ['package', 'dependency', 'central'] satisfies PackageRequirement['kind'][];
+
+export function isPackage(requirement: Requirement): requirement is PackageRequirement {
+  return kinds.includes(requirement.kind);
+}

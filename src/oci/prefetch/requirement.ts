@@ -1,0 +1,17 @@
+import type { Platform } from '../../prefetch/platform.ts';
+import type { Requirement, UnclearRequirement } from '../../prefetch/requirement.ts';
+import type { ImageName } from './image-name.ts';
+
+/** An image that an input asks for. */
+export interface ImageRequirement extends Requirement {
+  kind: 'image';
+  image: ImageName;
+  /** Where the input itself names them. */
+  platforms?: readonly Platform[];
+}
+
+export type OciRequirement = ImageRequirement | UnclearRequirement;
+
+export function isImage(requirement: Requirement): requirement is ImageRequirement {
+  return requirement.kind === 'image';
+}

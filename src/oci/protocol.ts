@@ -1,0 +1,153 @@
+import type { Core } from '../core.ts';
+import { createTokenEndpoint } from '../http/token.ts';
+import type { Chore } from '../jobs/chores.ts';
+import type { Work } from '../jobs/jobs.ts';
+import type { Counts } from '../jobs/runs.ts';
+import type { JobDefinition } from '../jobs/table.ts';
+import { matcher, UpstreamPolicy } from '../mirror/upstream-policy.ts';
+import type { OpenProtocol, PrivateNames, Protocol, Web } from '../protocol.ts';
+import { discard } from '../upstream/body.ts';
+import { baseOf } from '../upstream/configured.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { urlBelow } from '../upstream/url.ts';
+import { dropAbandonedBlobs } from './abandoned-blobs.ts';
+import { imageClaims } from './claims.ts';
+import { ImageMirror } from './image-mirror.ts';
+import { ImageSource } from './image-source.ts';
+import { Images } from './images.ts';
+import { containerOperations } from './management.ts';
+import { MirroredImages } from './mirrored-images.ts';
+import { imageInputs } from './prefetch/inputs.ts';
+import { prefetchImages } from './prefetch/images.ts';
+import { Pushes } from './pushes.ts';
+import { imageReferences, imageRowBytes } from './references.ts';
+import { addPulls } from './repositories.ts';
+import { retainImages } from './retention.ts';
+import { createRegistry } from './routes.ts';
+
+/** OCI Distribution: the container registry under `/v2`. */
+export const oci: Protocol = {
+  kind: 'container',
+  references: imageReferences,
+  rowBytes: imageRowBytes,
+  addDownloads: addPulls,
+  inputs: imageInputs,
+  open: (core, stack) => {
+    const registry = new ContainerRegistry(core);
+    stack.defer(() => registry.images.close());
+    return registry;
+  },
+};
+
+/** The container registry on an open core. */
+export class ContainerRegistry implements OpenProtocol {
+  readonly kind = 'container';
+  readonly images: Images;
+  readonly source: ImageSource;
+  readonly #core: Core;
+  readonly #mirror: ImageMirror;
+  readonly #mirrored: MirroredImages;
+
+  constructor(core: Core) {
+    const { config, database, blobs, mirror, upstreams, now } = core;
+    const { limits, reserved } = config;
+    const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
+    this.#core = core;
+    this.images = new Images(database, blobs, limits, now);
+    this.#mirror = new ImageMirror(mirror, new UpstreamPolicy(ours, reserved.containers), limits);
+    this.#mirrored = new MirroredImages(database, this.#mirror);
+    this.source = new ImageSource({ database, images: this.images, mirror: this.#mirror, limits, now });
+  }
+
+  mount(web: Web) {
+    const { config, log, now } = this.#core;
+    const { images, source } = this;
+    const pushes = new Pushes({ images, source, mirror: this.#mirror, log });
+    return [
+      { path: '/v2', answer: createRegistry({ ...web, images, source, pushes, limits: config.limits, log }) },
+      // Container clients look for tokens here.
+      { path: '/token', answer: createTokenEndpoint(web.authenticator, now) },
+    ];
+  }
+
+  get operations() {
+    return containerOperations(this.images, this.#mirrored);
+  }
+
+  get claims() {
+    return imageClaims(this.#core.database);
+  }
+
+  get jobs(): JobDefinition[] {
+    const run = async () => {
+      await this.images.uploads.expire(this.#core.now());
+      return {};
+    };
+    return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
+  }
+
+  get chores(): Chore[] {
+    return [{ interval: 5000, run: () => this.images.flush(), failure: 'quiet uploads were not closed' }];
+  }
+
+  async retain(work: Work): Promise<Counts> {
+    const { config, database, now } = this.#core;
+    const { containers, protect } = config.retention;
+    if (containers.untaggedAfter === undefined) return {};
+    const rules = { now: now(), untaggedAfter: containers.untaggedAfter, isProtected: matcher(protect) };
+    return { manifests: await retainImages(database, { ...work, ...rules }) };
+  }
+
+  release(work: Work, before: number): Promise<Counts> {
+    const { database, now } = this.#core;
+    return dropAbandonedBlobs(database, { ...work, before, now: now() });
+  }
+
+  prefetch(...asked: Parameters<OpenProtocol['prefetch']>): Promise<void> {
+    const { config, database, mirror } = this.#core;
+    return prefetchImages({ config, database, mirror, imageMirror: this.#mirror }, ...asked);
+  }
+
+  readonly upstreams = {
+    kind: 'registry',
+    probe: ({ config }) => new URL('/v2/', baseOf(config).origin),
+    askRateLimit,
+  } satisfies OpenProtocol['upstreams'];
+
+  get privateNames(): PrivateNames {
+    const upstream = this.#mirror.upstreams.find(({ config }) => config.default);
+    return {
+      setting: 'containers',
+      separator: '/',
+      isAsked: upstream !== undefined,
+      hosted: () => this.#hostedNames(),
+      isMirrored: async (prefix) => {
+        const listed = `${upstream?.name}/${prefix}`;
+        const [next] = await this.#mirrored.list(this.#core.defaultAccount.id, 1, listed);
+        return next?.name.startsWith(listed) ?? false;
+      },
+    };
+  }
+
+  async *#hostedNames(): AsyncGenerator<string> {
+    for (const { id: accountId } of await this.#core.accounts.list()) {
+      for (let after = ''; ;) {
+        const { items, more } = await this.images.repositories.catalog(accountId, namesAtATime, after);
+        for (const name of items) if (this.#mirror.locate(name, undefined).place) yield name;
+        if (!more) break;
+        after = items.at(-1)!;
+      }
+    }
+  }
+}
+
+/** Docker Hub announces its limit in the headers of a manifest; a HEAD request does not count against it. */
+async function askRateLimit(upstream: Upstream): Promise<void> {
+  if (upstream.name !== 'docker.io') return;
+  const subject = 'ratelimitpreview/test';
+  const url = urlBelow(baseOf(upstream.config).origin, 'v2', ...subject.split('/'), 'manifests', 'latest');
+  const answer = await upstream.send({ method: 'HEAD', url, subject, scope: `repository:${subject}:pull` });
+  discard(answer.body);
+}
+
+const namesAtATime = 200;

@@ -1,0 +1,92 @@
+import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { DomainError } from '../errors.ts';
+import { readList, type ListReader } from './lists.ts';
+import { malformed, type Input, type Requirement } from './requirement.ts';
+
+/** Larger files are something else. */
+const largest = 64 * 2 ** 20;
+
+/** A kind of file that lists what is needed. */
+export interface InputReader {
+  /** As `--kind` names it. */
+  readonly kind: string;
+  /** Whether a file is of this kind, by its name (without folders) or its content. */
+  recognizes(name: string, input: Input): boolean;
+  /** Throws `Invalid`, naming file, line and reason. */
+  read(input: Input): Requirement[];
+}
+
+/** The files that one protocol reads. */
+export interface ProtocolInputs {
+  readonly readers: readonly InputReader[];
+  /** What it takes from the lines of a plain list. */
+  readonly list: ListReader;
+}
+
+/** The files that all protocols read. */
+export class Inputs {
+  readonly #readers: readonly InputReader[];
+
+  constructor(protocols: readonly ProtocolInputs[]) {
+    const lists = protocols.map(({ list }) => list);
+    this.#readers = [
+      ...protocols.flatMap(({ readers }) => readers),
+      {
+        kind: 'list',
+        recognizes: (name, { file }) => file === '-' || /\.(?:txt|list|lst)$/i.test(name),
+        read: (input) => readList(input, lists),
+      },
+      ...lists.map((list): InputReader => ({
+        kind: list.kind,
+        recognizes: () => false,
+        read: (input) => readList(input, [list]),
+      })),
+    ];
+  }
+
+  get kinds(): readonly string[] {
+    return this.#readers.map(({ kind }) => kind);
+  }
+
+  /** The kind of a file, by its name and for YAML by its content; undefined for one that is not known. */
+  kindOf(input: Input): string | undefined {
+    const name = basename(input.file);
+    return this.#readers.find((reader) => reader.recognizes(name, input))?.kind;
+  }
+
+  /** What a file asks for. Throws `Invalid`, naming file, line and reason. */
+  read(input: Input, kind = this.kindOf(input)): Requirement[] {
+    const reader = this.#readers.find((each) => each.kind === kind);
+    if (reader) return reader.read(input);
+    throw malformed(input.file, 0, `its name does not tell what it is; say --kind ${this.kinds.join('|')}`);
+  }
+}
+
+/** Reads the file that the user named; `-` is `stdin`. Throws `Invalid`. */
+export async function openInput(
+  file: string,
+  values: ReadonlyMap<string, string>,
+  stdin: AsyncIterable<Uint8Array | string> | undefined,
+): Promise<Input> {
+  let bytes: Buffer;
+  try {
+    bytes = file === '-' ? await readAll(stdin) : await readFile(file);
+  } catch (error) {
+    throw new DomainError('Invalid', `${file}: cannot be read: ${(error as Error).message}`, { cause: error });
+  }
+  if (bytes.length > largest) throw malformed(file, 0, `is larger than ${largest / 2 ** 20} MiB`);
+  const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : 'utf-8';
+  try {
+    return { file, text: new TextDecoder(encoding, { fatal: true }).decode(bytes), values };
+  } catch {
+    throw malformed(file, 0, 'is not text in UTF-8');
+  }
+}
+
+async function readAll(stdin: AsyncIterable<Uint8Array | string> | undefined): Promise<Buffer> {
+  if (!stdin) throw new Error('there is no standard input');
+  const pieces: Buffer[] = [];
+  for await (const piece of stdin) pieces.push(Buffer.from(piece as Uint8Array));
+  return Buffer.concat(pieces);
+}
