@@ -274,7 +274,6 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       feed: createFeed({
         ...shared,
         feed: core.feed,
-        blobs: core.blobs,
         mirror: core.packageMirror,
         source: core.packageSource,
         search: core.packageSearch,

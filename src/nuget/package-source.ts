@@ -56,18 +56,23 @@ export class PackageSource {
     this.#parts = parts;
   }
 
-  /**
-   * What the documents of a package depend on where they are made of hosted versions alone; undefined where there is no
-   * such package, or an upstream's versions may be among them.
-   */
-  async revisionOf(accountId: number, id: string): Promise<string | undefined> {
-    return this.#parts.mirror.origin.isMerged(id) ? undefined : revisionOf(this.#parts.feed.database, accountId, id);
+  /** Changes with every change to the hosted versions of an id; undefined when the account does not claim the id. */
+  revisionOf(accountId: number, id: string): Promise<string | undefined> {
+    return revisionOf(this.#parts.feed.database, accountId, id);
   }
 
-  /** The keys of all versions, in order; undefined when there is no such package. */
-  async versionKeys(accountId: number, id: string): Promise<Sourced<string[]> | undefined> {
+  /** Whether upstream versions of an id are served together with the hosted ones. */
+  isMerged(id: string): boolean {
+    return this.#parts.mirror.origin.isMerged(id);
+  }
+
+  /**
+   * The keys of all versions, in order; undefined when there is no such package. `claimed` is whether the account claims
+   * the id, where the caller knows it already.
+   */
+  async versionKeys(accountId: number, id: string, claimed?: boolean): Promise<Sourced<string[]> | undefined> {
     const { feed, mirror } = this.#parts;
-    const claimed = await this.#claims(accountId, id);
+    claimed ??= await this.#claims(accountId, id);
     const hosted = claimed ? await listVersionKeys(feed.database, accountId, id) : [];
     if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
@@ -86,10 +91,15 @@ export class PackageSource {
     return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openSidecar(id, key, kind);
   }
 
-  /** The pages of a registration; undefined when there is no such package. */
-  async pages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
+  /** The pages of a registration; undefined when there is no such package. `claimed` is as for `versionKeys`. */
+  async pages(
+    accountId: number,
+    id: string,
+    semVer2: boolean,
+    claimed?: boolean,
+  ): Promise<Sourced<RegisteredPage[]> | undefined> {
     const { feed, mirror, registrations } = this.#parts;
-    const claimed = await this.#claims(accountId, id);
+    claimed ??= await this.#claims(accountId, id);
     if (!this.#mayAsk(id, claimed)) {
       const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2) : undefined;
       return hosted && { served: 'hosted', value: hosted };
@@ -167,7 +177,7 @@ export class PackageSource {
 
   /** Whether the account claims an id: it hosts a version, or once did. */
   async #claims(accountId: number, id: string): Promise<boolean> {
-    return (await revisionOf(this.#parts.feed.database, accountId, id)) !== undefined;
+    return (await this.revisionOf(accountId, id)) !== undefined;
   }
 
   /** Whether an upstream may be asked for what was not found hosted, or is to be merged with it. */

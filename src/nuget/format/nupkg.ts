@@ -12,8 +12,6 @@ export interface Nupkg {
   readonly version: Version;
   /** Whether only clients that know SemVer 2.0.0 can use the package. */
   readonly semVer2: boolean;
-  /** Whether it carries a signature. */
-  readonly signed: boolean;
   readonly entries: { readonly icon?: Buffer; readonly iconType?: string; readonly readme?: Buffer };
 }
 
@@ -43,10 +41,9 @@ export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = 
   const { maxIconBytes, maxReadmeBytes, verifyAll } = { ...defaults, ...limits };
   const icon = nuspec.icon && (await zip.read(await named(zip, 'icon', nuspec.icon), maxIconBytes));
   const readme = nuspec.readme && (await zip.read(await named(zip, 'readme', nuspec.readme), maxReadmeBytes));
-  const signed = await isSigned(zip);
   const entries = { ...(icon && { icon, iconType: imageType(icon) }), ...(readme && { readme }) };
   if (verifyAll) await verifyEntries(zip);
-  return { ...manifest, semVer2: nuspec.semVer2, signed, entries };
+  return { ...manifest, semVer2: nuspec.semVer2, entries };
 }
 
 /** The nuspec of a package: the one at the root of the zip. */
@@ -95,11 +92,6 @@ export async function readPart(
 /** Reads every entry, so that no client is the first to meet one that is not what the zip declares. */
 export async function verifyEntries(zip: Zip): Promise<void> {
   for await (const entry of zip.entries()) await zip.verify(entry);
-}
-
-async function isSigned(zip: Zip): Promise<boolean> {
-  for await (const { name } of zip.entries()) if (name === '.signature.p7s') return true;
-  return false;
 }
 
 async function named(zip: Zip, element: string, path: string): Promise<ZipEntry> {

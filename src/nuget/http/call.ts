@@ -2,15 +2,16 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Scope, Principal } from '../../accounts/principal.ts';
-import type { Config } from '../../config/schema.ts';
+import { DomainError } from '../../errors.ts';
 import type { Authenticator } from '../../http/authenticate.ts';
 import { problem } from '../../http/problem.ts';
 import type { Urls } from '../../http/urls.ts';
-import type { BlobStore } from '../../storage/blob-store.ts';
 import type { UsageAction } from '../../usage/counters.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Addresses } from './addresses.ts';
+import { isPackageId } from '../format/nuspec.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
+import { packageKey } from '../hosted/packages.ts';
 import type { MergedSearch } from '../search/merged-search.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { PackageMirror } from '../upstream/package-mirror.ts';
@@ -24,11 +25,9 @@ export interface FeedParts {
   search: MergedSearch;
   vulnerabilities: UpstreamVulnerabilities;
   symbols: UpstreamSymbols;
-  blobs: BlobStore;
   authenticator: Authenticator;
   quota: Quota;
   urls: Urls;
-  limits: Config['limits'];
   log: Logger;
 }
 
@@ -56,4 +55,20 @@ export function refuseMethods(router: Router, path: string, allow: string): void
     response.setHeader('Allow', allow);
     problem(request, response, 405, 'MethodNotAllowed', `This address takes ${allow}.`);
   });
+}
+
+/** The id in a path, in lower case; throws `NotFound` when it cannot be an id. */
+export function idOf(path: Record<string, string>): string {
+  const id = path['id']!;
+  if (isPackageId(id)) return packageKey(id);
+  throw noPackage(path);
+}
+
+export function noPackage({ id = '' }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `There is no package ${id.slice(0, 100)} here.`);
+}
+
+/** For a version, or a file of a version. */
+export function noFile({ id = '', version = '' }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `There is nothing such of ${id.slice(0, 100)} ${version.slice(0, 100)} here.`);
 }

@@ -4,7 +4,7 @@ import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
 import type { SearchRequest } from '../search/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
-import { changing } from './read-routes.ts';
+import { changing } from './documents.ts';
 import type { Answering, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
 import { limitHits, type SearchOptions } from '../search/search.ts';
