@@ -237,8 +237,8 @@ export class PackageSource {
       registrations.storedHash(owner, packageKey(id), version),
     );
     if (!entry) return undefined;
-    const { outcome, content, facts } = entry;
-    return { served: outcome, content, digest: facts?.digest, type: fileTypes.nupkg };
+    const { outcome, content, facts: metadata } = entry;
+    return { served: outcome, content, digest: metadata?.digest, type: fileTypes.nupkg };
   }
 
   /** From the nupkg where that is stored: what is in it needs no upstream. */
@@ -252,9 +252,9 @@ export class PackageSource {
     }
     const entry = await this.#parts.mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;
-    const { outcome, content, facts } = entry;
-    const type = kind === 'icon' ? (facts?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
-    return { served: outcome, content, digest: facts?.digest, type };
+    const { outcome, content, facts: metadata } = entry;
+    const type = kind === 'icon' ? (metadata?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
+    return { served: outcome, content, digest: metadata?.digest, type };
   }
 
   async #readInside({ digest, size }: EntryMetadata, kind: SidecarKind): ReturnType<typeof readPart> {

@@ -123,8 +123,8 @@ export function lowestApplicable(range: VersionRange, versions: readonly Version
 
 function floatsTo({ min, float }: VersionRange, version: Version): boolean {
   if (!min || !float) return false;
-  const [wanted, actual] = [min, version].map((v) => [v.major, v.minor, v.patch, v.revision]);
-  if (wanted!.slice(0, float.fixedParts).some((part, i) => part !== actual![i])) return false;
+  const [bound, actual] = [min, version].map((v) => [v.major, v.minor, v.patch, v.revision]);
+  if (bound!.slice(0, float.fixedParts).some((part, i) => part !== actual![i])) return false;
   if (!isPrerelease(version)) return true;
   return float.prefix !== undefined && version.labels.join('.').toLowerCase().startsWith(float.prefix);
 }

@@ -140,11 +140,11 @@ export class ZipDirectory {
     }
   }
 
-  async #overlaps(wanted: number): Promise<DomainError> {
+  async #overlaps(entryIndex: number): Promise<DomainError> {
     let index = 0;
     let name = '';
     for await (const entry of this.entries()) {
-      if (index === wanted) name = entry.name;
+      if (index === entryIndex) name = entry.name;
       index += 1;
     }
     return invalid(`${quote(name)} overlaps other parts of the zip, or ends behind it. Pack it again.`);
@@ -170,11 +170,11 @@ class Window {
   }
 
   async #load(position: number, length: number): Promise<Buffer> {
-    const wanted = Math.max(length, Math.min(windowBytes, this.#file.size - position));
-    if (wanted > this.#buffer.length) this.#buffer = Buffer.allocUnsafeSlow(wanted);
-    await this.#file.readInto(this.#buffer.subarray(0, wanted), position);
+    const size = Math.max(length, Math.min(windowBytes, this.#file.size - position));
+    if (size > this.#buffer.length) this.#buffer = Buffer.allocUnsafeSlow(size);
+    await this.#file.readInto(this.#buffer.subarray(0, size), position);
     this.#start = position;
-    this.#length = wanted;
+    this.#length = size;
     return this.#buffer.subarray(0, length);
   }
 }

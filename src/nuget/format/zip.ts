@@ -50,11 +50,11 @@ export class Zip {
 
   /** The entry extracted to `path`, whatever its case; backslashes in `path` are read as slashes. */
   async find(path: string): Promise<ZipEntry | undefined> {
-    const wanted = path
+    const normalized = path
       .replaceAll('\\', '/')
       .replace(/^(?:\.?\/)+/, '')
       .toLowerCase();
-    for await (const entry of this.entries()) if (entry.name.toLowerCase() === wanted) return entry;
+    for await (const entry of this.entries()) if (entry.name.toLowerCase() === normalized) return entry;
     return undefined;
   }
 

@@ -35,18 +35,20 @@ export class MergedSearch {
     this.#upstreams = upstreams;
   }
 
-  async find(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+  async find(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
-      this.#search.find(accountId, wanted.query, options),
-      this.#mayTell(accountId, wanted, options, () => this.#upstreams.query(parametersOf(wanted, options))),
+      this.#search.find(accountId, request.query, options),
+      this.#askUnlessPrivate(accountId, request, options, () => this.#upstreams.query(parametersOf(request, options))),
     ]);
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
-  async findIds(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
+  async findIds(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
-      this.#search.findIds(accountId, wanted.query, options),
-      this.#mayTell(accountId, wanted, options, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
+      this.#search.findIds(accountId, request.query, options),
+      this.#askUnlessPrivate(accountId, request, options, () =>
+        this.#upstreams.autocomplete(parametersOf(request, options)),
+      ),
     ]);
     return this.#join(accountId, options, hosted, found, (id) => id);
   }
@@ -81,7 +83,7 @@ export class MergedSearch {
   }
 
   /** Hears upstreams on a search, unless it names what they must not hear of: that would be asking for it. */
-  async #mayTell<T>(
+  async #askUnlessPrivate<T>(
     accountId: number,
     { text }: SearchRequest,
     { only }: SearchOptions,

@@ -134,33 +134,33 @@ export class SearchLists {
   async #sized(accountId: number, query: SearchQuery): Promise<Sized> {
     const { idStart = '', type } = query;
     const typed = type?.term === undefined ? [] : [{ term: type.term, fields: field.type }];
-    const wanted = [...query.words, ...query.filters, ...typed];
+    const words = [...query.words, ...query.filters, ...typed];
     const [start = 0, ...sizes] = await this.#sizesOf([
       {
         key: `${accountId} ^${idStart}`,
         from: 'packages WHERE account_id = ? AND package_key >= ? AND package_key < ?',
         values: [accountId, idStart, idStart + lastCharacter],
       },
-      ...wanted.map(({ term }) => ({
+      ...words.map(({ term }) => ({
         key: `${accountId} ${term}`,
         from: 'package_terms WHERE account_id = ? AND term = ?',
         values: [accountId, term],
       })),
     ]);
-    const words = wanted.map((each, index) => ({ ...each, size: sizes[index]! }));
+    const sizedWords = words.map((each, index) => ({ ...each, size: sizes[index]! }));
     // A type that many have is best looked at in passing; a rare one is a word like others.
-    const byFlag = type?.flag !== undefined && (typed.length === 0 || words.at(-1)!.size >= sortLimit);
-    if (byFlag && typed.length > 0) words.pop();
+    const byFlag = type?.flag !== undefined && (typed.length === 0 || sizedWords.at(-1)!.size >= sortLimit);
+    if (byFlag && typed.length > 0) sizedWords.pop();
     return {
-      words: words.toSorted((a, b) => a.size - b.size),
+      words: sizedWords.toSorted((a, b) => a.size - b.size),
       filters: byFlag ? query.filters : [...query.filters, ...typed],
       flag: byFlag ? type.flag : undefined,
       start,
     };
   }
 
-  async #sizesOf(wanted: readonly { key: string; from: string; values: readonly Value[] }[]): Promise<number[]> {
-    const missing = wanted.filter(({ key }) => !this.#sizes.has(key));
+  async #sizesOf(counted: readonly { key: string; from: string; values: readonly Value[] }[]): Promise<number[]> {
+    const missing = counted.filter(({ key }) => !this.#sizes.has(key));
     if (missing.length > 0) {
       const counts = missing.map(
         ({ from }, index) =>
@@ -172,7 +172,7 @@ export class SearchLists {
       );
       missing.forEach(({ key }, index) => this.#sizes.set(key, sizes![`size${index}`]));
     }
-    return wanted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
+    return counted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
   }
 
   /** The planners know less of the data than we do: the tables are read in the order written, by the index named. */
@@ -207,10 +207,10 @@ class ListMaker {
   }
 
   /** Packages that are so and have these words. */
-  packages(own: readonly Part[], wanted: readonly SearchWord[], size = 0): List {
+  packages(own: readonly Part[], words: readonly SearchWord[], size = 0): List {
     const { accountId, view, among } = this.#view;
     const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
-    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], wanted, [], size);
+    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
   }
 
   /** Packages that have these words, in the order of the first one's tiers; of the package itself, as `p`, holds `where`. */
@@ -232,12 +232,12 @@ class ListMaker {
   #list(
     as: List['as'],
     own: readonly Part[],
-    wanted: readonly SearchWord[],
+    words: readonly SearchWord[],
     joins: readonly Part[],
     size: number,
   ): List {
     const { accountId, flag, versions, among } = this.#view;
-    const words = wanted.map(({ term, fields }, index) => ({
+    const wordJoins = words.map(({ term, fields }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
         AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
       values: [accountId, term, fields],
@@ -258,7 +258,7 @@ class ListMaker {
     return {
       as,
       own,
-      joins: [...words, ...joins],
+      joins: [...wordJoins, ...joins],
       also,
       counted: endless ? 0 : counted,
       behind: looked ? 0 : countLimit,

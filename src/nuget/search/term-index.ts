@@ -20,8 +20,8 @@ export async function indexPackage(
 ): Promise<void> {
   const described = describe(terms);
   if (described === row.terms && flags === row.flags) return;
-  const wanted = new Set(terms.map(({ term }) => term));
-  const stale = termsIn(row).filter((term) => !wanted.has(term));
+  const current = new Set(terms.map(({ term }) => term));
+  const stale = termsIn(row).filter((term) => !current.has(term));
   if (stale.length > 0) {
     await tx.run(
       `DELETE FROM package_terms WHERE account_id = ? AND package_row = ? AND term IN (${placeholders(stale)})`,

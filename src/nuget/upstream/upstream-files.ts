@@ -51,8 +51,9 @@ export async function verifySidecar(
   return { type };
 }
 
-function refuseOther(id: string, version: Version, key: string, wanted: string): void {
-  if (packageKey(id) !== key || versionKey(version) !== wanted) throw new Error(`it is ${id} ${normalize(version)}`);
+function refuseOther(id: string, version: Version, key: string, expectedVersion: string): void {
+  if (packageKey(id) !== key || versionKey(version) !== expectedVersion)
+    throw new Error(`it is ${id} ${normalize(version)}`);
 }
 
 /** Pictures that public feeds have; SVG, which could run scripts, is not taken. */

@@ -38,7 +38,7 @@ const mostTouched = 32;
 const mostPages = 2000;
 
 /** What is looked up on the way to something else is not worth asking anybody for. */
-const nobodyAsked = new UpstreamError('UpstreamUnavailable', 'Nobody was asked.');
+const notAsked = new UpstreamError('UpstreamUnavailable', 'Nobody was asked.');
 
 /**
  * Registrations of upstream packages in the feed's own shapes, so that what is served is written by one hand and holds
@@ -126,10 +126,10 @@ export class UpstreamRegistrations {
 
   /** The SHA-512, in Base64, that a stored registration gives for a version's nupkg; nobody is asked for it. */
   async storedHash({ upstream }: Owner, key: string, version: string): Promise<string | undefined> {
-    const wanted = parseVersion(version);
+    const parsed = parseVersion(version);
     for (const semVer2 of [true, false]) {
       try {
-        const found = await this.versions({ upstream, silence: nobodyAsked }, key, semVer2, wanted, wanted);
+        const found = await this.versions({ upstream, silence: notAsked }, key, semVer2, parsed, parsed);
         const hash = found?.value[0]?.sha512;
         if (hash !== undefined) return hash;
       } catch (error) {
@@ -173,20 +173,20 @@ export class UpstreamRegistrations {
   /** Makes versions out of the leaves of `key`'s registration, of those that are wanted. */
   async #reader({ upstream }: Owner, key: string, semVer2: boolean): Promise<Reader> {
     const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
-    return (items, isWanted = () => true) => {
+    return (items, filter = () => true) => {
       const versions: [Version, RegisteredVersion][] = [];
       for (const item of items) {
         const entry = objectOf(objectOf(item)['catalogEntry']);
         const version = parseVersion(textOf(entry['version']) ?? '');
         if (!version || packageKey(textOf(entry['id']) ?? '') !== key || (!semVer2 && isSemVer2(version))) continue;
-        if (isWanted(version)) versions.push([version, registered(entry, version, own)]);
+        if (filter(version)) versions.push([version, registered(entry, version, own)]);
       }
       return versions.sort(([a], [b]) => compareVersions(a, b)).map(([, each]) => each);
     };
   }
 }
 
-type Reader = (items: readonly unknown[], isWanted?: (version: Version) => boolean) => RegisteredVersion[];
+type Reader = (items: readonly unknown[], filter?: (version: Version) => boolean) => RegisteredVersion[];
 
 interface Page {
   /** Normalised. */

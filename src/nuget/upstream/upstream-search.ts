@@ -125,11 +125,11 @@ export class UpstreamSearch {
 }
 
 /** An answer that comes too late for this search is kept for the next. */
-function inTime<T>(upstream: Upstream, asked: Promise<T>): Promise<T | undefined> {
-  asked.catch(() => undefined);
+function inTime<T>(upstream: Upstream, answer: Promise<T>): Promise<T | undefined> {
+  answer.catch(() => undefined);
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, Math.min(upstream.config.timeout, patience), undefined);
-    asked.then(resolve, reject).finally(() => clearTimeout(timer));
+    answer.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }
 
