@@ -186,9 +186,9 @@ test('lies that cost nothing to find are found even when entries are not all rea
     [[{ name: 'a' }], { count: 1 }, /more entries than it counts/],
     [[{ name: 'a' }], { count: 3 }, /zip/],
     [[{ name: 'a' }], { directoryOffset: 1 }, /zip/],
-    [[{ name: 'a' }], { directoryOffset: 0xffff_fff0 }, /behind its end/],
-    [[{ name: 'a' }], { zip64: { endOffset: 2n ** 63n } }, /behind its end/],
-    [[{ name: 'a' }], { zip64: { directoryOffset: 2n ** 64n - 1n } }, /behind its end/],
+    [[{ name: 'a' }], { directoryOffset: 0xffff_fff0 }, /beyond its end/],
+    [[{ name: 'a' }], { zip64: { endOffset: 2n ** 63n } }, /beyond its end/],
+    [[{ name: 'a' }], { zip64: { directoryOffset: 2n ** 64n - 1n } }, /beyond its end/],
     [[{ name: 'a' }], { zip64: { count: 2n ** 60n } }, /more than 65535 entries/],
   ] as [RawEntry[], RawZip, RegExp][]) {
     await refused(t, read(writeZip([nuspecEntry, ...entries], lies), { verifyAll: false }), message);

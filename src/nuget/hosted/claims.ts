@@ -2,10 +2,10 @@ import { placeholders, type Database } from '../../database/database.ts';
 import type { ClaimObstacle, EmptyClaim } from '../../mirror/claims.ts';
 import { packageKey } from './packages.ts';
 
-/** Ids that are looked up at once. */
+/** Ids in one statement. */
 const batch = 1000;
 
-/** Which of `ids` the account claims: it hosts, or once hosted, a version. Keys, in lower case. */
+/** The keys of those `ids` that the account claims, because it hosts or once hosted a version. */
 export async function claimedAmong(
   database: Database,
   accountId: number,
@@ -23,7 +23,7 @@ export async function claimedAmong(
   return claimed;
 }
 
-/** Up to `limit` ids that the account claims and has no version of, after the position `after`. */
+/** Up to `limit` claimed ids without a version, after the position `after`. */
 export function emptyPackageClaims(
   database: Database,
   accountId: number,
@@ -37,7 +37,7 @@ export function emptyPackageClaims(
   );
 }
 
-/** Gives up the claim of an id without versions. Resolves to what kept it from that, if anything did. */
+/** Releases the claim on an id without versions. Resolves to the obstacle, or to undefined on success. */
 export function releasePackageClaim(
   database: Database,
   accountId: number,

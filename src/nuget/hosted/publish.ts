@@ -11,7 +11,7 @@ import { bytesOfSymbols } from './symbol-packages.ts';
 import { lowestStanding } from '../search/terms.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
 
-/** Versions of a package: documents that list all of them must have an end. */
+/** Most versions of a package, because some documents list all of them. */
 const mostVersions = 100_000;
 
 /** A package that has just been published. */
@@ -19,9 +19,9 @@ export interface Published {
   id: string;
   /** Normalised. */
   version: string;
-  /** Whether the account had no claim on the id before. */
+  /** Whether the account did not claim the id before. */
   isNew: boolean;
-  /** What the publisher should know; each one line. */
+  /** Warnings for the publisher, each on one line. */
   warnings: string[];
 }
 
@@ -38,8 +38,8 @@ interface StagedPackage {
 
 /**
  * Publishes the package in `staged`, which must be hashed with sha256 and sha512. `staged` is used up, also when this
- * fails. Throws `PackageInvalid`, what `permit` throws for its id, or `AlreadyExists`; of concurrent pushes of one version,
- * one succeeds.
+ * fails. Throws `PackageInvalid`, the error of `permit` for the id, or `AlreadyExists`. Of concurrent pushes of one
+ * version, one succeeds.
  */
 export async function publish(
   context: FeedContext,
@@ -140,7 +140,7 @@ async function insertVersion(
   );
 }
 
-/** Hides a version from search and newer clients (`false`), or shows it again. Throws `NotFound`. */
+/** Hides a version from search and newer clients (`listed` false), or shows it again. Throws `NotFound`. */
 export async function setListed(
   { database, now }: FeedContext,
   accountId: number,
@@ -155,7 +155,7 @@ export async function setListed(
   });
 }
 
-/** Removes a version for good; the account keeps its claim on the id. Throws `NotFound`. */
+/** Deletes a version permanently. The account keeps its claim on the id. Throws `NotFound`. */
 export async function deleteVersion(
   { database, now }: FeedContext,
   accountId: number,
@@ -169,7 +169,7 @@ export async function deleteVersion(
   });
 }
 
-/** Takes out a version of a package that is locked, and is to be refreshed when no more is taken out. */
+/** Deletes a version. The caller has locked the package, and calls `refreshPackage` after the last deletion. */
 export async function removeVersion(tx: Transaction, packageRow: number, versionRow: number): Promise<void> {
   await tx.run(
     `UPDATE packages SET version_count = version_count - 1,
@@ -182,7 +182,7 @@ export async function removeVersion(tx: Transaction, packageRow: number, version
   await tx.run('DELETE FROM package_versions WHERE id = ?', [versionRow]);
 }
 
-/** The package's row, made if the account has none of this id yet, and locked. */
+/** The package's row, created if the account does not claim the id yet, and locked. */
 async function claim(
   tx: Transaction,
   accountId: number,
@@ -207,7 +207,7 @@ async function claim(
   return { row, knownAs: found.package_id, isNew: made > 0, versions: found.version_count };
 }
 
-/** Most repeated pushes end here, before anything is staged. */
+/** Refuses an existing version early, before files are staged. */
 async function refuseExisting({ database }: FeedContext, accountId: number, nupkg: Nupkg): Promise<void> {
   const found = await database.get(
     `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
@@ -220,20 +220,21 @@ async function refuseExisting({ database }: FeedContext, accountId: number, nupk
 function tooManyVersions(id: string): DomainError {
   return new DomainError(
     'Invalid',
-    `${id} has ${mostVersions} versions, and no package may have more. Delete some, or use another id.`,
+    `${id} has ${mostVersions} versions, and more are not allowed. Delete some versions, or use another id.`,
   );
 }
 
 function alreadyExists({ nuspec, version }: Nupkg): DomainError {
   return new DomainError(
     'AlreadyExists',
-    `${nuspec.id} ${normalize(version)} exists already, and a version never changes. Push it under a new version.`,
+    `${nuspec.id} ${normalize(version)} exists already, and a version cannot be changed. Push under a new version.`,
   );
 }
 
 function warningsOf({ nuspec, version }: Nupkg, knownAs: string): string[] {
   const warnings = [];
-  if (nuspec.id !== knownAs) warnings.push(`This package was known as ${knownAs}; it is now shown as ${nuspec.id}.`);
+  if (nuspec.id !== knownAs)
+    warnings.push(`The id of this package was shown as ${knownAs}; it is now shown as ${nuspec.id}.`);
   const normalized = normalize(version);
   if (nuspec.version !== normalized && nuspec.version !== fullString(version)) {
     warnings.push(`Version ${nuspec.version} is published as ${normalized}.`);

@@ -31,29 +31,29 @@ export interface FeedParts {
   log: Logger;
 }
 
-/** One request that has been routed, authenticated and allowed. */
+/** A request that was routed, authenticated and allowed. */
 export interface Call {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
   accountId: number;
   addresses: Addresses;
-  /** Parameters of the path, decoded. */
+  /** Decoded parameters of the path. */
   path: Record<string, string>;
 }
 
-/** Makes a route of a handler: `scope` is what it takes, `act` what a request counts as. */
+/** Makes a route's handler: `scope` is the scope it needs, `act` is how usage counts the request. */
 export type Answering = (
   scope: Scope,
   answer: (call: Call) => void | Promise<void>,
   act?: UsageAction,
 ) => RequestHandler;
 
-/** Answers every method that a path does not take. */
+/** Answers 405 to every method that a path does not allow. */
 export function refuseMethods(router: Router, path: string, allow: string): void {
   router.all(path, (request, response) => {
     response.setHeader('Allow', allow);
-    problem(request, response, 405, 'MethodNotAllowed', `This address takes ${allow}.`);
+    problem(request, response, 405, 'MethodNotAllowed', `This address allows only ${allow}.`);
   });
 }
 
@@ -65,10 +65,10 @@ export function idOf(path: Record<string, string>): string {
 }
 
 export function noPackage({ id = '' }: Record<string, string>): DomainError {
-  return new DomainError('NotFound', `There is no package ${id.slice(0, 100)} here.`);
+  return new DomainError('NotFound', `The package ${id.slice(0, 100)} does not exist in this feed.`);
 }
 
-/** For a version, or a file of a version. */
+/** Of a version, or of a file of a version. */
 export function noFile({ id = '', version = '' }: Record<string, string>): DomainError {
-  return new DomainError('NotFound', `There is nothing such of ${id.slice(0, 100)} ${version.slice(0, 100)} here.`);
+  return new DomainError('NotFound', `${id.slice(0, 100)} ${version.slice(0, 100)} has no such file in this feed.`);
 }

@@ -14,9 +14,7 @@ const cacheBytes = 16 * 2 ** 20;
 /** The forms of a package's documents: the flat container's index, and those of the hives. */
 export type Form = 'package' | Hive;
 
-/**
- * Makes the document of a package, undefined when there is no such package. `claimed` is whether the account has the id.
- */
+/** Makes the document of a package; undefined if it does not exist. `claimed` is whether the account claims the id. */
 type BuildDocument = (id: string, claimed: boolean) => Promise<Sourced<object> | undefined>;
 
 /** Sends a document of the package that the path names. Throws `NotFound`. */
@@ -34,7 +32,7 @@ export function immutable(served: Served) {
 
 /** Keeps finished documents of hosted packages in memory, up to `cacheBytes`. */
 export function cachingDocuments(source: PackageSource): SendPackageDocument {
-  // The key contains everything that the document depends on, so no process has to remove an entry when a package changes.
+  // The key contains everything that the document depends on, so no entry has to be removed when a package changes.
   const finished = new LRUCache<string, Buffer>({
     maxSize: cacheBytes,
     sizeCalculation: (bytes) => bytes.length + 200,

@@ -62,8 +62,8 @@ async function receivePackage({ feed, mirror, log }: FeedParts, call: Call): Pro
   log.info({ request: context.id, id, version }, 'package published');
   const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
   if (upstream !== undefined) {
-    log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
-    warnings.push(`${id} came from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
+    log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');
+    warnings.push(`${id} was mirrored from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
   }
   if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
   sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
@@ -97,14 +97,14 @@ async function sendPdb({ feed, symbols }: FeedParts, call: Call): Promise<void> 
   const { request, response, principal, accountId, path } = call;
   const { file = '', key = '', again = '' } = path;
   const same = file.toLowerCase() === again.toLowerCase();
-  // A look-up is a search: it finds what is among the token's names, and nothing else.
+  // A look-up of symbols works like a search: only packages among the token's names are found.
   const only = principal.names?.package;
   const pdb = same ? await openSymbols(feed, accountId, file, key, only) : undefined;
   if (pdb) return sendStream(request, response, pdb);
   const checksum = request.headers['symbolchecksum'] as string | undefined;
   const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);
   const entry = mayAsk ? await symbols.open(accountId, file, key, checksum) : undefined;
-  if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
+  if (!entry) throw new DomainError('NotFound', 'There are no symbols of this file in this feed or its upstreams.');
   const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
   return sendContent(request, response, entry.content, { headers, ranges: true });
 }
@@ -123,11 +123,11 @@ function permitting(principal: Principal): (id: string) => void {
 
 function consequence(isMerged: boolean): string {
   return isMerged
-    ? 'from here on a version that is pushed here goes before one of the same number there'
-    : 'from here on only what is pushed here is served';
+    ? 'from now on a version pushed here takes precedence over the same version there'
+    : 'from now on only versions pushed here are served';
 }
 
-/** The bytes come out of a zip, so that there is no reading them at any position. */
+/** The bytes are inflated from a zip, so ranges are not possible. */
 async function sendStream(
   request: IncomingMessage,
   response: ServerResponse,
@@ -142,7 +142,7 @@ async function sendStream(
   const context = contextOf(response);
   stream.on('data', (piece: Buffer) => (context.sent += piece.length));
   await pipeline(stream, response).catch((error: NodeJS.ErrnoException) => {
-    // A client that leaves is no failure.
+    // A client that disconnects is not an error.
     if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
   });
 }

@@ -93,7 +93,7 @@ function addVulnerabilities(
     '/vulnerabilities/:upstream/:name.json',
     answering('read', async ({ request, response, principal, accountId, path }) => {
       const page = await vulnerabilities.page(path['upstream']!, path['name']!);
-      if (!page) throw new DomainError('NotFound', 'There is no such page of vulnerability data.');
+      if (!page) throw new DomainError('NotFound', 'This page of vulnerability data does not exist.');
       // A hosted package is another one than the upstream's package of the same id.
       const closed = await source.closedAmong(accountId, Object.keys(page.value), page.upstream, { admitted: true });
       const only = principal.names?.package;

@@ -50,7 +50,7 @@ async function sendLeaf(source: PackageSource, hive: Hive, call: Call): Promise<
   const key = keyOfVersion(path['version']!);
   const { semVer2 } = hives[hive];
   const found = key === undefined ? undefined : await source.versions(accountId, id, semVer2, key, key);
-  // Two versions can be equal in order and still be two, such as 1.0.0-0 and 1.0.0--0.
+  // Two different versions can be equal in order, for example 1.0.0-0 and 1.0.0--0.
   const version = found?.value.find((each) => keyOfVersion(each.version) === key);
   if (!found || !version) throw noFile(path);
   await sendDocument(call, hive, found.served, registrationLeaf(addresses, hive, id, version));

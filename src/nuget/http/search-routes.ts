@@ -11,11 +11,11 @@ import { limitHits, type SearchOptions } from '../search/search.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;
-/** As the public gallery has it. */
+/** Limits of the public gallery. */
 const maxTake = 1000;
 const maxSkip = 3000;
 
-/** Search and autocompletion. Clients differ in how they spell parameters: what makes no sense counts as not given. */
+/** Search and autocompletion. Clients spell parameters differently, so an invalid value counts as not given. */
 export function addSearching(router: Router, answering: Answering, { search }: FeedParts): void {
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
@@ -74,7 +74,7 @@ function numberOf(parameters: URLSearchParams, name: string, fallback: number, m
   return value !== undefined && /^\d+$/.test(value) ? Math.min(Number(value), most) : fallback;
 }
 
-/** A parameter, whatever the case of its name; the first if there are several. */
+/** A parameter, with its name in any case; the first if there are several. */
 function text(parameters: URLSearchParams, name: string): string | undefined {
   const exact = parameters.get(name);
   if (exact !== null) return exact;
