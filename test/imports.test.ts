@@ -128,6 +128,20 @@ test('rooms import only what stands below them', (t) => {
   }
 });
 
+test('within nuget the formats stand below everything, and HTTP above everything', (t) => {
+  for (const { path, imports } of sources) {
+    for (const each of imports.filter((target) => target.startsWith('.'))) {
+      const target = resolve(path, each);
+      if (path.startsWith('nuget/format/') && target.startsWith('nuget/')) {
+        t.true(target.startsWith('nuget/format/'), `${path} may not import ${target}`);
+      }
+      if (target.startsWith('nuget/http/')) {
+        t.true(path.startsWith('nuget/http/') || path === 'server.ts', `${path} may not import ${target}`);
+      }
+    }
+  }
+});
+
 test('packages that reach outside are used in one room', (t) => {
   for (const { path, room, imports } of sources) {
     for (const each of imports) {

@@ -24,17 +24,17 @@ import type { SidecarKind } from './upstream/upstream-files.ts';
 import type { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { parseVersion, sortKey, type Version } from './format/version.ts';
 
-/** A value and how it was come by. */
+/** A value and its source. */
 export interface Sourced<T> {
   served: Served;
   value: T;
 }
 
-/** A file of a version; whoever holds it closes its content. */
+/** A file of a version. The caller closes its content. */
 export interface SourceFile {
   served: Served;
   content: Content;
-  /** Unknown while the file is on its way from an upstream. */
+  /** Unknown while the file arrives from an upstream. */
   digest: Digest | undefined;
   type: string;
 }
@@ -46,8 +46,8 @@ export interface SourceParts {
 }
 
 /**
- * Packages wherever they are. A hosted id is answered from what is hosted, and a claimed or reserved one is never asked
- * upstream; a merged id adds the upstream's versions to the hosted ones, which win.
+ * Hosted and upstream packages together. A claimed id is served from hosted versions only; a claimed or reserved id is
+ * never sent upstream. A merged id has hosted and upstream versions; of two equal versions the hosted one is served.
  */
 export class PackageSource {
   readonly #parts: SourceParts;
@@ -56,18 +56,23 @@ export class PackageSource {
     this.#parts = parts;
   }
 
-  /**
-   * What the documents of a package depend on where they are made of hosted versions alone; undefined where there is no
-   * such package, or an upstream's versions may be among them.
-   */
-  async revisionOf(accountId: number, id: string): Promise<string | undefined> {
-    return this.#parts.mirror.origin.isMerged(id) ? undefined : revisionOf(this.#parts.feed.database, accountId, id);
+  /** Changes with every change to the hosted versions of an id. Undefined if the account does not claim the id. */
+  revisionOf(accountId: number, id: string): Promise<string | undefined> {
+    return revisionOf(this.#parts.feed.database, accountId, id);
   }
 
-  /** The keys of all versions, in order; undefined when there is no such package. */
-  async versionKeys(accountId: number, id: string): Promise<Sourced<string[]> | undefined> {
+  /** Whether upstream versions of an id are served together with the hosted ones. */
+  isMerged(id: string): boolean {
+    return this.#parts.mirror.origin.isMerged(id);
+  }
+
+  /**
+   * The keys of all versions, in order; undefined if there is no such package. `claimed` is whether the account claims
+   * the id, if the caller knows it already.
+   */
+  async versionKeys(accountId: number, id: string, claimed?: boolean): Promise<Sourced<string[]> | undefined> {
     const { feed, mirror } = this.#parts;
-    const claimed = await this.#claims(accountId, id);
+    claimed ??= await this.#claims(accountId, id);
     const hosted = claimed ? await listVersionKeys(feed.database, accountId, id) : [];
     if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
@@ -75,21 +80,26 @@ export class PackageSource {
     return { served: found.outcome, value: merge([...hosted, ...found.value], (key) => key) };
   }
 
-  /** One file of a version; undefined when there is none such. */
+  /** One file of a version; undefined if there is none. */
   async openFile(accountId: number, id: string, version: string, kind: FileKind): Promise<SourceFile | undefined> {
     const hosted = await openFile(this.#parts.feed, accountId, id, version, kind);
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
     if (key === undefined || !this.#mayAsk(id, await this.#claims(accountId, id))) return undefined;
-    // What a hosted version of a merged id lacks is not made up for by its namesake.
+    // A file that a hosted version does not have is not taken from the upstream's version of the same number.
     if ((await this.#hostedOfMerged(accountId, id)).has(key)) return undefined;
     return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openSidecar(id, key, kind);
   }
 
-  /** The pages of a registration; undefined when there is no such package. */
-  async pages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
+  /** The pages of a registration; undefined if there is no such package. `claimed` is as for `versionKeys`. */
+  async pages(
+    accountId: number,
+    id: string,
+    semVer2: boolean,
+    claimed?: boolean,
+  ): Promise<Sourced<RegisteredPage[]> | undefined> {
     const { feed, mirror, registrations } = this.#parts;
-    const claimed = await this.#claims(accountId, id);
+    claimed ??= await this.#claims(accountId, id);
     if (!this.#mayAsk(id, claimed)) {
       const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2) : undefined;
       return hosted && { served: 'hosted', value: hosted };
@@ -101,8 +111,8 @@ export class PackageSource {
   }
 
   /**
-   * The versions of a registration from `lower` to `upper`, both keys and both included; undefined for none. Throws
-   * `Invalid` for more than a page can hold.
+   * The versions of a registration between the keys `lower` and `upper`, both included; undefined if there are none.
+   * Throws `Invalid` if they are more than a page can contain.
    */
   async versions(
     accountId: number,
@@ -120,7 +130,10 @@ export class PackageSource {
     return { served: found.outcome, value: merge([...hosted, ...found.value], keyOfRegistered) };
   }
 
-  /** Which of `ids` are not to be heard of from `upstream`; merged ones may be `admitted`. Keys, in lower case. */
+  /**
+   * The keys of those `ids` for which `upstream` must not be used, because they are claimed or another upstream's. With
+   * `admitted`, it may be used for merged ids, also if they are claimed.
+   */
   async closedAmong(
     accountId: number,
     ids: readonly string[],
@@ -136,53 +149,53 @@ export class PackageSource {
     return closed;
   }
 
-  /** Whether `id` is kept from every upstream by the configuration. */
+  /** Whether the configuration reserves `id`, so that it is never sent upstream. */
   isReserved(id: string): boolean {
     return this.#parts.mirror.origin.isReserved(id);
   }
 
-  /** Whether the account claims any of `ids` for what it hosts alone. */
+  /** Whether the account claims one of `ids` that is not merged. */
   async isClaimed(accountId: number, ids: readonly string[]): Promise<boolean> {
     const { feed, mirror } = this.#parts;
     const unmerged = ids.filter((id) => !mirror.origin.isMerged(id));
     return (await claimedAmong(feed.database, accountId, unmerged)).size > 0;
   }
 
-  /** The upstreams that may be asked for an id, in order; none for one that is claimed, merged or not. */
+  /** The upstreams that may be asked for an id, in order. None for a claimed id, merged or not. */
   async candidates(accountId: number, id: string): Promise<Upstream[]> {
     return (await this.#claims(accountId, id)) ? [] : this.#parts.mirror.origin.candidates(id);
   }
 
-  /** The upstream to ask for an id; undefined when there is none, or the id is claimed. */
+  /** The upstream to ask for an id; undefined if there is none, or if the id is claimed and not merged. */
   async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
     return this.#mayAsk(id, await this.#claims(accountId, id)) ? this.#parts.mirror.owner(id) : undefined;
   }
 
-  /** Hosted versions of an id and those of its upstream, in order, without those that are hosted though not shown. */
+  /** The listed hosted versions and the upstream's `others`, in order. Unlisted hosted versions hide equal `others`. */
   async merged(accountId: number, id: string, hosted: string[], others: readonly string[]): Promise<string[]> {
     const keys = await this.#hostedOfMerged(accountId, id);
     const further = others.filter((each) => !keys.has(keyOfVersion(each) ?? ''));
     return merge([...hosted, ...further], (each) => keyOfVersion(each)!);
   }
 
-  /** Whether the account claims an id: it hosts a version, or once did. */
+  /** Whether the account claims an id: it hosts a version, or once hosted one. */
   async #claims(accountId: number, id: string): Promise<boolean> {
-    return (await revisionOf(this.#parts.feed.database, accountId, id)) !== undefined;
+    return (await this.revisionOf(accountId, id)) !== undefined;
   }
 
-  /** Whether an upstream may be asked for what was not found hosted, or is to be merged with it. */
+  /** Whether an upstream may be asked for this id. */
   #mayAsk(id: string, claimed: boolean): boolean {
     const { origin } = this.#parts.mirror;
     return origin.candidates(id).length > 0 && (!claimed || origin.isMerged(id));
   }
 
-  /** The keys of the hosted versions of an id that is merged; none for any other. */
+  /** The keys of the hosted versions of a merged id; empty for another id. */
   async #hostedOfMerged(accountId: number, id: string): Promise<Set<string>> {
     if (!this.#parts.mirror.origin.isMerged(id)) return new Set();
     return new Set(await listVersionKeys(this.#parts.feed.database, accountId, id));
   }
 
-  /** Of a merged id without those that are hosted, though this client may not see them. */
+  /** The upstream's versions, without those that are also hosted, even if this client does not see the hosted ones. */
   async #upstreamVersions(
     accountId: number,
     id: string,
@@ -206,7 +219,7 @@ export class PackageSource {
     return { ...found, value: found.value.filter((each) => !hosted.has(keyOfRegistered(each))) };
   }
 
-  /** The metadata is read only where it is little: a page has its own. */
+  /** The metadata is read only if it fits into the index; otherwise each page reads its own. */
   async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
     const { feed, registrations } = this.#parts;
     const hosted = await listSizes(feed.database, accountId, id, semVer2);
@@ -227,11 +240,11 @@ export class PackageSource {
       registrations.storedHash(owner, packageKey(id), version),
     );
     if (!entry) return undefined;
-    const { outcome, content, facts } = entry;
-    return { served: outcome, content, digest: facts?.digest, type: fileTypes.nupkg };
+    const { outcome, content, facts: metadata } = entry;
+    return { served: outcome, content, digest: metadata?.digest, type: fileTypes.nupkg };
   }
 
-  /** From the nupkg where that is stored: what is in it needs no upstream. */
+  /** Reads the file from the stored nupkg, if there is one; otherwise asks the upstream. */
   async #openSidecar(id: string, version: string, kind: SidecarKind): Promise<SourceFile | undefined> {
     const stored = await this.#parts.mirror.storedNupkg(id, version);
     const inside = stored && (await this.#readInside(stored, kind));
@@ -242,9 +255,9 @@ export class PackageSource {
     }
     const entry = await this.#parts.mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;
-    const { outcome, content, facts } = entry;
-    const type = kind === 'icon' ? (facts?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
-    return { served: outcome, content, digest: facts?.digest, type };
+    const { outcome, content, facts: metadata } = entry;
+    const type = kind === 'icon' ? (metadata?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
+    return { served: outcome, content, digest: metadata?.digest, type };
   }
 
   async #readInside({ digest, size }: EntryMetadata, kind: SidecarKind): ReturnType<typeof readPart> {
@@ -257,7 +270,7 @@ export class PackageSource {
   }
 }
 
-/** Of a merged id the hosted versions are served even while the upstream cannot be asked. */
+/** If the upstream fails, resolves to undefined when there are hosted versions to serve. */
 async function unlessHosted<T>(hosted: readonly unknown[], ask: () => Promise<T | undefined>): Promise<T | undefined> {
   try {
     return await ask();
@@ -275,7 +288,7 @@ function keyOfRegistered({ version }: SizedVersion): string {
   return version.toLowerCase();
 }
 
-/** In the order of versions; of two with one key the first, which is the hosted one. */
+/** The items in the order of versions. Of two with the same key the first is kept, which is the hosted one. */
 function merge<T>(items: readonly T[], keyOf: (item: T) => string): T[] {
   const byKey = new Map<string, T>();
   for (const item of items) if (!byKey.has(keyOf(item))) byKey.set(keyOf(item), item);

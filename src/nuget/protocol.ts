@@ -61,11 +61,10 @@ export class PackageFeed implements OpenProtocol {
   }
 
   mount(web: Web) {
-    const { config, database, cache, blobs, mirror, log } = this.#core;
+    const { config, database, cache, mirror, log } = this.#core;
     const router = createFeed({
       ...web,
       feed: this.#context,
-      blobs,
       mirror: this.#mirror,
       source: this.source,
       search: new MergedSearch(database, this.source, new UpstreamSearch(this.#mirror, cache, log)),

@@ -46,7 +46,7 @@ async function walk(t: ExecutionContext, feed: TestFeed, id: string, most = 1.3 
 async function isTooLong(t: ExecutionContext, feed: TestFeed, path: string): Promise<void> {
   const response = await feed.fetch(path);
   t.is(response.status, 400, path);
-  t.regex(response.statusText, /too many versions in this range. Ask for a page that the index names/);
+  t.regex(response.statusText, /too many versions in this range. Request a page that the index names/);
 }
 
 for (const dialect of dialects) {

@@ -190,7 +190,7 @@ test('what is pushed over a mirrored id goes first from the next request on, and
 
   const pushed = await feed.push({ id: 'Contoso.Utility', version: '2.0.0' });
   t.regex(pushed.headers.get('x-nuget-warning') ?? '', /Contoso\.Utility.*up\.test/);
-  const warned = () => server.lines.filter((line) => line.includes('goes before'));
+  const warned = () => server.lines.filter((line) => line.includes('takes precedence over'));
   t.is(warned().length, 1);
   t.like(JSON.parse(warned()[0]!), { level: 40, id: 'Contoso.Utility', upstream: 'up.test' });
   const asked = up.asked.length;
@@ -219,11 +219,11 @@ test('a nupkg alone makes an id a mirrored one, and a merged id is told what it 
     t.is((await feed.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).status, 200);
   }
   const plain = await feed.push({ id: 'Contoso.Utility', version: '2.0.0' });
-  t.regex(plain.headers.get('x-nuget-warning') ?? '', /only what is pushed here/);
+  t.regex(plain.headers.get('x-nuget-warning') ?? '', /only versions pushed here/);
   const merged = await feed.push({ id: 'Public.Thing', version: '2.0.0' });
   const said = merged.headers.get('x-nuget-warning') ?? '';
   t.regex(said, /up\.test/);
-  t.notRegex(said, /only what is pushed here/);
+  t.notRegex(said, /only versions pushed here/);
 });
 
 test('what one account hosts is mirrored for the others', async (t) => {

@@ -123,7 +123,7 @@ test('a version never changes: pushed again it is 409, also when unlisted, in an
   await feed.fetch('/push/Once/2.0.0-rc.1', { method: 'DELETE' });
   const again = await feed.push({ id: 'ONCE', version: '2.0.0-rc.1+build.5' });
   t.is(again.status, 409);
-  t.regex(again.statusText, /^ONCE 2\.0\.0-rc\.1 exists already, and a version never changes/);
+  t.regex(again.statusText, /^ONCE 2\.0\.0-rc\.1 exists already, and a version cannot be changed/);
   t.is(again.headers.get('content-type'), 'application/problem+json');
   const problem = (await again.json()) as { status: number; code: string; detail: string };
   t.is(problem.code, 'AlreadyExists');
@@ -136,7 +136,7 @@ test('the id is shown as it was pushed last, and the publisher is told', async (
   const pushed = await feed.push({ id: 'Contoso.Core', version: '1.1.0' });
   t.is(
     pushed.headers.get('x-nuget-warning'),
-    'This package was known as CONTOSO.Core; it is now shown as Contoso.Core.',
+    'The id of this package was shown as CONTOSO.Core; it is now shown as Contoso.Core.',
   );
   t.deepEqual((await feed.json('/autocomplete?q=contoso')).data, ['Contoso.Core']);
 });
@@ -161,7 +161,7 @@ test('what is no package is refused with the reason, and leaves nothing', async 
     ['bad range', await makeNupkg({ dependencies: [{ id: 'A', version: '[1' }] }), /range '\[1'/],
     ['entity bomb', await makeNupkg({ nuspec: '<!DOCTYPE p [<!ENTITY a "b">]><package/>' }), /entities/],
     ['symbols package', await makeNupkg({ packageTypes: [{ name: 'SymbolsPackage' }] }), /symbols/],
-    ['empty', Buffer.alloc(0), /carries no package/],
+    ['empty', Buffer.alloc(0), /contains no package/],
   ];
   for (const [name, body, reason] of refused) {
     const response = await feed.push(body);

@@ -1,6 +1,6 @@
 import type { DependencyGroup } from './nuspec.ts';
 
-/** A target framework, as far as dependency groups are chosen by it. */
+/** The parts of a target framework by which a dependency group is chosen. */
 interface Framework {
   family: 'core' | 'standard' | 'framework';
   /** 4.6.1 is 40601. */
@@ -9,7 +9,7 @@ interface Framework {
   platform: string | undefined;
 }
 
-/** The highest .NET Standard that a version of .NET Framework, or of .NET Core, implements; by rising version. */
+/** The highest .NET Standard that .NET Framework or .NET Core implements from a version on; in ascending order. */
 const standards: Record<'core' | 'framework', [from: number, standard: number][]> = {
   framework: [
     [40500, 10100],
@@ -25,8 +25,9 @@ const standards: Record<'core' | 'framework', [from: number, standard: number][]
 };
 
 /**
- * The groups whose dependencies a project of one of `targets` gets: for each the nearest one. All groups, when there is
- * no target or one that is none of the common frameworks. https://learn.microsoft.com/nuget/create-packages/supporting-multiple-target-frameworks
+ * The groups that projects with these target frameworks use: the nearest group for each target. All groups if there is
+ * no target, or if one is not a common framework.
+ * https://learn.microsoft.com/nuget/create-packages/supporting-multiple-target-frameworks
  */
 export function nearestGroups(groups: readonly DependencyGroup[], targets: readonly string[]): DependencyGroup[] {
   const parsed = targets.map(parseFramework);
@@ -45,7 +46,7 @@ function nearest(groups: readonly DependencyGroup[], target: Framework): Depende
   return best;
 }
 
-/** How near a group's framework is to the target; -1 when the target cannot use it. */
+/** How near a group's framework is to the target: higher is nearer, -1 if the target cannot use it. */
 function rankOf(group: Framework | undefined, target: Framework): number {
   if (!group || (group.platform !== undefined && group.platform !== target.platform)) return -1;
   if (group.family === target.family) {
@@ -55,7 +56,7 @@ function rankOf(group: Framework | undefined, target: Framework): number {
     const highest = standards[target.family].findLast(([from]) => from <= target.version)?.[1] ?? 0;
     return group.version <= highest ? 1e6 + group.version : -1;
   }
-  // Of a package for .NET Framework alone the SDK takes that, and warns.
+  // The SDK lets a .NET project use a .NET Framework group if no other group fits, with a warning.
   return group.family === 'framework' && target.family === 'core' ? 1 : -1;
 }
 
@@ -77,7 +78,7 @@ function parseFramework(text: string): Framework | undefined {
     case '.netframework':
       return { family: 'framework', version, platform: undefined };
     case 'net':
-      // net5.0 and later have a point; net48 and net472 are digits.
+      // net5.0 and later contain a dot; net48 and net472 do not.
       return digits.includes('.') && major >= 5
         ? { family: 'core', version, platform }
         : { family: 'framework', version, platform: undefined };

@@ -1,19 +1,19 @@
 import type { DependencyGroup, Nuspec, PackageType } from './nuspec.ts';
 
-/** Why a version should not be used any more, as its upstream says. */
+/** Why a version should no longer be used, according to its upstream. */
 export interface Deprecation {
   reasons: readonly string[];
   message: string | undefined;
   alternatePackage: { id: string; range: string } | undefined;
 }
 
-/** A known weakness of a version, as its upstream says. */
+/** A known vulnerability of a version, according to its upstream. */
 export interface Vulnerability {
   advisoryUrl: string;
   severity: string;
 }
 
-/** What registration and search show of a version, as it is kept with it. */
+/** The metadata that registration and search show of a version. It is stored with the version. */
 export interface VersionMetadata {
   /** The id as this version writes it. */
   id: string;
@@ -25,7 +25,7 @@ export interface VersionMetadata {
   owners?: string;
   tags?: readonly string[];
   projectUrl?: string;
-  /** Of the nuspec; an icon in the package goes before it. */
+  /** From the nuspec. An icon in the package is preferred. */
   iconUrl?: string;
   licenseUrl?: string;
   licenseExpression?: string;
@@ -39,15 +39,15 @@ export interface VersionMetadata {
 }
 
 /**
- * Most of what documents show, in characters and in numbers; the nupkg has all of it. The public gallery takes no longer
- * texts. A link or a licence that is longer is not shown, because a part of it would be another one.
+ * Limits of the metadata in documents, in characters and in numbers; the nupkg itself is complete. The public gallery
+ * has the same limits for texts. A longer link or licence is not shown, because a part of it would be a different one.
  */
 const most = {
   title: 256,
-  /** Of a description, a summary, authors, owners and of all tags together, each. */
+  /** Of a description, a summary, authors and owners each, and of all tags together. */
   text: 4000,
   link: 2048,
-  /** Of identifiers such as an id, a target framework, a range, a package type. */
+  /** Of identifiers: an id, a target framework, a range, a package type and others. */
   word: 255,
   licenseExpression: 500,
   packageTypes: 16,
@@ -58,7 +58,7 @@ const most = {
   vulnerabilities: 100,
 } as const;
 
-/** What is kept of `nuspec`. */
+/** The part of `nuspec` that is stored with the version, within the limits. */
 export function metadataOf(nuspec: Nuspec): VersionMetadata {
   return shorten({
     id: nuspec.id,
@@ -80,17 +80,17 @@ export function metadataOf(nuspec: Nuspec): VersionMetadata {
   });
 }
 
-/** Metadata as the database holds it; an older version may have kept more than is shown now. */
+/** Metadata from the database, within the limits: older releases stored longer texts. */
 export function parseMetadata(text: string): VersionMetadata {
   return shorten(JSON.parse(text) as VersionMetadata);
 }
 
-/** The bytes that metadata takes in the database, and about those that it takes in a document. */
+/** The bytes that metadata takes in the database; in a document it takes about as many. */
 export function bytesOfMetadata(metadata: VersionMetadata): number {
   return Buffer.byteLength(JSON.stringify(metadata));
 }
 
-/** What is shown of metadata, whoever wrote it. */
+/** Metadata within the limits for documents. */
 export function shorten(metadata: VersionMetadata): VersionMetadata {
   return {
     ...metadata,
@@ -138,7 +138,7 @@ function shortenDeprecation({ reasons, message, alternatePackage: other }: Depre
   };
 }
 
-/** The first of `words` that have up to `length` characters together. */
+/** The first words that together have at most `length` characters. */
 export function within(words: readonly string[], length: number): string[] {
   let left = length;
   const kept = [];
@@ -150,7 +150,7 @@ export function within(words: readonly string[], length: number): string[] {
   return kept;
 }
 
-/** The start of a text, as a copy that does not hold the whole of it in memory; no half of a surrogate pair. */
+/** The start of a text, as a copy that does not keep the whole text in memory. Never ends in half a surrogate pair. */
 export function cut(text: string | undefined, length: number): string | undefined {
   if (text === undefined || text.length <= length) return text;
   return Buffer.from(text.slice(0, length).replace(/[\ud800-\udbff]$/, '')).toString();

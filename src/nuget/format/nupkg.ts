@@ -5,33 +5,31 @@ import type { ZipEntry, ZipLimits } from './zip-directory.ts';
 import type { OpenBytes } from './zip-bytes.ts';
 import { Zip } from './zip.ts';
 
-/** What is read out of a package. The file itself is served as it came: signatures and lock files depend on its bytes. */
+/** Data read from a package. The file itself is served unchanged: signatures and lock files depend on its bytes. */
 export interface Nupkg {
   readonly nuspec: Nuspec;
   readonly nuspecBytes: Buffer;
   readonly version: Version;
-  /** Whether only clients that know SemVer 2.0.0 can use the package. */
+  /** Whether only clients that support SemVer 2.0.0 can use the package. */
   readonly semVer2: boolean;
-  /** Whether it carries a signature. */
-  readonly signed: boolean;
   readonly entries: { readonly icon?: Buffer; readonly iconType?: string; readonly readme?: Buffer };
 }
 
-/** How much of a package to believe, and how closely to look. */
+/** Limits for reading a package, and how strictly to check it. */
 export interface NupkgLimits extends ZipLimits {
   readonly maxIconBytes: number;
   readonly maxReadmeBytes: number;
-  /** Whether the id must be ASCII, as for what is pushed now. */
+  /** Whether the id must be ASCII, as the gallery demands for new packages. */
   readonly asciiOnly: boolean;
-  /** Whether to inflate every entry to prove its length and checksum, rather than only those that are used. */
+  /** Whether to inflate every entry to check its length and checksum, not only the entries that are used. */
   readonly verifyAll: boolean;
 }
 
 const defaults = { maxIconBytes: 1024 ** 2, maxReadmeBytes: 1024 ** 2, asciiOnly: false, verifyAll: true };
 
 /**
- * Reads the package whose bytes `open` opens, by random access. Throws `PackageInvalid` with the reason when clients
- * could not use it, or should not. https://learn.microsoft.com/nuget/reference/nuspec
+ * Reads the package whose bytes `open` opens, by random access. Throws `PackageInvalid` with the reason if clients
+ * cannot use it, or should not. https://learn.microsoft.com/nuget/reference/nuspec
  */
 export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = {}): Promise<Nupkg> {
   using zip = await Zip.open(open, limits);
@@ -43,10 +41,9 @@ export async function readNupkg(open: OpenBytes, limits: Partial<NupkgLimits> = 
   const { maxIconBytes, maxReadmeBytes, verifyAll } = { ...defaults, ...limits };
   const icon = nuspec.icon && (await zip.read(await named(zip, 'icon', nuspec.icon), maxIconBytes));
   const readme = nuspec.readme && (await zip.read(await named(zip, 'readme', nuspec.readme), maxReadmeBytes));
-  const signed = await isSigned(zip);
   const entries = { ...(icon && { icon, iconType: imageType(icon) }), ...(readme && { readme }) };
   if (verifyAll) await verifyEntries(zip);
-  return { ...manifest, semVer2: nuspec.semVer2, signed, entries };
+  return { ...manifest, semVer2: nuspec.semVer2, entries };
 }
 
 /** The nuspec of a package: the one at the root of the zip. */
@@ -57,7 +54,7 @@ export async function readManifest(
   let entry: ZipEntry | undefined;
   for await (const each of zip.entries()) {
     if (!/^[^/]*\.nuspec$/i.test(each.name)) continue;
-    if (entry) throw invalid('The package has more than one .nuspec at its root. Leave one.');
+    if (entry) throw invalid('The package has more than one .nuspec at its root. Keep only one.');
     entry = each;
   }
   if (!entry) throw invalid('The package has no .nuspec at its root. Create it with dotnet pack or nuget pack.');
@@ -66,19 +63,19 @@ export async function readManifest(
   return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
 }
 
-/** Packages from elsewhere: what other tools have packed and clients use is not refused here. */
+/** For upstream packages: clients already use them, so names that old tools wrote are accepted. */
 const lenient = { backslashes: true };
 
 /**
- * Id and version of the package whose bytes `open` opens, which was published elsewhere. Throws `PackageInvalid` when
- * it is no package, or not whole.
+ * Id and version of the upstream package whose bytes `open` opens. Throws `PackageInvalid` if it is not a package, or
+ * not complete.
  */
 export async function identify(open: OpenBytes): Promise<Pick<Nupkg, 'nuspec' | 'version'>> {
   using zip = await Zip.open(open, lenient);
   return await readManifest(zip, {});
 }
 
-/** The nuspec, or the file that it names as readme or icon; undefined when there is none. Throws `PackageInvalid`. */
+/** The nuspec, or the file that it names as readme or icon; undefined if there is none. Throws `PackageInvalid`. */
 export async function readPart(
   open: OpenBytes,
   part: 'nuspec' | 'readme' | 'icon',
@@ -92,27 +89,24 @@ export async function readPart(
   return part === 'icon' ? { bytes, imageType: imageType(bytes) } : { bytes };
 }
 
-/** Reads every entry, so that no client is the first to meet one that is not what the zip declares. */
+/** Reads every entry, so that a wrong length or checksum is found at the push and not by a client. */
 export async function verifyEntries(zip: Zip): Promise<void> {
   for await (const entry of zip.entries()) await zip.verify(entry);
-}
-
-async function isSigned(zip: Zip): Promise<boolean> {
-  for await (const { name } of zip.entries()) if (name === '.signature.p7s') return true;
-  return false;
 }
 
 async function named(zip: Zip, element: string, path: string): Promise<ZipEntry> {
   const entry = await zip.find(path);
   if (entry) return entry;
-  throw invalid(`The nuspec's <${element}> names '${path.slice(0, 200)}', which is not in the package. Add the file.`);
+  throw invalid(
+    `The nuspec's <${element}> names '${path.slice(0, 200)}', but the package does not contain that file. Add it.`,
+  );
 }
 
-// https://learn.microsoft.com/nuget/reference/nuspec#icon: JPEG and PNG; SVG, which could run scripts, is not taken.
+// https://learn.microsoft.com/nuget/reference/nuspec#icon: JPEG and PNG. SVG is refused: it can contain scripts.
 function imageType(bytes: Buffer): string {
   if (bytes.subarray(0, 8).toString('latin1') === '\x89PNG\r\n\x1a\n') return 'image/png';
   if (bytes.subarray(0, 3).toString('latin1') === '\xff\xd8\xff') return 'image/jpeg';
-  throw invalid("The package's icon is neither PNG nor JPEG. Convert it.");
+  throw invalid("The package's icon is neither PNG nor JPEG. Convert it to one of them.");
 }
 
 function invalid(message: string): DomainError {

@@ -3,12 +3,12 @@ import { formatRange, isSemVer2Range, parseRange } from './range.ts';
 import { isSemVer2, parseVersion } from './version.ts';
 import { attribute, childText, children, parseXml, type XmlElement } from './xml.ts';
 
-/** What a package says about itself. https://learn.microsoft.com/nuget/reference/nuspec */
+/** The metadata file of a package. https://learn.microsoft.com/nuget/reference/nuspec */
 export interface Nuspec {
   readonly id: string;
   /** The version as written. */
   readonly version: string;
-  /** Whether only clients that know SemVer 2.0.0 can use the package: its version or a dependency's bound asks for it. */
+  /** Whether the version or a bound of a dependency needs a client that supports SemVer 2.0.0. */
   readonly semVer2: boolean;
   readonly title?: string;
   readonly description?: string;
@@ -32,12 +32,12 @@ export interface Nuspec {
   readonly copyright?: string;
   readonly language?: string;
   readonly repository?: Repository;
-  /** Never empty: a package that names no type is a `Dependency`. */
+  /** Never empty: a package without a type is a `Dependency`. */
   readonly packageTypes: readonly PackageType[];
   readonly dependencyGroups: readonly DependencyGroup[];
 }
 
-/** Where the sources are. */
+/** Where the source code is. */
 export interface Repository {
   readonly type?: string;
   readonly url?: string;
@@ -51,35 +51,35 @@ export interface PackageType {
   readonly version?: string;
 }
 
-/** The dependencies of one target framework; of any framework when it names none. */
+/** The dependencies for one target framework, or for any framework if none is named. */
 export interface DependencyGroup {
   readonly targetFramework?: string;
   readonly dependencies: readonly Dependency[];
 }
 
-/** A dependency, its range in normal form. */
+/** A dependency; its range is in normal form. */
 export interface Dependency {
   readonly id: string;
   readonly range: string;
 }
 
-/** How strictly to read a nuspec. */
+/** How strictly a nuspec is read. */
 export interface NuspecOptions {
-  /** Whether the id must be ASCII, as the gallery asks of what is pushed now. Older packages have other letters. */
+  /** Whether the id must be ASCII, as the gallery demands for new packages. Older packages have other letters. */
   readonly asciiOnly?: boolean;
 }
 
-/** The largest nuspec that is read. Real ones stay below 100 KiB. */
+/** Bytes of the largest nuspec that is read. Real ones have less than 100 KiB. */
 export const maxNuspecBytes = 1024 * 1024;
-/** Tags that are read; a text of so many is never shown whole. */
+/** Tags that are read. Documents show fewer characters than this many tags have. */
 const maxTags = 4000;
-/** The longest package id. */
+/** Characters of the longest package id. */
 export const maxIdLength = 100;
 
 const namespaces =
   /^http:\/\/schemas\.microsoft\.com\/packaging\/(?:2010\/07|2011\/08|2011\/10|2012\/06|2013\/01|2013\/05)\/nuspec\.xsd$/;
 const asciiId = /^\w+(?:[.-]\w+)*$/;
-// What \w means in .NET, where the clients check ids.
+// The meaning of \w in .NET, with which clients check ids.
 const unicodeId = /^[\p{L}\p{M}\p{Nd}\p{Pc}]+(?:[.-][\p{L}\p{M}\p{Nd}\p{Pc}]+)*$/u;
 
 /** Whether `text` can be a package id. */
@@ -87,7 +87,7 @@ export function isPackageId(text: string, { asciiOnly = false }: NuspecOptions =
   return text.length <= maxIdLength && (asciiOnly ? asciiId : unicodeId).test(text);
 }
 
-/** The nuspec in `bytes`; throws `PackageInvalid` with the reason when it holds none that clients can read. */
+/** Reads a nuspec. Throws `PackageInvalid` with the reason if clients could not read it. */
 export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nuspec {
   if (bytes.length > maxNuspecBytes) throw invalid(`The nuspec is larger than ${maxNuspecBytes} bytes. Shorten it.`);
   const root = parseXml(bytes, 'package');
@@ -95,9 +95,7 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   if (!metadata) throw invalid('The nuspec has no <metadata>. Create the package with dotnet pack or nuget pack.');
   for (const namespace of [attribute(root, 'xmlns'), attribute(metadata, 'xmlns')]) {
     if (namespace !== undefined && !namespaces.test(namespace)) {
-      throw invalid(
-        `The nuspec's namespace ${show(namespace)} is none that NuGet knows. Pack again with a current SDK.`,
-      );
+      throw invalid(`The nuspec's namespace ${show(namespace)} is not known to NuGet. Pack again with a current SDK.`);
     }
   }
 
@@ -111,11 +109,11 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   const version = identity(metadata, 'version');
   const parsed = parseVersion(version);
   if (!parsed)
-    throw invalid(`The package version ${show(version)} is not valid. Use one such as 1.2.3 or 1.2.3-beta.1.`);
+    throw invalid(`The package version ${show(version)} is not valid. Use a version like 1.2.3 or 1.2.3-beta.1.`);
 
   const minClientVersion = attribute(metadata, 'minClientVersion');
   if (minClientVersion !== undefined && !parseVersion(minClientVersion)) {
-    throw invalid(`minClientVersion ${show(minClientVersion)} is not a version. Correct it or leave it out.`);
+    throw invalid(`minClientVersion ${show(minClientVersion)} is not a version. Correct or remove it.`);
   }
   const { dependencyGroups, semVer2 } = readDependencies(metadata);
   return {
@@ -146,11 +144,11 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   };
 }
 
-/** The text of an element that must be there exactly once, or two readers could see two packages. */
+/** The text of an element that must occur exactly once; otherwise two readers could see different values. */
 function identity(metadata: XmlElement, name: string): string {
   const text = childText(metadata, name);
   if (text === undefined) throw invalid(`The nuspec has no <${name}>. Add one.`);
-  if (children(metadata, name).length > 1) throw invalid(`The nuspec has more than one <${name}>. Leave one.`);
+  if (children(metadata, name).length > 1) throw invalid(`The nuspec has more than one <${name}>. Keep only one.`);
   return text;
 }
 
@@ -164,11 +162,14 @@ function readDependencies(metadata: XmlElement): Pick<Nuspec, 'dependencyGroups'
   function readDependency(element: XmlElement): Dependency {
     const id = attribute(element, 'id');
     if (id === undefined || !isPackageId(id)) {
-      throw invalid(`A dependency's id ${show(id ?? '')} is not valid. Name a package.`);
+      throw invalid(`A dependency's id ${show(id ?? '')} is not valid. Use the id of a package.`);
     }
     const text = attribute(element, 'version') ?? '(, )';
     const range = parseRange(text);
-    if (!range) throw invalid(`The version range ${show(text)} of the dependency ${id} is not valid.`);
+    if (!range)
+      throw invalid(
+        `The version range ${show(text)} of the dependency ${id} is not valid. Use one like 1.0.0 or [1.0.0, 2.0.0).`,
+      );
     semVer2 ||= isSemVer2Range(range);
     return { id, range: formatRange(range) };
   }
@@ -177,7 +178,7 @@ function readDependencies(metadata: XmlElement): Pick<Nuspec, 'dependencyGroups'
     targetFramework: attribute(group, 'targetFramework'),
     dependencies: children(group, 'dependency').map(readDependency),
   }));
-  // The client reads a flat list only when there is no group.
+  // The client reads a flat list only if there is no group.
   if (groups.length === 0 && flat.length > 0) {
     dependencyGroups.push({ targetFramework: undefined, dependencies: flat.map(readDependency) });
   }
@@ -205,13 +206,13 @@ function readRepository(metadata: XmlElement): Repository | undefined {
 function readPackageTypes(metadata: XmlElement): PackageType[] {
   const types = children(children(metadata, 'packageTypes')[0], 'packageType').map((element) => {
     const name = attribute(element, 'name');
-    if (name === undefined) throw invalid('A <packageType> has no name. Name it or leave it out.');
+    if (name === undefined) throw invalid('A <packageType> has no name. Add a name or remove the element.');
     return { name, version: attribute(element, 'version') };
   });
   return types.length > 0 ? types : [{ name: 'Dependency' }];
 }
 
-/** Links are shown to people: any other scheme, such as `javascript:`, is dropped. */
+/** People click on links, so links with another scheme are dropped, for example `javascript:`. */
 function webUrl(text: string | undefined): string | undefined {
   if (text === undefined) return undefined;
   const protocol = URL.parse(text)?.protocol;

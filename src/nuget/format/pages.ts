@@ -1,62 +1,62 @@
 import { DomainError } from '../../errors.ts';
 import type { VersionMetadata } from './metadata.ts';
 
-/** A version and about the bytes that its metadata takes in a document. */
+/** A version, and roughly the bytes that its metadata takes in a document. */
 export interface SizedVersion {
   /** Normalised. */
   version: string;
   bytes: number;
 }
 
-/** A version as registration shows it. */
+/** A version as a registration shows it. */
 export interface RegisteredVersion extends SizedVersion {
   /** With its `+metadata`. */
   fullVersion: string;
   listed: boolean;
   publishedAt: number;
-  /** As its upstream wrote it, to the last digit. */
+  /** Exactly as the upstream wrote it. */
   published?: string;
-  /** Of the nupkg, in Base64. */
+  /** Hash of the nupkg, in Base64. */
   sha512?: string;
   hasIcon: boolean;
   hasReadme: boolean;
   metadata: VersionMetadata;
 }
 
-/** One page of a registration: versions from `lower` to `upper`, both normalised and included. */
+/** One page of a registration: the versions from `lower` to `upper`, both included and normalised. */
 export interface RegisteredPage {
   lower: string;
   upper: string;
   count: number;
-  /** Absent where the index is too long to hold all versions. */
+  /** Absent if the index would be too long with all versions in it. */
   items?: RegisteredVersion[];
 }
 
-/** As the public gallery does: 64 versions a page, and all of them in the index while they are fewer than 128. */
+/** As the public gallery: 64 versions on a page, and all versions in the index if they are fewer than 128. */
 export const pageVersions = 64;
 export const inlineBelow = 128;
-/** What the metadata of a page, and of all versions in an index, may have together. */
+/** Most bytes of the metadata on one page, and of all versions in an index. */
 export const pageBytes = 2 ** 20;
-/** A page grows when versions are published in between. A range that holds more than this is no page of ours. */
+/** A page grows if versions are published within its bounds. A larger range than this is refused. */
 export const rangeVersions = 1024;
 export const rangeBytes = 8 * 2 ** 20;
 
-/** Whether an index may hold these versions, which are all that there are. */
+/** Whether the index may contain all versions of a package, which are `versions`. */
 export function fitIndex(versions: readonly SizedVersion[]): boolean {
   return versions.length < inlineBelow && versions.reduce((sum, { bytes }) => sum + bytes, 0) <= pageBytes;
 }
 
-/** The pages of a registration with these versions; the versions are not in them. */
+/** The pages of a registration with these versions, without the versions themselves. */
 export function paged(versions: readonly SizedVersion[]): RegisteredPage[] {
   return cutIntoPages(versions).map(boundsOf);
 }
 
-/** The same, with the versions in them. */
+/** As `paged`, with the versions in the pages. */
 export function pagedInline(versions: readonly RegisteredVersion[]): RegisteredPage[] {
   return cutIntoPages(versions).map((items) => ({ ...boundsOf(items), items }));
 }
 
-/** Adds up the versions of a range that a client asks for; throws `Invalid` when they are more than a page can be. */
+/** Adds up the versions of a range that a client requests. Throws `Invalid` above `rangeVersions` or `rangeBytes`. */
 export class RangeSize {
   #versions = 0;
   #bytes = 0;
@@ -69,10 +69,10 @@ export class RangeSize {
 }
 
 export function rangeTooLong(): DomainError {
-  return new DomainError('Invalid', 'There are too many versions in this range. Ask for a page that the index names.');
+  return new DomainError('Invalid', 'There are too many versions in this range. Request a page that the index names.');
 }
 
-/** At least one version a page. */
+/** Each page has at least one version. */
 function cutIntoPages<T extends SizedVersion>(versions: readonly T[]): T[][] {
   const pages: T[][] = [];
   let bytes = 0;

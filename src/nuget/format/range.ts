@@ -1,17 +1,17 @@
 import { compareVersions, isPrerelease, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
 
 /**
- * A range of versions, as a dependency names one.
+ * A range of versions, as in a dependency.
  * https://learn.microsoft.com/nuget/concepts/package-versioning#version-ranges
  */
 export interface VersionRange {
-  /** The lowest version, or undefined when there is no lower bound. */
+  /** The lowest version; undefined if there is no lower bound. */
   readonly min?: Version;
   readonly minInclusive: boolean;
-  /** The highest version, or undefined when there is no upper bound. */
+  /** The highest version; undefined if there is no upper bound. */
   readonly max?: Version;
   readonly maxInclusive: boolean;
-  /** For a floating lower bound: which versions to prefer, the highest of them first. */
+  /** For a floating lower bound: the versions to prefer, the highest first. */
   readonly float?: FloatingBound;
 }
 
@@ -19,16 +19,16 @@ export interface VersionRange {
 export interface FloatingBound {
   /** The bound as NuGet writes it. */
   readonly text: string;
-  /** How many leading numeric parts are fixed; 4 when only the prerelease floats. */
+  /** Number of leading numeric parts that are fixed; 4 if only the prerelease floats. */
   readonly fixedParts: number;
-  /** What the prerelease starts with, in lower case; undefined when the bound floats over releases only. */
+  /** Prefix of the prerelease, in lower case; undefined if the bound floats over releases only. */
   readonly prefix?: string;
 }
 
 const floatingNumber = /^(?:(\d+(?:\.\d+){0,2})\.)?\*(?:-([0-9A-Za-z.-]*)\*)?$/;
 const floatingPrerelease = /^(\d+(?:\.\d+){0,3})-([0-9A-Za-z.-]*)\*$/;
 
-/** The range `text` writes, or undefined when it writes none. */
+/** Parses a range; undefined if `text` is not a range. */
 export function parseRange(text: string): VersionRange | undefined {
   const trimmed = text.trim();
   const interval = /^([[(])(.*)([\])])$/.exec(trimmed);
@@ -69,7 +69,7 @@ function parseLowerBound(text: string): LowerBound | undefined {
   const numeric = floatingNumber.exec(text);
   const [, numbers = '', prefix] = numeric ?? floatingPrerelease.exec(text) ?? [];
   if (!numeric && prefix === undefined) return undefined;
-  // The lowest version the bound can stand for: 1.0.0 for 1.*, 1.0.0-0 for 1.*-*, 1.0.0-beta.0 for 1.0.0-beta.*
+  // The lowest version that the bound matches: 1.0.0 for 1.*, 1.0.0-0 for 1.*-*, 1.0.0-beta.0 for 1.0.0-beta.*
   const lowestLabel = prefix === undefined ? '' : `-${prefix}${prefix === '' || prefix.endsWith('.') ? '0' : ''}`;
   const min = parseVersion((numbers || '0') + lowestLabel);
   if (!min) return undefined;
@@ -83,7 +83,7 @@ function parseLowerBound(text: string): LowerBound | undefined {
   return { min, float };
 }
 
-/** Whether `version` lies within the bounds. As in NuGet, a floating bound is just its lowest version here. */
+/** Whether `version` is within the bounds. As in NuGet, a floating bound counts as its lowest version. */
 export function satisfies(range: VersionRange, version: Version): boolean {
   if (range.min) {
     const order = compareVersions(version, range.min);
@@ -96,12 +96,12 @@ export function satisfies(range: VersionRange, version: Version): boolean {
   return true;
 }
 
-/** Whether only a client that knows SemVer 2.0.0 can read the range: one of its bounds is such a version. */
+/** Whether only a client that supports SemVer 2.0.0 can read the range: one of its bounds is a SemVer 2.0.0 version. */
 export function isSemVer2Range(range: VersionRange): boolean {
   return [range.min, range.max].some((bound) => bound !== undefined && isSemVer2(bound));
 }
 
-/** The range as NuGet writes it in registrations: `[1.0.0, )`, `(, 2.0.0]`, `[1.0.0, 1.0.0]` for exactly one. */
+/** The range as NuGet writes it in registrations: `[1.0.0, )`, `(, 2.0.0]`, or `[1.0.0, 1.0.0]` for one version. */
 export function formatRange(range: VersionRange): string {
   const min = range.float?.text ?? (range.min ? normalize(range.min) : '');
   const max = range.max ? normalize(range.max) : '';
@@ -109,8 +109,8 @@ export function formatRange(range: VersionRange): string {
 }
 
 /**
- * The version a client installs for the range: the lowest applicable one, or for a floating bound the highest it floats
- * to. A prerelease applies only when a bound is one.
+ * The version that a client installs for the range: the lowest applicable version, or for a floating bound the highest
+ * version that it matches. Prereleases are applicable only if a bound is a prerelease.
  * https://learn.microsoft.com/nuget/concepts/dependency-resolution
  */
 export function lowestApplicable(range: VersionRange, versions: readonly Version[]): Version | undefined {
@@ -123,8 +123,8 @@ export function lowestApplicable(range: VersionRange, versions: readonly Version
 
 function floatsTo({ min, float }: VersionRange, version: Version): boolean {
   if (!min || !float) return false;
-  const [wanted, actual] = [min, version].map((v) => [v.major, v.minor, v.patch, v.revision]);
-  if (wanted!.slice(0, float.fixedParts).some((part, i) => part !== actual![i])) return false;
+  const [bound, actual] = [min, version].map((v) => [v.major, v.minor, v.patch, v.revision]);
+  if (bound!.slice(0, float.fixedParts).some((part, i) => part !== actual![i])) return false;
   if (!isPrerelease(version)) return true;
   return float.prefix !== undefined && version.labels.join('.').toLowerCase().startsWith(float.prefix);
 }

@@ -16,15 +16,15 @@ export interface Pdb {
   /** Its path in the package, for `openPdb`. */
   readonly path: string;
   readonly fileName: string;
-  /** Its signature as debuggers ask for it: 32 hexadecimal digits and the age of a portable PDB, `ffffffff`. */
+  /** The signature that debuggers request: 32 hexadecimal digits, then the age of a portable PDB, `ffffffff`. */
   readonly key: string;
 }
 
-// The extensions that the public gallery takes.
+// The extensions that the public gallery accepts.
 const allowed = /\.(?:pdb|nuspec|xml|psmdcp|rels|p7s)$/i;
-/** Each is a row in the database. The largest symbols packages of the public gallery have some hundred. */
+/** Each PDB is a row in the database. The largest symbols packages of the public gallery have a few hundred. */
 const maxPdbs = 2000;
-/** Room for the metadata root and its stream headers, of which a PDB has six or seven. */
+/** Bytes that contain the metadata root and its stream headers. A PDB has six or seven of them. */
 const headBytes = 4096;
 
 /** Reads the symbols package whose bytes `open` opens. Throws `PackageInvalid` with the reason. */
@@ -42,10 +42,10 @@ export async function readSnupkg(open: OpenBytes, limits: Partial<NupkgLimits> =
     const { name } = entry;
     if (name.endsWith('/')) continue;
     if (!allowed.test(name)) {
-      throw invalid(`'${name.slice(0, 200)}' does not belong in a symbols package. Leave it out.`);
+      throw invalid(`'${name.slice(0, 200)}' does not belong in a symbols package. Remove it.`);
     }
     if (!/\.pdb$/i.test(name)) continue;
-    if (pdbs.length === maxPdbs) throw invalid(`The symbols package has more than ${maxPdbs} PDBs. Leave some out.`);
+    if (pdbs.length === maxPdbs) throw invalid(`The symbols package has more than ${maxPdbs} PDBs. Split it.`);
     pdbs.push({ path: name, fileName: basename(name), key: await readKey(zip, entry) });
   }
   if (pdbs.length === 0) throw invalid('The symbols package has no .pdb. Set DebugType to portable and pack again.');
@@ -59,26 +59,26 @@ export async function openPdb(open: OpenBytes, pdbPath: string): Promise<{ size:
   for await (const entry of zip.entries()) {
     if (entry.name === pdbPath) return { size: entry.size, stream: await zip.open(entry) };
   }
-  throw new DomainError('NotFound', 'The symbols package has no such PDB.', { detail: { path: pdbPath } });
+  throw new DomainError('NotFound', 'The symbols package does not contain this PDB.', { detail: { path: pdbPath } });
 }
 
-/** The signature of a PDB in a package; refuses what is no portable one. */
+/** The signature of a PDB in a package. Throws `PackageInvalid` if it is not a portable PDB. */
 async function readKey(zip: Zip, entry: ZipEntry): Promise<string> {
   const read = (start: number, length: number) => zip.slice(entry, start, length);
   const key = await keyOfPdb(read);
   if (key !== undefined) return key;
-  const what = isWindowsPdb(await read(0, headBytes)) ? 'is a Windows PDB' : 'is not a portable PDB';
-  throw invalid(`'${entry.name}' ${what}. Set DebugType to portable and pack again.`);
+  const reason = isWindowsPdb(await read(0, headBytes)) ? 'is a Windows PDB' : 'is not a portable PDB';
+  throw invalid(`'${entry.name}' ${reason}. Set DebugType to portable and pack again.`);
 }
 
-/** Whether a file that begins with `head` is of the older format, which symbol servers have as well. */
+/** Whether a file that starts with `head` is a Windows PDB, the older format. Symbol servers have both. */
 export function isWindowsPdb(head: Buffer): boolean {
   return head.subarray(0, 17).toString('latin1') === 'Microsoft C/C++ M';
 }
 
 /**
- * The signature of a portable PDB: the GUID that starts the `#Pdb` stream; undefined when it is none. `read` gets up to
- * so many bytes from a position on.
+ * The signature of a portable PDB: the GUID at the start of the `#Pdb` stream. Undefined if it is not a portable PDB.
+ * `read` returns up to `length` bytes from `start`.
  * https://github.com/dotnet/runtime/blob/main/docs/design/specs/PortablePdb-Metadata.md#pdb-stream
  * https://github.com/dotnet/symstore/blob/main/docs/specs/SSQP_Key_Conventions.md#portable-pdb-signature
  */
@@ -92,7 +92,7 @@ export async function keyOfPdb(read: (start: number, length: number) => Promise<
   return `${Buffer.concat([...groups, id.subarray(8, 16)]).toString('hex')}ffffffff`;
 }
 
-/** Where the `#Pdb` stream starts. ECMA-335 §II.24.2.1 and §II.24.2.2: metadata root, stream header. */
+/** Position of the `#Pdb` stream. ECMA-335 §II.24.2.1 and §II.24.2.2: metadata root, stream header. */
 function pdbStream(head: Buffer): number | undefined {
   try {
     const versionLength = head.readUInt32LE(12);
@@ -105,7 +105,7 @@ function pdbStream(head: Buffer): number | undefined {
       position += 8 + (Math.floor((end - position - 8) / 4) + 1) * 4; // the name, its zero, and padding to four bytes
     }
   } catch {
-    // The header ends before it should.
+    // The header is too short.
   }
   return undefined;
 }

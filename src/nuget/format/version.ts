@@ -1,6 +1,6 @@
 /**
- * A NuGet version: SemVer 2.0.0 with one to four numeric parts and labels compared without case. The rules are those
- * of NuGet.Versioning, which every client uses to order what this feed lists.
+ * A NuGet version: SemVer 2.0.0 with one to four numeric parts; labels are compared without case. The rules are those
+ * of NuGet.Versioning, which every client uses to order versions.
  * https://learn.microsoft.com/nuget/concepts/package-versioning
  */
 export interface Version {
@@ -10,15 +10,15 @@ export interface Version {
   readonly revision: number;
   /** Prerelease labels as written; empty for a release. */
   readonly labels: readonly string[];
-  /** What follows `+`, as written. Never part of a version's identity. */
+  /** The text after `+`, as written. It is not part of a version's identity. */
   readonly metadata?: string;
-  /** The text this was parsed from. */
+  /** The text that was parsed. */
   readonly original: string;
 }
 
-/** The longest normalised version the public gallery takes; a longer one could never be published there. */
+/** Characters of the longest normalised version that the public gallery accepts. */
 export const maxVersionLength = 64;
-/** The longest text worth reading, as written and with its metadata: a commit hash, and then some. */
+/** Characters of the longest version, as written and with metadata. That is enough for a commit hash and more. */
 const maxTextLength = 255;
 
 const maxNumber = 2 ** 31 - 1;
@@ -27,7 +27,7 @@ const pattern =
 /** SemVer 2.0.0 §9: "Numeric identifiers MUST NOT include leading zeroes". */
 const paddedNumber = /^0\d+$/;
 
-/** The version `text` writes, or undefined when it writes none. Whitespace is not trimmed. */
+/** Parses a version; undefined if `text` is not a version. Whitespace is not trimmed. */
 export function parseVersion(text: string): Version | undefined {
   if (text.length > maxTextLength) return undefined;
   const match = pattern.exec(text);
@@ -43,14 +43,14 @@ export function parseVersion(text: string): Version | undefined {
   return fullString(full).length > maxTextLength ? undefined : full;
 }
 
-/** The normalised form: no leading zeros, no fourth part when zero, no metadata; labels keep their case. */
+/** The normalised form: no leading zeros, no fourth part if it is zero, no metadata. Labels keep their case. */
 export function normalize(version: Version): string {
   const { major, minor, patch, revision, labels } = version;
   const numbers = `${major}.${minor}.${patch}${revision === 0 ? '' : `.${revision}`}`;
   return labels.length === 0 ? numbers : `${numbers}-${labels.join('.')}`;
 }
 
-/** The identity of a version: normalised, in lower case. It is what URLs and the database hold. */
+/** The identity of a version: normalised, in lower case. URLs and the database use it. */
 export function versionKey(version: Version): string {
   return normalize(version).toLowerCase();
 }
@@ -65,12 +65,12 @@ export function isPrerelease(version: Version): boolean {
   return version.labels.length > 0;
 }
 
-/** Whether only a client that knows SemVer 2.0.0 can read the version: a dotted prerelease, or metadata. */
+/** Whether only a client that supports SemVer 2.0.0 can read the version: it has a dotted prerelease, or metadata. */
 export function isSemVer2(version: Version): boolean {
   return version.labels.length > 1 || version.metadata !== undefined;
 }
 
-/** Negative when `a` is lower than `b`, positive when higher, 0 when they are one version. */
+/** Negative if `a` is lower than `b`, positive if it is higher, 0 if they are equal. */
 export function compareVersions(a: Version, b: Version): number {
   return (
     a.major - b.major ||
@@ -102,9 +102,9 @@ function compareLabel(a: string, b: string): number {
 }
 
 /**
- * The number a label stands for, if NuGet takes it for one: a 32-bit integer, for which a leading `-` is a sign.
- * Longer digits are text to NuGet, unlike SemVer; the clients' order is the one that must hold, since they look for
- * versions between the `lower` and `upper` of our registration pages.
+ * The numeric value of a label, if NuGet reads it as a number: a 32-bit integer, with `-` as a sign. Unlike SemVer,
+ * NuGet reads a larger number as text. The order must be that of the clients: they look for versions between the
+ * `lower` and `upper` of registration pages.
  */
 function labelNumber(label: string): number | undefined {
   if (!/^-?\d+$/.test(label)) return undefined;
@@ -114,13 +114,13 @@ function labelNumber(label: string): number | undefined {
 }
 
 /**
- * A string whose byte order is the order of versions, so that an index on a binary column is in version order. Fewer
- * than 100 bytes of printable ASCII without spaces, so that it also sorts right where trailing spaces are ignored.
+ * A string whose byte order is the order of versions: an index on a binary column is then in version order. It has
+ * fewer than 100 bytes of printable ASCII without spaces, so it also sorts correctly where trailing spaces are ignored.
  *
- * Each numeric part is its digits behind their count, which makes the parts self-delimiting. Then `~` for a release;
- * or, for each label, its kind and its text: `!` negative, `#` number, `$` text. The kinds sort below every character
- * of a label, so they also end the text before them, and the end of the string sorts below them: a list of labels is
- * lower than a longer one that starts with it.
+ * Each numeric part is written as one less than the count of its digits, then its digits. Then follows `~` for a
+ * release; or, for each label, its kind and its text: `!` negative, `#` number, `$` text. The kinds sort below every
+ * character of a label, so they also end the text before them. The end of the string sorts below the kinds: a list of
+ * labels is lower than a longer list that starts with it.
  */
 export function sortKey(version: Version): string {
   const { major, minor, patch, revision, labels } = version;
@@ -137,6 +137,6 @@ function sortableLabel(label: string): string {
   const number = labelNumber(label);
   if (number === undefined) return `$${label.toLowerCase()}`;
   if (number >= 0) return `#${sortableNumber(number)}`;
-  // Nines' complement: the larger the digits of a negative number, the lower it is.
+  // Nines' complement: a negative number with larger digits is lower.
   return `!${sortableNumber(-number).replaceAll(/\d/g, (digit) => String(9 - Number(digit)))}`;
 }

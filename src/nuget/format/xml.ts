@@ -1,15 +1,15 @@
 import { XMLParser, XMLValidator } from 'fast-xml-parser';
 import { DomainError } from '../../errors.ts';
 
-/** An element: `@name` is an attribute, `#text` the text, and any other key the child elements of that name. */
+/** An element: `@name` is an attribute, `#text` is the text, any other key has the child elements of that name. */
 export type XmlElement = { readonly [name: string]: string | readonly XmlElement[] | undefined };
 
 const predefined: Record<string, string> = { lt: '<', gt: '>', amp: '&', quot: '"', apos: "'" };
-// XML 1.0 §2.2: the control characters and the two non-characters that no document may hold.
+// XML 1.0 §2.2: control characters and two non-characters that a document must not contain.
 // oxlint-disable-next-line no-control-regex
 const forbidden = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/;
 
-/** Elements, attributes and references together: to parse 1 MiB of them takes half a second, and nothing else runs. */
+/** Elements, attributes and references together: parsing 1 MiB of them blocks the process for half a second. */
 const maxMarkup = 50_000;
 
 const parser = new XMLParser({
@@ -21,7 +21,7 @@ const parser = new XMLParser({
   alwaysCreateTextNode: true,
   maxNestedTags: 32,
   isArray: (_name, _path, _leaf, isAttribute) => !isAttribute,
-  // The parser's own decoder leaves character references as they are, and unknown entities too.
+  // The parser's own decoder keeps character references and unknown entities as they are.
   entityDecoder: {
     decode: decodeReferences,
     setExternalEntities() {},
@@ -32,20 +32,20 @@ const parser = new XMLParser({
 });
 
 /**
- * The root element of an XML document, which must be called `name`. Refused, as NuGet refuses them: documents that are
- * not well-formed, and document type declarations, which a nuspec never needs and an entity bomb always does.
+ * The root element of an XML document; its name must be `name`. Throws `PackageInvalid`, as NuGet does, for a document
+ * that is not well-formed, and for a document type declaration: a nuspec does not need one, an entity bomb does.
  */
 export function parseXml(bytes: Uint8Array, name: string): XmlElement {
   const text = decodeText(bytes);
   if (/<!(?:DOCTYPE|ENTITY)/i.test(text)) {
     throw new DomainError(
       'PackageInvalid',
-      'The nuspec declares a document type or entities. Remove the declaration: such XML is never read.',
+      'The nuspec declares a document type or entities. Remove the declaration: XML with one is refused.',
     );
   }
   let root: unknown;
   try {
-    if (forbidden.test(text)) throw new Error('it has a control character');
+    if (forbidden.test(text)) throw new Error('it contains a control character');
     if (markupIn(text) > maxMarkup) throw new Error(`it has more than ${maxMarkup} elements and attributes`);
     const valid = XMLValidator.validate(text);
     if (valid !== true) throw new Error(`line ${valid.err.line}: ${valid.err.msg}`);
@@ -59,18 +59,18 @@ export function parseXml(bytes: Uint8Array, name: string): XmlElement {
   return root as XmlElement;
 }
 
-/** The child elements called `name`. */
+/** The child elements with this name. */
 export function children(element: XmlElement | undefined, name: string): readonly XmlElement[] {
   const found = element?.[name];
   return typeof found === 'object' ? found : [];
 }
 
-/** An attribute's value; undefined when it is missing or blank. */
+/** An attribute's value; undefined if it is missing or blank. */
 export function attribute(element: XmlElement | undefined, name: string): string | undefined {
   return value(element?.[`@${name}`]);
 }
 
-/** The text of the first child called `name`; undefined when it is missing or blank. */
+/** The text of the first child with this name; undefined if it is missing or blank. */
 export function childText(element: XmlElement | undefined, name: string): string | undefined {
   return value(children(element, name)[0]?.['#text']);
 }
@@ -79,7 +79,7 @@ function value(found: string | readonly XmlElement[] | undefined): string | unde
   return (typeof found === 'string' && found.trim()) || undefined;
 }
 
-/** How many elements, attributes and references there can be at most. */
+/** An upper bound for the number of elements, attributes and references. */
 function markupIn(text: string): number {
   let count = 0;
   for (let index = 0; index < text.length; index += 1) {
@@ -89,7 +89,7 @@ function markupIn(text: string): number {
   return count;
 }
 
-/** The document's characters. XML 1.0 appendix F: the byte order mark decides, then the first bytes, then the label. */
+/** Decodes the document. XML 1.0 appendix F: the byte order mark decides, then the first bytes, then the label. */
 function decodeText(bytes: Uint8Array): string {
   const [first, second] = bytes;
   const label = /^<\?xml[^>]{0,60}encoding=["']([\w.:-]{1,40})["']/.exec(
@@ -98,7 +98,7 @@ function decodeText(bytes: Uint8Array): string {
   let encoding = 'utf-8';
   if ((first === 0xff && second === 0xfe) || (first === 0x3c && second === 0)) encoding = 'utf-16le';
   else if ((first === 0xfe && second === 0xff) || (first === 0 && second === 0x3c)) encoding = 'utf-16be';
-  // A label that is itself readable as ASCII cannot be telling the truth about UTF-16.
+  // The label was read as ASCII, so it is wrong if it says UTF-16.
   else if (label && !/^utf-?16/i.test(label[1]!)) encoding = label[1]!;
   try {
     return new TextDecoder(encoding, { fatal: true }).decode(bytes);
@@ -107,7 +107,7 @@ function decodeText(bytes: Uint8Array): string {
   }
 }
 
-/** XML 1.0 §4.1: without a document type, only character references and the five predefined entities exist. */
+/** XML 1.0 §4.1: without a document type there are only character references and five predefined entities. */
 function decodeReferences(text: string): string {
   return text.replaceAll(/&([^;&\s]{0,10})(;?)/g, (reference, name: string, end: string) => {
     const digits = /^#(?:x([0-9a-f]+)|(\d+))$/i.exec(name);
@@ -116,7 +116,7 @@ function decodeReferences(text: string): string {
     const character =
       code === undefined ? predefined[name] : code > 0x10ffff || surrogate ? undefined : String.fromCodePoint(code);
     if (character === undefined || end === '' || forbidden.test(character)) {
-      throw new Error(`${reference} stands for no character; write & as &amp;`);
+      throw new Error(`${reference} is not a valid reference; write & as &amp;`);
     }
     return character;
   });

@@ -1,7 +1,7 @@
 import { DomainError } from '../../errors.ts';
 import type { Content } from '../../storage/content.ts';
 
-/** Opens a zip's bytes, of known size; each content that it opens is closed by itself. */
+/** Opens a zip's bytes, whose size is known. The caller closes each content that it opens. */
 export type OpenBytes = () => Promise<Content>;
 
 /** A zip's bytes, read at any position. */
@@ -9,7 +9,7 @@ export class ZipBytes {
   readonly size: number;
   readonly #content: Content;
 
-  /** Closes `content` when it is closed. */
+  /** `close` also closes `content`. */
   constructor(content: Content) {
     this.#content = content;
     this.size = content.size!;
@@ -19,19 +19,19 @@ export class ZipBytes {
     this.#content.close();
   }
 
-  /** Exactly `length` bytes. Positions come from the zip: one behind its end is a `PackageInvalid` like other errors. */
+  /** Exactly `length` bytes. Throws `PackageInvalid` for a position beyond the end: positions come from the zip. */
   async read(position: number, length: number): Promise<Buffer> {
     const bytes = Buffer.allocUnsafe(length);
     await this.readInto(bytes, position);
     return bytes;
   }
 
-  /** As `read`, into all of `target`. */
+  /** As `read`, but fills `target`. */
   async readInto(target: Buffer, position: number): Promise<void> {
-    if (position + target.length > this.size) throw unsound('it refers to bytes behind its end');
+    if (position + target.length > this.size) throw unsound('it refers to bytes beyond its end');
     for (let filled = 0; filled < target.length;) {
       const read = await this.#content.read(target.subarray(filled), position + filled);
-      if (read === 0) throw unsound('it became shorter while it was read');
+      if (read === 0) throw unsound('it became shorter during the read');
       filled += read;
     }
   }
@@ -41,12 +41,12 @@ export function invalid(message: string, cause?: unknown): DomainError {
   return new DomainError('PackageInvalid', message, { cause });
 }
 
-/** The file breaks a rule that every zip must follow. */
+/** The file breaks a rule of the zip format. */
 export function unsound(reason: string, cause?: unknown): DomainError {
-  return invalid(`The package is not a sound zip file, or only part of one: ${reason}. Send it again.`, cause);
+  return invalid(`The package is not a valid zip file, or not complete: ${reason}. Send it again.`, cause);
 }
 
-/** An error of the zip reader or zlib as a `PackageInvalid`; an error of the disk is the server's and stays. */
+/** Turns an error of the zip reader or of zlib into `PackageInvalid`. Disk errors are returned unchanged. */
 export function asInvalid(error: unknown): unknown {
   if (error instanceof DomainError || (error instanceof Error && 'syscall' in error)) return error;
   return unsound(error instanceof Error ? error.message : String(error), error);

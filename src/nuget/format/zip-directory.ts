@@ -2,21 +2,21 @@ import { fromRandomAccessReaderPromise, getFileNameLowLevel, RandomAccessReader 
 import type { DomainError } from '../../errors.ts';
 import { asInvalid, invalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
 
-/** How much of a zip to believe. The defaults let every package of the public gallery pass. */
+/** Limits for a zip. With the defaults every package of the public gallery is accepted. */
 export interface ZipLimits {
-  /** Entries; by default what a zip can count without its 64-bit extension. */
+  /** Entries; the default is the highest count without the 64-bit extension. */
   readonly maxEntries: number;
   /** Bytes of the central directory. With 65,535 entries that is 250 bytes for each. */
   readonly maxDirectoryBytes: number;
-  /** Bytes of an entry's name, of its extra fields and of its comment, each. Real ones have at most some hundred. */
+  /** Bytes of an entry's name, of its extra fields and of its comment, each. Real ones have at most a few hundred. */
   readonly maxFieldBytes: number;
-  /** Inflated bytes of all entries together. The gallery takes packages of 250 MB, which text could inflate to 5 GB. */
+  /** Inflated bytes of all entries together. The gallery allows 250 MB packages; with text that inflates to 5 GB. */
   readonly maxTotalBytes: number;
-  /** Inflated bytes per stored byte of one entry. Text reaches 20, sparse data 100; a bomb lives near 1000. */
+  /** Inflated bytes per stored byte of one entry. Text reaches 20, sparse data 100; a zip bomb is near 1000. */
   readonly maxRatio: number;
-  /** The inflated size below which the ratio does not matter. */
+  /** Inflated size in bytes below which the ratio is not checked. */
   readonly ratioFloor: number;
-  /** Whether a backslash in a name may stand for a slash, as in what old tools have packed. */
+  /** Whether a backslash in a name is read as a slash, as old tools write it. */
   readonly backslashes: boolean;
 }
 
@@ -31,18 +31,18 @@ export const defaultZipLimits: ZipLimits = {
   backslashes: false,
 };
 
-/** A file in a zip. Its sizes are what the zip declares; reading it proves them. */
+/** A file in a zip. Its sizes are those that the zip declares; reading the entry checks them. */
 export interface ZipEntry {
-  /** The path a client extracts to: percent-encoding undone, as Open Packaging Conventions ask. */
+  /** The path that a client extracts to: without percent-encoding, as Open Packaging Conventions require. */
   readonly name: string;
-  /** The bytes of the name as it is written, each as one character. */
+  /** The bytes of the name as the zip has them, each as one character. */
   readonly rawName: string;
   readonly size: number;
   readonly compressedSize: number;
   /** 0: stored; 8: deflated. */
   readonly method: number;
   readonly crc32: number;
-  /** Where its local header starts. */
+  /** Position of the local header. */
   readonly start: number;
 }
 
@@ -54,14 +54,14 @@ const endSignatures = new Set([0x06054b50, 0x06064b50, 0x05054b50]);
 const encrypted = 0x0001;
 const stronglyEncrypted = 0x0040;
 const zip64Field = 0x0001;
-/** What a field of 32 bits says when the value is in the 64-bit extension. */
+/** In a 32-bit field: the value is in the 64-bit extension. */
 const elsewhere = 0xffff_ffff;
-/** Read at a time. Most directories are smaller. */
+/** Bytes read at a time. Most directories are smaller. */
 const windowBytes = 64 * 1024;
 
 /**
- * The central directory of a zip: APPNOTE.TXT §4.3.12 and §4.3.16. Nothing of it is kept, so that a zip costs the same
- * memory whatever its directory holds. What is wrong with it is a `PackageInvalid`.
+ * The central directory of a zip: APPNOTE.TXT §4.3.12 and §4.3.16. It is not kept in memory, so the memory use does not
+ * depend on its length. Throws `PackageInvalid` for every defect.
  */
 export class ZipDirectory {
   readonly #bytes: ZipBytes;
@@ -76,17 +76,17 @@ export class ZipDirectory {
     this.#limits = limits;
   }
 
-  /** Finds the directory and checks all of it. */
+  /** Finds the directory and checks every entry of it. */
   static async open(bytes: ZipBytes, limits: ZipLimits): Promise<ZipDirectory> {
     const [start, count] = await findDirectory(bytes);
     if (count > limits.maxEntries) throw tooMany(limits);
-    if (start + count * headerBytes > bytes.size) throw unsound('its directory refers to bytes behind its end');
+    if (start + count * headerBytes > bytes.size) throw unsound('its directory reaches beyond its end');
     const directory = new ZipDirectory(bytes, start, count, limits);
     await directory.#refuseOverlaps();
     return directory;
   }
 
-  /** The entries in the directory's order; read anew each time. */
+  /** The entries in the directory's order. Each call reads them again. */
   async *entries(): AsyncGenerator<ZipEntry, void, undefined> {
     const { maxDirectoryBytes, maxFieldBytes, maxTotalBytes, maxRatio, ratioFloor } = this.#limits;
     const window = new Window(this.#bytes);
@@ -103,18 +103,21 @@ export class ZipDirectory {
         );
       }
       if (position + length - this.#start > maxDirectoryBytes) {
-        throw invalid(`The names of the package's entries take more than ${maxDirectoryBytes} bytes. Split it.`);
+        throw invalid(
+          `The names of the package's entries take more than ${maxDirectoryBytes} bytes. Split the package.`,
+        );
       }
       const entry = readEntry(await window.read(position, length), this.#limits);
       if (entry.size > ratioFloor && entry.size > entry.compressedSize * maxRatio) {
         throw invalid(`${quote(entry.name)} inflates more than ${maxRatio} times. It looks like a zip bomb.`);
       }
       total += entry.size;
-      if (total > maxTotalBytes) throw invalid(`The package inflates to more than ${maxTotalBytes} bytes. Split it.`);
+      if (total > maxTotalBytes)
+        throw invalid(`The package inflates to more than ${maxTotalBytes} bytes. Split the package.`);
       yield entry;
       position += length;
     }
-    // A count that is too low hides entries from us that other readers would find.
+    // If the count is too low, other readers would find entries that were not checked here.
     const next = (await window.read(position, 4)).readUInt32LE();
     if (next === entrySignature) {
       throw this.#count === 0xffff ? tooMany(this.#limits) : invalid('The zip has more entries than it counts.');
@@ -122,7 +125,7 @@ export class ZipDirectory {
     if (!endSignatures.has(next)) throw invalid("The zip's directory has no proper end. Pack it again.");
   }
 
-  /** Entries that share bytes are how small bombs are built: https://www.bamsoftware.com/hacks/zipbomb/ */
+  /** A small zip bomb is built with entries that share bytes: https://www.bamsoftware.com/hacks/zipbomb/ */
   async #refuseOverlaps(): Promise<void> {
     const starts = new Float64Array(this.#count);
     const ends = new Float64Array(this.#count);
@@ -140,18 +143,18 @@ export class ZipDirectory {
     }
   }
 
-  async #overlaps(wanted: number): Promise<DomainError> {
+  async #overlaps(entryIndex: number): Promise<DomainError> {
     let index = 0;
     let name = '';
     for await (const entry of this.entries()) {
-      if (index === wanted) name = entry.name;
+      if (index === entryIndex) name = entry.name;
       index += 1;
     }
-    return invalid(`${quote(name)} overlaps other parts of the zip, or ends behind it. Pack it again.`);
+    return invalid(`${quote(name)} overlaps other parts of the zip, or ends beyond it. Pack it again.`);
   }
 }
 
-/** A file read from its start to its end, through one buffer. */
+/** Reads a file from start to end through one buffer. */
 class Window {
   readonly #file: ZipBytes;
   #buffer = Buffer.alloc(0);
@@ -162,7 +165,7 @@ class Window {
     this.#file = file;
   }
 
-  /** These bytes, until the next read; up to `windowBytes`. */
+  /** These bytes; valid until the next read. */
   read(position: number, length: number): Buffer | Promise<Buffer> {
     const from = position - this.#start;
     if (from >= 0 && from + length <= this.#length) return this.#buffer.subarray(from, from + length);
@@ -170,16 +173,16 @@ class Window {
   }
 
   async #load(position: number, length: number): Promise<Buffer> {
-    const wanted = Math.max(length, Math.min(windowBytes, this.#file.size - position));
-    if (wanted > this.#buffer.length) this.#buffer = Buffer.allocUnsafeSlow(wanted);
-    await this.#file.readInto(this.#buffer.subarray(0, wanted), position);
+    const size = Math.max(length, Math.min(windowBytes, this.#file.size - position));
+    if (size > this.#buffer.length) this.#buffer = Buffer.allocUnsafeSlow(size);
+    await this.#file.readInto(this.#buffer.subarray(0, size), position);
     this.#start = position;
-    this.#length = wanted;
+    this.#length = size;
     return this.#buffer.subarray(0, length);
   }
 }
 
-/** Where the directory starts and how many entries it has, as the records at the end of the zip say. */
+/** Position and entry count of the directory, from the records at the end of the zip. */
 async function findDirectory(bytes: ZipBytes): Promise<[start: number, count: number]> {
   try {
     const options = { autoClose: false, decodeStrings: false };
@@ -220,7 +223,7 @@ function readEntry(record: Buffer, { backslashes }: ZipLimits): ZipEntry {
   const method = record.readUInt16LE(10);
   const nameEnd = headerBytes + record.readUInt16LE(28);
   const nameBytes = record.subarray(headerBytes, nameEnd);
-  // No extra fields: .NET ignores the Unicode path extension, so the two readers could see different names.
+  // Extra fields are left out: .NET ignores the Unicode path extension, so two readers could see different names.
   const written = getFileNameLowLevel(flags, nameBytes, [], true);
   const raw = backslashes ? written.replaceAll('\\', '/') : written;
   const unescaped = unescape(raw);
@@ -253,12 +256,12 @@ function readEntry(record: Buffer, { backslashes }: ZipLimits): ZipEntry {
   };
 }
 
-/** `values`, those that do not fit into 32 bits from the first 64-bit extension. APPNOTE.TXT §4.5.3 */
+/** `values`; those that do not fit into 32 bits are read from the first 64-bit extension. APPNOTE.TXT §4.5.3 */
 function wide(extra: Buffer, values: number[]): number[] {
   let extension: Buffer | undefined;
   for (let at = 0; at + 3 < extra.length;) {
     const end = at + 4 + extra.readUInt16LE(at + 2);
-    if (end > extra.length) throw unsound('an extra field is longer than all of them');
+    if (end > extra.length) throw unsound('an extra field is longer than all extra fields together');
     if (extra.readUInt16LE(at) === zip64Field) extension ??= extra.subarray(at + 4, end);
     at = end;
   }
@@ -272,7 +275,7 @@ function wide(extra: Buffer, values: number[]): number[] {
   });
 }
 
-/** `Uri.UnescapeDataString`, with which the client reads names: what is not well encoded stays as it is. */
+/** As `Uri.UnescapeDataString`, which the client uses: wrongly encoded parts stay as they are. */
 function unescape(name: string): string {
   return name.replaceAll(/(?:%[0-9a-f]{2})+/gi, (encoded) => {
     try {
@@ -284,5 +287,5 @@ function unescape(name: string): string {
 }
 
 function tooMany({ maxEntries }: ZipLimits): DomainError {
-  return invalid(`The package has more than ${maxEntries} entries. Split it.`);
+  return invalid(`The package has more than ${maxEntries} entries. Split the package.`);
 }

@@ -7,15 +7,15 @@ import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './
 import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
 
 const chunkBytes = 64 * 1024;
-/** What is inflated at once: a stream costs more than so few bytes, and a package can have thousands of such entries. */
+/** Entries up to this size are inflated in one call: a package can have thousands of them, and a stream costs more. */
 const smallBytes = 16 * 1024;
 const localSignature = 0x04034b50;
-/** Of the flags: the sizes follow the data, so the header has none. */
+/** Flag: the sizes follow the data, so the local header has none. */
 const sizesFollow = 8;
 
 /**
- * A zip that is stored, read by random access: its directory is checked when opened, an entry when it is read. Everything that
- * is wrong with the zip is a `PackageInvalid`; errors of the disk pass through.
+ * A stored zip, read by random access. The directory is checked when the zip is opened, an entry when it is read.
+ * Throws `PackageInvalid` for every defect of the zip. Disk errors are thrown unchanged.
  */
 export class Zip {
   readonly #open: OpenBytes;
@@ -28,7 +28,7 @@ export class Zip {
     this.#directory = directory;
   }
 
-  /** Opens the zip whose bytes `open` opens; close it with `using`. */
+  /** Opens the zip whose bytes `open` opens. Close it with `using`. */
   static async open(open: OpenBytes, limits: Partial<ZipLimits> = {}): Promise<Zip> {
     const bytes = new ZipBytes(await open());
     try {
@@ -43,28 +43,28 @@ export class Zip {
     this.#bytes.close();
   }
 
-  /** All entries, one after the other. There can be many: keep only what is needed of them. */
+  /** All entries, one after the other. There can be many, so do not collect them. */
   entries(): AsyncGenerator<ZipEntry, void, undefined> {
     return this.#directory.entries();
   }
 
-  /** The entry extracted to `path`, whatever its case; backslashes in `path` are read as slashes. */
+  /** The entry that is extracted to `path`, in any case. Backslashes in `path` are read as slashes. */
   async find(path: string): Promise<ZipEntry | undefined> {
-    const wanted = path
+    const normalized = path
       .replaceAll('\\', '/')
       .replace(/^(?:\.?\/)+/, '')
       .toLowerCase();
-    for await (const entry of this.entries()) if (entry.name.toLowerCase() === wanted) return entry;
+    for await (const entry of this.entries()) if (entry.name.toLowerCase() === normalized) return entry;
     return undefined;
   }
 
-  /** The entry's bytes, if there are at most `maxBytes` of them. */
+  /** The entry's bytes. Throws `PackageInvalid` if there are more than `maxBytes`. */
   async read(entry: ZipEntry, maxBytes: number): Promise<Buffer> {
-    if (entry.size > maxBytes) throw invalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Shorten it.`);
+    if (entry.size > maxBytes) throw invalid(`${quote(entry.name)} is larger than ${maxBytes} bytes. Make it smaller.`);
     return buffer(await this.open(entry));
   }
 
-  /** Up to `length` bytes of the entry from `start`. What comes after them is not read, so nothing is proven. */
+  /** Up to `length` bytes of the entry from `start`. The rest is not read, so length and checksum are not checked. */
   async slice(entry: ZipEntry, start: number, length: number): Promise<Buffer> {
     if (isSmall(entry)) return (await this.#inflate(entry)).subarray(start, start + length);
     const parts: Buffer[] = [];
@@ -77,7 +77,7 @@ export class Zip {
     return Buffer.concat(parts);
   }
 
-  /** Reads the whole entry to prove its declared length and checksum. */
+  /** Reads the whole entry to check its declared length and checksum. */
   async verify(entry: ZipEntry): Promise<void> {
     if (!isSmall(entry)) {
       await finished((await this.open(entry)).resume());
@@ -87,7 +87,7 @@ export class Zip {
     prove(entry, bytes.length, crc32(bytes));
   }
 
-  /** The bytes of a small entry, of which nothing is proven. */
+  /** The bytes of a small entry; length and checksum are not checked. */
   async #inflate(entry: ZipEntry): Promise<Buffer> {
     const stored = await this.#bytes.read(await this.#dataStart(entry), entry.compressedSize);
     if (entry.method === 0 || stored.length === 0) return stored;
@@ -98,20 +98,20 @@ export class Zip {
     }
   }
 
-  /** The entry's bytes. They outlive the zip; the stream fails at the end if they are not what was declared. */
+  /** The entry's bytes, readable after the zip is closed. The stream fails at its end if length or checksum differ. */
   async open(entry: ZipEntry): Promise<Readable> {
     const start = await this.#dataStart(entry);
-    // Lazy: a stream that nobody reads holds no file open.
+    // Lazy: the file is opened at the first read, so an unread stream does not keep it open.
     return Readable.from(inflate(this.#open, start, entry), { objectMode: false });
   }
 
   /**
-   * Where the data starts: APPNOTE.TXT §4.3.7. A client may trust the local header, so it must not contradict the
-   * directory. Its extra fields are passed over.
+   * Position of the data: APPNOTE.TXT §4.3.7. A client may trust the local header, so it must not contradict the
+   * directory. Its extra fields are skipped.
    */
   async #dataStart({ name, rawName, method, size, compressedSize, start }: ZipEntry): Promise<number> {
     const header = await this.#bytes.read(start, localHeaderBytes + rawName.length);
-    if (header.readUInt32LE() !== localSignature) throw unsound(`${quote(name)} has no header`);
+    if (header.readUInt32LE() !== localSignature) throw unsound(`${quote(name)} has no local header`);
     const sized = (header.readUInt16LE(6) & sizesFollow) === 0;
     if (
       header.readUInt16LE(26) !== rawName.length ||
@@ -123,7 +123,7 @@ export class Zip {
       throw invalid(`The header of ${quote(name)} contradicts the zip's directory. Pack it again.`);
     }
     const dataStart = start + header.length + header.readUInt16LE(28);
-    if (dataStart + compressedSize > this.#bytes.size) throw unsound(`${quote(name)} ends behind it`);
+    if (dataStart + compressedSize > this.#bytes.size) throw unsound(`${quote(name)} ends beyond it`);
     return dataStart;
   }
 }
@@ -132,7 +132,7 @@ function isSmall({ size, compressedSize }: ZipEntry): boolean {
   return Math.max(size, compressedSize) <= smallBytes;
 }
 
-/** 0xffffffff says that the size is in the 64-bit extension. */
+/** 0xffffffff means that the size is in the 64-bit extension. */
 function sameSize(local: number, declared: number): boolean {
   return local === declared || local === 0xffff_ffff;
 }
@@ -158,7 +158,7 @@ async function* inflate(open: OpenBytes, start: number, entry: ZipEntry) {
   prove(entry, length, checksum);
 }
 
-/** The bytes from `start` up to `end`. */
+/** The bytes from `start` to `end`, without the byte at `end`. */
 async function* readThrough(open: OpenBytes, start: number, end: number) {
   const bytes = new ZipBytes(await open());
   try {

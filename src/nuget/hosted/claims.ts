@@ -2,10 +2,10 @@ import { placeholders, type Database } from '../../database/database.ts';
 import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../../mirror/claims.ts';
 import { packageKey } from './packages.ts';
 
-/** Ids that are looked up at once. */
+/** Ids in one statement. */
 const batch = 1000;
 
-/** Which of `ids` the account claims: it hosts, or once hosted, a version. Keys, in lower case. */
+/** The keys of those `ids` that the account claims, because it hosts or once hosted a version. */
 export async function claimedAmong(
   database: Database,
   accountId: number,

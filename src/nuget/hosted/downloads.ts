@@ -4,7 +4,7 @@ import type { Downloads } from '../../usage/record.ts';
 import { movePackage, type IndexedPackage } from '../search/term-index.ts';
 import { standingOf } from '../search/terms.ts';
 
-/** Adds downloads to a package of the account and to its versions; those that are not hosted count as mirrored. */
+/** Adds downloads to a package of the account and to its versions. Versions that are not hosted count as mirrored. */
 export async function addDownloads(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
   const total = [...versions.values()].reduce((sum, number) => sum + number, 0);
   const counted = await tx.run(

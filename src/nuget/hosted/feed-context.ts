@@ -2,7 +2,10 @@ import type { Config } from '../../config/schema.ts';
 import type { Database } from '../../database/database.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 
-/** What functions on hosted packages work with. They take ids and versions in any spelling, of one account at a time. */
+/**
+ * The parts that functions on hosted packages need. These functions take ids and versions in any spelling, and return
+ * only packages of the given account.
+ */
 export interface FeedContext {
   readonly database: Database;
   readonly blobs: BlobStore;

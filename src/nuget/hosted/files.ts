@@ -4,18 +4,18 @@ import { sizeOf } from '../../storage/sizes.ts';
 import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 
-/** The files of a version that the flat container serves. */
+/** Kinds of files of a version that the flat container serves. */
 export const fileKinds = ['nupkg', 'nuspec', 'readme', 'icon'] as const;
 export type FileKind = (typeof fileKinds)[number];
 
-/** An opened file of a version; whoever holds it closes its content. */
+/** An opened file of a version. The caller closes its content. */
 export interface PackageFile {
   content: Content;
   digest: Digest;
   type: string;
 }
 
-/** Media types, none of which a browser runs; an icon's is its own. */
+/** Media types; a browser executes none of them. An icon has its own media type. */
 export const fileTypes: Record<Exclude<FileKind, 'icon'>, string> = {
   nupkg: 'application/octet-stream',
   nuspec: 'text/plain',
@@ -29,7 +29,7 @@ interface FileRow {
   icon_type: string | null;
 }
 
-/** One file of a version, in any spelling; undefined when the account has none such. */
+/** One file of a version; undefined if the account has no such version or file. */
 export async function openFile(
   { database, blobs }: FeedContext,
   accountId: number,

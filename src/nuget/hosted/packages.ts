@@ -5,7 +5,7 @@ import { indexPackage, type IndexedPackage } from '../search/term-index.ts';
 import { termsOf, typeFlags } from '../search/terms.ts';
 import { parseVersion, versionKey } from '../format/version.ts';
 
-/** How a client sees a feed: bits of `flags`, and the column with the newest version it sees. */
+/** The views of clients: the bit of `flags`, the column with the newest version in the view, and its condition. */
 export const views = {
   stable: { bit: 1, latest: 'latest_stable', where: 'prerelease = 0 AND semver2 = 0' },
   pre: { bit: 2, latest: 'latest_pre', where: 'semver2 = 0' },
@@ -14,24 +14,24 @@ export const views = {
 } as const;
 export type View = keyof typeof views;
 
-/** The view of a client that asks for prereleases or not, and understands SemVer 2 or not. */
+/** The view of a client that requests prereleases or not, and supports SemVer 2 or not. */
 export function viewOf(prerelease: boolean, semVer2: boolean): View {
   if (semVer2) return prerelease ? 'pre2' : 'stable2';
   return prerelease ? 'pre' : 'stable';
 }
 
-/** The key of an id: ids compare without case, by no locale's rules. */
+/** The key of an id, in lower case: ids are compared without case, independent of a locale. */
 export function packageKey(id: string): string {
   return id.toLowerCase();
 }
 
-/** The key of a version in any spelling; undefined when it is none. */
+/** The key of a version in any spelling; undefined if it is not a version. */
 export function keyOfVersion(version: string): string | undefined {
   const parsed = parseVersion(version);
   return parsed && versionKey(parsed);
 }
 
-/** The package's row, locked until the transaction ends, so that its changes come one after the other. */
+/** The package's row, locked until the transaction ends, so that changes to one package run one after the other. */
 export async function lockPackage(tx: Transaction, accountId: number, id: string): Promise<number | undefined> {
   const row = await tx.get<{ id: number }>(
     `SELECT id FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
@@ -40,7 +40,7 @@ export async function lockPackage(tx: Transaction, accountId: number, id: string
   return row?.id;
 }
 
-/** As `lockPackage`, with the row of one of its versions; throws `NotFound`. */
+/** As `lockPackage`, and the row of one version. Throws `NotFound`. */
 export async function lockVersion(
   tx: Transaction,
   accountId: number,
@@ -61,12 +61,12 @@ export async function lockVersion(
 }
 
 export function versionNotFound(id: string, version: string): DomainError {
-  return new DomainError('NotFound', `There is no version ${version.slice(0, 100)} of ${id.slice(0, 100)} here.`);
+  return new DomainError('NotFound', `${id.slice(0, 100)} ${version.slice(0, 100)} does not exist in this feed.`);
 }
 
 /**
- * Brings a package up to its versions: the newest one for each view, what the newest one says of it, and the words
- * under which it is found. To be called, with the package's row locked, after any change to its versions.
+ * Updates the data that depends on a package's versions: the newest version for each view, its metadata, and the search
+ * terms. The caller has locked the package's row. Call this after every change to the versions.
  */
 export async function refreshPackage(tx: Transaction, packageRow: number, now: number): Promise<void> {
   const newest = Object.values(views).map(

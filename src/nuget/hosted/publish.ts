@@ -4,14 +4,14 @@ import { hexOf, type Digest } from '../../digest.ts';
 import type { Arrival } from '../../storage/blob-store.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
 import type { FeedContext } from './feed-context.ts';
-import { bytesOfMetadata, metadataOf } from '../format/metadata.ts';
+import { bytesOfMetadata, metadataOf, type VersionMetadata } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
 import { bytesOfSymbols } from './symbol-packages.ts';
 import { lowestStanding } from '../search/terms.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
 
-/** Versions of a package: documents that list all of them must have an end. */
+/** Most versions of a package, because some documents list all of them. */
 const mostVersions = 100_000;
 
 /** A package that has just been published. */
@@ -19,85 +19,46 @@ export interface Published {
   id: string;
   /** Normalised. */
   version: string;
-  /** Whether the account had no claim on the id before. */
+  /** Whether the account did not claim the id before. */
   isNew: boolean;
-  /** What the publisher should know; each one line. */
+  /** Warnings for the publisher, each on one line. */
   warnings: string[];
 }
 
+/** A package that was read, with its files staged for the commit. */
+interface StagedPackage {
+  nupkg: Nupkg;
+  /** Bytes of the nupkg. */
+  size: number;
+  digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
+  metadata: VersionMetadata;
+  metadataBytes: number;
+  arrivals: Arrival[];
+}
+
 /**
- * Publishes the package in `staged`, which was hashed with sha256 and sha512 as it filled and is used up whatever the
- * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `AlreadyExists` for all but one of those that push a
- * version at once.
+ * Publishes the package in `staged`, which must be hashed with sha256 and sha512. `staged` is used up, also when this
+ * fails. Throws `PackageInvalid`, the error of `permit` for the id, or `AlreadyExists`. Of concurrent pushes of one
+ * version, one succeeds.
  */
 export async function publish(
-  parts: FeedContext,
+  context: FeedContext,
   accountId: number,
   staged: StagedFile,
   permit: (id: string) => void,
 ): Promise<Published> {
-  const arrivals: Arrival[] = [];
-  let nupkg: Nupkg;
-  let digests: Record<'nupkg' | 'sha512' | 'nuspec', Digest> & { readme?: Digest; icon?: Digest };
-  try {
-    nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
-    permit(nupkg.nuspec.id);
-    const { readme, icon } = nupkg.entries;
-    await refuseExisting(parts, accountId, nupkg);
-    const stage = async (bytes: Buffer): Promise<Digest> => {
-      const arrival = await parts.blobs.stageBytes(bytes);
-      arrivals.push(arrival);
-      return arrival.digest;
-    };
-    digests = {
-      nupkg: await staged.digest('sha256'),
-      sha512: await staged.digest('sha512'),
-      nuspec: await stage(nupkg.nuspecBytes),
-      ...(readme && { readme: await stage(readme) }),
-      ...(icon && { icon: await stage(icon) }),
-    };
-  } catch (error) {
-    await Promise.all([staged, ...arrivals.map((each) => each.staged)].map((each) => each.discard()));
-    throw error;
-  }
-  arrivals.push({ staged, digest: digests.nupkg });
+  const prepared = await stageParts(context, accountId, staged, permit);
+  const { nupkg, size, metadataBytes, arrivals } = prepared;
   const { id } = nupkg.nuspec;
-  const size = staged.size;
-  const metadata = metadataOf(nupkg.nuspec);
-  const metadataBytes = bytesOfMetadata(metadata);
-  return parts.blobs.commit(arrivals, async (tx) => {
-    const now = parts.now();
+  return context.blobs.commit(arrivals, async (tx) => {
+    const now = context.now();
     const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
-    const key = versionKey(nupkg.version);
-    if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [row, key])) {
+    const values = [row, versionKey(nupkg.version)];
+    if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', values)) {
       throw alreadyExists(nupkg);
     }
     if (versions >= mostVersions) throw tooManyVersions(id);
-    const versionRow = await tx.insert('package_versions', {
-      package_row: row,
-      version_key: key,
-      version: normalize(nupkg.version),
-      full_version: fullString(nupkg.version),
-      sort_key: sortKey(nupkg.version),
-      listed: 1,
-      prerelease: isPrerelease(nupkg.version) ? 1 : 0,
-      semver2: nupkg.semVer2 ? 1 : 0,
-      published_at: now,
-      size_bytes: size,
-      sha512: Buffer.from(hexOf(digests.sha512), 'hex').toString('base64'),
-      nupkg_digest: digests.nupkg,
-      nuspec_digest: digests.nuspec,
-      readme_digest: digests.readme ?? null,
-      icon_digest: digests.icon ?? null,
-      icon_type: nupkg.entries.iconType ?? null,
-      metadata: JSON.stringify(metadata),
-      metadata_bytes: metadataBytes,
-    });
-    const referred = new Set(arrivals.map(({ digest }) => digest));
-    await tx.insertNew(
-      'package_blobs',
-      [...referred].map((digest) => ({ version_row: versionRow, digest })),
-    );
+    await insertVersion(tx, row, prepared, now);
     await tx.run(
       `UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ?,
          metadata_bytes = metadata_bytes + ?,
@@ -109,7 +70,77 @@ export async function publish(
   });
 }
 
-/** Hides a version from search and newer clients (`false`), or shows it again. Throws `NotFound`. */
+/** Reads the package and stages the files that are served by themselves. Discards everything staged when it fails. */
+async function stageParts(
+  context: FeedContext,
+  accountId: number,
+  staged: StagedFile,
+  permit: (id: string) => void,
+): Promise<StagedPackage> {
+  const arrivals: Arrival[] = [];
+  const stage = async (bytes: Buffer): Promise<Digest> => {
+    const arrival = await context.blobs.stageBytes(bytes);
+    arrivals.push(arrival);
+    return arrival.digest;
+  };
+  try {
+    const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
+    permit(nupkg.nuspec.id);
+    await refuseExisting(context, accountId, nupkg);
+    const { readme, icon } = nupkg.entries;
+    const digests = {
+      nupkg: await staged.digest('sha256'),
+      sha512: await staged.digest('sha512'),
+      nuspec: await stage(nupkg.nuspecBytes),
+      ...(readme && { readme: await stage(readme) }),
+      ...(icon && { icon: await stage(icon) }),
+    };
+    const metadata = metadataOf(nupkg.nuspec);
+    const metadataBytes = bytesOfMetadata(metadata);
+    arrivals.push({ staged, digest: digests.nupkg });
+    return { nupkg, size: staged.size, digests, metadata, metadataBytes, arrivals };
+  } catch (error) {
+    await Promise.all([staged, ...arrivals.map((each) => each.staged)].map((each) => each.discard()));
+    throw error;
+  }
+}
+
+/** Writes the version's row and its references to blobs. */
+async function insertVersion(
+  tx: Transaction,
+  packageRow: number,
+  { nupkg, size, digests, metadata, metadataBytes, arrivals }: StagedPackage,
+  now: number,
+): Promise<void> {
+  const versionRow = await tx.insert('package_versions', {
+    package_row: packageRow,
+    version_key: versionKey(nupkg.version),
+    version: normalize(nupkg.version),
+    full_version: fullString(nupkg.version),
+    sort_key: sortKey(nupkg.version),
+    listed: 1,
+    prerelease: isPrerelease(nupkg.version) ? 1 : 0,
+    semver2: nupkg.semVer2 ? 1 : 0,
+    published_at: now,
+    size_bytes: size,
+    sha512: Buffer.from(hexOf(digests.sha512), 'hex').toString('base64'),
+    nupkg_digest: digests.nupkg,
+    nuspec_digest: digests.nuspec,
+    readme_digest: digests.readme ?? null,
+    icon_digest: digests.icon ?? null,
+    icon_type: nupkg.entries.iconType ?? null,
+    metadata: JSON.stringify(metadata),
+    metadata_bytes: metadataBytes,
+  });
+  // Two files can be equal: then they have one digest.
+  const unique = new Set(arrivals.map(({ digest }) => digest));
+  await tx.insertNew(
+    'package_blobs',
+    [...unique].map((digest) => ({ version_row: versionRow, digest })),
+  );
+}
+
+/** Hides a version from search and newer clients (`listed` false), or shows it again. Throws `NotFound`. */
 export async function setListed(
   { database, now }: FeedContext,
   accountId: number,
@@ -124,7 +155,7 @@ export async function setListed(
   });
 }
 
-/** Removes a version for good; the account keeps its claim on the id. Throws `NotFound`. */
+/** Deletes a version permanently. The account keeps its claim on the id. Throws `NotFound`. */
 export async function deleteVersion(
   { database, now }: FeedContext,
   accountId: number,
@@ -138,7 +169,7 @@ export async function deleteVersion(
   });
 }
 
-/** Takes out a version of a package that is locked, and is to be refreshed when no more is taken out. */
+/** Deletes a version. The caller has locked the package, and calls `refreshPackage` after the last deletion. */
 export async function removeVersion(tx: Transaction, packageRow: number, versionRow: number): Promise<void> {
   await tx.run(
     `UPDATE packages SET version_count = version_count - 1,
@@ -151,7 +182,7 @@ export async function removeVersion(tx: Transaction, packageRow: number, version
   await tx.run('DELETE FROM package_versions WHERE id = ?', [versionRow]);
 }
 
-/** The package's row, made if the account has none of this id yet, and locked. */
+/** The package's row, created if the account does not claim the id yet, and locked. */
 async function claim(
   tx: Transaction,
   accountId: number,
@@ -176,7 +207,7 @@ async function claim(
   return { row, knownAs: found.package_id, isNew: made > 0, versions: found.version_count };
 }
 
-/** Most repeated pushes end here, before anything is staged. */
+/** Refuses an existing version early, before files are staged. */
 async function refuseExisting({ database }: FeedContext, accountId: number, nupkg: Nupkg): Promise<void> {
   const found = await database.get(
     `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
@@ -189,20 +220,21 @@ async function refuseExisting({ database }: FeedContext, accountId: number, nupk
 function tooManyVersions(id: string): DomainError {
   return new DomainError(
     'Invalid',
-    `${id} has ${mostVersions} versions, and no package may have more. Delete some, or use another id.`,
+    `${id} has ${mostVersions} versions, and more are not allowed. Delete some versions, or use another id.`,
   );
 }
 
 function alreadyExists({ nuspec, version }: Nupkg): DomainError {
   return new DomainError(
     'AlreadyExists',
-    `${nuspec.id} ${normalize(version)} exists already, and a version never changes. Push it under a new version.`,
+    `${nuspec.id} ${normalize(version)} exists already, and a version cannot be changed. Push under a new version.`,
   );
 }
 
 function warningsOf({ nuspec, version }: Nupkg, knownAs: string): string[] {
   const warnings = [];
-  if (nuspec.id !== knownAs) warnings.push(`This package was known as ${knownAs}; it is now shown as ${nuspec.id}.`);
+  if (nuspec.id !== knownAs)
+    warnings.push(`The id of this package was shown as ${knownAs}; it is now shown as ${nuspec.id}.`);
   const normalized = normalize(version);
   if (nuspec.version !== normalized && nuspec.version !== fullString(version)) {
     warnings.push(`Version ${nuspec.version} is published as ${normalized}.`);

@@ -6,9 +6,9 @@ import { removeVersion } from './publish.ts';
 export interface PackageRetention {
   /** Milliseconds since 1970 UTC. */
   now: number;
-  /** Of releases and of prereleases so many newest stay. */
+  /** Number of newest releases, and of newest prereleases, that are kept. */
   keepVersions: number;
-  /** Versions that are left alone. */
+  /** Whether a version is never deleted. */
   isProtected: (id: string, version: string) => boolean;
   dryRun: boolean;
   signal: AbortSignal;
@@ -26,13 +26,14 @@ interface Version {
   size_bytes: number;
 }
 
-/** Packages looked at in one statement, and versions removed in one transaction. */
+/** Packages read in one statement, and versions deleted in one transaction. */
 const page = 200;
 const batch = 20;
 
 /**
- * Deletes hosted versions older than the newest `keepVersions` releases, and prereleases older than as many of theirs:
- * however often prereleases come, they push out no release. Resolves to how many, and the size of their packages.
+ * Deletes hosted releases older than the newest `keepVersions` releases, and prereleases older than the newest
+ * `keepVersions` prereleases: the two are counted separately, so frequent prereleases never displace a release.
+ * Resolves to the number of deleted versions and the bytes of their packages.
  */
 export async function retainPackages(
   database: Database,
@@ -62,7 +63,7 @@ export async function retainPackages(
   }
 }
 
-/** The rule is applied with the package locked, so that what is newest is so when the others go. */
+/** The package is locked, so that the newest versions do not change until the older ones are deleted. */
 function retain(database: Database, { id, package_id }: Package, rules: PackageRetention): Promise<Version[]> {
   return database.transaction(async (tx) => {
     await tx.get(`SELECT id FROM packages WHERE id = ?${forUpdate(tx)}`, [id]);

@@ -5,12 +5,12 @@ import { packageKey } from './packages.ts';
 
 /** A package as the management API shows it. Times are milliseconds since 1970 UTC. */
 export interface PackageSummary {
-  /** Its place in the list, for `listPackages`. */
+  /** Its position in the list, for `listPackages`. */
   key: string;
   id: string;
-  /** `Dependency`, `DotnetTool`, …: as the newest version names them. */
+  /** `Dependency`, `DotnetTool` and others, from the newest version. */
   packageTypes: string[];
-  /** The newest listed release, else the newest listed prerelease; null when all are unlisted. */
+  /** The newest listed release, else the newest listed prerelease; null if all are unlisted. */
   latestVersion: string | null;
   versionCount: number;
   sizeBytes: number;
@@ -25,7 +25,7 @@ export interface VersionSummary {
   listed: boolean;
   publishedAt: number;
   sizeBytes: number;
-  /** Of the nupkg, in Base64. */
+  /** Hash of the nupkg, in Base64. */
   sha512: string;
   downloadCount: number;
 }
@@ -35,13 +35,13 @@ export interface PackageDetails extends PackageSummary {
   versions: VersionSummary[];
 }
 
-/** How many versions of a package are shown; `versionCount` is of all. */
+/** Most versions that are shown of a package; `versionCount` counts all. */
 export const shownVersions = 1000;
 
 const columns = `p.*, v.version AS latest_version FROM packages p
   LEFT JOIN package_versions v ON v.id = COALESCE(p.latest_stable2, p.latest_pre2)`;
 
-/** Up to `limit` packages of the account that have a version, by key, after the key `after`; `only` of these if given. */
+/** Up to `limit` packages of the account that have a version, by key, after the key `after`. `only` limits the ids. */
 export async function listPackages(
   database: Database,
   accountId: number,
@@ -58,7 +58,7 @@ export async function listPackages(
   return rows.map(summaryOf);
 }
 
-/** One package with its versions; throws `NotFound` unless the account has a version of it. */
+/** One package with its versions. Throws `NotFound` if the account has no version of it. */
 export async function getPackage(database: Database, accountId: number, id: string): Promise<PackageDetails> {
   const row = await database.get(
     `SELECT ${columns} WHERE p.account_id = ? AND p.package_key = ? AND p.version_count > 0`,

@@ -10,14 +10,15 @@ import { lockVersion, packageKey, versionNotFound } from './packages.ts';
 import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';
 import { normalize, versionKey } from '../format/version.ts';
 
-/** What the table's columns hold. */
+/** Characters that the table's columns can contain. */
 const maxFileName = 255;
 const maxPath = 1024;
 const rowsPerStatement = 100;
 
 /**
- * Publishes the symbols package in `staged`, in place of the version's earlier one; `staged` is used up whatever the
- * outcome. Throws `PackageInvalid`, what `permit` throws of its id, or `NotFound` when the version it belongs to is not there.
+ * Publishes the symbols package in `staged` and replaces the version's earlier one. `staged` is used up, also when this
+ * fails. Throws `PackageInvalid`, the error of `permit` for the id, or `NotFound` if the package version does not
+ * exist.
  */
 export async function publishSymbols(
   { database, blobs }: FeedContext,
@@ -33,7 +34,11 @@ export async function publishSymbols(
     const tooLong = snupkg.pdbs.find(
       ({ fileName, path }) => keyOfFile(fileName).length > maxFileName || path.length > maxPath,
     );
-    if (tooLong) throw new DomainError('PackageInvalid', `The path '${tooLong.path.slice(0, 100)}…' is too long.`);
+    if (tooLong)
+      throw new DomainError(
+        'PackageInvalid',
+        `The path '${tooLong.path.slice(0, 100)}…' is too long. Use a shorter path.`,
+      );
     const parent = await database.get(
       `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
        WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
@@ -76,7 +81,7 @@ export async function publishSymbols(
   });
 }
 
-/** What a version's symbols take up in the database, as migration 009 has it. */
+/** About the bytes that a version's symbols take in the database; migration 009 uses the same formula. */
 export async function bytesOfSymbols(tx: Transaction, versionRow: number): Promise<number> {
   const sum = await tx.get<{ bytes: number }>(
     `SELECT COALESCE(SUM(100 + OCTET_LENGTH(file_name) + OCTET_LENGTH(path)), 0) AS bytes
@@ -87,8 +92,8 @@ export async function bytesOfSymbols(tx: Transaction, versionRow: number): Promi
 }
 
 /**
- * The PDB of that name and signature, if a symbols package of the account has it, `only` of ids among these if given; both
- * in any case.
+ * The PDB with this name and signature from the account's symbols packages; undefined if there is none. Name and
+ * signature are in any case. With `only`, other ids are left out.
  * https://github.com/dotnet/symstore/blob/main/docs/specs/Simple_Symbol_Query_Protocol.md
  */
 export async function openSymbols(
@@ -111,7 +116,7 @@ export async function openSymbols(
   return row && openPdb(() => blobs.open(row.digest, row.size), row.path);
 }
 
-/** Files are found in any case. Some letters become two in lower case. */
+/** File names are compared in lower case. The key can be longer than the name: some letters become two. */
 function keyOfFile(name: string): string {
   return name.toLowerCase();
 }

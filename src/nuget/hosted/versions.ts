@@ -35,16 +35,16 @@ interface VersionRow {
   metadata: string;
 }
 
-/** What is known of a package's metadata without a look at its versions. */
+/** Sizes of a package's metadata, known without reading its versions. */
 interface Measured {
   metadata_bytes: number;
-  /** No version has more. */
+  /** Bytes; no version has more. */
   largest_metadata: number;
 }
 
 /**
- * What all documents of a package depend on: another one after each change to its versions. Undefined when the account
- * has no such package.
+ * The revision of a package, on which all its documents depend: it changes with each change to the versions. Undefined
+ * if the account does not claim the id.
  */
 export async function revisionOf(database: Database, accountId: number, id: string): Promise<string | undefined> {
   const row = await database.getCached<{ id: number; created_at: number; revision: number }>(
@@ -54,7 +54,7 @@ export async function revisionOf(database: Database, accountId: number, id: stri
   return row && `${row.id}/${row.created_at}/${row.revision}`;
 }
 
-/** The keys of all versions, listed or not, in order; empty when the account has no such package. */
+/** The keys of all versions, listed or not, in order. Empty if the account has no such package. */
 export async function listVersionKeys(database: Database, accountId: number, id: string): Promise<string[]> {
   const rows = await database.select<{ version_key: string }>(
     `SELECT v.version_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ? ORDER BY v.sort_key`,
@@ -63,7 +63,7 @@ export async function listVersionKeys(database: Database, accountId: number, id:
   return rows.map((row) => row.version_key);
 }
 
-/** The pages of a package's registration, with or without SemVer 2 versions; undefined when it has no version. */
+/** The pages of a package's registration, with or without SemVer 2 versions. Undefined if there is no version. */
 export async function listPages(
   database: Database,
   accountId: number,
@@ -88,7 +88,7 @@ export async function listPages(
   return fitIndex(sizes) ? pagedInline((await readFirst(sizes.length)).map(registered)) : paged(sizes);
 }
 
-/** All versions in order, with at least the bytes of their metadata; empty when the account has no such package. */
+/** All versions in order, each with an upper bound of its metadata's bytes. Empty if there is no such package. */
 export async function listSizes(
   database: Database,
   accountId: number,
@@ -98,7 +98,7 @@ export async function listSizes(
   const measured = await measuredOf(database, accountId, id);
   if (!measured) return [];
   const largest = measured.largest_metadata;
-  // Where a page has room for the largest ones, the index of the versions' order is all that is read.
+  // If a page of the largest versions fits, their sizes are not read: the index on the sort key is enough.
   const sized = largest * pageVersions > pageBytes;
   const rows = await database.select<{ version: string; bytes?: number }>(
     `SELECT v.version${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all} ORDER BY v.sort_key`,
@@ -108,8 +108,8 @@ export async function listSizes(
 }
 
 /**
- * The versions between two, both included, in order; empty when there are none or the bounds are no versions. Throws
- * `Invalid` for more than a page can hold.
+ * The versions from `lower` to `upper`, both included, in order. Empty if there are none or a bound is not a version.
+ * Throws `Invalid` if they are more than a page can contain.
  */
 export async function listPage(
   database: Database,
@@ -144,7 +144,7 @@ function measuredOf(database: Database, accountId: number, id: string): Promise<
   );
 }
 
-/** The versions that a client may choose from, in order: listed ones, as autocompletion shows them. */
+/** The listed versions in order, for autocompletion. */
 export async function listListed(
   database: Database,
   accountId: number,

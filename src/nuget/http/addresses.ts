@@ -1,4 +1,4 @@
-/** The hives of registrations: which versions they hold, and whether they are compressed. */
+/** The registration hives: whether they contain SemVer 2 versions, and whether they are compressed. */
 export const hives = {
   registration: { semVer2: false, gzip: false },
   'registration-gz': { semVer2: false, gzip: true },
@@ -6,7 +6,7 @@ export const hives = {
 } as const;
 export type Hive = keyof typeof hives;
 
-/** The one owner of the feed's addresses; `base` is its public URL. Ids and versions go in lower case. */
+/** Makes all addresses of the feed; `base` is its public URL. Ids and versions are written in lower case. */
 export class Addresses {
   readonly #base: string;
 

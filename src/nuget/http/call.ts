@@ -2,15 +2,16 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Scope, Principal } from '../../accounts/principal.ts';
-import type { Config } from '../../config/schema.ts';
+import { DomainError } from '../../errors.ts';
 import type { Authenticator } from '../../http/authenticate.ts';
 import { problem } from '../../http/problem.ts';
 import type { Urls } from '../../http/urls.ts';
-import type { BlobStore } from '../../storage/blob-store.ts';
 import type { UsageAction } from '../../usage/counters.ts';
 import type { Quota } from '../../usage/quota.ts';
 import type { Addresses } from './addresses.ts';
+import { isPackageId } from '../format/nuspec.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
+import { packageKey } from '../hosted/packages.ts';
 import type { MergedSearch } from '../search/merged-search.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { PackageMirror } from '../upstream/package-mirror.ts';
@@ -24,36 +25,50 @@ export interface FeedParts {
   search: MergedSearch;
   vulnerabilities: UpstreamVulnerabilities;
   symbols: UpstreamSymbols;
-  blobs: BlobStore;
   authenticator: Authenticator;
   quota: Quota;
   urls: Urls;
-  limits: Config['limits'];
   log: Logger;
 }
 
-/** One request that has been routed, authenticated and allowed. */
+/** A request that was routed, authenticated and allowed. */
 export interface Call {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
   accountId: number;
   addresses: Addresses;
-  /** Parameters of the path, decoded. */
+  /** Decoded parameters of the path. */
   path: Record<string, string>;
 }
 
-/** Makes a route of a handler: `scope` is what it takes, `act` what a request counts as. */
+/** Makes a route's handler: `scope` is the scope it needs, `act` is how usage counts the request. */
 export type Answering = (
   scope: Scope,
   answer: (call: Call) => void | Promise<void>,
   act?: UsageAction,
 ) => RequestHandler;
 
-/** Answers every method that a path does not take. */
+/** Answers 405 to every method that a path does not allow. */
 export function refuseMethods(router: Router, path: string, allow: string): void {
   router.all(path, (request, response) => {
     response.setHeader('Allow', allow);
-    problem(request, response, 405, 'MethodNotAllowed', `This address takes ${allow}.`);
+    problem(request, response, 405, 'MethodNotAllowed', `This address allows only ${allow}.`);
   });
+}
+
+/** The id in a path, in lower case; throws `NotFound` when it cannot be an id. */
+export function idOf(path: Record<string, string>): string {
+  const id = path['id']!;
+  if (isPackageId(id)) return packageKey(id);
+  throw noPackage(path);
+}
+
+export function noPackage({ id = '' }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `The package ${id.slice(0, 100)} does not exist in this feed.`);
+}
+
+/** Of a version, or of a file of a version. */
+export function noFile({ id = '', version = '' }: Record<string, string>): DomainError {
+  return new DomainError('NotFound', `${id.slice(0, 100)} ${version.slice(0, 100)} has no such file in this feed.`);
 }

@@ -3,7 +3,7 @@ import type { DomainError, ErrorName } from '../../errors.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { problem, sendDefect } from '../../http/problem.ts';
 
-/** The status of each of the domain's errors that the feed meets; any other is a defect. */
+/** The status of each domain error that the feed can answer with. Any other error is a defect. */
 const statuses: Partial<Record<ErrorName, number>> = {
   Unauthorized: 401,
   ScopeMissing: 403,
@@ -23,12 +23,12 @@ const statuses: Partial<Record<ErrorName, number>> = {
   UpstreamTimeout: 504,
 };
 
-/** An upstream that is offline by its settings is no failing gateway: as for `only-if-cached` (RFC 9111, 5.2.1.7), it is 504. */
+/** An upstream that is offline by its settings is 504, as for `only-if-cached` (RFC 9111, 5.2.1.7). */
 export function statusOf(error: DomainError): number | undefined {
   return error instanceof UpstreamError && error.offline ? 504 : statuses[error.name];
 }
 
-/** Sends a problem document, and says the same in the reason phrase: it is what the clients print. */
+/** Sends a problem document, with the message also in the reason phrase, because clients print that. */
 export function sendRefusal(
   request: IncomingMessage,
   response: ServerResponse,
@@ -43,7 +43,7 @@ export function sendRefusal(
   problem(request, response, status, error.name, error.message, error.detail);
 }
 
-/** Text that may stand in a header or a status line: one line of Latin-1. */
+/** Text for a header or a status line: one line of Latin-1, up to 400 characters. */
 export function oneLine(text: string): string {
   return text
     .replace(/\s+/g, ' ')

@@ -9,10 +9,12 @@ import { cacheStatus } from '../../http/cache-status.ts';
 import { contextOf } from '../../http/request-context.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
 import { oneLine } from './errors.ts';
+import type { StagedFile } from '../../storage/staged-file.ts';
+import type { FeedContext } from '../hosted/feed-context.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { publish, setListed } from '../hosted/publish.ts';
 import { openSymbols, publishSymbols } from '../hosted/symbol-packages.ts';
-import { refuseMethods, type Answering, type FeedParts } from './call.ts';
+import { refuseMethods, type Answering, type Call, type FeedParts } from './call.ts';
 import { receiveFile } from './upload.ts';
 
 const symbolHeaders = {
@@ -20,35 +22,18 @@ const symbolHeaders = {
   'Cache-Control': 'private, max-age=31536000, immutable',
 };
 
-/** Push, unlist and relist, and the same for symbols with their look-up; each address with and without a slash at its end. */
-export function addPublishing(
-  router: Router,
-  answering: Answering,
-  { feed, blobs, mirror, symbols, limits, log }: FeedParts,
-): void {
-  const upload = { size: limits.nupkg, idle: limits.uploadIdle };
+/** Push, unlist and relist; the push and the look-up of symbols. Each address also takes a slash at its end. */
+export function addPublishing(router: Router, answering: Answering, parts: FeedParts): void {
+  addPackagePublish(router, answering, parts);
+  addSymbols(router, answering, parts);
+}
 
-  // https://learn.microsoft.com/nuget/api/package-publish-resource
+// https://learn.microsoft.com/nuget/api/package-publish-resource
+function addPackagePublish(router: Router, answering: Answering, parts: FeedParts): void {
+  const { feed } = parts;
   router.put(
     '/push',
-    answering(
-      'write',
-      async ({ request, response, principal, accountId, addresses }) => {
-        const context = contextOf(response);
-        const staged = await receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
-        const { id, version, isNew, warnings } = await publish(feed, accountId, staged, permitting(principal));
-        context.subject = packageKey(id);
-        log.info({ request: context.id, id, version }, 'package published');
-        const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
-        if (upstream !== undefined) {
-          log.warn({ account: accountId, id, upstream }, 'what is pushed here now goes before what was mirrored');
-          warnings.push(`${id} came from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
-        }
-        if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
-        sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
-      },
-      'upload',
-    ),
+    answering('write', (call) => receivePackage(parts, call), 'upload'),
   );
   router.delete(
     '/push/:id/:version',
@@ -64,17 +49,38 @@ export function addPublishing(
       sendJson(request, response, 200, {});
     }),
   );
+  refuseMethods(router, '/push', 'PUT');
+  refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
+}
 
-  // https://learn.microsoft.com/nuget/api/symbol-package-publish-resource
+async function receivePackage({ feed, mirror, log }: FeedParts, call: Call): Promise<void> {
+  const { request, response, principal, accountId, addresses } = call;
+  const context = contextOf(response);
+  const staged = await receiveUpload(feed, call);
+  const { id, version, isNew, warnings } = await publish(feed, accountId, staged, permitting(principal));
+  context.subject = packageKey(id);
+  log.info({ request: context.id, id, version }, 'package published');
+  const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
+  if (upstream !== undefined) {
+    log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');
+    warnings.push(`${id} was mirrored from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
+  }
+  if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
+  sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
+}
+
+// https://learn.microsoft.com/nuget/api/symbol-package-publish-resource
+function addSymbols(router: Router, answering: Answering, parts: FeedParts): void {
+  const { feed } = parts;
   router.put(
     '/symbols',
     answering(
       'write',
-      async ({ request, response, principal, accountId }) => {
-        const context = contextOf(response);
-        const staged = await receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
+      async (call) => {
+        const { request, response, principal, accountId } = call;
+        const staged = await receiveUpload(feed, call);
         const published = await publishSymbols(feed, accountId, staged, permitting(principal));
-        context.subject = packageKey(published.id);
+        contextOf(response).subject = packageKey(published.id);
         sendJson(request, response, 201, published);
       },
       'upload',
@@ -82,25 +88,32 @@ export function addPublishing(
   );
   router.get(
     '/symbols/:file/:key/:again',
-    answering('read', async ({ request, response, principal, accountId, path }) => {
-      const { file = '', key = '', again = '' } = path;
-      const same = file.toLowerCase() === again.toLowerCase();
-      // A look-up is a search: it finds what is among the token's names, and nothing else.
-      const only = principal.names?.package;
-      const pdb = same ? await openSymbols(feed, accountId, file, key, only) : undefined;
-      if (pdb) return sendStream(request, response, pdb);
-      const checksum = request.headers['symbolchecksum'] as string | undefined;
-      const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);
-      const entry = mayAsk ? await symbols.open(accountId, file, key, checksum) : undefined;
-      if (!entry) throw new DomainError('NotFound', 'Nobody here has symbols of this file.');
-      const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
-      return sendContent(request, response, entry.content, { headers, ranges: true });
-    }),
+    answering('read', (call) => sendPdb(parts, call)),
   );
-
-  refuseMethods(router, '/push', 'PUT');
   refuseMethods(router, '/symbols', 'PUT');
-  refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
+}
+
+async function sendPdb({ feed, symbols }: FeedParts, call: Call): Promise<void> {
+  const { request, response, principal, accountId, path } = call;
+  const { file = '', key = '', again = '' } = path;
+  const same = file.toLowerCase() === again.toLowerCase();
+  // A look-up of symbols works like a search: only packages among the token's names are found.
+  const only = principal.names?.package;
+  const pdb = same ? await openSymbols(feed, accountId, file, key, only) : undefined;
+  if (pdb) return sendStream(request, response, pdb);
+  const checksum = request.headers['symbolchecksum'] as string | undefined;
+  const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);
+  const entry = mayAsk ? await symbols.open(accountId, file, key, checksum) : undefined;
+  if (!entry) throw new DomainError('NotFound', 'There are no symbols of this file in this feed or its upstreams.');
+  const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
+  return sendContent(request, response, entry.content, { headers, ranges: true });
+}
+
+/** The file in the request's body, staged; its bytes count as received. */
+function receiveUpload({ blobs, limits }: FeedContext, { request, response }: Call): Promise<StagedFile> {
+  const context = contextOf(response);
+  const upload = { size: limits.nupkg, idle: limits.uploadIdle };
+  return receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
 }
 
 /** Refuses ids that the principal is not allowed to push. */
@@ -110,11 +123,11 @@ function permitting(principal: Principal): (id: string) => void {
 
 function consequence(isMerged: boolean): string {
   return isMerged
-    ? 'from here on a version that is pushed here goes before one of the same number there'
-    : 'from here on only what is pushed here is served';
+    ? 'from now on a version pushed here takes precedence over the same version there'
+    : 'from now on only versions pushed here are served';
 }
 
-/** The bytes come out of a zip, so that there is no reading them at any position. */
+/** The bytes are inflated from a zip, so ranges are not possible. */
 async function sendStream(
   request: IncomingMessage,
   response: ServerResponse,
@@ -129,7 +142,7 @@ async function sendStream(
   const context = contextOf(response);
   stream.on('data', (piece: Buffer) => (context.sent += piece.length));
   await pipeline(stream, response).catch((error: NodeJS.ErrnoException) => {
-    // A client that leaves is no failure.
+    // A client that disconnects is not an error.
     if (error.code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error;
   });
 }

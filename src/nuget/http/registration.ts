@@ -1,7 +1,7 @@
 import type { Addresses, Hive } from './addresses.ts';
 import type { RegisteredPage, RegisteredVersion } from '../format/pages.ts';
 
-/** What an unlisted version is said to have been published. */
+/** The publication time that documents show for an unlisted version. */
 const unlistedPublished = '1900-01-01T00:00:00+00:00';
 
 /** https://learn.microsoft.com/nuget/api/registration-base-url-resource#registration-index */
@@ -102,7 +102,7 @@ function pageLeaf(addresses: Addresses, hive: Hive, id: string, version: Registe
   };
 }
 
-/** The icon in the package, else the one that its nuspec points at. */
+/** The address of the icon in the package, else the `iconUrl` of the nuspec. */
 export function iconOf(
   addresses: Addresses,
   id: string,

@@ -11,7 +11,7 @@ import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
 import { addSearching } from './search-routes.ts';
 
-/** What a route does, and the parameters of the path that it matched. */
+/** A route's operation, and the parameters of the path that matched. */
 interface Matched {
   operation: Operation<Call> & { act: UsageAction | undefined };
   path: Record<string, string>;
@@ -48,7 +48,7 @@ export function createFeed(parts: FeedParts): Router {
 function open({ urls }: FeedParts, { request, response, principal, target }: Allowed<Matched, Call>): Call {
   const { path, operation } = target;
   const id = path['id'] === undefined ? undefined : packageKey(path['id']);
-  // The id of what is pushed is known only once that has come.
+  // The id of a pushed package is known only after the package has arrived.
   if (id !== undefined || operation.stores) allow(principal, operation.action, 'package', id);
   const context = contextOf(response);
   context.subject = id ?? '';

@@ -4,26 +4,26 @@ import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
 import type { SearchRequest } from '../search/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
-import { changing } from './read-routes.ts';
+import { changing } from './documents.ts';
 import type { Answering, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
 import { limitHits, type SearchOptions } from '../search/search.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;
-/** As the public gallery has it. */
+/** Limits of the public gallery. */
 const maxTake = 1000;
 const maxSkip = 3000;
 
-/** Search and autocompletion. Clients differ in how they spell parameters: what makes no sense counts as not given. */
+/** Search and autocompletion. Clients spell parameters differently, so an invalid value counts as not given. */
 export function addSearching(router: Router, answering: Answering, { search }: FeedParts): void {
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
     '/search',
     answering('read', async ({ request, response, principal, accountId, addresses }) => {
-      const asked = new URLSearchParams(splitTarget(request.url!).query);
-      const options = optionsOf(asked, principal);
-      const { totalHits, data } = await search.find(accountId, wantedIn(asked, false), options);
+      const parameters = new URLSearchParams(splitTarget(request.url!).query);
+      const options = optionsOf(parameters, principal);
+      const { totalHits, data } = await search.find(accountId, searchRequestOf(parameters, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
       const results = limitHits(data).map((hit) => searchResult(addresses, hive, hit));
       sendJson(request, response, 200, { totalHits, data: results }, changing('hosted'));
@@ -34,11 +34,11 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   router.get(
     '/autocomplete',
     answering('read', async ({ request, response, principal, accountId }) => {
-      const asked = new URLSearchParams(splitTarget(request.url!).query);
-      const options = optionsOf(asked, principal);
-      const id = text(asked, 'id');
+      const parameters = new URLSearchParams(splitTarget(request.url!).query);
+      const options = optionsOf(parameters, principal);
+      const id = text(parameters, 'id');
       if (id === undefined) {
-        const found = await search.findIds(accountId, wantedIn(asked, true), options);
+        const found = await search.findIds(accountId, searchRequestOf(parameters, true), options);
         sendJson(request, response, 200, found, changing('hosted'));
         return;
       }
@@ -48,35 +48,35 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   );
 }
 
-function wantedIn(asked: URLSearchParams, idOnly: boolean): SearchRequest {
-  const typed = text(asked, 'q') ?? '';
-  const packageType = packageTypeOf(asked);
+function searchRequestOf(parameters: URLSearchParams, idOnly: boolean): SearchRequest {
+  const typed = text(parameters, 'q') ?? '';
+  const packageType = packageTypeOf(parameters);
   return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };
 }
 
-function optionsOf(asked: URLSearchParams, { names }: Principal): SearchOptions {
+function optionsOf(parameters: URLSearchParams, { names }: Principal): SearchOptions {
   return {
-    prerelease: text(asked, 'prerelease')?.toLowerCase() === 'true',
-    semVer2: (text(asked, 'semVerLevel') ?? '').startsWith('2.'),
-    skip: numberOf(asked, 'skip', 0, maxSkip),
-    take: numberOf(asked, 'take', defaultTake, maxTake),
+    prerelease: text(parameters, 'prerelease')?.toLowerCase() === 'true',
+    semVer2: (text(parameters, 'semVerLevel') ?? '').startsWith('2.'),
+    skip: numberOf(parameters, 'skip', 0, maxSkip),
+    take: numberOf(parameters, 'take', defaultTake, maxTake),
     only: names?.package,
   };
 }
 
 /** NuGet's own client calls it `packageTypeFilter`. */
-function packageTypeOf(asked: URLSearchParams): string | undefined {
-  return text(asked, 'packageType') || text(asked, 'packageTypeFilter') || undefined;
+function packageTypeOf(parameters: URLSearchParams): string | undefined {
+  return text(parameters, 'packageType') || text(parameters, 'packageTypeFilter') || undefined;
 }
 
-function numberOf(asked: URLSearchParams, name: string, fallback: number, most: number): number {
-  const value = text(asked, name);
+function numberOf(parameters: URLSearchParams, name: string, fallback: number, most: number): number {
+  const value = text(parameters, name);
   return value !== undefined && /^\d+$/.test(value) ? Math.min(Number(value), most) : fallback;
 }
 
-/** A parameter, whatever the case of its name; the first if there are several. */
-function text(asked: URLSearchParams, name: string): string | undefined {
-  const exact = asked.get(name);
+/** A parameter, with its name in any case; the first if there are several. */
+function text(parameters: URLSearchParams, name: string): string | undefined {
+  const exact = parameters.get(name);
   if (exact !== null) return exact;
-  return [...asked].find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1];
+  return [...parameters].find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1];
 }

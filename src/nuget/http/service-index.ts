@@ -1,6 +1,6 @@
 import type { Addresses, Hive } from './addresses.ts';
 
-/** What a template's placeholders look like; they are not to be percent-encoded. */
+/** A template with placeholders, which must not be percent-encoded. */
 const readmeTemplate = 'package/{lower_id}/{lower_version}/readme';
 
 const searchVersions = ['', '/3.0.0-beta', '/3.0.0-rc', '/3.5.0'];
@@ -12,8 +12,8 @@ const registrationVersions: readonly [string, Hive][] = [
 ];
 
 /**
- * What the feed offers and where; one entry a type, because some clients read `@type` as a string. The first four are
- * fixed. https://learn.microsoft.com/nuget/api/service-index
+ * The resources of the feed and their addresses. Each type has its own entry, because some clients read `@type` as a
+ * string. The first four entries are fixed. https://learn.microsoft.com/nuget/api/service-index
  */
 export function serviceIndex(addresses: Addresses): Record<string, unknown> {
   const resources: [type: string, path: string][] = [

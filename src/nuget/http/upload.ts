@@ -7,25 +7,26 @@ import type { BlobStore } from '../../storage/blob-store.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
 
 export interface UploadLimits {
-  /** Bytes the file may have; more is `TooLarge`. */
+  /** Most bytes of the file; more is `TooLarge`. */
   size: number;
-  /** A sender that is silent for so many milliseconds is given up; `Aborted`. */
+  /** Milliseconds without data after which the upload fails with `Aborted`. */
   idle: number;
 }
 
-/** What a multipart body may have beside the file: boundaries, headers, a few fields. */
+/** Most bytes of a multipart body apart from the file: boundaries, headers, a few fields. */
 const multipartOverhead = 64 * 1024;
 
 /**
- * The one file in a push, staged and hashed with sha256 and sha512 on its way: the first file of a multipart form, as
- * NuGet's clients send it, or the body itself; `heard` is told of each piece of the body. Throws `Invalid`, `TooLarge` or `Aborted`, with nothing left behind.
+ * Stages the file of a push, and hashes it with sha256 and sha512 while it arrives. The file is the first file of a
+ * multipart form, as NuGet's clients send it, or the body itself. `onBytes` gets the length of each piece of the body.
+ * Throws `Invalid`, `TooLarge` or `Aborted`; then nothing stays staged.
  * https://learn.microsoft.com/nuget/api/package-publish-resource#push-a-package
  */
 export async function receiveFile(
   request: IncomingMessage,
   blobs: BlobStore,
   limits: UploadLimits,
-  heard: (bytes: number) => void,
+  onBytes: (bytes: number) => void,
 ): Promise<StagedFile> {
   const isForm = /^multipart\//i.test(request.headers['content-type'] ?? '');
   const announced = Number(request.headers['content-length'] ?? 0);
@@ -34,11 +35,11 @@ export async function receiveFile(
   }
   const staged = await blobs.stage(['sha256', 'sha512']);
   try {
-    request.on('data', (piece: Buffer) => heard(piece.length));
+    request.on('data', (piece: Buffer) => onBytes(piece.length));
     if (isForm) await receiveForm(request, staged, limits);
     else await staged.append(request, { limit: limits.size, idle: limits.idle, consume: true });
     if (staged.size === 0) {
-      throw new DomainError('Invalid', 'The request carries no package. Send it as the file of a multipart form.');
+      throw new DomainError('Invalid', 'The request contains no package. Send it as the file of a multipart form.');
     }
     return staged;
   } catch (error) {
@@ -84,7 +85,7 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
   } catch (error) {
     request.unpipe(form);
     form.destroy();
-    // The last write must be over before the staged file is let go of.
+    // The last write must end before the staged file is discarded.
     file?.destroy();
     await filling?.catch(() => undefined);
     throw error;

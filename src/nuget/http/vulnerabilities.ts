@@ -1,9 +1,9 @@
 import type { Addresses } from './addresses.ts';
 import type { VulnerabilityPage } from '../upstream/upstream-vulnerabilities.ts';
 
-/** As many as an index may name. */
+/** Most pages that an index may name. */
 const mostPages = 16;
-/** A hosted feed knows no advisories; that it says so keeps the clients' audit quiet. */
+/** Date of the feed's own page, which is empty. Clients warn at audits if a feed has no vulnerability data. */
 const updated = '2024-01-01T00:00:00.0000000Z';
 
 /** https://learn.microsoft.com/nuget/api/vulnerability-info#vulnerability-index */

@@ -9,19 +9,19 @@ import type { PackageSource } from '../package-source.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
 import { isPrerelease, isSemVer2, parseVersion } from '../format/version.ts';
 
-/** A search as it was typed, for upstreams, and as it was understood. */
+/** A search: the text as typed, which upstreams get, and the parsed query. */
 export interface SearchRequest {
   text: string;
   packageType: string | undefined;
   query: SearchQuery;
 }
 
-/** Hits that an upstream is asked for beyond the page, in place of those that are hosted here. */
+/** Hits requested from an upstream beyond the page: they replace hits that are hosted here. */
 const spare = 20;
-/** What an upstream is asked for at most. */
+/** Most hits requested from an upstream. */
 const mostTaken = 1000;
 
-/** Searches what is hosted and, after it, the upstreams: hosted and reserved ids are not heard of from there. */
+/** Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. */
 export class MergedSearch {
   readonly #database: Database;
   readonly #search: Search;
@@ -35,23 +35,25 @@ export class MergedSearch {
     this.#upstreams = upstreams;
   }
 
-  async find(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+  async find(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
-      this.#search.find(accountId, wanted.query, options),
-      this.#mayTell(accountId, wanted, options, () => this.#upstreams.query(parametersOf(wanted, options))),
+      this.#search.find(accountId, request.query, options),
+      this.#askUnlessPrivate(accountId, request, options, () => this.#upstreams.query(parametersOf(request, options))),
     ]);
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
-  async findIds(accountId: number, wanted: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
+  async findIds(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
-      this.#search.findIds(accountId, wanted.query, options),
-      this.#mayTell(accountId, wanted, options, () => this.#upstreams.autocomplete(parametersOf(wanted, options))),
+      this.#search.findIds(accountId, request.query, options),
+      this.#askUnlessPrivate(accountId, request, options, () =>
+        this.#upstreams.autocomplete(parametersOf(request, options)),
+      ),
     ]);
     return this.#join(accountId, options, hosted, found, (id) => id);
   }
 
-  /** The versions of an id that a client may choose from, in order. */
+  /** The versions of an id for autocompletion, in order. */
   async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
     if (options.only && !options.only.includes(packageKey(id))) return [];
     const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
@@ -64,7 +66,7 @@ export class MergedSearch {
     }
   }
 
-  /** As the upstream's own autocompletion has them, else all that it is known to have. */
+  /** The versions from the upstream's own autocompletion; if that does not answer, from its list of versions. */
   async #versionsUpstream(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
     const owner = await this.#source.ownerFor(accountId, id);
     if (!owner) return [];
@@ -80,8 +82,8 @@ export class MergedSearch {
     });
   }
 
-  /** Hears upstreams on a search, unless it names what they must not hear of: that would be asking for it. */
-  async #mayTell<T>(
+  /** Calls `ask`, unless the search text names a hosted or reserved id: private names are not sent to upstreams. */
+  async #askUnlessPrivate<T>(
     accountId: number,
     { text }: SearchRequest,
     { only }: SearchOptions,
@@ -108,7 +110,7 @@ export class MergedSearch {
     let total = hosted.totalHits;
     for (const { upstream, totalHits, data } of found) {
       const closed = await this.#source.closedAmong(accountId, data.map(idOf), upstream, { admitted: false });
-      // What the upstream says it has does not tell how much of it may be seen.
+      // With `only`, the upstream's total includes hits that this client may not see.
       total += only ? data.length : totalHits;
       for (const item of data) {
         const key = packageKey(idOf(item));
@@ -123,7 +125,7 @@ export class MergedSearch {
   }
 }
 
-/** Always from the first hit on: what is hosted shifts the upstream's pages. */
+/** Always starts at the first hit, because hosted hits shift the upstream's pages. */
 function parametersOf(
   { text, packageType }: SearchRequest,
   { prerelease, semVer2, skip, take }: SearchOptions,

@@ -11,55 +11,55 @@ interface Part {
 }
 
 /**
- * Packages in an order, read from one table by one index (`packages` as p or `package_terms` as t0) and looked up in
- * others: what is read on the way to a page is little more than the page.
+ * An ordered list of packages. It is read from one table by one index (`packages` as p or `package_terms` as t0) and
+ * joined with others, so that reading a page reads few rows more than the page.
  */
 export interface List {
   as: 'p' | 't0';
   index?: string;
-  /** What the table's rows must be. */
+  /** Conditions on the rows of the list's own table. */
   own: readonly Part[];
-  /** Adds nothing, but lets the index be read in order. */
+  /** A condition that is always true, but makes the database read the index in order. */
   inOrder?: Part;
-  /** Further tables, each with at most one row for a package. */
+  /** Joined tables, each with at most one row for a package. */
   joins: readonly Part[];
   also: readonly Part[];
-  /** How many of the table's rows behind the page are looked at to count; 0 when it is not worth it. */
+  /** Rows after the page that are read to count hits; 0 if the list is too long to count. */
   counted: number;
-  /** How many hits there are at least behind the page where they are not counted. */
+  /** Lower bound for the hits after the page, if they are not counted. */
   behind: number;
 }
 
-/** Where it is no matter how many more packages there are. */
+/** Counts of packages stop here: a larger number changes nothing. */
 const sizeLimit = 1000;
-/** How many packages are sorted rather than read in order: fewer than it takes to find some in the order's index. */
+/** Fewer packages than this are sorted; more are read in order from an index. */
 const sortLimit = 500;
-/** How many rows beyond the page are looked at to count hits, and how many if each is to be looked up elsewhere. */
+/** Rows after the page that are read to count hits: without joins, and with joins. */
 const countLimit = 1000;
 const lookupLimit = 250;
 const standings = Array.from({ length: lowestStanding + 1 }, (_, standing) => standing).join(', ');
 const lastCharacter = '\u{10ffff}';
 
 interface Sized {
-  /** The rarest first: fewest packages are looked at when a list starts from it. */
+  /** The rarest word first: a list that starts from it reads the fewest packages. */
   words: SizedWord[];
-  /** Those that are not of the free text. */
+  /** The words that are not in the free text. */
   filters: SearchWord[];
-  /** A bit of `flags` to be set as well. */
+  /** A bit of `flags` that must be set as well. */
   flag: number | undefined;
-  /** How many packages start with the text, up to `sizeLimit`. */
+  /** The number of packages whose id starts with the text, up to `sizeLimit`. */
   start: number;
 }
 
 interface SizedWord extends SearchWord {
-  /** How many packages have it, up to `sizeLimit`. */
+  /** The number of packages with this word, up to `sizeLimit`. */
   size: number;
 }
 
 /** Makes the lists of a search. */
 export class SearchLists {
   readonly #database: Database;
-  /** How many packages have a word or start with a text, up to `sizeLimit`: hints of a minute ago do. */
+  /** Numbers of packages with a word or a start of the id, up to `sizeLimit`. Hints, so they may be a minute old. */
   readonly #sizes = new LRUCache<string, number>({ max: 20_000, ttl: 60_000 });
 
   constructor(database: Database) {
@@ -67,8 +67,9 @@ export class SearchLists {
   }
 
   /**
-   * What `query` finds: the package of that id, then those whose id starts with it, then those that have its words, no
-   * package twice; each list by downloads. `view` is the client's bit of `flags`. `only` ids of these are found, if given.
+   * The lists of hits for `query`: the package with that id, then packages whose id starts with the text, then packages
+   * with its words. No package occurs twice, and each list is ordered by downloads. `view` is the client's bit of
+   * `flags`. With `only`, other ids are left out.
    */
   async of(accountId: number, query: SearchQuery, view: number, only?: NameSet): Promise<List[]> {
     if (query.hopeless) return [];
@@ -100,7 +101,7 @@ export class SearchLists {
     }
     if (words.length === 0) return [exact, start];
     if (words.length === 1 && filters.length === 0 && words[0]!.term === idStart) {
-      // Those that start with the word have it in a tier of its own.
+      // A word at the start of the id has its own tier, and `start` has those packages already.
       const later = { sql: `t0.standing >= ${tier.name * tierWidth}`, values: [] };
       return [exact, start, make.terms(sized.words, [later])];
     }
@@ -108,7 +109,7 @@ export class SearchLists {
     return [exact, start, make.terms(sized.words, [], elsewhere)];
   }
 
-  /** Up to so many packages of a list, as `id` and `standing`; the last placeholder is the number. */
+  /** SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. */
   page(list: List): Part {
     const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
     const order = list.as === 'p' ? 'p.standing, p.package_key' : 't0.standing, t0.package_row';
@@ -117,7 +118,7 @@ export class SearchLists {
     return { sql, values: valuesOf([...list.joins, ...own, ...list.also]) };
   }
 
-  /** How many packages of a list there are among the rows that it reads for a page that ends with the `end`th. */
+  /** SQL for the number of hits among the first `end` + `counted` rows of a list. */
   count(list: List, end: number): Part {
     const index = list.as === 'p' ? 'packages_key' : list.index;
     const rows = this.#tables({ ...list, joins: [] }, index);
@@ -130,37 +131,37 @@ export class SearchLists {
     };
   }
 
-  /** What to look for, and in which order; rests on how much there is of each. */
+  /** The words of `query` with their sizes, which decide the order in which tables are read. */
   async #sized(accountId: number, query: SearchQuery): Promise<Sized> {
     const { idStart = '', type } = query;
     const typed = type?.term === undefined ? [] : [{ term: type.term, fields: field.type }];
-    const wanted = [...query.words, ...query.filters, ...typed];
+    const words = [...query.words, ...query.filters, ...typed];
     const [start = 0, ...sizes] = await this.#sizesOf([
       {
         key: `${accountId} ^${idStart}`,
         from: 'packages WHERE account_id = ? AND package_key >= ? AND package_key < ?',
         values: [accountId, idStart, idStart + lastCharacter],
       },
-      ...wanted.map(({ term }) => ({
+      ...words.map(({ term }) => ({
         key: `${accountId} ${term}`,
         from: 'package_terms WHERE account_id = ? AND term = ?',
         values: [accountId, term],
       })),
     ]);
-    const words = wanted.map((each, index) => ({ ...each, size: sizes[index]! }));
-    // A type that many have is best looked at in passing; a rare one is a word like others.
-    const byFlag = type?.flag !== undefined && (typed.length === 0 || words.at(-1)!.size >= sortLimit);
-    if (byFlag && typed.length > 0) words.pop();
+    const sizedWords = words.map((each, index) => ({ ...each, size: sizes[index]! }));
+    // A type that many packages have is checked by its flag; a rare type is looked up as a word.
+    const byFlag = type?.flag !== undefined && (typed.length === 0 || sizedWords.at(-1)!.size >= sortLimit);
+    if (byFlag && typed.length > 0) sizedWords.pop();
     return {
-      words: words.toSorted((a, b) => a.size - b.size),
+      words: sizedWords.toSorted((a, b) => a.size - b.size),
       filters: byFlag ? query.filters : [...query.filters, ...typed],
       flag: byFlag ? type.flag : undefined,
       start,
     };
   }
 
-  async #sizesOf(wanted: readonly { key: string; from: string; values: readonly Value[] }[]): Promise<number[]> {
-    const missing = wanted.filter(({ key }) => !this.#sizes.has(key));
+  async #sizesOf(counted: readonly { key: string; from: string; values: readonly Value[] }[]): Promise<number[]> {
+    const missing = counted.filter(({ key }) => !this.#sizes.has(key));
     if (missing.length > 0) {
       const counts = missing.map(
         ({ from }, index) =>
@@ -172,10 +173,10 @@ export class SearchLists {
       );
       missing.forEach(({ key }, index) => this.#sizes.set(key, sizes![`size${index}`]));
     }
-    return wanted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
+    return counted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
   }
 
-  /** The planners know less of the data than we do: the tables are read in the order written, by the index named. */
+  /** Forces the join order and the index, because the query planner does not know these sizes. */
   #tables(list: List, index: string | undefined): string {
     const table = list.as === 'p' ? 'packages AS p' : 'package_terms AS t0';
     const hint = this.#database.dialect === 'sqlite' ? `INDEXED BY ${index}` : `FORCE INDEX (${index})`;
@@ -194,11 +195,11 @@ interface View {
   view: number;
   versions: readonly string[];
   flag: number | undefined;
-  /** Which packages, as `p`, the client may see. */
+  /** The condition on `p` for the packages that the client may see. */
   among: Part | undefined;
 }
 
-/** Lists of one account as one client sees them. */
+/** Makes lists of one account for one client. */
 class ListMaker {
   readonly #view: View;
 
@@ -206,14 +207,14 @@ class ListMaker {
     this.#view = view;
   }
 
-  /** Packages that are so and have these words. */
-  packages(own: readonly Part[], wanted: readonly SearchWord[], size = 0): List {
+  /** Packages that fulfil these conditions and have these words. */
+  packages(own: readonly Part[], words: readonly SearchWord[], size = 0): List {
     const { accountId, view, among } = this.#view;
     const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
-    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], wanted, [], size);
+    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
   }
 
-  /** Packages that have these words, in the order of the first one's tiers; of the package itself, as `p`, holds `where`. */
+  /** Packages with these words, ordered by the tiers of the first word. `where` is a condition on `p`. */
   terms([first, ...others]: readonly SizedWord[], own: readonly Part[] = [], where?: Part): List {
     const { accountId, view, among } = this.#view;
     const mine = {
@@ -232,12 +233,12 @@ class ListMaker {
   #list(
     as: List['as'],
     own: readonly Part[],
-    wanted: readonly SearchWord[],
+    words: readonly SearchWord[],
     joins: readonly Part[],
     size: number,
   ): List {
     const { accountId, flag, versions, among } = this.#view;
-    const words = wanted.map(({ term, fields }, index) => ({
+    const wordJoins = words.map(({ term, fields }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
         AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
       values: [accountId, term, fields],
@@ -253,12 +254,12 @@ class ListMaker {
     }
     const looked = words.length + joins.length + versions.length > 0;
     const counted = looked ? lookupLimit : countLimit;
-    // How many there are in all does not tell how many may be seen.
+    // If the client sees only some packages, the size of the list says nothing about the hits.
     const endless = size >= sizeLimit && flag === undefined && !among;
     return {
       as,
       own,
-      joins: [...words, ...joins],
+      joins: [...wordJoins, ...joins],
       also,
       counted: endless ? 0 : counted,
       behind: looked ? 0 : countLimit,

@@ -1,31 +1,31 @@
 import { packageKey, keyOfVersion } from '../hosted/packages.ts';
 import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from './terms.ts';
 
-/** A word that a package must be found under, in one of these fields (bits of `field`). */
+/** A word that a package must have in one of these fields (bits of `field`). */
 export interface SearchWord {
   term: string;
   fields: number;
 }
 
-/** What somebody searches for, taken apart. */
+/** A parsed search text. */
 export interface SearchQuery {
-  /** What an id may start with; undefined when there is no free text. */
+  /** The possible start of an id; undefined if there is no free text. */
   idStart: string | undefined;
   /** The words of the free text. */
   words: SearchWord[];
-  /** Words that were asked of a field. */
+  /** Words that must be in a named field. */
   filters: SearchWord[];
-  /** The package type that is asked for: its word, and its bit of `flags` if it is a common one. */
+  /** The required package type: its term, and its bit of `flags` if it is a common type. */
   type: { term: string | undefined; flag: number | undefined } | undefined;
-  /** Keys of ids; a package has one of them, if there are any. */
+  /** Keys of ids. If there are any, a hit has one of them. */
   ids: string[];
-  /** Keys of versions; a package has one of them, if there are any. */
+  /** Keys of versions. If there are any, a hit has one of them. */
   versions: string[];
-  /** Whether something was asked that nothing can be found under. */
+  /** Whether the query cannot have a hit. */
   hopeless: boolean;
 }
 
-/** Words beyond these do not make a search narrower. */
+/** Further words are ignored. */
 const maxWords = 8;
 const maxQueryLength = 400;
 const anywhere = field.id | field.title | field.tags | field.author | field.owner | field.text;
@@ -44,7 +44,8 @@ const fieldsByPrefix: Record<string, number> = {
 };
 
 /**
- * Takes `q` apart: words, quoted phrases (whose words may stand apart), and both with a field in front.
+ * Parses `q`: words and quoted phrases, each with or without a field name before it. The words of a phrase need not be
+ * adjacent in a hit.
  * https://learn.microsoft.com/nuget/consume-packages/finding-and-choosing-packages#search-syntax
  */
 export function parseQuery(
@@ -84,14 +85,14 @@ export function parseQuery(
   if (text.length > 0) {
     query.idStart = packageKey(text.join('.'));
     const words = [...new Set(text.flatMap(wordsOf))];
-    const telling = words.filter((word) => !isCommonWord(word));
+    const distinctive = words.filter((word) => !isCommonWord(word));
     const fields = options.idOnly ? field.id : anywhere;
-    query.words = (telling.length > 0 ? telling : words).slice(0, maxWords).map((term) => ({ term, fields }));
+    query.words = (distinctive.length > 0 ? distinctive : words).slice(0, maxWords).map((term) => ({ term, fields }));
   }
   return query;
 }
 
-/** A field, a phrase in quotes or what lies between spaces; a field that is none is part of the text. */
+/** An optional field name, then a quoted phrase or text without spaces. An unknown field name is part of the text. */
 const pattern = new RegExp(
   String.raw`(?:(${['packageid', 'version', ...Object.keys(fieldsByPrefix)].join('|')}):\s*)?(?:"([^"]*)"|(\S+))`,
   'gi',

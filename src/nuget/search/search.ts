@@ -5,17 +5,17 @@ import { views, viewOf } from '../hosted/packages.ts';
 import { SearchLists, type List } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
 
-/** What a client asks of a search. */
+/** Options of a search. */
 export interface SearchOptions {
   prerelease: boolean;
   semVer2: boolean;
   skip: number;
   take: number;
-  /** The ids that may be found; all when left out. */
+  /** The ids that the search may find; all if it is absent. */
   only?: NameSet | undefined;
 }
 
-/** A package that was found, as the newest version that its client sees shows it. */
+/** A found package, with the metadata of the newest version that the client sees. */
 export interface SearchHit {
   /** Normalised. */
   version: string;
@@ -24,17 +24,17 @@ export interface SearchHit {
   hasIcon: boolean;
   metadata: VersionMetadata;
   totalDownloads: number;
-  /** Those that the client sees, in order. */
+  /** The versions that the client sees, in order. */
   versions: { version: string; fullVersion: string; downloads: number }[];
 }
 
 export interface SearchResults<T> {
-  /** Exact up to some hundred hits beyond the page; from there on a number that there are at least. */
+  /** Exact up to a few hundred hits beyond the page; above that a lower bound. */
   totalHits: number;
   data: T[];
 }
 
-/** A package, its list and its standing there. */
+/** A found package, the number of its list, and its standing in that list. */
 interface Found {
   list: number;
   id: number;
@@ -47,7 +47,7 @@ interface LatestRow {
   version: string;
   full_version: string;
   icon_digest: string | null;
-  /** Null where it is long: then it is read by itself. */
+  /** Null if it is longer than `shortMetadata`: then it is read in its own statement. */
   metadata: string | null;
   download_count: number;
 }
@@ -59,13 +59,13 @@ interface VersionRow {
   download_count: number;
 }
 
-/** What the hits of an answer may have together: characters of text, and versions. Few hits are shown whole. */
+/** Limits of all hits in one answer together: characters of text, and versions. A few hits are always complete. */
 const mostText = 4 * 2 ** 20;
 const mostVersions = 20_000;
-/** Bytes of metadata that are read of all hits at once. */
+/** Bytes of the longest metadata that is read for all hits in one statement. */
 const shortMetadata = 16 * 1024;
 
-/** The hits as an answer shows them: where they are many, each with a part of its texts and its newest versions. */
+/** The hits as an answer shows them. If they are many, each has a part of its texts and its newest versions. */
 export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
   const all = hits.reduce((sum, { versions }) => sum + versions.length, 0);
   const newest = all > mostVersions ? versionsEach(hits.length) : mostVersions;
@@ -88,7 +88,7 @@ function versionsEach(hits: number): number {
   return Math.floor(mostVersions / Math.max(1, hits));
 }
 
-/** Search among the hosted packages; its order is that of `SearchLists`. */
+/** Searches the hosted packages. The hits are in the order of `SearchLists`. */
 export class Search {
   readonly #database: Database;
   readonly #lists: SearchLists;
@@ -104,7 +104,7 @@ export class Search {
     return { totalHits, data: data.length === 0 ? [] : await this.#hits(data, options) };
   }
 
-  /** Their ids alone, as the newest versions write them. */
+  /** Only the ids, in the spelling of the newest versions. */
   async findIds(accountId: number, query: SearchQuery, options: SearchOptions): Promise<SearchResults<string>> {
     const { totalHits, data } = await this.#find(accountId, query, options);
     if (data.length === 0) return { totalHits, data: [] };
@@ -117,7 +117,7 @@ export class Search {
     return { totalHits, data: ids.flatMap((id) => names.get(id) ?? []) };
   }
 
-  /** One read for the page and, where a list goes on behind it, one to count. */
+  /** One statement for the page and, if a list is longer than the page, one to count. */
   async #find(
     accountId: number,
     query: SearchQuery,
@@ -132,7 +132,7 @@ export class Search {
       pages
         .map(({ sql }, list) => `SELECT ${list} AS list, id, standing FROM (${sql}) AS l${list}`)
         .join(' UNION ALL '),
-      // One more than the page, to know whether there is one.
+      // One hit more than the page, to know whether the list is longer.
       pages.flatMap(({ values }) => [...values, end + 1]),
     );
     const found = lists.map((_, list) => rows.filter((row) => row.list === list));
@@ -141,7 +141,7 @@ export class Search {
     return { totalHits: rows.length + (await this.#countBehind(longer, end)), data: data.slice(skip, end) };
   }
 
-  /** How many hits these lists have behind the one after their `end`th. */
+  /** The number of hits in these lists after position `end` + 1. */
   async #countBehind(lists: readonly List[], end: number): Promise<number> {
     const some = lists.filter(({ counted }) => counted > 0);
     let behind = lists.reduce((sum, list) => sum + (list.counted > 0 ? 0 : list.behind), 0);
@@ -155,7 +155,7 @@ export class Search {
     return behind;
   }
 
-  /** What the client sees of these packages, in their order; equals in standing by their exact downloads. */
+  /** The hits for these packages, in their order. Packages of equal standing are ordered by exact downloads. */
   async #hits(found: readonly Found[], options: SearchOptions): Promise<SearchHit[]> {
     const { latest } = views[viewOf(options.prerelease, options.semVer2)];
     const ids = found.map(({ id }) => id);
@@ -183,7 +183,7 @@ export class Search {
         version: row.version,
         fullVersion: row.full_version,
         hasIcon: row.icon_digest !== null,
-        // Dependencies are most of what is long, and no hit shows them.
+        // Dependencies are the longest part of the metadata, and hits do not show them.
         metadata: { ...parseMetadata(metadata), dependencyGroups: undefined },
         totalDownloads: row.download_count,
         versions: versions.get(row.id) ?? [],
@@ -192,13 +192,13 @@ export class Search {
     return hits;
   }
 
-  /** Undefined when the version has been deleted meanwhile. */
+  /** Undefined if the version was deleted in the meantime. */
   async #longMetadata(versionRow: number): Promise<string | undefined> {
     const sql = 'SELECT metadata FROM package_versions WHERE id = ?';
     return (await this.#database.get<{ metadata: string }>(sql, [versionRow]))?.metadata;
   }
 
-  /** The versions that the client sees; the newest ones of each package, where all together have too many. */
+  /** The versions that the client sees. If there are too many, only the newest ones of each package. */
   async #versions(
     ids: readonly number[],
     { prerelease, semVer2 }: SearchOptions,

@@ -1,7 +1,7 @@
 import { placeholders, type Transaction } from '../../database/database.ts';
 import { tierWidth, type Term } from './terms.ts';
 
-/** A package's row, as far as its words depend on it. */
+/** The columns of a package's row that its index entries depend on. */
 export interface IndexedPackage {
   id: number;
   account_id: number;
@@ -11,7 +11,7 @@ export interface IndexedPackage {
   terms: string | null;
 }
 
-/** Puts the package under these words and no others, with new flags. Its row is locked. */
+/** Replaces the package's words and flags in the index. The caller has locked the package's row. */
 export async function indexPackage(
   tx: Transaction,
   row: IndexedPackage,
@@ -20,8 +20,8 @@ export async function indexPackage(
 ): Promise<void> {
   const described = describe(terms);
   if (described === row.terms && flags === row.flags) return;
-  const wanted = new Set(terms.map(({ term }) => term));
-  const stale = termsIn(row).filter((term) => !wanted.has(term));
+  const current = new Set(terms.map(({ term }) => term));
+  const stale = termsIn(row).filter((term) => !current.has(term));
   if (stale.length > 0) {
     await tx.run(
       `DELETE FROM package_terms WHERE account_id = ? AND package_row = ? AND term IN (${placeholders(stale)})`,
@@ -44,7 +44,7 @@ export async function indexPackage(
   await tx.run('UPDATE packages SET terms = ? WHERE id = ?', [described, row.id]);
 }
 
-/** Moves the package to another standing, under every word. Its row is locked. */
+/** Changes the package's standing, for every word. The caller has locked the package's row. */
 export async function movePackage(tx: Transaction, row: IndexedPackage, standing: number): Promise<void> {
   if (standing === row.standing) return;
   await tx.run('UPDATE packages SET standing = ? WHERE id = ?', [standing, row.id]);
@@ -57,7 +57,7 @@ export async function movePackage(tx: Transaction, row: IndexedPackage, standing
   );
 }
 
-/** One line a term: the term, its tier and its fields. */
+/** One line for each term: the term, its tier and its fields. */
 function describe(terms: readonly Term[]): string {
   return terms.map(({ term, tier, fields }) => `${term} ${tier} ${fields}`).join('\n');
 }

@@ -1,9 +1,9 @@
 import type { VersionMetadata } from '../format/metadata.ts';
 
-/** Where a term was found: bits of `package_terms.fields`. */
+/** The field of the metadata that contains a term: bits of `package_terms.fields`. */
 export const field = { id: 1, title: 2, tags: 4, author: 8, owner: 16, text: 32, type: 64 } as const;
 
-/** A word under which a package is found. */
+/** A word by which a package is found. */
 export interface Term {
   term: string;
   tier: Tier;
@@ -11,17 +11,17 @@ export interface Term {
   fields: number;
 }
 
-/** How much a word says of a package: the order of search results before downloads. */
+/** The relevance of a word for a package. Search results are ordered by tier, then by downloads. */
 export const tier = { startOfId: 1, name: 2, mention: 3 } as const;
 export type Tier = (typeof tier)[keyof typeof tier];
 
-/** One tier's share of the numbers of `package_terms.standing`. */
+/** `package_terms.standing` is the tier times this number, plus the package's standing. */
 export const tierWidth = 1000;
-/** The standing of a package without downloads; more downloads lower it, to 0 at most. */
+/** The standing of a package without downloads. With more downloads the number becomes smaller, down to 0. */
 export const lowestStanding = 63;
 
 const maxTermLength = 100;
-/** Words that are indexed of each of title, tags, authors, owners and description. */
+/** Words that are indexed from each of title, tags, authors, owners and description. */
 const maxWords = 64;
 const commonWords = new Set(
   'a an and are as at be by can for from has in into is it its of on or that the this to use used using with you your'.split(
@@ -30,8 +30,8 @@ const commonWords = new Set(
 );
 
 /**
- * The place of a package with so many downloads among those that match as well: lower comes first. Exact up to 4, then
- * two steps for each doubling, so that counting a download seldom moves anything.
+ * The standing of a package with this number of downloads: among equal matches a lower standing comes first. It is
+ * exact up to 4 downloads, then has two steps for each doubling, so that a download seldom changes the index.
  */
 export function standingOf(downloads: number): number {
   if (downloads < 4) return lowestStanding - Math.max(0, Math.floor(downloads));
@@ -40,38 +40,38 @@ export function standingOf(downloads: number): number {
   return Math.max(0, lowestStanding - (4 + (exponent - 2) * 2 + half));
 }
 
-/** The words in `text`, in lower case, in order: runs of letters and digits (`c#` and `c++` too). */
+/** The words in `text`, in lower case, in order: sequences of letters and digits, also `c#` and `c++`. */
 export function wordsOf(text: string): string[] {
   return (text.toLowerCase().match(/[\p{L}\p{M}\p{N}]+(?:#|\+\+)?/gu) ?? []).map((word) =>
     word.slice(0, maxTermLength),
   );
 }
 
-/** Whether a word is too common to tell packages apart. */
+/** Whether a word is too common to distinguish packages. */
 export function isCommonWord(word: string): boolean {
   return commonWords.has(word);
 }
 
-/** Bits of `flags` for the package types that most searches for a type are for. */
+/** Bits of `flags` for the package types that are searched for most often. */
 const commonTypes: Readonly<Record<string, number>> = { dependency: 16, dotnettool: 32, template: 64 };
 
-/** The bit of `flags` of a common package type. */
+/** The bit of `flags` of a common package type; undefined for another type. */
 export function typeFlag(name: string): number | undefined {
   return commonTypes[name.toLowerCase()];
 }
 
-/** The bits of the common ones among these package types. */
+/** The bits of `flags` of those package types that are common. */
 export function typeFlags(types: readonly { name: string }[]): number {
   return types.reduce((bits, { name }) => bits | (typeFlag(name) ?? 0), 0);
 }
 
-/** The term of a package type: no word of a text looks like it. `Dependency` has none, because nearly all have it. */
+/** The term of a package type; no word of a text equals it. `Dependency` has none: nearly all packages have it. */
 export function typeTerm(name: string): string | undefined {
   const key = name.toLowerCase();
   return key === 'dependency' ? undefined : `#${key}`.slice(0, maxTermLength);
 }
 
-/** Every term of a package, each once. */
+/** All terms of a package, each once. */
 export function termsOf(metadata: VersionMetadata): Term[] {
   const key = metadata.id.toLowerCase();
   const terms = new Map<string, Term>();
@@ -79,7 +79,7 @@ export function termsOf(metadata: VersionMetadata): Term[] {
     for (const term of [...new Set(words)].slice(0, maxWords)) {
       const known = terms.get(term);
       const best = known && known.tier < from ? known.tier : from;
-      // Wherever the word is from: a search for it finds the package by the start of its id.
+      // A search for this word finds the package by the start of its id, whatever field the word is in.
       terms.set(term, { term, tier: key.startsWith(term) ? tier.startOfId : best, fields: (known?.fields ?? 0) | bit });
     }
   };
@@ -102,7 +102,7 @@ export function termsOf(metadata: VersionMetadata): Term[] {
   return [...terms.values()];
 }
 
-/** The parts between dots, hyphens and underscores, and the words that capitals set off in them. */
+/** The parts between dots, hyphens and underscores, and the words within a part, separated by capitals and digits. */
 function idWords(id: string): Set<string> {
   const words = new Set<string>();
   for (const part of id.split(/[._-]+/)) {

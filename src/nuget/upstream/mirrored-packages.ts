@@ -8,7 +8,7 @@ import { shownVersions, type PackageSummary, type VersionSummary } from '../host
 import type { PackageMirror } from './package-mirror.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
-/** A package of which a version was mirrored; its figures are of what is stored here. */
+/** A package with a stored upstream version; its numbers count only stored versions. */
 export interface MirroredSummary extends PackageSummary {
   upstream: string;
 }
@@ -22,10 +22,10 @@ export interface MirroredDetails extends MirroredSummary {
   versions: MirroredVersion[];
 }
 
-/** Names read at a time: some may be hidden by what an account hosts. */
+/** Names in one statement. Those that the account claims are then left out. */
 const namesAtATime = 200;
 
-/** What the mirror has stored of packages, for the management API. It is nobody's own, so every account sees it. */
+/** Stored upstream packages, for the management API. They belong to no account, so every account sees them. */
 export class MirroredPackages {
   readonly #database: Database;
   readonly #mirror: PackageMirror;
@@ -35,7 +35,7 @@ export class MirroredPackages {
     this.#mirror = mirror;
   }
 
-  /** Up to `limit` packages that the account gets from the mirror, by key, after the key `cursor`; `only` of these if given. */
+  /** Up to `limit` packages that the account gets from upstreams, by key, after key `cursor`. `only` limits the ids. */
   async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
     const among = only?.where('name');
     const found: MirroredSummary[] = [];
@@ -49,13 +49,13 @@ export class MirroredPackages {
     }
   }
 
-  /** One package with the versions that are stored; undefined when there are none, or the account claims the id. */
+  /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
   async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
     return (await this.#packages(accountId, [packageKey(id)]))[0];
   }
 
-  /** Drops a version that is stored, to be asked for anew. Resolves to whether there was one for the account. */
+  /** Removes a stored version; the next request fetches it again. Resolves to whether the account had this version. */
   async deleteVersion(accountId: number, id: string, version: string): Promise<boolean> {
     const key = keyOfVersion(version);
     if (key === undefined) return false;
@@ -64,13 +64,13 @@ export class MirroredPackages {
     return this.#mirror.forget(id, key);
   }
 
-  /** In the order of `names`, without those of which nothing is served any more. */
+  /** The packages in the order of `names`, without names that are no longer served. */
   async #packages(accountId: number, names: readonly string[]): Promise<MirroredDetails[]> {
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
     return names.flatMap((name) => {
-      // What lower upstreams had before is not what is served.
+      // Only the first upstream with stored versions counts: copies from later upstreams are not served.
       for (const { name: upstream } of this.#mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream) ?? [];
         if (stored.length > 0) return detailsOf(name, upstream, stored, downloadsOf(name));

@@ -12,14 +12,14 @@ import { packageKey } from '../hosted/packages.ts';
 import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
 import { parseVersion, sortKey, versionKey } from '../format/version.ts';
 
-/** Documents of public feeds reach a few MiB. */
+/** Most bytes of a document. Documents of public feeds reach a few MiB. */
 export const documentLimit = 64 * 2 ** 20;
-/** An address in a service index that is longer is passed over, in characters. */
+/** Most characters of an address in a service index; a longer one is ignored. */
 const addressLimit = 2048;
-/** What a nuspec, a readme or an icon may have. */
+/** Most bytes of a nuspec, a readme or an icon. */
 const sidecarLimit = 2 ** 20;
 
-/** A parsed document of an upstream's, and how it came. */
+/** A parsed document of an upstream, and how the mirror got it. */
 export interface UpstreamDocument<T> {
   value: T;
   outcome: Outcome;
@@ -29,16 +29,16 @@ export interface UpstreamDocument<T> {
 export interface Owner {
   upstream: Upstream;
   /**
-   * Why it must not be asked, though it may: one that goes before it cannot say whether the id is its own by now. Then
-   * only what is stored is served, or anybody could take over an id by silencing its owner.
+   * The failure of an upstream with higher priority, which could own the id by now. While it fails, only stored content
+   * of this upstream is served: otherwise an attacker could take over an id by disturbing its owner.
    */
   silence?: Error;
 }
 
-/** The resources of a service index (service-index, "Resources"): address by type, the first of each. */
+/** The resources of a service index (service-index, "Resources"): the first address of each type. */
 export type Resources = ReadonlyMap<string, string>;
 
-/** What documents list is looked at one by one: so many versions, resources and the like they may have. */
+/** Most items of a list in a document, such as versions or resources: each item is checked. */
 export const mostListed = 100_000;
 
 const flatContainer = ['PackageBaseAddress/3.0.0'];
@@ -61,8 +61,8 @@ export class PackageMirror {
   }
 
   /**
-   * What the owner has under `kind`, `name` and `reference`: a JSON document, undefined when it says there is none.
-   * `locate` says where it is.
+   * The owner's JSON document of this `kind`, `name` and `reference`; undefined if the owner answers that there is
+   * none. `locate` returns its address. `check` returns whether the document has the expected form.
    */
   async document<T extends object>(
     owner: Owner,
@@ -79,7 +79,7 @@ export class PackageMirror {
       whole: true,
       verify: async (staged) => {
         const document = parseDocument(await staged.bytes());
-        if (!document || !check(document)) throw new Error('it is not the JSON document that belongs there');
+        if (!document || !check(document)) throw new Error('it is not a JSON document of the expected form');
         return {};
       },
       fetch: async (stored, signal) => {
@@ -110,7 +110,7 @@ export class PackageMirror {
     return resources;
   }
 
-  /** The address of the first of `types` that `upstream` has; `UpstreamUnavailable`, naming the first, for none. */
+  /** The address of the first of `types` that `upstream` has. Throws `UpstreamUnavailable` if it has none. */
   async resource(upstream: Upstream, types: readonly string[]): Promise<string> {
     const resources = await this.resources(upstream);
     const type = types.find((each) => resources.has(each));
@@ -118,14 +118,14 @@ export class PackageMirror {
     return resources.get(type)!;
   }
 
-  /** The folder of an upstream's flat container. */
+  /** The address of an upstream's flat container, with a slash at its end. */
   async flat(upstream: Upstream): Promise<string> {
     return folder(await this.resource(upstream, flatContainer));
   }
 
   /**
-   * The versions of an id, in order, from the first upstream that has it: that one owns it. Undefined when every
-   * upstream that may be asked says that it has none; throws when one before the owner cannot be asked.
+   * The versions of an id, in order, from the first upstream that has it: that upstream owns the id. Undefined if every
+   * upstream that may be asked has none. Throws if an upstream failed and no later one has stored versions.
    */
   async versions(id: string): Promise<(UpstreamDocument<string[]> & { owner: Owner }) | undefined> {
     let silence: Error | undefined;
@@ -144,14 +144,14 @@ export class PackageMirror {
     return undefined;
   }
 
-  /** The upstream that owns an id. With a single one to ask there is nothing to find out. */
+  /** The upstream that owns an id. If only one upstream may be asked, it is the owner without a request. */
   async owner(id: string): Promise<Owner | undefined> {
     const [first, ...others] = this.#origin.candidates(id);
     if (!first || others.length === 0) return first && { upstream: first };
     return (await this.versions(id))?.owner;
   }
 
-  /** The name of an upstream of which something of an id's is stored. */
+  /** The name of an upstream from which a document or nupkg of an id is stored. */
   async mirroredFrom(id: string): Promise<string | undefined> {
     const name = packageKey(id);
     for (const { name: upstream } of this.#origin.candidates(id)) {
@@ -163,8 +163,8 @@ export class PackageMirror {
   }
 
   /**
-   * The nupkg of a version, unchanged; verified before its last byte reaches anybody. `hashOf` resolves to its SHA-512
-   * in Base64, where that is known.
+   * The nupkg of a version, unchanged. It is verified before a client gets its last byte. `hashOf` resolves to its
+   * SHA-512 in Base64, if that is known.
    */
   async openNupkg(
     id: string,
@@ -189,18 +189,18 @@ export class PackageMirror {
     });
   }
 
-  /** Where `upstream` has a version's nupkg (package-base-address-resource, "Download package content"). */
+  /** The address of a version's nupkg at `upstream` (package-base-address-resource, "Download package content"). */
   async nupkgUrl(upstream: Upstream, key: string, version: string): Promise<URL> {
     return urlBelow(await this.flat(upstream), key, version, `${key}.${version}.nupkg`);
   }
 
-  /** The digest of a version's nupkg, if it is stored. */
+  /** The entry of a version's nupkg, if it is stored. */
   async storedNupkg(id: string, version: string): Promise<EntryMetadata | undefined> {
     const owner = await this.#ownerOrHolder(id, version);
     return owner && this.#stored(owner.upstream, packageKey(id), version);
   }
 
-  /** A file that the flat container has beside the nupkg: `<id>.nuspec`, `readme`, `icon`. */
+  /** A sidecar file, which the flat container has next to the nupkg: `<id>.nuspec`, `readme` or `icon`. */
   async openSidecar(id: string, version: string, kind: SidecarKind): Promise<Entry | undefined> {
     const key = packageKey(id);
     const owner = await this.owner(id);
@@ -220,7 +220,7 @@ export class PackageMirror {
     });
   }
 
-  /** Drops what is stored of a version, of whichever upstream; resolves to whether there was a nupkg. */
+  /** Removes the stored files of a version, of all upstreams. Resolves to whether there was a nupkg. */
   async forget(id: string, version: string): Promise<boolean> {
     let found = false;
     for (const { name: upstream } of this.#origin.candidates(id)) {
@@ -232,7 +232,7 @@ export class PackageMirror {
     return found;
   }
 
-  /** Of an owner that must not be asked, only what is stored. */
+  /** Opens only stored content if the owner must not be asked. */
   async #open({ silence }: Owner, resource: MirrorResource): Promise<Entry | undefined> {
     if (!silence) return this.#mirror.open(resource);
     const stored = await this.#mirror.openStored(resource);
@@ -240,7 +240,7 @@ export class PackageMirror {
     return stored;
   }
 
-  /** What is stored of a version stays served, whoever has gone or fails since; unless the id has another owner. */
+  /** The owner; if there is none or it cannot be determined, an upstream from which the nupkg is stored. */
   async #ownerOrHolder(id: string, version: string): Promise<Owner | undefined> {
     const candidates = this.#origin.candidates(id);
     if (candidates.length < 2) return this.owner(id);
@@ -275,29 +275,29 @@ export class PackageMirror {
   }
 }
 
-/** The subject of every request for a package, whichever of its documents or files it is for. */
+/** The subject of every request for a package, for all its documents and files. */
 export function packageSubject(key: string): string {
   return `package ${key}`;
 }
 
-/** A document that does not belong to one package is a subject by its kind. */
+/** The subject of a document: its package, or its kind if it belongs to no package. */
 function subjectOf(kind: string, name: string): string {
   return kind === 'service-index' || kind.startsWith('vulnerability-') ? kind : packageSubject(name);
 }
 
-/** An address that paths can be added to. */
+/** The address with a slash at its end. */
 function folder(address: string): string {
   return address.endsWith('/') ? address : `${address}/`;
 }
 
-/** An address in a document of `upstream`'s. Throws `UpstreamUnavailable` when it is none. */
+/** An address from a document of `upstream`. Throws `UpstreamUnavailable` if it is not a valid address. */
 export function addressIn(upstream: Upstream, address: unknown): URL {
   const url = typeof address === 'string' ? URL.parse(address, upstream.base.href) : null;
-  if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'names an address that is none');
+  if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'sent a document with an invalid address');
   return url;
 }
 
-/** Whether something in a document is a list of a length that can be worked with. */
+/** Whether `value` is a list of at most `mostListed` items. */
 export function isList(value: unknown): value is unknown[] {
   return Array.isArray(value) && value.length <= mostListed;
 }
@@ -315,7 +315,7 @@ function readResources(list: readonly unknown[]): Resources {
   return resources;
 }
 
-/** The version keys in a flat index, in order, without what is no version. */
+/** The version keys in a flat container's index, in order. Invalid versions are left out. */
 function keysOf(versions: readonly unknown[]): string[] {
   const keys = new Map<string, string>();
   for (const text of versions) {
@@ -325,6 +325,6 @@ function keysOf(versions: readonly unknown[]): string[] {
   return [...keys].sort(([, a], [, b]) => (a < b ? -1 : 1)).map(([key]) => key);
 }
 
-function lacks(upstream: Upstream, what: string): DomainError {
-  return unusable(upstream, `has no ${what}; it cannot be mirrored so`);
+function lacks(upstream: Upstream, resource: string): DomainError {
+  return unusable(upstream, `has no ${resource}, so it cannot be mirrored`);
 }

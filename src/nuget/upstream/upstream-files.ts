@@ -6,14 +6,14 @@ import { parseNuspec } from '../format/nuspec.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { normalize, parseVersion, versionKey, type Version } from '../format/version.ts';
 
-// Whether the files that upstreams send are what was asked for: what is stored is never asked for again.
+// Checks that an upstream's file is the requested one: a stored file is never requested again.
 
-/** A file that the flat container has beside a nupkg. */
+/** A file that the flat container has next to a nupkg. */
 export type SidecarKind = 'nuspec' | 'readme' | 'icon';
 
 /**
- * What is kept with a mirrored nupkg. Throws when it is no package, of another id or version, or hashes to something
- * else than `expected` (SHA-512, Base64).
+ * Verifies a mirrored nupkg; resolves to the attributes stored with it. Throws if it is not a package, if it has
+ * another id or version, or if its SHA-512 is not `expected` (Base64).
  */
 export async function verifyNupkg(
   staged: StagedFile,
@@ -31,7 +31,7 @@ export async function verifyNupkg(
   return { id, version: normalize(nupkg.version), type: packageTypes[0]?.name ?? 'Dependency', sha512 };
 }
 
-/** What is kept with a file beside a nupkg. Throws when it is plainly something else. */
+/** Verifies a sidecar file; resolves to the attributes stored with it. Throws if it is clearly not of this kind. */
 export async function verifySidecar(
   staged: StagedFile,
   kind: SidecarKind,
@@ -47,15 +47,16 @@ export async function verifySidecar(
   if (/^\s*<(?:!doctype\s+)?html/i.test(bytes.subarray(0, 200).toString('latin1'))) throw new Error('it is a web page');
   if (kind === 'readme') return {};
   const type = imageTypeOf(bytes);
-  if (type === undefined) throw new Error('it is no picture');
+  if (type === undefined) throw new Error('it is not an image');
   return { type };
 }
 
-function refuseOther(id: string, version: Version, key: string, wanted: string): void {
-  if (packageKey(id) !== key || versionKey(version) !== wanted) throw new Error(`it is ${id} ${normalize(version)}`);
+function refuseOther(id: string, version: Version, key: string, expectedVersion: string): void {
+  if (packageKey(id) !== key || versionKey(version) !== expectedVersion)
+    throw new Error(`it is ${id} ${normalize(version)}`);
 }
 
-/** Pictures that public feeds have; SVG, which could run scripts, is not taken. */
+/** Media types of icons in public feeds. SVG is refused: it can contain scripts. */
 function imageTypeOf(bytes: Buffer): string | undefined {
   const head = bytes.subarray(0, 12).toString('latin1');
   if (head.startsWith('\x89PNG\r\n\x1a\n')) return 'image/png';

@@ -1,18 +1,18 @@
 import { shorten, type Deprecation, type VersionMetadata, type Vulnerability } from '../format/metadata.ts';
 import type { DependencyGroup } from '../format/nuspec.ts';
 
-// What upstreams write of a package, made into what this feed writes; of anybody's JSON only what has the right type.
+// Converts metadata in an upstream's JSON to metadata of this feed. Values of a wrong type are ignored.
 
 export type Json = Record<string, unknown>;
 
-/** The links of an upstream's to itself: whoever followed one would go past this server. */
+/** Recognises links of an upstream to itself: a client that followed one would bypass this server. */
 export interface OwnLinks {
-  /** Whether a link is to a file of the flat container, which is served here as well. */
+  /** Whether a link points to the upstream's flat container, whose files this server also serves. */
   isFlat(link: unknown): boolean;
   isOwn(link: string): boolean;
 }
 
-/** Of the upstream at `base` with the flat container at `flat`. */
+/** For the upstream at `base` with the flat container at `flat`. */
 export function ownLinks(base: URL, flat: string): OwnLinks {
   const hosts = new Set([base.host, new URL(flat).host]);
   return {
@@ -21,7 +21,7 @@ export function ownLinks(base: URL, flat: string): OwnLinks {
   };
 }
 
-/** The metadata in a registration's catalog entry or a search's hit: both use the same names. */
+/** The metadata in a catalog entry of a registration, or in a search hit: both use the same names. */
 export function metadataIn(entry: Json, own: OwnLinks): VersionMetadata {
   const linkOf = (value: unknown): string | undefined =>
     typeof value === 'string' && /^https?:\/\//i.test(value) && !own.isOwn(value) ? value : undefined;
@@ -87,7 +87,7 @@ export function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** A list, or a single text in place of one. */
+/** The texts of a list; a single text counts as a list. */
 function listOf(value: unknown): string[] {
   return (Array.isArray(value) ? value : [value]).filter((each) => typeof each === 'string' && each !== '') as string[];
 }

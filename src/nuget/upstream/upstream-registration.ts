@@ -25,24 +25,24 @@ import {
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from '../format/version.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 
-/** The hives with SemVer 2 versions, then those without; the first that an upstream has is read. */
+/** Types of hives with SemVer 2 versions, and without. The first type that an upstream has is used. */
 const hives = {
   semVer2: ['RegistrationsBaseUrl/3.6.0', 'RegistrationsBaseUrl/Versioned', 'RegistrationsBaseUrl/3.4.0'],
   semVer1: ['RegistrationsBaseUrl/3.4.0'],
 };
 const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta', 'RegistrationsBaseUrl'];
 
-/** Pages of an upstream that are read for one answer, each with a document of its own. */
+/** Most pages that are fetched from an upstream for one answer; each is its own document. */
 const mostTouched = 32;
-/** Pages that are read to find all versions of a merged package. */
+/** Most pages that are fetched to list all versions of a merged package. */
 const mostPages = 2000;
 
-/** What is looked up on the way to something else is not worth asking anybody for. */
-const nobodyAsked = new UpstreamError('UpstreamUnavailable', 'Nobody was asked.');
+/** Used to read only stored documents: a hash is not worth a request to the upstream. */
+const notAsked = new UpstreamError('UpstreamUnavailable', 'No upstream was asked.');
 
 /**
- * Registrations of upstream packages in the feed's own shapes, so that what is served is written by one hand and holds
- * no address of the upstream's. Pages are fetched as they are asked for.
+ * Registrations of upstream packages, converted to the feed's own form, so that documents contain no address of the
+ * upstream. A page is fetched when a client requests it.
  */
 export class UpstreamRegistrations {
   readonly #packages: PackageMirror;
@@ -52,19 +52,19 @@ export class UpstreamRegistrations {
   }
 
   /**
-   * The pages of an id's registration; with their versions where the upstream has them in its index and they are few.
-   * What is too long for a page here, wherever the upstream has it, is cut into several.
+   * The pages of an id's registration. They contain their versions if the upstream's index does and they are few. A
+   * page of the upstream that is too long for this feed is split into several.
    */
   async pages(owner: Owner, key: string, semVer2: boolean): Promise<UpstreamDocument<RegisteredPage[]> | undefined> {
     const index = await this.#index(owner, key, semVer2);
     if (!index) return undefined;
     const read = await this.#reader(owner, key, semVer2);
     const pages: RegisteredPage[] = [];
-    let apart = 0;
+    let fetched = 0;
     for (const page of pagesOf(index.value)) {
       const { lower, upper, json } = page;
       const count = typeof json['count'] === 'number' ? json['count'] : 0;
-      if (!Array.isArray(json['items']) && (count <= rangeVersions || (apart += 1) > mostTouched)) {
+      if (!Array.isArray(json['items']) && (count <= rangeVersions || (fetched += 1) > mostTouched)) {
         pages.push({ lower, upper, count });
         continue;
       }
@@ -78,8 +78,8 @@ export class UpstreamRegistrations {
   }
 
   /**
-   * The versions from `lower` to `upper`, both included, from the pages that hold them. Throws `Invalid` for more than a
-   * page can hold.
+   * The versions from `lower` to `upper`, both included, from the pages that contain them. Throws `Invalid` if they are
+   * more than a page can contain.
    */
   async versions(
     owner: Owner,
@@ -115,7 +115,7 @@ export class UpstreamRegistrations {
     if (!index) return undefined;
     const read = await this.#reader(owner, key, semVer2);
     const pages = pagesOf(index.value);
-    if (pages.length > mostPages) throw unusable(owner.upstream, `has too long a registration of ${key}`);
+    if (pages.length > mostPages) throw unusable(owner.upstream, `has a registration of ${key} with too many pages`);
     const sizes: SizedVersion[] = [];
     for (const page of pages) {
       const versions = read(await this.#items(owner, key, semVer2, page));
@@ -124,12 +124,12 @@ export class UpstreamRegistrations {
     return { outcome: index.outcome, value: sizes };
   }
 
-  /** The SHA-512, in Base64, that a stored registration gives for a version's nupkg; nobody is asked for it. */
+  /** The SHA-512, in Base64, of a version's nupkg from a stored registration. The upstream is not asked. */
   async storedHash({ upstream }: Owner, key: string, version: string): Promise<string | undefined> {
-    const wanted = parseVersion(version);
+    const parsed = parseVersion(version);
     for (const semVer2 of [true, false]) {
       try {
-        const found = await this.versions({ upstream, silence: nobodyAsked }, key, semVer2, wanted, wanted);
+        const found = await this.versions({ upstream, silence: notAsked }, key, semVer2, parsed, parsed);
         const hash = found?.value[0]?.sha512;
         if (hash !== undefined) return hash;
       } catch (error) {
@@ -160,8 +160,8 @@ export class UpstreamRegistrations {
       () => addressIn(owner.upstream, page.json['@id']),
       (each) => isList((each as Json)['items']),
     );
-    // The index says that there is one: that it is missing does not mean that its versions are.
-    if (!document) throw unusable(owner.upstream, `lacks a page of its registration of ${key}`);
+    // The index names this page, so "not found" is a failure of the upstream: the versions exist.
+    if (!document) throw unusable(owner.upstream, `has no page that its registration of ${key} names`);
     return document.value.items;
   }
 
@@ -170,23 +170,23 @@ export class UpstreamRegistrations {
     return this.#packages.resource(upstream, types);
   }
 
-  /** Makes versions out of the leaves of `key`'s registration, of those that are wanted. */
+  /** Makes a reader that converts the leaves of `key`'s registration to versions, in order. */
   async #reader({ upstream }: Owner, key: string, semVer2: boolean): Promise<Reader> {
     const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
-    return (items, isWanted = () => true) => {
+    return (items, filter = () => true) => {
       const versions: [Version, RegisteredVersion][] = [];
       for (const item of items) {
         const entry = objectOf(objectOf(item)['catalogEntry']);
         const version = parseVersion(textOf(entry['version']) ?? '');
         if (!version || packageKey(textOf(entry['id']) ?? '') !== key || (!semVer2 && isSemVer2(version))) continue;
-        if (isWanted(version)) versions.push([version, registered(entry, version, own)]);
+        if (filter(version)) versions.push([version, registered(entry, version, own)]);
       }
       return versions.sort(([a], [b]) => compareVersions(a, b)).map(([, each]) => each);
     };
   }
 }
 
-type Reader = (items: readonly unknown[], isWanted?: (version: Version) => boolean) => RegisteredVersion[];
+type Reader = (items: readonly unknown[], filter?: (version: Version) => boolean) => RegisteredVersion[];
 
 interface Page {
   /** Normalised. */
@@ -195,7 +195,7 @@ interface Page {
   json: Json;
 }
 
-/** Whether a document is an index whose versions can be worked with, those that are in it. */
+/** Whether a document is an index with at most `mostListed` pages, and as many versions in them. */
 function isIndex(document: object): boolean {
   const { items } = document as Json;
   if (!isList(items)) return false;
@@ -207,7 +207,7 @@ function hiveName(semVer2: boolean): string {
   return semVer2 ? 'registration-semver2' : 'registration';
 }
 
-/** The pages of an index that can be made sense of. */
+/** The valid pages of an index. */
 function pagesOf(index: Json): Page[] {
   return (index['items'] as unknown[]).flatMap((each) => {
     const json = objectOf(each);

@@ -9,7 +9,7 @@ import { addressIn, documentLimit, type PackageMirror } from './package-mirror.t
 import { metadataIn, objectOf, objectsIn, ownLinks, textOf, type OwnLinks } from './upstream-metadata.ts';
 import { fullString, normalize, parseVersion } from '../format/version.ts';
 
-/** What an upstream found. */
+/** The search results of one upstream. */
 export interface UpstreamResults<T> {
   upstream: Upstream;
   totalHits: number;
@@ -17,7 +17,7 @@ export interface UpstreamResults<T> {
 }
 
 type Results<T> = Omit<UpstreamResults<T>, 'upstream'>;
-/** Makes what an upstream sends into what is shown, as far as it can be. */
+/** Makes a function that converts an upstream's items; it returns undefined for an invalid item. */
 type Reader<T> = (upstream: Upstream) => ReadItem<T> | Promise<ReadItem<T>>;
 type ReadItem<T> = (item: unknown) => T | undefined;
 
@@ -33,15 +33,15 @@ const autocompleteTypes = [
   'SearchAutocompleteService/3.0.0-beta',
   'SearchAutocompleteService',
 ];
-/** Hits and ids that are taken, as many as are asked for at most; and versions of an id. */
+/** Most hits and ids that are used of an answer, as many as are requested at most; and most versions of an id. */
 const mostHits = 1000;
 const mostVersions = 100_000;
-/** Newest versions that are kept of a hit. */
+/** Most versions that are kept of a hit; the newest ones. */
 const versionsOfHit = 1000;
-/** A search is typed by a person: a slow upstream is left out, in milliseconds. */
-const patience = 3000;
+/** Milliseconds after which a search leaves out a slow upstream, because a person waits for the answer. */
+const longestWait = 3000;
 
-/** Searches the upstreams; what one found stays in the cache for as long as its documents are fresh. */
+/** Searches the upstreams. The results of an upstream are cached for its `freshFor`. */
 export class UpstreamSearch {
   readonly #packages: PackageMirror;
   readonly #cache: Cache;
@@ -53,12 +53,12 @@ export class UpstreamSearch {
     this.#log = log;
   }
 
-  /** Whether there is anybody to ask. */
+  /** Whether at least one upstream is configured. */
   get hasUpstreams(): boolean {
     return this.#packages.origin.all.length > 0;
   }
 
-  /** Hits of every upstream that answers in time, in the order of the configuration. */
+  /** The hits of every upstream that answers in time, in the order of the configuration. */
   query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
     const reader = async (upstream: Upstream) => {
       const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
@@ -67,12 +67,12 @@ export class UpstreamSearch {
     return this.#all(this.#packages.origin.all, searchTypes, parameters, reader, mostHits);
   }
 
-  /** Ids that complete what was typed. */
+  /** Ids that complete the typed text. */
   autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
     return this.#all(this.#packages.origin.all, autocompleteTypes, parameters, () => idIn, mostHits);
   }
 
-  /** The versions of an id that its upstream offers; undefined when it does not answer in time. */
+  /** The versions of an id from its upstream's autocompletion; undefined if it does not answer in time. */
   async versions(upstream: Upstream, parameters: URLSearchParams): Promise<string[] | undefined> {
     const found = await this.#all([upstream], autocompleteTypes, parameters, () => versionIn, mostVersions);
     return found[0]?.data;
@@ -124,12 +124,12 @@ export class UpstreamSearch {
   }
 }
 
-/** An answer that comes too late for this search is kept for the next. */
-function inTime<T>(upstream: Upstream, asked: Promise<T>): Promise<T | undefined> {
-  asked.catch(() => undefined);
+/** Resolves to undefined after the time limit. A later answer still gets into the cache, for the next search. */
+function inTime<T>(upstream: Upstream, answer: Promise<T>): Promise<T | undefined> {
+  answer.catch(() => undefined);
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, patience), undefined);
-    asked.then(resolve, reject).finally(() => clearTimeout(timer));
+    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, longestWait), undefined);
+    answer.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }
 
@@ -141,7 +141,7 @@ function versionIn(item: unknown): string | undefined {
   return typeof item === 'string' && parseVersion(item) ? item : undefined;
 }
 
-/** One hit (search-query-service-resource, "Search result"); undefined when it names no package. */
+/** One hit (search-query-service-resource, "Search result"); undefined if its id or version is invalid. */
 function hitIn(item: unknown, own: OwnLinks): SearchHit | undefined {
   const hit = objectOf(item);
   const version = parseVersion(textOf(hit['version']) ?? '');

@@ -10,10 +10,10 @@ import type { PackageSource } from '../package-source.ts';
 import { isWindowsPdb, keyOfPdb } from '../format/symbols.ts';
 
 const portable = /^[0-9a-f]{32}ffffffff$/;
-/** Of the older format: a GUID and an age. */
+/** The key of a Windows PDB, the older format: a GUID and an age. */
 const windows = /^[0-9a-f]{33,40}$/;
 
-/** PDBs of the upstreams' symbol servers, through the mirror. */
+/** PDBs from the upstreams' symbol servers, through the mirror. */
 export class UpstreamSymbols {
   readonly #mirror: Mirror;
   readonly #source: PackageSource;
@@ -26,9 +26,9 @@ export class UpstreamSymbols {
   }
 
   /**
-   * The PDB of that name and signature, both in any case, from the first upstream that has it; undefined when none has.
-   * A signature names one file, whoever serves it. `checksum` is what some symbol servers want to be told
-   * (SSQP, "SymbolChecksum").
+   * The PDB with this name and signature, both in any case, from the first upstream that has it; undefined if none has
+   * it. A signature identifies one file, so any upstream may serve it. `checksum` is the client's `SymbolChecksum`
+   * header, which some symbol servers require (SSQP).
    */
   async open(
     accountId: number,
@@ -39,7 +39,7 @@ export class UpstreamSymbols {
     const [name, key] = [fileName.toLowerCase(), signature.toLowerCase()];
     if (!/^[^/\\]{1,200}\.pdb$/.test(name) || !windows.test(key)) return undefined;
     let failure: unknown;
-    // A file is mostly called as its package is: the name of a reserved one is for nobody's ears.
+    // A file usually has the name of its package. Never send a hosted or reserved name upstream.
     for (const upstream of await this.#source.candidates(accountId, name.slice(0, -'.pdb'.length))) {
       const base = symbolsOf(upstream.config);
       if (!base) continue;
@@ -83,7 +83,7 @@ async function verifyPdb(staged: StagedFile, key: string): Promise<Record<string
   };
   const found = await keyOfPdb(read);
   if (portable.test(key) ? found !== key : !isWindowsPdb(await read(0, 32))) {
-    throw new Error(found === undefined ? 'it is no such PDB' : `it is the PDB ${found}`);
+    throw new Error(found === undefined ? 'it is not the requested PDB' : `it is the PDB ${found}`);
   }
   return {};
 }

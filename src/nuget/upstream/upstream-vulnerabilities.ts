@@ -5,7 +5,7 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { addressIn, isList, mostListed, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
 import { objectOf } from './upstream-metadata.ts';
 
-/** One page of vulnerability data, as an index names it (vulnerability-info, "Vulnerability index"). */
+/** A page of vulnerability data that an index names (vulnerability-info, "Vulnerability index"). */
 export interface VulnerabilityPage {
   upstream: string;
   name: string;
@@ -20,7 +20,7 @@ interface IndexEntry {
 
 const types = ['VulnerabilityInfo/6.7.0'];
 
-/** What the upstreams know of vulnerable packages. */
+/** Vulnerability data of the upstreams. */
 export class UpstreamVulnerabilities {
   readonly #packages: PackageMirror;
   readonly #log: Logger;
@@ -30,13 +30,13 @@ export class UpstreamVulnerabilities {
     this.#log = log;
   }
 
-  /** The pages of all upstreams that have such data; one that cannot be asked and was never asked is left out. */
+  /** The pages of all upstreams with vulnerability data. An upstream that fails and has no stored index is left out. */
   async pages(): Promise<VulnerabilityPage[]> {
     const lists = await Promise.all(this.#packages.origin.all.map((upstream) => this.#pagesOf(upstream)));
     return lists.flat();
   }
 
-  /** One page; undefined when there is none of that name. */
+  /** One page; undefined if there is no page with this name. */
   async page(
     upstreamName: string,
     name: string,
@@ -44,7 +44,7 @@ export class UpstreamVulnerabilities {
     const upstream = this.#packages.origin.all.find((each) => each.name === upstreamName);
     const entry = upstream && (await this.#index(upstream)).find((each) => each['@name'] === name);
     if (!upstream || !entry) return undefined;
-    // A page of a later date is another one, or clients would take what is stored for the news.
+    // The date is part of the key: otherwise clients would get the stored page for the updated one.
     const page = await this.#packages.document<Record<string, unknown>>(
       { upstream },
       'vulnerability-page',
@@ -53,7 +53,7 @@ export class UpstreamVulnerabilities {
       () => addressIn(upstream, entry['@id']),
       (each) => !Array.isArray(each) && Object.keys(each).length <= mostListed,
     );
-    if (!page) throw unusable(upstream, 'lacks a page of its vulnerability data');
+    if (!page) throw unusable(upstream, 'has no page that its vulnerability index names');
     return { ...page, upstream };
   }
 
@@ -66,7 +66,10 @@ export class UpstreamVulnerabilities {
       }));
     } catch (error) {
       if (!isUpstreamFailure(error)) throw error;
-      this.#log.warn({ upstream: upstream.name, reason: (error as Error).message }, 'no vulnerability data');
+      this.#log.warn(
+        { upstream: upstream.name, reason: (error as Error).message },
+        'the upstream has no vulnerability data now',
+      );
       return [];
     }
   }

@@ -47,7 +47,6 @@ export interface NupkgOptions extends NuspecOptions {
   files?: Readonly<Record<string, Buffer | string>>;
   /** Replaces the nuspec's text. */
   nuspec?: string | Buffer;
-  signed?: boolean;
 }
 
 const currentNamespace = 'http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd';
@@ -118,7 +117,6 @@ export async function makeNupkg(options: NupkgOptions = {}): Promise<Buffer> {
     ...(icon && { 'icon.png': icon }),
     ...(readme && { 'README.md': readme }),
     ...options.files,
-    ...(options.signed && { '.signature.p7s': randomBytes(64) }),
     '[Content_Types].xml':
       '<?xml version="1.0" encoding="utf-8"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types" />',
   });
