@@ -36,10 +36,6 @@ const owners: Record<string, string> = {
 const exceptions: Record<string, readonly string[]> = {
   'nuget/hosted/files.ts': ['blobs'],
   'nuget/hosted/symbol-packages.ts': ['blobs'],
-  'oci/abandoned-blobs.ts': ['blobs'],
-  'oci/image-blobs.ts': ['blobs'],
-  'oci/images.ts': ['blobs'],
-  'oci/manifests.ts': ['blobs'],
   'storage/scrub.ts': [
     'manifest_references',
     'manifests',

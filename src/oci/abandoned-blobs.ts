@@ -1,6 +1,7 @@
 import { forUpdate, placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { Pace } from '../storage/pace.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import { lockRepository } from './repositories.ts';
 
 export interface AbandonedOptions {
@@ -36,9 +37,9 @@ export async function dropAbandonedBlobs(
   let last: Link = { repository_id: 0, digest: '' as Digest, size: 0 };
   for (;;) {
     const links: (Link & { abandoned: number })[] = await database.select(
-      `SELECT rb.repository_id, rb.digest, COALESCE(b.size, 0) AS size,
+      `SELECT rb.repository_id, rb.digest, COALESCE(${sizeOf('rb.digest')}, 0) AS size,
          CASE WHEN rb.linked_at < ? AND ${isAbandoned} THEN 1 ELSE 0 END AS abandoned
-       FROM repository_blobs rb LEFT JOIN blobs b ON b.digest = rb.digest
+       FROM repository_blobs rb
        WHERE rb.repository_id >= ? AND (rb.repository_id > ? OR rb.digest > ?)
        ORDER BY rb.repository_id, rb.digest LIMIT ${page}`,
       [before, last.repository_id, last.repository_id, last.digest],

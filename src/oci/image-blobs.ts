@@ -4,7 +4,9 @@ import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import { keepLive } from '../storage/states.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
 
 /** The blobs of repositories. A blob is readable through a repository that has a row for it, and through no other. */
@@ -21,14 +23,13 @@ export class ImageBlobs {
 
   /** The content of a blob, which the caller closes; `BlobUnknown` when the repository does not have it. */
   async open(accountId: number, name: string, digest: Digest): Promise<Content> {
-    const row = await this.#database.getCached<{ size: number }>(
-      `SELECT b.size FROM repositories r
+    const row = await this.#database.getCached<{ size: number | null }>(
+      `SELECT ${sizeOf('rb.digest')} AS size FROM repositories r
        JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
-       JOIN blobs b ON b.digest = rb.digest
        WHERE r.account_id = ? AND r.name = ?`,
       [digest, accountId, name],
     );
-    if (!row) throw blobUnknown(digest);
+    if (typeof row?.size !== 'number') throw blobUnknown(digest);
     return this.#blobs.open(digest, row.size);
   }
 
@@ -109,9 +110,7 @@ export class ImageBlobs {
 
 /** Gives the repository a stored blob; resolves to whether it is stored. */
 async function link(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<boolean> {
-  // The row's lock and its new time keep a collector away until the reference is there.
-  const keep = "UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'";
-  if ((await tx.run(keep, [now, digest])) === 0) return false;
+  if (!(await keepLive(tx, digest, now))) return false;
   await writeLink(tx, repositoryId, digest, now);
   return true;
 }

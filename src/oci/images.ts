@@ -3,6 +3,7 @@ import type { Config } from '../config/schema.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import { ImageBlobs } from './image-blobs.ts';
 import { Manifests } from './manifests.ts';
 import { Referrers } from './referrers.ts';
@@ -103,8 +104,8 @@ export class Images {
   async #sizes(ids: readonly number[]): Promise<Map<number, number>> {
     if (ids.length === 0) return new Map();
     const rows = await this.#database.select<{ repository_id: number; total: number }>(
-      `SELECT repository_id, SUM(size) AS total FROM (
-         SELECT rb.repository_id, rb.digest, b.size FROM repository_blobs rb JOIN blobs b ON b.digest = rb.digest
+      `SELECT repository_id, COALESCE(SUM(size), 0) AS total FROM (
+         SELECT rb.repository_id, rb.digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb
          WHERE rb.repository_id IN (${placeholders(ids)})
          UNION
          SELECT m.repository_id, m.digest, m.size_bytes FROM manifests m WHERE m.repository_id IN (${placeholders(ids)})

@@ -3,6 +3,7 @@ import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
@@ -172,15 +173,15 @@ export class Manifests {
 /** What `manifest` refers to, in bytes; throws `ManifestBlobUnknown` unless the repository has all it requires. */
 async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest): Promise<number> {
   const sizes = new Map<Digest, number>();
-  const note = (rows: readonly { digest: Digest; size: number }[]) => {
-    for (const { digest, size } of rows) sizes.set(digest, size);
+  const note = (rows: readonly { digest: Digest; size: number | null }[]) => {
+    for (const { digest, size } of rows) if (size !== null) sizes.set(digest, size);
   };
   for (const digests of batches(manifest.required)) {
     const marks = placeholders(digests);
     note(
       await tx.select(
-        `SELECT rb.digest, b.size FROM repository_blobs rb JOIN blobs b ON b.digest = rb.digest
-         WHERE rb.repository_id = ? AND rb.digest IN (${marks})`,
+        `SELECT digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb
+         WHERE repository_id = ? AND digest IN (${marks})`,
         [repositoryId, ...digests],
       ),
     );
