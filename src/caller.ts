@@ -26,11 +26,11 @@ export function currentCaller(): Caller | undefined {
 }
 
 /** Waits for `work`, but no longer than the current caller does: rejects with `Aborted` when that has gone. */
-export function whileWanted<T>(work: Promise<T>): Promise<T> {
+export function untilCallerLeaves<T>(work: Promise<T>): Promise<T> {
   const caller = current.getStore();
   if (!caller) return work;
   return new Promise<T>((resolve, reject) => {
-    const leave = () => reject(callerGone());
+    const leave = () => reject(callerLeft());
     if (caller.gone) {
       work.catch(() => undefined);
       leave();
@@ -42,6 +42,6 @@ export function whileWanted<T>(work: Promise<T>): Promise<T> {
 }
 
 /** `Aborted`, for work whose client has left. */
-export function callerGone(): DomainError {
+export function callerLeft(): DomainError {
   return new DomainError('Aborted', 'The client left before the answer was there.');
 }

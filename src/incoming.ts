@@ -4,7 +4,7 @@ import { DomainError } from './errors.ts';
 // What whoever takes in a body owes to memory and to time.
 
 /** Silence is counted in so many parts: a stall of this process, which hears nothing meanwhile, counts as one. */
-const silentParts = 4;
+const spans = 4;
 
 /**
  * Frees a chunk's memory at once, for whoever is the last to hold it. Left to the garbage collector, a fast body makes it
@@ -19,20 +19,20 @@ export function release(chunk: Buffer): void {
  * that its reader holds back is not silent. Returns how to stop listening.
  */
 export function whenSilent(source: Readable, idle: number, then: (error: DomainError) => void): () => void {
-  let quiet = 0;
-  const heard = () => {
-    quiet = 0;
+  let silentSpans = 0;
+  const reset = () => {
+    silentSpans = 0;
   };
   const timer = setInterval(() => {
-    quiet = source.isPaused() ? 0 : quiet + 1;
-    if (quiet <= silentParts) return;
+    silentSpans = source.isPaused() ? 0 : silentSpans + 1;
+    if (silentSpans <= spans) return;
     stop();
     then(new DomainError('Aborted', 'The sender fell silent.'));
-  }, idle / silentParts);
+  }, idle / spans);
   const stop = () => {
     clearInterval(timer);
-    source.off('data', heard);
+    source.off('data', reset);
   };
-  source.on('data', heard);
+  source.on('data', reset);
   return stop;
 }

@@ -11,7 +11,7 @@ const parsed = new LRUCache<string, object>({ maxSize: 32 * 2 ** 20 });
  * failure: `UpstreamUnavailable`.
  */
 export async function readDocument(entry: Entry, limit: number): Promise<object> {
-  const known = entry.facts && parsed.get(entry.facts.digest);
+  const known = entry.metadata && parsed.get(entry.metadata.digest);
   if (known) {
     entry.content.close();
     return known;

@@ -37,7 +37,7 @@ interface EntryRow {
   validated_at: number;
 }
 
-/** How long the facts of an entry stay in the cache, in milliseconds. They only ever change by being written anew. */
+/** How long the metadata of an entry stay in the cache, in milliseconds. They only ever change by being written anew. */
 const keepFor = 3_600_000;
 /** Entries whose use is written down by one statement. */
 const batch = 500;
@@ -62,12 +62,12 @@ export class Entries {
     this.#now = now;
   }
 
-  /** The facts if this process has them at hand. */
+  /** The metadata if this process has them at hand. */
   peek(id: string): EntryMetadata | undefined {
     return this.#cache.peek<EntryMetadata>(`entry:${id}`);
   }
 
-  /** The facts if any instance has them at hand. */
+  /** The metadata if any instance has them at hand. */
   async getCached(id: string): Promise<EntryMetadata | undefined> {
     return this.peek(id) ?? (await this.#cache.get<EntryMetadata>(`entry:${id}`));
   }
@@ -76,11 +76,11 @@ export class Entries {
     return (await this.getCached(id)) ?? this.read(id);
   }
 
-  /** The facts as the database has them, whatever the cache says. */
+  /** The metadata as the database has them, whatever the cache says. */
   async read(id: string): Promise<EntryMetadata | undefined> {
     const row = await this.#database.get<EntryRow>('SELECT * FROM mirror_entries WHERE id = ?', [id]);
     if (!row) return undefined;
-    const facts: EntryMetadata = {
+    const metadata: EntryMetadata = {
       digest: row.digest,
       size: row.size_bytes,
       type: row.content_type,
@@ -90,8 +90,8 @@ export class Entries {
       storedAt: row.stored_at,
       validatedAt: row.validated_at,
     };
-    await this.remember(id, facts);
-    return facts;
+    await this.remember(id, metadata);
+    return metadata;
   }
 
   /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
@@ -113,22 +113,22 @@ export class Entries {
     return rows.map(({ reference }) => reference);
   }
 
-  /** Writes `facts` under each of `keys`, in the transaction that makes the bytes visible. */
-  async write(tx: Transaction, keys: readonly EntryKey[], facts: EntryMetadata): Promise<void> {
+  /** Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible. */
+  async write(tx: Transaction, keys: readonly EntryKey[], metadata: EntryMetadata): Promise<void> {
     const rows = keys.map((key) => ({
       id: entryId(key),
       upstream: key.upstream,
       kind: key.kind,
       name: key.name,
       reference: key.reference,
-      digest: facts.digest,
-      size_bytes: facts.size,
-      content_type: facts.type,
-      etag: facts.etag,
-      last_modified: facts.lastModified,
-      attributes: JSON.stringify(facts.attributes),
-      stored_at: facts.storedAt,
-      validated_at: facts.validatedAt,
+      digest: metadata.digest,
+      size_bytes: metadata.size,
+      content_type: metadata.type,
+      etag: metadata.etag,
+      last_modified: metadata.lastModified,
+      attributes: JSON.stringify(metadata.attributes),
+      stored_at: metadata.storedAt,
+      validated_at: metadata.validatedAt,
       used_at: this.#now(),
     }));
     // What is fetched ahead of any use was last used when it was.
@@ -138,18 +138,18 @@ export class Entries {
   }
 
   /** Notes that the upstream still has what is stored. */
-  async validated(id: string, facts: EntryMetadata): Promise<EntryMetadata> {
+  async validated(id: string, metadata: EntryMetadata): Promise<EntryMetadata> {
     const validatedAt = this.#now();
     await this.#database.transaction((tx) =>
       tx.run('UPDATE mirror_entries SET validated_at = ? WHERE id = ?', [validatedAt, id]),
     );
-    const renewed = { ...facts, validatedAt };
+    const renewed = { ...metadata, validatedAt };
     await this.remember(id, renewed);
     return renewed;
   }
 
-  async remember(id: string, facts: EntryMetadata): Promise<void> {
-    await this.#cache.set(`entry:${id}`, facts, keepFor);
+  async remember(id: string, metadata: EntryMetadata): Promise<void> {
+    await this.#cache.set(`entry:${id}`, metadata, keepFor);
   }
 
   /** Drops an entry whose bytes are gone, unless it has been stored anew meanwhile. */
@@ -183,7 +183,7 @@ export class Entries {
     return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
   }
 
-  /** Notes that an entry was served, in memory only; on an task nobody is served. */
+  /** Notes that an entry was served, in memory only; on a task nobody is served. */
   used(id: string): void {
     if (!BackgroundTask.current) this.#used.add(id);
   }

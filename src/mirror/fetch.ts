@@ -7,7 +7,7 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { EntryMetadata } from './entries.ts';
-import { OtherBody, type Fetched, type Had } from './resource.ts';
+import { OtherBody, type Fetched, type Received } from './resource.ts';
 
 export interface FetchOptions extends UpstreamRequest {
   /** What is stored, to ask conditionally. */
@@ -39,7 +39,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     lastModified: answer.headers['last-modified'] ?? null,
     ...(answer.digest !== undefined && { digest: answer.digest }),
     ...(!answer.decoded && {
-      resume: (had: Had, signal: AbortSignal) => resume(upstream, { ...request, signal }, had, answer),
+      resume: (received: Received, signal: AbortSignal) => resume(upstream, { ...request, signal }, received, answer),
     }),
     failed: (error) => void upstream.bodyFailed(error, request),
   };
@@ -54,7 +54,12 @@ function lengthOf(answer: UpstreamAnswer): number | undefined {
  * The rest of a body after a cut: by Range where a validator (RFC 9110, 13.1.5) or the digest of the whole keeps pieces of
  * two versions apart, else the whole again, of which the beginning must be what had come. Undefined when there is neither.
  */
-async function resume(upstream: Upstream, request: UpstreamRequest, { bytes, digest }: Had, begun: UpstreamAnswer) {
+async function resume(
+  upstream: Upstream,
+  request: UpstreamRequest,
+  { bytes, digest }: Received,
+  begun: UpstreamAnswer,
+) {
   const validator = validatorOf(begun);
   const headers: Record<string, string> = { ...request.headers };
   if (validator !== undefined || digest === undefined) headers['range'] = `bytes=${bytes}-`;

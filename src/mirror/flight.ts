@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import type { Readable } from 'node:stream';
-import { currentCaller, runFor, whileWanted, type Caller } from '../caller.ts';
+import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller.ts';
 import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -20,20 +20,20 @@ export type JoinResult =
       size: number | undefined;
       content: Content;
       /** Whether it is to be stored, as far as is known when it begins. */
-      kept: boolean;
+      isStored: boolean;
       done: Promise<FlightResult>;
     }
-  | { kind: 'stored'; facts: EntryMetadata; renewed: boolean }
+  | { kind: 'stored'; metadata: EntryMetadata; renewed: boolean }
   | { kind: 'absent' };
 
-/** What a flight has brought. `kept` tells whether it is stored, or was only passed on. */
+/** What a flight has brought. `isStored` tells whether it is stored, or was only passed on. */
 export interface FlightResult {
-  facts: EntryMetadata;
-  kept: boolean;
+  metadata: EntryMetadata;
+  isStored: boolean;
 }
 
-/** Another instance, or a flight that has just landed, may have been there first. */
-type Head = Fetched | { kind: 'current'; facts: EntryMetadata };
+/** Another instance, or a flight that has just result, may have been there first. */
+type Head = Fetched | { kind: 'current'; metadata: EntryMetadata };
 
 export interface FlightParts {
   blobs: BlobStore;
@@ -49,14 +49,14 @@ export interface FlightParts {
 /**
  * One fetch from an upstream for one key. It fills one staged file, which every reader follows, the first included; a
  * reader that leaves stops no other. When the last one has left, it goes on only if little is missing; else it stops, and
- * what has come is kept for a while. Where there is no room to store a blob, it is passed on without being stored.
+ * what has come is isStored for a while. Where there is no room to store a blob, it is passed on without being stored.
  */
 export class Flight {
   readonly #resource: MirrorResource;
   readonly #parts: FlightParts;
   readonly #id: string;
   readonly #head: Promise<Head>;
-  readonly #landed: Promise<FlightResult | undefined>;
+  readonly #result: Promise<FlightResult | undefined>;
   readonly #stop = new AbortController();
   #known: EntryMetadata | undefined;
   #expected: Digest | undefined;
@@ -74,18 +74,18 @@ export class Flight {
     // What it asks for on its way is its own: it outlives the request that began it.
     const caller = callerOf(this.#stop.signal, currentCaller());
     this.#head = runFor(caller, () => this.#start());
-    this.#landed = runFor(caller, () => this.#run());
-    this.#landed.catch(() => undefined);
+    this.#result = runFor(caller, () => this.#run());
+    this.#result.catch(() => undefined);
   }
 
   /** Ends when the entry is stored, renewed, passed on or known to be absent; rejects when the flight failed. */
-  get landed(): Promise<FlightResult | undefined> {
-    return this.#landed;
+  get result(): Promise<FlightResult | undefined> {
+    return this.#result;
   }
 
   /** Whether another reader gets all of the body here. */
   get joinable(): boolean {
-    return !this.#over && !this.#stop.signal.aborted && !this.#intake?.tail.passesOn;
+    return !this.#over && !this.#stop.signal.aborted && !this.#intake?.tail.isPassThrough;
   }
 
   /** What a reader gets as soon as the upstream has begun to answer. Rejects when it does not, or the reader leaves. */
@@ -94,27 +94,27 @@ export class Flight {
     this.#readers += 1;
     let following = false;
     try {
-      const head = await whileWanted(this.#head);
-      if (head.kind === 'current') return { kind: 'stored', facts: head.facts, renewed: false };
+      const head = await untilCallerLeaves(this.#head);
+      if (head.kind === 'current') return { kind: 'stored', metadata: head.metadata, renewed: false };
       // Of an empty body there is no last byte to withhold.
       if (head.kind === 'fetched' && head.size !== 0) {
         following = true;
-        const { tail, kept } = this.#intake!;
-        const content = tail.follow(head.size, () => this.#left());
+        const { tail, isStored } = this.#intake!;
+        const content = tail.follow(head.size, () => this.#readerLeft());
         return {
           kind: 'tail',
           type: head.type,
           size: head.size,
           content,
-          kept,
-          done: this.#landed as Promise<FlightResult>,
+          isStored,
+          done: this.#result as Promise<FlightResult>,
         };
       }
-      const landed = await whileWanted(this.#landed);
-      if (!landed) return { kind: 'absent' };
-      return { kind: 'stored', facts: landed.facts, renewed: head.kind === 'not-modified' };
+      const result = await untilCallerLeaves(this.#result);
+      if (!result) return { kind: 'absent' };
+      return { kind: 'stored', metadata: result.metadata, renewed: head.kind === 'not-modified' };
     } finally {
-      if (!following) this.#left();
+      if (!following) this.#readerLeft();
     }
   }
 
@@ -125,17 +125,17 @@ export class Flight {
     const partial = partials.take(this.#id);
     if (this.#known && isFresh(this.#resource.lifetime, this.#known, now())) {
       await partial?.staged.discard();
-      return { kind: 'current', facts: this.#known };
+      return { kind: 'current', metadata: this.#known };
     }
-    const resumed = partial && (await this.#goOn(partial));
+    const resumed = partial && (await this.#resume(partial));
     if (resumed) return resumed;
     const head = await this.#resource.fetch(this.#known, this.#stop.signal);
     if (head.kind !== 'fetched') return head;
     const { size } = head;
     const { limit, digest, algorithms } = this.#resource;
-    return this.#takeIn(head, async () => {
+    return this.#openIntake(head, async () => {
       if (size !== undefined && size > limit) {
-        throw this.#invalid(`announces ${size} bytes; at most ${limit} are taken`);
+        throw this.#reject(`announces ${size} bytes; at most ${limit} are taken`);
       }
       this.#expected = digest ?? head.digest;
       const naming = this.#expected ? algorithmOf(this.#expected) : 'sha256';
@@ -144,11 +144,11 @@ export class Flight {
   }
 
   /** Takes up a body where another flight has left it; undefined when the upstream does not have the rest. */
-  async #goOn(partial: Partial): Promise<Body | undefined> {
-    const { head, staged, had, expected } = partial;
+  async #resume(partial: Partial): Promise<Body | undefined> {
+    const { head, staged, received, expected } = partial;
     let body: Readable | undefined;
     try {
-      body = await head.resume?.(had, this.#stop.signal);
+      body = await head.resume?.(received, this.#stop.signal);
     } catch (error) {
       // An upstream that cannot be asked now may have the rest later.
       await this.#parts.partials.keep(this.#id, partial);
@@ -159,10 +159,10 @@ export class Flight {
       return undefined;
     }
     this.#expected = expected;
-    return this.#takeIn({ ...head, body }, () => Promise.resolve(staged));
+    return this.#openIntake({ ...head, body }, () => Promise.resolve(staged));
   }
 
-  async #takeIn(head: Body, stage: () => Promise<StagedFile>): Promise<Body> {
+  async #openIntake(head: Body, stage: () => Promise<StagedFile>): Promise<Body> {
     // The stream must not lose its error between here and the first reading.
     head.body.on('error', () => undefined);
     try {
@@ -175,7 +175,7 @@ export class Flight {
         expected: this.#expected,
         room: this.#parts.room,
         stop: this.#stop,
-        grown: () => this.#reconsider(),
+        onProgress: () => this.#stopIfUnneeded(),
       });
       return head;
     } catch (error) {
@@ -189,16 +189,16 @@ export class Flight {
     let failure: { error: unknown } | undefined;
     try {
       const head = await this.#head;
-      if (head.kind === 'current') return { facts: head.facts, kept: true };
+      if (head.kind === 'current') return { metadata: head.metadata, isStored: true };
       if (head.kind === 'absent') {
         await entries.setAbsent(this.#id, this.#resource.negativeFor);
         return undefined;
       }
       if (head.kind === 'not-modified') {
-        return { facts: await entries.validated(this.#id, this.#known!), kept: true };
+        return { metadata: await entries.validated(this.#id, this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {
-        throw isDomainError(error, 'TooLarge') ? this.#invalid('sends more bytes than it may', error) : error;
+        throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than it may', error) : error;
       });
       return await this.#commit(head);
     } catch (error) {
@@ -210,7 +210,7 @@ export class Flight {
       this.#intake?.end();
       this.#intake?.tail.end(failure);
       if (this.#readers === 0) this.#intake?.tail.close();
-      await this.#putAway();
+      await this.#releaseStaged();
     }
   }
 
@@ -220,14 +220,14 @@ export class Flight {
     const { blobs, entries, now } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
-      throw this.#invalid(`sent ${digest} where ${this.#expected} was asked for`);
+      throw this.#reject(`sent ${digest} where ${this.#expected} was asked for`);
     }
     const attributes =
       (await resource.verify?.(staged).catch((error: Error) => {
-        throw this.#invalid(`sent something else than was asked for: ${error.message}`, error);
+        throw this.#reject(`sent something else than was asked for: ${error.message}`, error);
       })) ?? {};
     const at = now();
-    const facts: EntryMetadata = {
+    const metadata: EntryMetadata = {
       digest,
       size: this.#intake!.tail.received,
       type: head.type.slice(0, 255),
@@ -238,44 +238,44 @@ export class Flight {
       validatedAt: at,
     };
     // An empty file takes no room, and its readers have nothing else to follow.
-    const kept = this.#intake!.kept || facts.size === 0;
-    const keys = [resource.key, ...(resource.aliases?.(facts) ?? [])];
-    if (kept) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, facts));
+    const isStored = this.#intake!.isStored || metadata.size === 0;
+    const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
+    if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata));
     this.#intake!.tail.verified();
     // Under each name: one of them may be in the cache as absent, or as what it was before.
-    if (kept) for (const key of keys) await entries.remember(entryId(key), facts);
-    return { facts, kept };
+    if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);
+    return { metadata, isStored };
   }
 
   /** Removes the staged file, unless it is the beginning of a body that no reader waited for. */
-  async #putAway(): Promise<void> {
+  async #releaseStaged(): Promise<void> {
     const staged = this.#staged;
     if (!staged) return;
     const head = await this.#head.catch(() => undefined);
-    const isUnread = this.#stop.signal.aborted && this.#intake?.kept === true && !this.#intake.isFull;
+    const isUnread = this.#stop.signal.aborted && this.#intake?.isStored === true && !this.#intake.isFull;
     const isLasting = this.#resource.lifetime === 'immutable' && staged.size > 0;
     if (isUnread && isLasting && head?.kind === 'fetched' && head.resume) {
-      const { had } = this.#intake!;
-      await this.#parts.partials.keep(this.#id, { head, staged, had, expected: this.#expected });
+      const { received } = this.#intake!;
+      await this.#parts.partials.keep(this.#id, { head, staged, received, expected: this.#expected });
     } else {
       await staged.discard();
     }
   }
 
-  #left(): void {
+  #readerLeft(): void {
     this.#readers -= 1;
     this.#unreadSince = this.#intake?.tail.received ?? 0;
     if (this.#readers === 0 && this.#over) this.#intake?.tail.close();
-    else this.#reconsider();
+    else this.#stopIfUnneeded();
   }
 
   /** Stops when no reader is left, unless little is missing. */
-  #reconsider(): void {
+  #stopIfUnneeded(): void {
     if (this.#readers > 0 || this.#over || this.#stop.signal.aborted) return;
     if (!this.#intake?.isNearlyDone(this.#parts.unreadRest, this.#unreadSince)) this.#stop.abort();
   }
 
-  #invalid(what: string, cause?: unknown): UpstreamError {
+  #reject(what: string, cause?: unknown): UpstreamError {
     const { upstream } = this.#resource.key;
     this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent what must not be stored');
     return new UpstreamError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { upstream, cause });

@@ -5,7 +5,7 @@ import { DomainError, isDomainError } from '../errors.ts';
 import { whenSilent } from '../incoming.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import { OtherBody, type Fetched, type Had, type MirrorResource } from './resource.ts';
+import { OtherBody, type Fetched, type Received, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
@@ -27,7 +27,7 @@ export interface IntakeParts {
   room: Room;
   stop: AbortController;
   /** Called when more has come. */
-  grown: () => void;
+  onProgress: () => void;
 }
 
 /**
@@ -39,37 +39,37 @@ export class Intake {
   readonly #parts: IntakeParts;
   readonly #expect: (rest: number) => void;
   /** Aborted where what still comes is not to be stored. */
-  readonly #passOn = new AbortController();
-  #kept: boolean;
+  readonly #stopStoring = new AbortController();
+  #isStored: boolean;
   #isFull = false;
   #checked: number;
   #checking = false;
 
-  private constructor(parts: IntakeParts, tail: Tail, kept: boolean) {
+  private constructor(parts: IntakeParts, tail: Tail, isStored: boolean) {
     this.tail = tail;
     this.#parts = parts;
-    this.#kept = kept;
+    this.#isStored = isStored;
     this.#checked = parts.staged.size;
-    if (!kept && this.#canPassOn) {
-      this.#passOn.abort();
-      tail.passOn();
+    if (!isStored && this.#mayPassThrough) {
+      this.#stopStoring.abort();
+      tail.passThrough();
     }
-    this.#expect = parts.room.expect(tail.passesOn ? 0 : (this.#missing ?? 0));
+    this.#expect = parts.room.expect(tail.isPassThrough ? 0 : (this.#missing ?? 0));
   }
 
   /** Throws `StorageFull` where there is no room even for a moment. */
   static async open(parts: IntakeParts): Promise<Intake> {
     const { staged, size, room, resource } = parts;
     const missing = (size ?? staged.size) - staged.size;
-    const kept = await room.has(missing);
-    if (!kept && !mayPassOn(resource) && !(await room.hasForAMoment(missing))) throw noRoom();
+    const isStored = await room.has(missing);
+    if (!isStored && !mayPassThrough(resource) && !(await room.hasForAMoment(missing))) throw noRoom();
     const file = await staged.follow();
-    return new Intake(parts, new Tail(staged, file), kept);
+    return new Intake(parts, new Tail(staged, file), isStored);
   }
 
   /** Whether the bytes are to be stored, rather than removed when they were sent. */
-  get kept(): boolean {
-    return this.#kept;
+  get isStored(): boolean {
+    return this.#isStored;
   }
 
   /** Whether it ended for lack of room. */
@@ -79,7 +79,7 @@ export class Intake {
 
   /** Whether little enough is missing to fetch it for no reader; `since` is how much had come when the last one left. */
   isNearlyDone(unreadRest: number, since: number): boolean {
-    if (this.tail.passesOn) return false;
+    if (this.tail.isPassThrough) return false;
     const { size } = this.#parts;
     const missing = this.#missing;
     if (size === undefined || missing === undefined) return this.tail.received - since < unreadRest;
@@ -112,7 +112,7 @@ export class Intake {
   }
 
   /** What has come. */
-  get had(): Had {
+  get received(): Received {
     const { staged, expected } = this.#parts;
     return { bytes: this.tail.received, digest: expected ? undefined : staged.runningDigest('sha256') };
   }
@@ -127,8 +127,8 @@ export class Intake {
     return size === undefined ? undefined : Math.max(0, size - this.tail.received);
   }
 
-  get #canPassOn(): boolean {
-    return mayPassOn(this.#parts.resource);
+  get #mayPassThrough(): boolean {
+    return mayPassThrough(this.#parts.resource);
   }
 
   /** The rest of the body. An upstream that is gone is given a moment, so that a first pause can pass. */
@@ -138,7 +138,7 @@ export class Intake {
     for (let attempt = failures; attempt < fruitless; attempt += 1) {
       if (attempt > failures) await sleep(600 * (attempt - failures), undefined, { signal }).catch(() => undefined);
       try {
-        return await head.resume(this.had, signal);
+        return await head.resume(this.received, signal);
       } catch (error) {
         if (!isDomainError(error) || isDomainError(error, 'Aborted') || head.size === undefined) return undefined;
       }
@@ -153,16 +153,16 @@ export class Intake {
     const limit = size ?? resource.limit;
     const { tail } = this;
     try {
-      if (!tail.passesOn) {
-        const until = this.#passOn.signal;
+      if (!tail.isPassThrough) {
+        const until = this.#stopStoring.signal;
         await staged.append(body, { limit, idle, consume: true, until, progress: () => this.#progress() });
         if (until.aborted) {
-          this.#kept = false;
+          this.#isStored = false;
           this.#expect(0);
-          tail.passOn();
+          tail.passThrough();
         }
       }
-      if (tail.passesOn) await this.#passAlong(body, limit);
+      if (tail.isPassThrough) await this.#passThrough(body, limit);
     } catch (error) {
       body.destroy();
       if (isDomainError(error, 'Aborted')) return error;
@@ -179,7 +179,7 @@ export class Intake {
   }
 
   /** Hands the rest of a body to the readers, no faster than the slowest of them takes it. */
-  #passAlong(body: Readable, limit: number): Promise<void> {
+  #passThrough(body: Readable, limit: number): Promise<void> {
     const { staged, resource } = this.#parts;
     const { tail } = this;
     if (body.readableEnded) return Promise.resolve();
@@ -213,10 +213,10 @@ export class Intake {
 
   /** Bytes are made durable along the way, so that little is left to wait for at the end. */
   #progress(): void {
-    const { staged, grown } = this.#parts;
+    const { staged, onProgress } = this.#parts;
     this.tail.grown();
     if (this.#missing !== undefined) this.#expect(this.#missing);
-    grown();
+    onProgress();
     if (this.#checking || staged.size - this.#checked < checkEvery) return;
     this.#checked = staged.size;
     this.#checking = true;
@@ -229,8 +229,8 @@ export class Intake {
   async #checkRoom(): Promise<void> {
     const { room, stop } = this.#parts;
     if (await room.has(0)) return;
-    if (this.#canPassOn) {
-      this.#passOn.abort();
+    if (this.#mayPassThrough) {
+      this.#stopStoring.abort();
     } else if (!(await room.hasForAMoment(0))) {
       this.#isFull = true;
       stop.abort();
@@ -239,7 +239,7 @@ export class Intake {
 }
 
 /** Whether nothing but its digest has to be right: what is verified in another way needs the whole file. */
-function mayPassOn(resource: MirrorResource): boolean {
+function mayPassThrough(resource: MirrorResource): boolean {
   return resource.digest !== undefined && !resource.verify && !resource.whole;
 }
 

@@ -1,13 +1,13 @@
 import type { Digest } from '../digest.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import type { Fetched, Had } from './resource.ts';
+import type { Fetched, Received } from './resource.ts';
 
 /** The beginning of a body, of which the rest can still be fetched. */
 export interface Partial {
   head: Extract<Fetched, { kind: 'fetched' }>;
   staged: StagedFile;
   /** What is in the file. */
-  had: Had;
+  received: Received;
   expected: Digest | undefined;
 }
 

@@ -13,7 +13,7 @@ export function isFresh(lifetime: Lifetime, { validatedAt }: EntryMetadata, now:
 }
 
 /** Whether it may still stand in for an upstream that fails. */
-export function mayStandIn(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
+export function isServableStale(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor + lifetime.staleFor;
 }
 
@@ -39,13 +39,13 @@ export interface MirrorResource {
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
   /** Further names under which the same bytes are an entry. */
-  aliases?(facts: EntryMetadata): EntryKey[];
+  aliases?(metadata: EntryMetadata): EntryKey[];
   /** Asks the upstream; `known` is what is stored, to ask conditionally. `signal` calls it off, the body included. */
   fetch(known: EntryMetadata | undefined, signal: AbortSignal): Promise<Fetched>;
 }
 
 /** What has come of a body. */
-export interface Had {
+export interface Received {
   bytes: number;
   /** Of these bytes, where the digest of the whole is not known. */
   digest: Digest | undefined;
@@ -65,8 +65,8 @@ export type Fetched =
       lastModified: string | null;
       /** What the upstream says the bytes hash to. */
       digest?: Digest;
-      /** The rest of the body after `had`; undefined when the upstream cannot give it. */
-      resume?: (had: Had, signal: AbortSignal) => Promise<Readable | undefined>;
+      /** The rest of the body after `received`; undefined when the upstream cannot give it. */
+      resume?: (received: Received, signal: AbortSignal) => Promise<Readable | undefined>;
       /** Hears of a body that stalled or broke for good. */
       failed?: (error: unknown) => void;
     }

@@ -1,4 +1,4 @@
-import { callerGone, currentCaller } from '../caller.ts';
+import { callerLeft, currentCaller } from '../caller.ts';
 import type { Content } from '../storage/content.ts';
 import { Window } from './window.ts';
 
@@ -48,7 +48,7 @@ export class Tail {
   }
 
   /** Whether what comes is passed on and not stored. */
-  get passesOn(): boolean {
+  get isPassThrough(): boolean {
     return this.#window !== undefined;
   }
 
@@ -76,7 +76,7 @@ export class Tail {
         reader.position = position;
         this.#release();
         for (;;) {
-          if (!this.#readers.has(reader)) throw callerGone();
+          if (!this.#readers.has(reader)) throw callerLeft();
           const available = this.#verified ? this.received : this.received - 1;
           if (position < available) return this.#read(reader, target.subarray(0, available - position), position);
           if (this.#verified) return 0;
@@ -97,7 +97,7 @@ export class Tail {
   }
 
   /** From here on what comes is held in memory until all readers have had it, and is not stored. */
-  passOn(): void {
+  passThrough(): void {
     this.#window ??= new Window(this.#staged.size);
   }
 

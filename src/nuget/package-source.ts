@@ -230,8 +230,8 @@ export class PackageSource {
       registrations.storedHash(owner, packageKey(id), version),
     );
     if (!entry) return undefined;
-    const { outcome, content, facts } = entry;
-    return { served: outcome, content, digest: facts?.digest, type: fileTypes.nupkg };
+    const { outcome, content, metadata } = entry;
+    return { served: outcome, content, digest: metadata?.digest, type: fileTypes.nupkg };
   }
 
   /** From the nupkg where that is stored: what is in it needs no upstream. */
@@ -245,9 +245,9 @@ export class PackageSource {
     }
     const entry = await this.#parts.mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;
-    const { outcome, content, facts } = entry;
-    const type = kind === 'icon' ? (facts?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
-    return { served: outcome, content, digest: facts?.digest, type };
+    const { outcome, content, metadata } = entry;
+    const type = kind === 'icon' ? (metadata?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
+    return { served: outcome, content, digest: metadata?.digest, type };
   }
 
   async #readInside({ digest, size }: EntryMetadata, kind: SidecarKind): ReturnType<typeof readPart> {

@@ -47,32 +47,32 @@ const pagesLimit = 200;
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
 /** For a blob whose length the upstream does not announce. */
-const unannounced = 16 * 2 ** 30;
+const unknownSizeLimit = 16 * 2 ** 30;
 
 /** Images of the configured upstream registries, through the mirror. */
 export class ImageMirror {
   readonly #mirror: Mirror;
-  readonly #origin: UpstreamPolicy;
+  readonly #policy: UpstreamPolicy;
   readonly #limits: Config['limits'];
   readonly #byName = new Map<string, Upstream>();
-  readonly #fallback: Upstream | undefined;
+  readonly #default: Upstream | undefined;
 
-  constructor(mirror: Mirror, origin: UpstreamPolicy, limits: Config['limits']) {
+  constructor(mirror: Mirror, policy: UpstreamPolicy, limits: Config['limits']) {
     this.#mirror = mirror;
-    this.#origin = origin;
+    this.#policy = policy;
     this.#limits = limits;
-    for (const upstream of origin.all) {
+    for (const upstream of policy.all) {
       this.#byName.set(upstream.name, upstream);
       if (upstream.name === 'docker.io') {
         for (const alias of ['index.docker.io', 'registry-1.docker.io']) this.#byName.set(alias, upstream);
       }
     }
-    this.#fallback = origin.all.find(({ config }) => config.default);
+    this.#default = policy.all.find(({ config }) => config.default);
   }
 
   /** All upstream registries, in the order of the configuration. */
   get upstreams(): readonly Upstream[] {
-    return this.#origin.all;
+    return this.#policy.all;
   }
 
   /**
@@ -83,7 +83,7 @@ export class ImageMirror {
     const slash = name.indexOf('/');
     const prefix = slash < 0 ? '' : name.slice(0, slash);
     const prefixed = this.#byName.get(prefix);
-    const upstream = ns === undefined ? (prefixed ?? this.#fallback) : this.#byName.get(ns);
+    const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
     const isNamed = ns !== undefined || prefixed !== undefined;
     if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
@@ -92,9 +92,9 @@ export class ImageMirror {
     const hosted = new Set([
       ...(ns === undefined ? [name] : []),
       ...forms.map((form) => `${upstream.name}/${form}`),
-      ...(upstream === this.#fallback ? forms : []),
+      ...(upstream === this.#default ? forms : []),
     ]);
-    const mayAsk = this.#origin.candidates(...hosted, ...forms).includes(upstream);
+    const mayAsk = this.#policy.candidates(...hosted, ...forms).includes(upstream);
     return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed };
   }
 
@@ -102,7 +102,7 @@ export class ImageMirror {
   namesOf(place: Place): string[] {
     const forms = formsOf(place);
     const names = forms.map((form) => `${place.upstream.name}/${form}`);
-    if (place.upstream !== this.#fallback) return names;
+    if (place.upstream !== this.#default) return names;
     // A name that begins as another upstream is called means that one.
     return [...names, ...forms.filter((form) => !this.#byName.has(form.slice(0, Math.max(0, form.indexOf('/')))))];
   }
@@ -147,7 +147,7 @@ export class ImageMirror {
     return this.#mirror.open({
       ...blob,
       digest,
-      limit: Math.min(known ?? unannounced, this.#limits.blob ?? unannounced),
+      limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
       fetch: (_known, signal) => {
         const url = urlOf(place, 'blobs', digest);
         return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal });
@@ -334,8 +334,8 @@ async function collect(place: Place, first: URL, field: string, signal: AbortSig
 }
 
 /** What is stored under another name already. */
-async function copyOf({ content, type, facts, complete }: Entry, limit: number): Promise<Fetched> {
-  const { digest } = facts ?? (await complete);
+async function copyOf({ content, type, metadata, complete }: Entry, limit: number): Promise<Fetched> {
+  const { digest } = metadata ?? (await complete);
   return { ...inMemory(await readAll(content, limit), type), digest };
 }
 

@@ -94,11 +94,11 @@ export class ImageSource {
       throw error;
     });
     if (!entry) throw manifestUnknown(reference);
-    const facts = entry.facts ?? (await entry.complete);
+    const metadata = entry.metadata ?? (await entry.complete);
     return {
       served: entry.outcome,
-      digest: facts.digest,
-      mediaType: manifestTypeOf(facts),
+      digest: metadata.digest,
+      mediaType: manifestTypeOf(metadata),
       content: entry.content,
       repository: listedName(place),
     };

@@ -103,8 +103,8 @@ export class Pushes {
   async #adoptManifest(accountId: number, name: string, place: Place, digest: Digest): Promise<void> {
     const entry = await this.#mirror.openManifest(place, digest);
     if (!entry) return;
-    const facts = entry.facts ?? (await entry.complete);
-    const bytes = await readAll(entry.content, facts.size);
-    await this.#push(accountId, name, place, { tags: [], digest, bytes, contentType: manifestTypeOf(facts) });
+    const metadata = entry.metadata ?? (await entry.complete);
+    const bytes = await readAll(entry.content, metadata.size);
+    await this.#push(accountId, name, place, { tags: [], digest, bytes, contentType: manifestTypeOf(metadata) });
   }
 }

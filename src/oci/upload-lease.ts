@@ -22,7 +22,7 @@ export interface UploadRow {
 
 /** Milliseconds a writer holds a session without a word; it renews three times as often. */
 const leaseTime = 6000;
-const glance = 500;
+const pollInterval = 500;
 
 const columns = 'id, received, digest, torn, writer, writer_until';
 const byKey = 'id = ? AND account_id = ? AND repository = ?';
@@ -68,13 +68,13 @@ export class UploadLease {
       );
       return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
     };
-    for (let waited = 0; ; waited += glance) {
+    for (let waited = 0; ; waited += pollInterval) {
       const row = await database.transaction(take, { fleeting: true });
       if (!row) throw uploadUnknown(key.id);
       if (row.writer === writer) return new UploadLease(database, now, row, lost);
       if ((seen !== undefined && row.writer_until !== seen) || waited > leaseTime) throw uploadBusy();
       seen = row.writer_until;
-      await sleep(glance);
+      await sleep(pollInterval);
     }
   }
 

@@ -78,7 +78,7 @@ function keyOf({ principal, name, item }: Call): UploadKey {
 
 function chunkOf({ request, response }: Call): Chunk {
   const context = contextOf(response);
-  return { ...announced(request), source: request, heard: (bytes) => (context.received += bytes) };
+  return { ...announced(request), source: request, onData: (bytes) => (context.received += bytes) };
 }
 
 /** `Content-Range: 0-99`, as the specification has it, or `bytes 0-99/*`, as HTTP has it. */

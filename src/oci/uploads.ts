@@ -16,22 +16,22 @@ export interface Chunk {
   start?: number | undefined;
   length?: number | undefined;
   /** Told of every piece that arrives. */
-  heard: (bytes: number) => void;
+  onData: (bytes: number) => void;
 }
 
 /** The request that is writing a session in this process. */
 interface Writer {
   source: Readable;
   /** When its source was last heard of, by `performance.now()`. */
-  heardAt: number;
+  lastDataAt: number;
   done: Promise<unknown>;
 }
 
 /** Files kept open between the requests of their sessions, and for how many milliseconds. */
-const keptOpen = 64;
-const keptFor = 60_000;
+const maxOpen = 64;
+const openTime = 60_000;
 /** A writer that is silent for so long gives way to a client that comes back. */
-const silence = 2000;
+const silentLimit = 2000;
 
 /**
  * Upload sessions (distribution-spec, "Pushing blobs"): a row and a staged file. Bytes that have arrived stay when the
@@ -104,9 +104,9 @@ export class Uploads {
    * where the session ends. What arrived before the connection broke off stays; after any other error nothing does.
    */
   append(key: UploadKey, chunk: Chunk): Promise<number> {
-    return this.#write(key, chunk, async (staged, lease, heard) => {
-      await this.#appendInOrder(staged, lease, heard);
-      await this.#settle(staged, lease);
+    return this.#write(key, chunk, async (staged, lease, observed) => {
+      await this.#appendInOrder(staged, lease, observed);
+      await this.#record(staged, lease);
       return staged.size;
     });
   }
@@ -116,8 +116,8 @@ export class Uploads {
    * because which of its bytes are wrong nobody can tell.
    */
   finish(key: UploadKey, digest: Digest, chunk: Chunk): Promise<void> {
-    return this.#write(key, chunk, async (staged, lease, heard) => {
-      const appended = await this.#appendInOrder(staged, lease, heard);
+    return this.#write(key, chunk, async (staged, lease, observed) => {
+      const appended = await this.#appendInOrder(staged, lease, observed);
       try {
         await verify(staged, digest, appended === 0 ? lease.row.digest : null);
         await this.#images.add(key.accountId, key.repository, staged, digest, (tx) => lease.end(tx));
@@ -157,7 +157,7 @@ export class Uploads {
 
   /** Closes files whose sessions have been quiet for a minute; they can still go on. */
   async closeQuiet(): Promise<void> {
-    const before = performance.now() - keptFor;
+    const before = performance.now() - openTime;
     for (const [id, { staged, since }] of this.#open) {
       if (since >= before) break;
       this.#open.delete(id);
@@ -177,20 +177,20 @@ export class Uploads {
   async #write<T>(
     key: UploadKey,
     chunk: Chunk,
-    work: (staged: StagedFile, lease: UploadLease, heard: Chunk) => Promise<T>,
+    work: (staged: StagedFile, lease: UploadLease, observed: Chunk) => Promise<T>,
   ): Promise<T> {
-    while (this.#writers.has(key.id)) await this.#makeWay(this.#writers.get(key.id)!);
+    while (this.#writers.has(key.id)) await this.#waitForWriter(this.#writers.get(key.id)!);
     const { promise: done, resolve } = Promise.withResolvers<void>();
-    const writer: Writer = { source: chunk.source, heardAt: performance.now(), done };
+    const writer: Writer = { source: chunk.source, lastDataAt: performance.now(), done };
     this.#writers.set(key.id, writer);
-    const heard = (bytes: number) => {
-      writer.heardAt = performance.now();
-      chunk.heard(bytes);
+    const onData = (bytes: number) => {
+      writer.lastDataAt = performance.now();
+      chunk.onData(bytes);
     };
     let lease: UploadLease | undefined;
     try {
       lease = await UploadLease.take(this.#database, this.#now, key, () => chunk.source.destroy());
-      return await work(await this.#reopen(lease), lease, { ...chunk, heard });
+      return await work(await this.#reopen(lease), lease, { ...chunk, onData });
     } finally {
       lease?.stop();
       this.#writers.delete(key.id);
@@ -199,8 +199,8 @@ export class Uploads {
   }
 
   /** A writer whose client has gone or fallen silent ends; `UploadBusy` for one that is at work. */
-  async #makeWay(writer: Writer): Promise<void> {
-    if (writer.source.destroyed || performance.now() - writer.heardAt >= silence) {
+  async #waitForWriter(writer: Writer): Promise<void> {
+    if (writer.source.destroyed || performance.now() - writer.lastDataAt >= silentLimit) {
       writer.source.destroy();
       await writer.done;
       return;
@@ -226,7 +226,7 @@ export class Uploads {
   async #appendInOrder(staged: StagedFile, lease: UploadLease, chunk: Chunk): Promise<number> {
     const { received, digest } = lease.row;
     if (chunk.start !== undefined && chunk.start !== received) {
-      await this.#settle(staged, lease);
+      await this.#record(staged, lease);
       throw new DomainError('UploadOutOfOrder', `The next chunk of this upload has to start at byte ${received}.`, {
         detail: { received },
       });
@@ -235,7 +235,7 @@ export class Uploads {
       return await this.#append(staged, chunk);
     } catch (error) {
       if (isDomainError(error, 'Aborted')) {
-        await this.#settle(staged, lease);
+        await this.#record(staged, lease);
       } else {
         await staged.close();
         await lease.release(received, digest);
@@ -244,13 +244,13 @@ export class Uploads {
     }
   }
 
-  async #append(staged: StagedFile, { source, length, heard }: Chunk): Promise<number> {
+  async #append(staged: StagedFile, { source, length, onData }: Chunk): Promise<number> {
     const appending = staged.append(source, {
       limit: this.#limits.blob,
       idle: this.#limits.uploadIdle,
       consume: true,
     });
-    source.on('data', (piece: Buffer) => heard(piece.length));
+    source.on('data', (piece: Buffer) => onData(piece.length));
     const appended = await appending;
     if (length === undefined || appended === length) return appended;
     throw new DomainError('LengthInvalid', `The body has ${appended} bytes, its Content-Range ${length}.`, {
@@ -259,7 +259,7 @@ export class Uploads {
   }
 
   /** Records what is in the file, durably, and keeps it open for the next request. */
-  async #settle(staged: StagedFile, lease: UploadLease): Promise<void> {
+  async #record(staged: StagedFile, lease: UploadLease): Promise<void> {
     const { received, digest } = lease.row;
     try {
       if (staged.size === received) {
@@ -278,7 +278,7 @@ export class Uploads {
 
   async #keep(staged: StagedFile): Promise<void> {
     this.#open.set(staged.id, { staged, since: performance.now() });
-    if (this.#open.size <= keptOpen) return;
+    if (this.#open.size <= maxOpen) return;
     const [id, oldest] = this.#open.entries().next().value!;
     this.#open.delete(id);
     await oldest.staged.close();

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Digest } from '../digest.ts';
 
-export type Aside = 'search' | 'symbols';
+export type OptionalService = 'search' | 'symbols';
 
 export interface UpstreamRequest {
   method?: 'GET' | 'HEAD';
@@ -17,7 +17,7 @@ export interface UpstreamRequest {
   scope?: string;
   signal?: AbortSignal;
   /** A service that clients can do without, such as search: that it fails is no reason not to ask for anything else. */
-  aside?: Aside;
+  service?: OptionalService;
 }
 
 export interface UpstreamAnswer {

@@ -27,14 +27,14 @@ export function decode(body: Readable, coding: string | undefined): Readable | u
 }
 
 /** Frees what a response's connection reads once HTTP's parser is through with it: the body that it hands on is a copy. */
-export function freeInput(response: IncomingMessage): void {
+export function releaseInput(response: IncomingMessage): void {
   // One without a body may have given its connection back already.
   const socket = response.socket as Socket | null;
-  socket?.on('data', freeSoon);
-  response.once('close', () => socket?.off('data', freeSoon));
+  socket?.on('data', releaseSoon);
+  response.once('close', () => socket?.off('data', releaseSoon));
 }
 
-function freeSoon(chunk: Buffer): void {
+function releaseSoon(chunk: Buffer): void {
   queueMicrotask(() => release(chunk));
 }
 

@@ -5,7 +5,7 @@ import got, { type Got } from 'got';
 import { isDigest } from '../digest.ts';
 import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
-import { decode, freeInput } from './body.ts';
+import { decode, releaseInput } from './body.ts';
 import { Connections } from './connections.ts';
 import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
@@ -36,7 +36,7 @@ export class Client {
   constructor({ connections, meter, ...options }: ClientOptions) {
     const { timeout } = options;
     this.#meter = meter;
-    this.#connections = new Connections({ most: connections, patience: timeout });
+    this.#connections = new Connections({ max: connections, waitLimit: timeout });
     this.#agents = checkedAgents(options);
     this.#got = got.extend({
       agent: this.#agents,
@@ -51,23 +51,23 @@ export class Client {
 
   /** Throws `Refused` for an address that is not dialled, `Busy`, `NotConnected`, or the error of got. */
   async send({ method = 'GET', url, headers, group, signal }: Sending): Promise<UpstreamAnswer> {
-    const giveBack = await this.#connections.take(url.origin, group, signal);
+    const release = await this.#connections.take(url.origin, group, signal);
     const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
     // The reader of the body gets its error; without a reader the error must not end the process.
     sent.on('error', () => undefined);
     const count = this.#meter?.();
     finished(sent, { writable: false }, () => {
-      giveBack();
+      release();
       count?.(sent.downloadProgress.transferred);
     });
     const response = await responseTo(sent, url);
-    freeInput(response);
+    releaseInput(response);
     const stream = BackgroundTask.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
-    const told = rest['docker-content-digest'];
+    const contentDigest = rest['docker-content-digest'];
     const common = {
       status: response.statusCode!,
-      ...(typeof told === 'string' && isDigest(told) && { digest: told }),
+      ...(typeof contentDigest === 'string' && isDigest(contentDigest) && { digest: contentDigest }),
     };
     if (method === 'HEAD') return { ...common, headers: response.headers, body: stream, decoded: false };
     const decoded = decode(stream, coding);

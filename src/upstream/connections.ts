@@ -1,7 +1,7 @@
 import { Busy, Closed } from './failures.ts';
 
 /** Requests that may wait for a connection to one host; further ones fail at once. */
-const longestQueue = 1024;
+const maxQueue = 1024;
 
 interface Waiting {
   group: string;
@@ -18,14 +18,14 @@ interface Host {
 
 export interface ConnectionsOptions {
   /** Connections in use at the same time, to each host. */
-  most: number;
+  max: number;
   /** Milliseconds that a request waits for one. */
-  patience: number;
+  waitLimit: number;
 }
 
 /**
  * Limits the connections of an upstream; further requests wait in turn. A group (one package or repository) has a
- * quarter of them at most, so that one whose answers hang does not take them all.
+ * quarter of them at max, so that one whose answers hang does not take them all.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;
@@ -35,7 +35,7 @@ export class Connections {
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
-    this.#share = Math.max(1, Math.floor(options.most / 4));
+    this.#share = Math.max(1, Math.floor(options.max / 4));
   }
 
   /**
@@ -49,7 +49,7 @@ export class Connections {
     this.#hosts.set(origin, host);
     if (this.#hasRoom(host, group)) this.#use(host, group);
     else await this.#wait(host, group, signal);
-    return () => this.#giveBack(origin, host, group);
+    return () => this.#release(origin, host, group);
   }
 
   /** Waiting and later requests reject with `Closed`. */
@@ -59,7 +59,7 @@ export class Connections {
   }
 
   #wait(host: Host, group: string, signal: AbortSignal | undefined): Promise<void> {
-    if (host.queue.size >= longestQueue) return Promise.reject(new Busy());
+    if (host.queue.size >= maxQueue) return Promise.reject(new Busy());
     return new Promise((resolve, reject) => {
       const end: Waiting['end'] = (failure) => {
         host.queue.delete(waiting);
@@ -70,14 +70,14 @@ export class Connections {
       };
       const waiting: Waiting = { group, end };
       const leave = () => end(signal!.reason as Error);
-      const timer = setTimeout(() => end(new Busy()), this.#options.patience);
+      const timer = setTimeout(() => end(new Busy()), this.#options.waitLimit);
       signal?.addEventListener('abort', leave);
       host.queue.add(waiting);
     });
   }
 
   #hasRoom({ used, byGroup }: Host, group: string): boolean {
-    return used < this.#options.most && (byGroup.get(group) ?? 0) < this.#share;
+    return used < this.#options.max && (byGroup.get(group) ?? 0) < this.#share;
   }
 
   #use(host: Host, group: string): void {
@@ -85,13 +85,13 @@ export class Connections {
     host.byGroup.set(group, (host.byGroup.get(group) ?? 0) + 1);
   }
 
-  #giveBack(origin: string, host: Host, group: string): void {
+  #release(origin: string, host: Host, group: string): void {
     host.used -= 1;
     const left = host.byGroup.get(group)! - 1;
     if (left > 0) host.byGroup.set(group, left);
     else host.byGroup.delete(group);
     for (const waiting of host.queue) {
-      if (host.used >= this.#options.most) break;
+      if (host.used >= this.#options.max) break;
       if (!this.#hasRoom(host, waiting.group)) continue;
       this.#use(host, waiting.group);
       waiting.end();

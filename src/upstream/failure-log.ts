@@ -9,9 +9,9 @@ export class FailureLog {
   readonly #log: Logger;
   readonly #upstream: string;
   readonly #now: () => number;
-  readonly #told = new Set<string>();
+  readonly #logged = new Set<string>();
   #since = -Infinity;
-  #untold = 0;
+  #suppressed = 0;
 
   constructor(log: Logger, upstream: string, now: () => number) {
     this.#log = log;
@@ -24,17 +24,17 @@ export class FailureLog {
     const now = this.#now();
     // A clock that was set back starts a new period too.
     if (now < this.#since || now >= this.#since + period) {
-      this.#told.clear();
+      this.#logged.clear();
       this.#since = now;
     }
     const key = `${message}: ${reason}`;
-    if (this.#told.has(key) || this.#told.size >= reasons) {
-      this.#untold += 1;
+    if (this.#logged.has(key) || this.#logged.size >= reasons) {
+      this.#suppressed += 1;
       return;
     }
-    this.#told.add(key);
-    const untold = this.#untold > 0 && { untold: this.#untold };
-    this.#log.warn({ upstream: this.#upstream, subject: subject.slice(0, 200), reason, ...untold }, message);
-    this.#untold = 0;
+    this.#logged.add(key);
+    const suppressed = this.#suppressed > 0 && { untold: this.#suppressed };
+    this.#log.warn({ upstream: this.#upstream, subject: subject.slice(0, 200), reason, ...suppressed }, message);
+    this.#suppressed = 0;
   }
 }

@@ -81,26 +81,26 @@ export function verdictOf(error: unknown, origin: string): Verdict {
 }
 
 /** Whether the same request may do better a moment later: a stale keep-alive socket, a reset, a single 5xx. */
-export function isPassing(error: unknown): boolean {
+export function isTransient(error: unknown): boolean {
   if (error instanceof Refused) return error.verdict === 'resource' && error.retryAfter === 0;
   const { code } = error as { code?: string };
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
 /** Does `work`, up to three times while its failures may pass. `signal` ends the wait between two attempts. */
-export async function patiently<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+export async function withRetries<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work();
     } catch (error) {
-      if (attempt === attempts || signal?.aborted || !isPassing(error)) throw error;
+      if (attempt === attempts || signal?.aborted || !isTransient(error)) throw error;
       await sleep(50 * attempt ** 2, undefined, { ...(signal && { signal }) });
     }
   }
 }
 
 /** Settles as `promise` does, or rejects with the reason of `signal` when that is aborted first. */
-export async function orAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
+export async function orAbort<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (!signal) return promise;
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const leave = () => reject(signal.reason as Error);

@@ -11,7 +11,7 @@ export interface Pause {
   from: number;
   until: number;
   /** Its number in the order of events: a request with a smaller one began earlier. */
-  turn: number;
+  sequence: number;
 }
 
 /** A failure that prolongs a pause. */
@@ -20,7 +20,7 @@ export interface Failed {
   now: number;
   /** The numbers of the request's begin and of its failure in the order of events, where requests may overlap. */
   began?: number;
-  turn?: number;
+  sequence?: number;
   /** The pause that the upstream asked for, milliseconds. */
   retryAfter?: number;
 }
@@ -30,15 +30,15 @@ export interface Failed {
  * is longer. Requests that overlap and fail count once.
  */
 export function pauseAfter(previous: Pause | undefined, failed: Failed): Pause {
-  const { reason, now, began = Infinity, turn = 0, retryAfter = 0 } = failed;
-  const together = previous !== undefined && began < previous.turn;
+  const { reason, now, began = Infinity, sequence = 0, retryAfter = 0 } = failed;
+  const together = previous !== undefined && began < previous.sequence;
   const failures = together ? previous.failures : (previous?.failures ?? 0) + 1;
   const own = together ? 0 : Math.min(longest, shortest * 2 ** Math.min(failures - 1, 6));
   const until = Math.max(together ? previous.until : 0, now + Math.max(own, retryAfter));
-  return { reason, failures, from: now, until, turn };
+  return { reason, failures, from: now, until, sequence };
 }
 
 /** Milliseconds left of a pause, 0 for none. A clock that was set back ends the pause. */
-export function restOf(pause: Pause | undefined, now: number): number {
+export function remaining(pause: Pause | undefined, now: number): number {
   return pause === undefined || now < pause.from ? 0 : Math.max(0, pause.until - now);
 }

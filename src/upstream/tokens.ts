@@ -4,8 +4,8 @@ import type { Cache } from '../cache/cache.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { discard, readUpstreamBody } from './body.ts';
 import { authorizationOf, belongsTo, type UpstreamAuth } from './credentials.ts';
-import { busyRefusal, isPassing, messageOf, patiently, Refused, verdictOf } from './failures.ts';
-import { pauseAfter, restOf, type Pause } from './pause.ts';
+import { busyRefusal, isTransient, messageOf, withRetries, Refused, verdictOf } from './failures.ts';
+import { pauseAfter, remaining, type Pause } from './pause.ts';
 
 const tokenLimit = 1024 * 1024;
 /** Failed exchanges that are remembered; beyond that the oldest is forgotten. */
@@ -62,13 +62,13 @@ export class RegistryTokens {
   async #attempt(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
     const { base, now } = this.#parts;
     const previous = this.#pauses.peek(key);
-    const rest = restOf(previous, now());
+    const rest = remaining(previous, now());
     if (rest > 0) {
       const message = `failed a moment ago when it was asked for a token: it ${previous!.reason}`;
       throw new Refused(message, { verdict: 'unsent', retryAfter: rest });
     }
     try {
-      const token = await patiently(() => this.#exchange(request, credentials, key));
+      const token = await withRetries(() => this.#exchange(request, credentials, key));
       this.#pauses.delete(key);
       return token;
     } catch (error) {
@@ -78,7 +78,9 @@ export class RegistryTokens {
       const pause = pauseAfter(previous, { reason, now: now(), retryAfter });
       this.#pauses.set(key, pause);
       // The retries are done: the request that needs the token must not begin them anew.
-      throw isPassing(error) ? new Refused(reason, { verdict: 'resource', retryAfter: restOf(pause, now()) }) : error;
+      throw isTransient(error)
+        ? new Refused(reason, { verdict: 'resource', retryAfter: remaining(pause, now()) })
+        : error;
     }
   }
 

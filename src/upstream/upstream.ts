@@ -3,14 +3,14 @@ import type { Cache } from '../cache/cache.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { ProxyEnvironment, Resolve } from './addresses.ts';
-import type { Aside, UpstreamAnswer, UpstreamRequest } from './answer.ts';
+import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
 import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
 import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
-import { busyRefusal, messageOf, orAborted, patiently, Refused, verdictOf } from './failures.ts';
+import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
@@ -48,7 +48,7 @@ export class Upstream {
   /** What the upstream last said of its rate limit (`ratelimit-remaining`, `ratelimit-limit`). */
   rateLimit: { remaining?: string; limit?: string } = {};
   readonly #breaker: Breaker;
-  readonly #asideBreakers: Record<Aside, Breaker>;
+  readonly #serviceBreakers: Record<OptionalService, Breaker>;
   readonly #client: Client;
   readonly #tokens: RegistryTokens;
   readonly #auth: UpstreamAuth | undefined;
@@ -63,7 +63,7 @@ export class Upstream {
     this.config = config;
     this.base = base;
     this.#breaker = new Breaker(now);
-    this.#asideBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
+    this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
     this.#auth = auth;
     this.#failures = new FailureLog(log, name, now);
     this.#offline = parts.offline || config.mode === 'offline';
@@ -79,12 +79,12 @@ export class Upstream {
   }
 
   /**
-   * Why this upstream cannot be asked now, as an error to throw; undefined when it can. With `aside` this is said of that
+   * Why this upstream cannot be asked now, as an error to throw; undefined when it can. With `service` this is said of that
    * service, and with `asked` of one request. A rate limit holds for all of them.
    */
-  unavailable(aside?: Aside, asked?: BreakerRequest): UpstreamError | undefined {
+  unavailable(service?: OptionalService, asked?: BreakerRequest): UpstreamError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
-    const refusal = this.#breakerFor(aside).refusal(asked) ?? (aside && this.#breaker.limit);
+    const refusal = this.#breakerFor(service).refusal(asked) ?? (service && this.#breaker.limit);
     if (!refusal) return undefined;
     const when = refusal.own ? 'failed a moment ago when it was asked for the same' : 'failed a moment ago';
     return this.#failure('UpstreamUnavailable', `${when}: it ${refusal.reason}`, {
@@ -100,20 +100,20 @@ export class Upstream {
   async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
     const signals = [asked.signal, BackgroundTask.current?.signal].filter((each) => each !== undefined);
     const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
-    if (signal?.aborted) throw this.#calledOff('is not asked: this was called off');
-    const unavailable = this.unavailable(asked.aside, asked);
+    if (signal?.aborted) throw this.#cancelled('is not asked: this was called off');
+    const unavailable = this.unavailable(asked.service, asked);
     if (unavailable) throw unavailable;
-    const breaker = this.#breakerFor(asked.aside);
+    const breaker = this.#breakerFor(asked.service);
     const attempt = breaker.begin(asked);
     const request = signal ? { ...asked, signal } : asked;
     try {
-      const answer = await patiently(() => this.#sendAuthorized(request), signal);
+      const answer = await withRetries(() => this.#sendAuthorized(request), signal);
       breaker.succeeded(attempt);
       return answer;
     } catch (error) {
       if (signal?.aborted) {
         breaker.abandoned(attempt);
-        throw this.#calledOff('was being asked when this was called off', error);
+        throw this.#cancelled('was being asked when this was called off', error);
       }
       throw this.#record(error, request, breaker, attempt);
     }
@@ -136,13 +136,13 @@ export class Upstream {
     this.#client.close();
   }
 
-  #breakerFor(aside: Aside | undefined): Breaker {
-    return aside ? this.#asideBreakers[aside] : this.#breaker;
+  #breakerFor(service: OptionalService | undefined): Breaker {
+    return service ? this.#serviceBreakers[service] : this.#breaker;
   }
 
-  /** The origin whose failures count for the upstream, or for the service aside. */
-  #hostOf({ aside, url }: UpstreamRequest): string {
-    return aside ? url.origin : this.base.origin;
+  /** The origin whose failures count for the upstream, or for the optional service. */
+  #hostOf({ service, url }: UpstreamRequest): string {
+    return service ? url.origin : this.base.origin;
   }
 
   /** An error of the core for whatever went wrong, after the breaker and the log have heard of it. */
@@ -165,7 +165,7 @@ export class Upstream {
     return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, { ...options, upstream: this.name });
   }
 
-  #calledOff(reason: string, cause?: unknown): DomainError {
+  #cancelled(reason: string, cause?: unknown): DomainError {
     const detail = { upstream: this.name };
     return new DomainError('Aborted', `The upstream ${this.name} ${reason}.`, { detail, cause });
   }
@@ -205,7 +205,7 @@ export class Upstream {
   async #follow(request: UpstreamRequest, authorization: string | undefined) {
     let { url } = request;
     const { method, signal } = request;
-    const group = request.aside ?? request.subject;
+    const group = request.service ?? request.subject;
     for (let hop = 0; hop <= redirectLimit; hop += 1) {
       const headers: Record<string, string> = { ...request.headers };
       if (authorization !== undefined && url.origin === this.base.origin) headers['authorization'] = authorization;
@@ -240,7 +240,7 @@ export class Upstream {
 
   /** Several requests may wait for one exchange: one that is called off must not end it for the others. */
   #token(wanted: TokenRequest, { signal }: UpstreamRequest, refused?: string): Promise<string> {
-    return orAborted(
+    return orAbort(
       BackgroundTask.outside(() => this.#tokens.authorization(wanted, refused)),
       signal,
     );

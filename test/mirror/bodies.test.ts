@@ -31,8 +31,8 @@ test.serial('a body comes whole, is stored, and is not asked for again', async (
   const first = await mirror.open(resource('/thing', { digest }));
   t.like(first, { outcome: 'miss', type: 'application/x-thing', size: bytes.length });
   t.true((await readEntry(first)).equals(bytes));
-  const facts = await first!.complete;
-  t.like(facts, { digest, size: bytes.length, type: 'application/x-thing' });
+  const metadata = await first!.complete;
+  t.like(metadata, { digest, size: bytes.length, type: 'application/x-thing' });
   const second = await mirror.open(resource('/thing', { digest }));
   t.like(second, { outcome: 'hit', type: 'application/x-thing', size: bytes.length });
   t.true((await readEntry(second)).equals(bytes));

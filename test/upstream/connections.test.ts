@@ -105,7 +105,7 @@ test('when the server ends, waiting requests fail at once, and nothing more is s
   t.is(server.connections(), 1);
 });
 
-test('one subject has a quarter of the connections at most, and so has a service aside', async (t) => {
+test('one subject has a quarter of the connections at most, and so has an optional service', async (t) => {
   const { server, upstream, get, hang, release } = await setUp(t, 8);
   server.on('/other/1', answer(200, {}, 'there'));
   const answers = await hang('/bad/1', '/bad/2');
@@ -115,7 +115,7 @@ test('one subject has a quarter of the connections at most, and so has a service
   const leaving = new AbortController();
   const searches = ['a', 'b', 'c'].map((word) => {
     const url = new URL(`/query?q=${word}`, server.url);
-    return upstream.send({ subject: url.href, url, aside: 'search', signal: leaving.signal });
+    return upstream.send({ subject: url.href, url, service: 'search', signal: leaving.signal });
   });
   await until(() => server.asked.filter(({ path }) => path.startsWith('/query')).length === 2);
   t.is(await get('/other/1'), 'there');

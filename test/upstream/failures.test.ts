@@ -134,12 +134,12 @@ for (const [retryAfter, seconds] of [
   });
 }
 
-test('429 is for the whole upstream, services aside included, and for a day at most', async (t) => {
+test('429 is for the whole upstream, optional services included, and for a day at most', async (t) => {
   const { server, upstream, refused, get, clock, base } = await setUp(t);
   server.on('/bad/1', answer(429, { 'retry-after': '999999999' }), answer(200));
   t.is((await refused('/bad/1', /429/)).detail?.['retryAfter'], 86_400);
   await refused('/other/1', /a moment ago: it asks to be left alone/);
-  await t.throwsAsync(upstream.send({ subject: 'q', url: base, aside: 'search' }), { message: /left alone/ });
+  await t.throwsAsync(upstream.send({ subject: 'q', url: base, service: 'search' }), { message: /left alone/ });
   t.is(server.asked.length, 1);
   clock.now! += 86_400_000;
   t.is(await get('/bad/1'), 200, 'it is not the bad one, so it may be the probe');
@@ -371,12 +371,12 @@ for (const [what, break_] of [
   });
 }
 
-for (const aside of ['search', 'symbols'] as const) {
-  test(`a ${aside} that fails stops nothing else, and the other way round`, async (t) => {
+for (const service of ['search', 'symbols'] as const) {
+  test(`a ${service} that fails stops nothing else, and the other way round`, async (t) => {
     const { server, upstream, base, get, refused, failAll, clock, connect } = await setUp(t);
     const ask = async (name: string) => {
       const url = new URL(`/aside/${name}`, base);
-      const { status, body } = await upstream.send({ subject: name, url, aside });
+      const { status, body } = await upstream.send({ subject: name, url, service });
       body.resume();
       return status;
     };
