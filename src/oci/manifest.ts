@@ -18,7 +18,6 @@ const kinds = new Map<string, 'image' | 'index'>([
   [mediaTypes.dockerList, 'index'],
 ]);
 
-/** Layers that a registry need not hold: image-spec "Non-distributable layers" and Docker's foreign layers. */
 const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
 
 const longestMediaType = 255;
@@ -50,6 +49,11 @@ export interface Manifest {
 /** Whether `mediaType` is that of an index or manifest list. */
 export function isIndex(mediaType: string): boolean {
   return kinds.get(mediaType) === 'index';
+}
+
+/** Whether a registry need not store such a layer: image-spec "Non-distributable layers", Docker's foreign layers. */
+export function isForeignLayer(mediaType: string): boolean {
+  return foreignLayer.test(mediaType);
 }
 
 /**
@@ -110,7 +114,7 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
   if ('manifests' in document) throw invalid('an image manifest has no "manifests"');
   const config = parseDescriptor(document['config'], '"config"');
   const layers = parseDescriptors(document['layers'], 'layers');
-  const here = layers.filter((layer) => !foreignLayer.test(layer.mediaType) && !layer.urls?.length);
+  const here = layers.filter((layer) => !isForeignLayer(layer.mediaType) && !layer.urls?.length);
   return {
     ...common,
     references: distinct([config, ...layers]),
