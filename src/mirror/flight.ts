@@ -13,26 +13,27 @@ import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
+/** What a reader gets: a body that is being fetched (`tail`), a stored entry, or nothing. */
 export type JoinResult =
   | {
       kind: 'tail';
       type: string;
       size: number | undefined;
       content: Content;
-      /** Whether it is to be stored, as far as is known when it begins. */
+      /** Whether the body will be stored, as known at its beginning. */
       isStored: boolean;
       done: Promise<FlightResult>;
     }
   | { kind: 'stored'; metadata: EntryMetadata; renewed: boolean }
   | { kind: 'absent' };
 
-/** What a flight has brought. `isStored` tells whether it is stored, or was only passed on. */
+/** The result of a fetch. Without `isStored` the body was passed through to the readers and not stored. */
 export interface FlightResult {
   metadata: EntryMetadata;
   isStored: boolean;
 }
 
-/** Another instance, or a flight that has just result, may have been there first. */
+/** The beginning of the upstream's answer. `current`: another fetch has stored a fresh entry meanwhile. */
 type Head = Fetched | { kind: 'current'; metadata: EntryMetadata };
 
 export interface FlightParts {
@@ -40,16 +41,17 @@ export interface FlightParts {
   entries: Entries;
   partials: Partials;
   room: Room;
-  /** A body that no reader follows any more is fetched to its end if at most so many bytes are missing. */
+  /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
   log: Logger;
   now: () => number;
 }
 
 /**
- * One fetch from an upstream for one key. It fills one staged file, which every reader follows, the first included; a
- * reader that leaves stops no other. When the last one has left, it goes on only if little is missing; else it stops, and
- * what has come is isStored for a while. Where there is no room to store a blob, it is passed on without being stored.
+ * One fetch from an upstream for one key, shared by all readers of that key. It writes one staged file, and every reader
+ * reads from that file. A reader that leaves does not stop the others. After the last one has left, the fetch continues
+ * only if little is missing; else it stops, and the received beginning is kept for a while. If the disk has no room for a
+ * blob, the bytes are passed through to the readers and not stored.
  */
 export class Flight {
   readonly #resource: MirrorResource;
@@ -71,32 +73,32 @@ export class Flight {
     this.#resource = resource;
     this.#parts = parts;
     this.#id = entryId(resource.key);
-    // What it asks for on its way is its own: it outlives the request that began it.
+    // The fetch is a caller of its own, because it may outlive the request that started it.
     const caller = callerOf(this.#stop.signal, currentCaller());
     this.#head = runFor(caller, () => this.#start());
     this.#result = runFor(caller, () => this.#run());
     this.#result.catch(() => undefined);
   }
 
-  /** Ends when the entry is stored, renewed, passed on or known to be absent; rejects when the flight failed. */
+  /** Resolves when the entry is stored, renewed, passed through or known to be absent; rejects when the fetch failed. */
   get result(): Promise<FlightResult | undefined> {
     return this.#result;
   }
 
-  /** Whether another reader gets all of the body here. */
+  /** Whether a further reader could still get the whole body here. */
   get joinable(): boolean {
     return !this.#over && !this.#stop.signal.aborted && !this.#intake?.tail.isPassThrough;
   }
 
-  /** What a reader gets as soon as the upstream has begun to answer. Rejects when it does not, or the reader leaves. */
+  /** Adds a reader; resolves when the upstream has begun to answer. Rejects if it does not, or if the reader leaves. */
   async join(): Promise<JoinResult> {
-    // Counted before any waiting, so that the flight goes on for a reader that is still on its way here.
+    // Counted before the first await, so that the fetch does not stop while this reader waits.
     this.#readers += 1;
     let following = false;
     try {
       const head = await untilCallerLeaves(this.#head);
       if (head.kind === 'current') return { kind: 'stored', metadata: head.metadata, renewed: false };
-      // Of an empty body there is no last byte to withhold.
+      // An empty body has no last byte to hold back until it is verified, so it is served only when it is stored.
       if (head.kind === 'fetched' && head.size !== 0) {
         following = true;
         const { tail, isStored } = this.#intake!;
@@ -121,7 +123,7 @@ export class Flight {
   async #start(): Promise<Head> {
     const { entries, partials, now } = this.#parts;
     this.#known = await entries.read(this.#id);
-    // Taken only here: a fetch that fails before must leave it where it is.
+    // Taken only after the read above: if that fails, the partial body must stay.
     const partial = partials.take(this.#id);
     if (this.#known && isFresh(this.#resource.lifetime, this.#known, now())) {
       await partial?.staged.discard();
@@ -135,7 +137,7 @@ export class Flight {
     const { limit, digest, algorithms } = this.#resource;
     return this.#openIntake(head, async () => {
       if (size !== undefined && size > limit) {
-        throw this.#reject(`announces ${size} bytes; at most ${limit} are taken`);
+        throw this.#reject(`announces ${size} bytes; the limit is ${limit} bytes`);
       }
       this.#expected = digest ?? head.digest;
       const naming = this.#expected ? algorithmOf(this.#expected) : 'sha256';
@@ -143,14 +145,14 @@ export class Flight {
     });
   }
 
-  /** Takes up a body where another flight has left it; undefined when the upstream does not have the rest. */
+  /** Resumes a body that an earlier fetch has left incomplete; undefined if the upstream does not send the rest. */
   async #resume(partial: Partial): Promise<Body | undefined> {
     const { head, staged, received, expected } = partial;
     let body: Readable | undefined;
     try {
       body = await head.resume?.(received, this.#stop.signal);
     } catch (error) {
-      // An upstream that cannot be asked now may have the rest later.
+      // The upstream may send the rest later.
       await this.#parts.partials.keep(this.#id, partial);
       throw error;
     }
@@ -163,7 +165,7 @@ export class Flight {
   }
 
   async #openIntake(head: Body, stage: () => Promise<StagedFile>): Promise<Body> {
-    // The stream must not lose its error between here and the first reading.
+    // Without a listener, an error before the first read would end the process.
     head.body.on('error', () => undefined);
     try {
       const staged = await stage();
@@ -198,12 +200,13 @@ export class Flight {
         return { metadata: await entries.validated(this.#id, this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {
-        throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than it may', error) : error;
+        throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than allowed', error) : error;
       });
       return await this.#commit(head);
     } catch (error) {
       failure = { error };
-      if (!isDomainError(error)) log.error({ ...this.#resource.key, err: error }, 'a fetch failed here');
+      if (!isDomainError(error))
+        log.error({ ...this.#resource.key, err: error }, 'a fetch failed because of an error in this server');
       throw error;
     } finally {
       this.#over = true;
@@ -220,11 +223,11 @@ export class Flight {
     const { blobs, entries, now } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
-      throw this.#reject(`sent ${digest} where ${this.#expected} was asked for`);
+      throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
     }
     const attributes =
       (await resource.verify?.(staged).catch((error: Error) => {
-        throw this.#reject(`sent something else than was asked for: ${error.message}`, error);
+        throw this.#reject(`sent the wrong content: ${error.message}`, error);
       })) ?? {};
     const at = now();
     const metadata: EntryMetadata = {
@@ -237,17 +240,17 @@ export class Flight {
       storedAt: at,
       validatedAt: at,
     };
-    // An empty file takes no room, and its readers have nothing else to follow.
+    // An empty file takes no room, and must be stored because its readers wait for the stored entry.
     const isStored = this.#intake!.isStored || metadata.size === 0;
     const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
     if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata));
     this.#intake!.tail.verified();
-    // Under each name: one of them may be in the cache as absent, or as what it was before.
+    // Under each key, because the cache may have older metadata for one of them.
     if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);
     return { metadata, isStored };
   }
 
-  /** Removes the staged file, unless it is the beginning of a body that no reader waited for. */
+  /** Removes the staged file, or keeps it for a later fetch if the fetch stopped because no reader was left. */
   async #releaseStaged(): Promise<void> {
     const staged = this.#staged;
     if (!staged) return;
@@ -269,7 +272,7 @@ export class Flight {
     else this.#stopIfUnneeded();
   }
 
-  /** Stops when no reader is left, unless little is missing. */
+  /** Stops the fetch if no reader is left, unless little is missing. */
   #stopIfUnneeded(): void {
     if (this.#readers > 0 || this.#over || this.#stop.signal.aborted) return;
     if (!this.#intake?.isNearlyDone(this.#parts.unreadRest, this.#unreadSince)) this.#stop.abort();
@@ -277,12 +280,12 @@ export class Flight {
 
   #reject(what: string, cause?: unknown): UpstreamError {
     const { upstream } = this.#resource.key;
-    this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent what must not be stored');
+    this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent content that must not be stored');
     return new UpstreamError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { upstream, cause });
   }
 }
 
-/** A flight as the caller of what it asks for: no account's limits count again, and it has gone when it is stopped. */
+/** The caller that a fetch works for: no account's limits count a second time, and it has left when the fetch is stopped. */
 function callerOf(signal: AbortSignal, startedBy: Caller | undefined): Caller {
   return {
     account: undefined,

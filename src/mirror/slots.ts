@@ -1,7 +1,7 @@
 import { callerLeft, type Caller } from '../caller.ts';
 import { DomainError } from '../errors.ts';
 
-/** Milliseconds that a fetch waits for its turn. */
+/** Milliseconds that a fetch waits for a free slot. */
 const waitLimit = 60_000;
 
 interface Account {
@@ -9,7 +9,7 @@ interface Account {
   waiting: (() => void)[];
 }
 
-/** How many fetches from upstreams one account has under way: more than `max` wait for their turn. */
+/** Limits the fetches that one account has in progress: above `max` they wait in a queue. */
 export class Slots {
   readonly #max: number;
   readonly #waitLimit: number;
@@ -21,9 +21,9 @@ export class Slots {
   }
 
   /**
-   * Takes a slot for the caller's account; the returned function gives it back. At once where one is free, else when it is
-   * its turn. Rejects with `TooManyRequests` when that takes too long, with `Aborted` when the caller leaves. Work without
-   * an account takes none.
+   * Takes a slot of the caller's account; the returned function releases it. Returns at once if a slot is free, else a
+   * promise. Rejects with `TooManyRequests` after a minute, and with `Aborted` when the caller leaves. Work without an
+   * account needs no slot.
    */
   take(caller: Caller | undefined): (() => void) | Promise<() => void> {
     const name = caller?.account;
@@ -58,7 +58,7 @@ export class Slots {
     });
   }
 
-  /** A slot goes to the one who has waited for longest. */
+  /** A released slot goes to the fetch that has waited longest. */
   #release(name: string, account: Account): () => void {
     let held = true;
     return () => {
@@ -78,7 +78,7 @@ export class Slots {
 function tooMany(max: number): DomainError {
   return new DomainError(
     'TooManyRequests',
-    `This account has ${max} fetches from upstreams under way already. Try again in a moment.`,
+    `This account has ${max} fetches from upstreams in progress already. Try again in a moment.`,
     { retryAfter: 5 },
   );
 }

@@ -5,7 +5,7 @@ import { sizeOf } from '../storage/sizes.ts';
 import { lockRepository } from './repositories.ts';
 
 export interface AbandonedOptions {
-  /** Only those that came, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
+  /** Only blobs that were pushed, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
   before: number;
   now: number;
   dryRun: boolean;
@@ -20,13 +20,13 @@ interface Link {
 
 const page = 500;
 
-/** No manifest of the repository refers to it. */
+/** SQL condition: no manifest of the repository refers to the blob. */
 const isAbandoned = `NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
                      WHERE f.digest = rb.digest AND m.repository_id = rb.repository_id)`;
 
 /**
- * Takes blobs out of repositories none of whose manifests refers to them: layers of images that were deleted, and of
- * pushes that were never finished. Resolves to how many, and their size.
+ * Removes blobs from repositories that have no manifest with a reference to them: layers of deleted images, and of pushes
+ * that were never finished. Resolves to their number and size.
  */
 export async function dropAbandonedBlobs(
   database: Database,
@@ -47,9 +47,9 @@ export async function dropAbandonedBlobs(
     await pace.step();
     const found = links.filter(({ abandoned }) => abandoned === 1);
     for (const [repositoryId, some] of Map.groupBy(found, (link) => link.repository_id)) {
-      const gone = dryRun ? some : await drop(database, repositoryId, some, before, now);
-      dropped.layers += gone.length;
-      for (const { size } of gone) dropped.layer_bytes += size;
+      const removed = dryRun ? some : await drop(database, repositoryId, some, before, now);
+      dropped.layers += removed.length;
+      for (const { size } of removed) dropped.layer_bytes += size;
       await pace.step();
     }
     if (links.length < page) return dropped;
@@ -57,7 +57,7 @@ export async function dropAbandonedBlobs(
   }
 }
 
-/** Asks again, with the repository locked: a manifest may just be coming that refers to them. */
+/** Checks again with the repository locked, because a new manifest may refer to the blobs, and removes the rest. */
 function drop(
   database: Database,
   repositoryId: number,
@@ -84,7 +84,7 @@ function drop(
       repositoryId,
       ...free.map(({ digest }) => digest),
     ]);
-    const gone = new Set(free.map(({ digest }) => digest));
-    return links.filter(({ digest }) => gone.has(digest));
+    const removed = new Set(free.map(({ digest }) => digest));
+    return links.filter(({ digest }) => removed.has(digest));
   });
 }

@@ -1,7 +1,7 @@
 import type { Database } from '../database/database.ts';
 import type { ClaimObstacle, EmptyClaim } from '../mirror/claims.ts';
 
-/** Up to `limit` repositories that the account claims and has no manifest of, after the position `after`. */
+/** Up to `limit` repositories that the account has claimed and that have no manifest, after the position `after`. */
 export function emptyContainerClaims(
   database: Database,
   accountId: number,
@@ -18,8 +18,8 @@ export function emptyContainerClaims(
 }
 
 /**
- * Gives up the claim of a repository without manifests; its row stays, with blobs that may be left in it. Resolves to what
- * kept it from that, if anything did.
+ * Releases the claim on a repository without manifests. Its row and its remaining blobs stay. Resolves to the reason if
+ * that is not possible, else to undefined.
  */
 export function releaseContainerClaim(
   database: Database,
@@ -28,7 +28,7 @@ export function releaseContainerClaim(
 ): Promise<ClaimObstacle | undefined> {
   const values = [accountId, name];
   return database.transaction(async (tx) => {
-    // The lock first: a push takes it before it writes its manifest.
+    // Locks the row: a push locks it too before it writes its manifest.
     await tx.run('UPDATE repositories SET updated_at = updated_at WHERE account_id = ? AND name = ?', values);
     const found = await tx.get<{ id: number; manifests: number }>(
       `SELECT r.id, (SELECT COUNT(*) FROM manifests m WHERE m.repository_id = r.id) AS manifests

@@ -1,18 +1,18 @@
 import { Busy, Closed } from './failures.ts';
 
-/** Requests that may wait for a connection to one host; further ones fail at once. */
+/** Requests that may wait for a connection to one host. Further ones fail at once. */
 const maxQueue = 1024;
 
 interface Waiting {
   group: string;
-  /** Ends the wait: with a connection, or with the error why there is none. */
+  /** Ends the wait: with a connection, or with the error that explains why there is none. */
   end: (failure?: Error) => void;
 }
 
 interface Host {
   used: number;
   byGroup: Map<string, number>;
-  /** In the order in which they came. */
+  /** In the order of arrival. */
   queue: Set<Waiting>;
 }
 
@@ -24,8 +24,8 @@ export interface ConnectionsOptions {
 }
 
 /**
- * Limits the connections of an upstream; further requests wait in turn. A group (one package or repository) has a
- * quarter of them at max, so that one whose answers hang does not take them all.
+ * Limits the connections of an upstream; further requests wait in a queue. A group (one package or repository) gets at
+ * most a quarter of the connections, so that a group whose answers hang does not take all of them.
  */
 export class Connections {
   readonly #options: ConnectionsOptions;
@@ -39,8 +39,8 @@ export class Connections {
   }
 
   /**
-   * Resolves when a connection is free, to the function that gives it back (call it once). Rejects with `Busy` when none
-   * is free in time, and with the reason of `signal` when that is aborted.
+   * Resolves when a connection is free, to a function that releases it (call it once). Rejects with `Busy` if no
+   * connection is free in time, and with the reason of `signal` when that is aborted.
    */
   async take(origin: string, group: string, signal?: AbortSignal): Promise<() => void> {
     signal?.throwIfAborted();
@@ -52,7 +52,7 @@ export class Connections {
     return () => this.#release(origin, host, group);
   }
 
-  /** Waiting and later requests reject with `Closed`. */
+  /** Requests that wait, and later ones, reject with `Closed`. */
   close(): void {
     this.#closed = true;
     for (const { queue } of this.#hosts.values()) for (const { end } of queue) end(new Closed());

@@ -1,10 +1,11 @@
 import type { Logger } from 'pino';
 
-/** In so many milliseconds each reason is logged once, and so many reasons at most. */
+/** Milliseconds in which each reason is logged once at most. */
 const period = 10_000;
+/** Reasons that are logged in one period at most. */
 const reasons = 20;
 
-/** Logs an upstream's failures at a bounded rate: clients that repeat a failing request must not fill the log. */
+/** Logs an upstream's failures at a limited rate, so that clients that repeat a failing request cannot fill the log. */
 export class FailureLog {
   readonly #log: Logger;
   readonly #upstream: string;
@@ -19,10 +20,10 @@ export class FailureLog {
     this.#now = now;
   }
 
-  /** Writes a line, or counts it as `untold` for a later line when the limit is reached. */
+  /** Writes a line, or, above the limit, counts it for the field `untold` of the next line. */
   warn(message: string, subject: string, reason: string): void {
     const now = this.#now();
-    // A clock that was set back starts a new period too.
+    // A clock that was set back starts a new period, too.
     if (now < this.#since || now >= this.#since + period) {
       this.#logged.clear();
       this.#since = now;
