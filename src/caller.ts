@@ -1,36 +1,36 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { DomainError } from './errors.ts';
 
-/** For whom the running code works: the client of a request, or a fetch that several clients share. */
+/** The caller that the running code works for: the client of a request, or a fetch that several clients share. */
 export interface Caller {
-  /** Whose limits count for the work; undefined for work of the server's own. */
+  /** The account whose limits count for the work; undefined for work that no client started. */
   readonly account: string | undefined;
-  /** Whether the result is of no use any more, because the client has left. */
+  /** Whether the client has left, so that the result is not needed any more. */
   readonly gone: boolean;
-  /** Calls `then` once it is gone; returns how to stop listening. */
+  /** Calls `then` once when the client has left. Returns a function that cancels this. */
   whenGone(then: () => void): () => void;
-  /** The caller whose work this one is a part of. */
+  /** The caller that started this work. */
   readonly startedBy?: Caller | undefined;
 }
 
 const current = new AsyncLocalStorage<Caller>();
 
-/** Runs `work`; everything that it starts is for `caller`. */
+/** Runs `work`, and everything that it starts, for `caller`. */
 export function runFor<T>(caller: Caller, work: () => T): T {
   return current.run(caller, work);
 }
 
-/** The caller that the running code works for, if there is one. */
+/** The caller that the running code works for; undefined if there is none. */
 export function currentCaller(): Caller | undefined {
   return current.getStore();
 }
 
-/** Waits for `work`, but no longer than the current caller does: rejects with `Aborted` when that has gone. */
-export function whileWanted<T>(work: Promise<T>): Promise<T> {
+/** Waits for `work`. Rejects with `Aborted` as soon as the current caller has left. */
+export function untilCallerLeaves<T>(work: Promise<T>): Promise<T> {
   const caller = current.getStore();
   if (!caller) return work;
   return new Promise<T>((resolve, reject) => {
-    const leave = () => reject(callerGone());
+    const leave = () => reject(callerLeft());
     if (caller.gone) {
       work.catch(() => undefined);
       leave();
@@ -42,6 +42,6 @@ export function whileWanted<T>(work: Promise<T>): Promise<T> {
 }
 
 /** `Aborted`, for work whose client has left. */
-export function callerGone(): DomainError {
-  return new DomainError('Aborted', 'The client left before the answer was there.');
+export function callerLeft(): DomainError {
+  return new DomainError('Aborted', 'The client closed the connection before the answer was complete.');
 }

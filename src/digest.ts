@@ -1,7 +1,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { DomainError } from './errors.ts';
 
-/** `algorithm:hex`, lowercase, as OCI image-spec "Digests" writes it; only the two registered algorithms. */
+/** `algorithm:hex`, lower case (OCI image-spec "Digests"), with one of the two registered algorithms. */
 export type Digest = `${'sha256' | 'sha512'}:${string}`;
 export type DigestAlgorithm = 'sha256' | 'sha512';
 
@@ -12,15 +12,15 @@ export function isDigest(text: string): text is Digest {
   return pattern.test(text);
 }
 
-/** The digest in `text`; throws `DigestInvalid` when it is malformed or of an unknown algorithm. */
+/** The digest in `text`; throws `DigestInvalid` if it is malformed or has an unknown algorithm. */
 export function parseDigest(text: string): Digest {
   if (isDigest(text)) return text;
-  throw new DomainError('DigestInvalid', 'A digest is sha256:<64 hex> or sha512:<128 hex>, in lower case.', {
+  throw new DomainError('DigestInvalid', 'A digest has to be sha256:<64 hex> or sha512:<128 hex>, in lower case.', {
     detail: { digest: text.slice(0, 160) },
   });
 }
 
-/** The algorithm a digest names. */
+/** The algorithm of a digest. */
 export function algorithmOf(digest: Digest): DigestAlgorithm {
   return digest.startsWith('sha512:') ? 'sha512' : 'sha256';
 }
@@ -35,7 +35,7 @@ export function startHash(algorithm: DigestAlgorithm): Hash {
   return createHash(algorithm);
 }
 
-/** The digest a running hash has reached; the hash itself can go on. */
+/** The digest of everything hashed so far; the hash can be updated further. */
 export function digestSoFar(hash: Hash, algorithm: DigestAlgorithm): Digest {
   return `${algorithm}:${hash.copy().digest('hex')}`;
 }

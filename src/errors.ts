@@ -1,7 +1,6 @@
 /**
- * The domain's errors. Each has a name that says what went wrong and a message that says what to do about it;
- * none knows HTTP. The protocols translate names to wire codes in one table each (`nuget/http/errors.ts`, `oci/errors.ts`,
- * `api/errors.ts`).
+ * The domain's errors. The name says what went wrong, the message says what to do. They do not know HTTP: each protocol
+ * maps the names to wire codes in one table (`nuget/http/errors.ts`, `oci/errors.ts`, `api/errors.ts`).
  */
 export const errorNames = [
   'Unauthorized',
@@ -44,11 +43,11 @@ export interface DomainErrorOptions {
   retryAfter?: number | undefined;
 }
 
-/** An error the caller can be told about. `detail` is machine-readable and safe to show; `cause` is for the log. */
+/** An error that may be shown to the client. `detail` is machine-readable and may be shown; `cause` is for the log. */
 export class DomainError extends Error {
   override readonly name: ErrorName;
   readonly detail: Record<string, unknown> | undefined;
-  /** Seconds after which another try may succeed, where that is known; `detail` shows it too. */
+  /** Seconds after which a retry may succeed, if known; `detail` contains it too. */
   readonly retryAfter: number | undefined;
 
   constructor(name: ErrorName, message: string, { detail, cause, retryAfter }: DomainErrorOptions = {}) {
@@ -59,7 +58,7 @@ export class DomainError extends Error {
   }
 }
 
-/** Whether `error` is a domain error, of the given name if one is given. */
+/** Whether `error` is a domain error, and has the name `name` if that is given. */
 export function isDomainError(error: unknown, name?: ErrorName): error is DomainError {
   return error instanceof DomainError && (name === undefined || error.name === name);
 }

@@ -128,6 +128,16 @@ test('rooms import only what stands below them', (t) => {
   }
 });
 
+test('a protocol is known to others by one file', (t) => {
+  for (const { path, room, imports } of sources) {
+    for (const target of imports.filter((each) => each.startsWith('.')).map((each) => resolve(path, each))) {
+      const [other] = target.split('/');
+      if (!['nuget', 'oci'].includes(other!) || other === room) continue;
+      t.is(`${path} imports ${target}`, `server.ts imports ${other}/protocol.ts`);
+    }
+  }
+});
+
 test('within nuget the formats stand below everything, and HTTP above everything', (t) => {
   for (const { path, imports } of sources) {
     for (const each of imports.filter((target) => target.startsWith('.'))) {
@@ -136,7 +146,7 @@ test('within nuget the formats stand below everything, and HTTP above everything
         t.true(target.startsWith('nuget/format/'), `${path} may not import ${target}`);
       }
       if (target.startsWith('nuget/http/')) {
-        t.true(path.startsWith('nuget/http/') || path === 'server.ts', `${path} may not import ${target}`);
+        t.true(path.startsWith('nuget/http/') || path === 'nuget/protocol.ts', `${path} may not import ${target}`);
       }
     }
   }
@@ -160,7 +170,7 @@ test('only main.ts touches the process and its environment', (t) => {
 });
 
 test('only server.ts puts the parts together', (t) => {
-  const server = sources.find(({ path }) => path === 'server.ts')!;
+  const server = sources.find(({ path }) => path === 'nuget/protocol.ts')!;
   const imported = importedNames(server);
   const parts = new Set([...server.code.matchAll(/\bnew ([A-Z]\w+)\(/g)].map((match) => match[1]!));
   const own = [...parts].filter((name) => imported.has(name) && !name.endsWith('Error'));

@@ -1,21 +1,21 @@
-/** A claim of which nothing is left: the name is kept from upstreams all the same. */
+/** A claim on a name that has no hosted content any more. The name is still kept from upstreams. */
 export interface EmptyClaim {
   name: string;
-  /** Where the list goes on. */
+  /** The cursor for the next page of the list. */
   position: string;
   /** Milliseconds since 1970 UTC. */
   since: number;
 }
 
-/** What keeps an account from giving up a claim. */
+/** Why a claim cannot be released. */
 export type ClaimObstacle = 'in use' | 'unclaimed';
 
-/** The claims of accounts on names of one kind, of which nothing is left. */
+/** The accounts' claims on names of one kind that have no hosted content any more. */
 export interface EmptyClaims {
   /** What a name that is in use still has, for messages: `versions`. */
   readonly contents: string;
   /** Up to `limit` of them, after the position `after`. */
   list(accountId: number, after: string, limit: number): Promise<EmptyClaim[]>;
-  /** Gives one up; resolves to what kept it from that, if anything did. */
+  /** Releases a claim. Resolves to the reason if that is not possible, else to undefined. */
   release(accountId: number, name: string): Promise<ClaimObstacle | undefined>;
 }

@@ -3,15 +3,15 @@ import { readAll } from '../storage/content.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Entry } from './mirror.ts';
 
-/** Parsed documents by the digest of their bytes, so that a hot one is parsed once. Read only. */
+/** Parsed documents by the digest of their bytes, so that a document in frequent use is parsed once. Must not be changed. */
 const parsed = new LRUCache<string, object>({ maxSize: 32 * 2 ** 20 });
 
 /**
- * The JSON object or array in an entry, complete and verified; closes it. What an upstream sends instead of JSON is its
- * failure: `UpstreamUnavailable`.
+ * The JSON object or array in an entry, complete and verified; closes the entry's content. Throws `UpstreamUnavailable` if
+ * the upstream sent anything else.
  */
 export async function readDocument(entry: Entry, limit: number): Promise<object> {
-  const known = entry.facts && parsed.get(entry.facts.digest);
+  const known = entry.metadata && parsed.get(entry.metadata.digest);
   if (known) {
     entry.content.close();
     return known;
@@ -20,12 +20,12 @@ export async function readDocument(entry: Entry, limit: number): Promise<object>
   const { digest } = await entry.complete;
   const document = parseDocument(bytes);
   if (!document)
-    throw new UpstreamError('UpstreamUnavailable', 'An upstream sent something else than a JSON document.');
+    throw new UpstreamError('UpstreamUnavailable', 'An upstream sent a document that is not a JSON object or array.');
   parsed.set(digest, document, { size: bytes.length + 1 });
   return document;
 }
 
-/** The JSON object or array in `bytes`, if that is what they are. */
+/** The JSON object or array in `bytes`; undefined for anything else. */
 export function parseDocument(bytes: Buffer): object | undefined {
   try {
     const value: unknown = JSON.parse(bytes.toString('utf8').replace(/^\uFEFF/, ''));

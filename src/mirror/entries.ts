@@ -4,7 +4,7 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import type { Digest } from '../digest.ts';
 import { BackgroundTask } from '../upstream/background-task.ts';
 
-/** What an entry is called: `kind`, `name` and `reference` are the protocol's own words. */
+/** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
 export interface EntryKey {
   upstream: string;
   kind: string;
@@ -12,17 +12,17 @@ export interface EntryKey {
   reference: string;
 }
 
-/** What is known of a stored entry. */
+/** The metadata of a stored entry. */
 export interface EntryMetadata {
   digest: Digest;
   size: number;
   type: string;
   etag: string | null;
   lastModified: string | null;
-  /** The protocol's own findings, kept with the entry. */
+  /** The result of the protocol's `verify`, stored with the entry. */
   attributes: Record<string, string>;
   storedAt: number;
-  /** When the upstream last said that this is what it has. */
+  /** When the upstream last confirmed this content; milliseconds since 1970 UTC, as `storedAt`. */
   validatedAt: number;
 }
 
@@ -37,9 +37,9 @@ interface EntryRow {
   validated_at: number;
 }
 
-/** How long the facts of an entry stay in the cache, in milliseconds. They only ever change by being written anew. */
+/** How long an entry's metadata stays in the cache, in milliseconds. Every change of it also writes it to the cache. */
 const keepFor = 3_600_000;
-/** Entries whose use is written down by one statement. */
+/** Entries whose use is recorded by one statement. */
 const batch = 500;
 
 /** The identity of an entry. */
@@ -49,7 +49,7 @@ export function entryId({ upstream, kind, name, reference }: EntryKey): string {
     .digest('hex');
 }
 
-/** Entries in the database, and the cache before it. */
+/** The entries in the database, with a cache in front of it. */
 export class Entries {
   readonly #database: Database;
   readonly #cache: Cache;
@@ -62,12 +62,12 @@ export class Entries {
     this.#now = now;
   }
 
-  /** The facts if this process has them at hand. */
+  /** The metadata, if it is in the memory of this process. */
   peek(id: string): EntryMetadata | undefined {
     return this.#cache.peek<EntryMetadata>(`entry:${id}`);
   }
 
-  /** The facts if any instance has them at hand. */
+  /** The metadata, if it is in the cache. */
   async getCached(id: string): Promise<EntryMetadata | undefined> {
     return this.peek(id) ?? (await this.#cache.get<EntryMetadata>(`entry:${id}`));
   }
@@ -76,11 +76,11 @@ export class Entries {
     return (await this.getCached(id)) ?? this.read(id);
   }
 
-  /** The facts as the database has them, whatever the cache says. */
+  /** The metadata from the database, without a look at the cache; writes it to the cache. */
   async read(id: string): Promise<EntryMetadata | undefined> {
     const row = await this.#database.get<EntryRow>('SELECT * FROM mirror_entries WHERE id = ?', [id]);
     if (!row) return undefined;
-    const facts: EntryMetadata = {
+    const metadata: EntryMetadata = {
       digest: row.digest,
       size: row.size_bytes,
       type: row.content_type,
@@ -90,8 +90,8 @@ export class Entries {
       storedAt: row.stored_at,
       validatedAt: row.validated_at,
     };
-    await this.remember(id, facts);
-    return facts;
+    await this.remember(id, metadata);
+    return metadata;
   }
 
   /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
@@ -113,46 +113,46 @@ export class Entries {
     return rows.map(({ reference }) => reference);
   }
 
-  /** Writes `facts` under each of `keys`, in the transaction that makes the bytes visible. */
-  async write(tx: Transaction, keys: readonly EntryKey[], facts: EntryMetadata): Promise<void> {
+  /** Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible. */
+  async write(tx: Transaction, keys: readonly EntryKey[], metadata: EntryMetadata): Promise<void> {
     const rows = keys.map((key) => ({
       id: entryId(key),
       upstream: key.upstream,
       kind: key.kind,
       name: key.name,
       reference: key.reference,
-      digest: facts.digest,
-      size_bytes: facts.size,
-      content_type: facts.type,
-      etag: facts.etag,
-      last_modified: facts.lastModified,
-      attributes: JSON.stringify(facts.attributes),
-      stored_at: facts.storedAt,
-      validated_at: facts.validatedAt,
+      digest: metadata.digest,
+      size_bytes: metadata.size,
+      content_type: metadata.type,
+      etag: metadata.etag,
+      last_modified: metadata.lastModified,
+      attributes: JSON.stringify(metadata.attributes),
+      stored_at: metadata.storedAt,
+      validated_at: metadata.validatedAt,
       used_at: this.#now(),
     }));
-    // What is fetched ahead of any use was last used when it was.
+    // A background task does not count as a use: an entry that exists keeps its time of last use.
     const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
     const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
   }
 
-  /** Notes that the upstream still has what is stored. */
-  async validated(id: string, facts: EntryMetadata): Promise<EntryMetadata> {
+  /** Records that the upstream still has the stored content. */
+  async validated(id: string, metadata: EntryMetadata): Promise<EntryMetadata> {
     const validatedAt = this.#now();
     await this.#database.transaction((tx) =>
       tx.run('UPDATE mirror_entries SET validated_at = ? WHERE id = ?', [validatedAt, id]),
     );
-    const renewed = { ...facts, validatedAt };
+    const renewed = { ...metadata, validatedAt };
     await this.remember(id, renewed);
     return renewed;
   }
 
-  async remember(id: string, facts: EntryMetadata): Promise<void> {
-    await this.#cache.set(`entry:${id}`, facts, keepFor);
+  async remember(id: string, metadata: EntryMetadata): Promise<void> {
+    await this.#cache.set(`entry:${id}`, metadata, keepFor);
   }
 
-  /** Drops an entry whose bytes are gone, unless it has been stored anew meanwhile. */
+  /** Drops an entry, unless it was stored again meanwhile. */
   async forget(id: string, { storedAt }: EntryMetadata): Promise<void> {
     await this.#database.transaction((tx) =>
       tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]),
@@ -160,21 +160,21 @@ export class Entries {
     if ((await this.getCached(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
   }
 
-  /** Drops those that have not been used since `used_at`; resolves to their ids. */
+  /** Drops the entries that have not been used since their `used_at`; resolves to the ids of those. */
   async drop(rows: readonly { id: string; used_at: number }[]): Promise<Set<string>> {
     const dropped = await this.#database.transaction(async (tx) => {
-      const gone = new Set<string>();
+      const deleted = new Set<string>();
       for (const { id, used_at: usedAt } of rows) {
         const statement = 'DELETE FROM mirror_entries WHERE id = ? AND used_at = ?';
-        if (!this.#used.has(id) && (await tx.run(statement, [id, usedAt])) > 0) gone.add(id);
+        if (!this.#used.has(id) && (await tx.run(statement, [id, usedAt])) > 0) deleted.add(id);
       }
-      return gone;
+      return deleted;
     });
     for (const id of dropped) await this.#cache.delete(`entry:${id}`);
     return dropped;
   }
 
-  /** The upstream said that there is no such thing; believed for `milliseconds`. */
+  /** Records for `milliseconds` that the upstream answered "not found". */
   async setAbsent(id: string, milliseconds: number): Promise<void> {
     await this.#cache.set(`absent:${id}`, true, milliseconds);
   }
@@ -183,12 +183,12 @@ export class Entries {
     return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
   }
 
-  /** Notes that an entry was served, in memory only; on an task nobody is served. */
+  /** Records in memory that an entry was served. The reads of a background task do not count. */
   used(id: string): void {
     if (!BackgroundTask.current) this.#used.add(id);
   }
 
-  /** Writes down what was served since the last time: a statement for many entries, never one for each request. */
+  /** Writes the recorded uses to the database, many entries in one statement. Keeps them if that fails. */
   async flushUses(): Promise<void> {
     const ids = [...this.#used].sort();
     this.#used.clear();

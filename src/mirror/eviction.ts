@@ -4,9 +4,9 @@ import { Pace } from '../storage/pace.ts';
 import type { Entries } from './entries.ts';
 
 export interface EvictionOptions {
-  /** Bytes that all entries together may take up, those of `offline` left out. */
+  /** The limit for the bytes of all entries together, without those of `offline`. */
   maxSize: number;
-  /** Upstreams that are not asked: what is stored of them could not be fetched again, so it stays and is not counted. */
+  /** Upstreams that are set to offline. Their entries could not be fetched again, so they stay and are not counted. */
   offline: readonly string[];
   dryRun: boolean;
   signal: AbortSignal;
@@ -28,8 +28,8 @@ interface EvictionRow {
 const page = 200;
 
 /**
- * Drops the entries that have not been used for longest until the content of all is within `maxSize`, each content
- * counted once. Only entries go: the bytes are the collector's, and stay where anything else refers to them.
+ * Drops the least recently used entries until the content of all entries is within `maxSize`, each content counted once.
+ * Only rows are dropped. The collector removes the bytes, unless something else refers to them.
  */
 export async function evict(
   database: Database,
@@ -50,15 +50,15 @@ export async function evict(
       [...offline, after.used_at, after.used_at, after.id, ...offline],
     );
     if (rows.length === 0) break;
-    const going: EvictionRow[] = [];
+    const candidates: EvictionRow[] = [];
     for (const row of rows) {
       if (total <= maxSize) break;
-      going.push(row);
+      candidates.push(row);
       if (row.last === 1) total -= row.size_bytes;
     }
-    const gone = dryRun ? new Set(going.map(({ id }) => id)) : await entries.drop(going);
-    for (const { id, upstream, kind, name, reference, size_bytes, last } of going) {
-      if (!gone.has(id)) continue;
+    const dropped = dryRun ? new Set(candidates.map(({ id }) => id)) : await entries.drop(candidates);
+    for (const { id, upstream, kind, name, reference, size_bytes, last } of candidates) {
+      if (!dropped.has(id)) continue;
       say(`${upstream} ${kind} ${name}${reference === '' ? '' : ` ${reference}`}`);
       evicted.entries += 1;
       if (last === 1) evicted.bytes += size_bytes;

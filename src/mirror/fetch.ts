@@ -7,16 +7,16 @@ import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
 import { parseDocument } from './document.ts';
 import type { EntryMetadata } from './entries.ts';
-import { OtherBody, type Fetched, type Had } from './resource.ts';
+import { OtherBody, type Fetched, type Received } from './resource.ts';
 
 export interface FetchOptions extends UpstreamRequest {
-  /** What is stored, to ask conditionally. */
+  /** The stored entry, for a conditional request. */
   known?: EntryMetadata | undefined;
-  /** A small document: may come compressed. */
+  /** Whether it is a small document, which may be compressed. */
   document?: boolean;
 }
 
-/** Fetches one URL of an upstream as the mirror wants it: conditional, resumable by Range, absent only on its word. */
+/** Fetches one URL of an upstream for the mirror: conditional, resumable by Range; "absent" only for 404 and 410. */
 export async function fetchFrom(upstream: Upstream, options: FetchOptions): Promise<Fetched> {
   const { known, document, ...request } = options;
   const headers: Record<string, string> = { ...request.headers };
@@ -39,7 +39,7 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     lastModified: answer.headers['last-modified'] ?? null,
     ...(answer.digest !== undefined && { digest: answer.digest }),
     ...(!answer.decoded && {
-      resume: (had: Had, signal: AbortSignal) => resume(upstream, { ...request, signal }, had, answer),
+      resume: (received: Received, signal: AbortSignal) => resume(upstream, { ...request, signal }, received, answer),
     }),
     failed: (error) => void upstream.bodyFailed(error, request),
   };
@@ -51,10 +51,16 @@ function lengthOf(answer: UpstreamAnswer): number | undefined {
 }
 
 /**
- * The rest of a body after a cut: by Range where a validator (RFC 9110, 13.1.5) or the digest of the whole keeps pieces of
- * two versions apart, else the whole again, of which the beginning must be what had come. Undefined when there is neither.
+ * The rest of a body after a cut. By Range if a validator (RFC 9110, 13.1.5) or the known digest of the whole prevents a
+ * mix of two versions. Else the whole body again, whose beginning must be equal to the received bytes. Undefined if the
+ * upstream sends neither.
  */
-async function resume(upstream: Upstream, request: UpstreamRequest, { bytes, digest }: Had, begun: UpstreamAnswer) {
+async function resume(
+  upstream: Upstream,
+  request: UpstreamRequest,
+  { bytes, digest }: Received,
+  begun: UpstreamAnswer,
+) {
   const validator = validatorOf(begun);
   const headers: Record<string, string> = { ...request.headers };
   if (validator !== undefined || digest === undefined) headers['range'] = `bytes=${bytes}-`;
@@ -71,7 +77,7 @@ async function resume(upstream: Upstream, request: UpstreamRequest, { bytes, dig
   return undefined;
 }
 
-/** What comes after the first `bytes` of `body`; fails unless these have `digest`. */
+/** The body after its first `bytes` bytes; fails unless those have `digest`. */
 function after(body: Readable, bytes: number, digest: Digest): Readable {
   const hash = startHash(algorithmOf(digest));
   let missing = bytes;
@@ -81,11 +87,11 @@ function after(body: Readable, bytes: number, digest: Digest): Readable {
       missing -= known.length;
       if (known.length > 0) hash.update(known);
       const isOther = known.length > 0 && missing === 0 && digestSoFar(hash, algorithmOf(digest)) !== digest;
-      if (isOther) done(new OtherBody('the upstream sends another body than before'));
+      if (isOther) done(new OtherBody('the upstream sends a different body than before'));
       else done(null, piece.length > known.length ? piece.subarray(known.length) : undefined);
     },
   });
-  // Its reader gets the error; without a reader the error must not end the process.
+  // The reader gets the error; without a reader it must not end the process.
   pipeline(body, rest, () => undefined);
   return rest.on('error', () => undefined);
 }
@@ -94,7 +100,7 @@ function validatorOf({ headers: { etag, 'last-modified': lastModified } }: Upstr
   return etag === undefined || etag.startsWith('W/') ? lastModified : etag;
 }
 
-/** A JSON document that is not kept as an entry, with the answer's headers; undefined when there is none. */
+/** A JSON document that is not stored as an entry, with the answer's headers; undefined if the status is not 200. */
 export async function fetchJson(
   upstream: Upstream,
   request: UpstreamRequest,
@@ -109,11 +115,11 @@ export async function fetchJson(
     throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
   const value = parseDocument(bytes);
-  if (!value) throw unusable(upstream, 'sends something else than a JSON document');
+  if (!value) throw unusable(upstream, 'sent a document that is not a JSON object or array');
   return { value, headers };
 }
 
-/** The upstream answers, and nothing can be made of it. */
+/** `UpstreamUnavailable`, for an answer that cannot be used; `what` follows the upstream's name in the message. */
 export function unusable(upstream: Upstream, what: string, cause?: unknown): UpstreamError {
   const message = `The upstream ${upstream.name} ${what}.`;
   return new UpstreamError('UpstreamUnavailable', message, { upstream: upstream.name, cause });

@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 import type { Readable } from 'node:stream';
-import { currentCaller, runFor, whileWanted, type Caller } from '../caller.ts';
+import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller.ts';
 import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -13,50 +13,52 @@ import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
+/** What a reader gets: a body that is being fetched (`tail`), a stored entry, or nothing. */
 export type JoinResult =
   | {
       kind: 'tail';
       type: string;
       size: number | undefined;
       content: Content;
-      /** Whether it is to be stored, as far as is known when it begins. */
-      kept: boolean;
+      /** Whether the body will be stored, as known at its beginning. */
+      isStored: boolean;
       done: Promise<FlightResult>;
     }
-  | { kind: 'stored'; facts: EntryMetadata; renewed: boolean }
+  | { kind: 'stored'; metadata: EntryMetadata; renewed: boolean }
   | { kind: 'absent' };
 
-/** What a flight has brought. `kept` tells whether it is stored, or was only passed on. */
+/** The result of a fetch. Without `isStored` the body was passed through to the readers and not stored. */
 export interface FlightResult {
-  facts: EntryMetadata;
-  kept: boolean;
+  metadata: EntryMetadata;
+  isStored: boolean;
 }
 
-/** Another instance, or a flight that has just landed, may have been there first. */
-type Head = Fetched | { kind: 'current'; facts: EntryMetadata };
+/** The beginning of the upstream's answer. `current`: another fetch has stored a fresh entry meanwhile. */
+type Head = Fetched | { kind: 'current'; metadata: EntryMetadata };
 
 export interface FlightParts {
   blobs: BlobStore;
   entries: Entries;
   partials: Partials;
   room: Room;
-  /** A body that no reader follows any more is fetched to its end if at most so many bytes are missing. */
+  /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
   log: Logger;
   now: () => number;
 }
 
 /**
- * One fetch from an upstream for one key. It fills one staged file, which every reader follows, the first included; a
- * reader that leaves stops no other. When the last one has left, it goes on only if little is missing; else it stops, and
- * what has come is kept for a while. Where there is no room to store a blob, it is passed on without being stored.
+ * One fetch from an upstream for one key, shared by all readers of that key. It writes one staged file, and every reader
+ * reads from that file. A reader that leaves does not stop the others. After the last one has left, the fetch continues
+ * only if little is missing; else it stops, and the received beginning is kept for a while. If the disk has no room for a
+ * blob, the bytes are passed through to the readers and not stored.
  */
 export class Flight {
   readonly #resource: MirrorResource;
   readonly #parts: FlightParts;
   readonly #id: string;
   readonly #head: Promise<Head>;
-  readonly #landed: Promise<FlightResult | undefined>;
+  readonly #result: Promise<FlightResult | undefined>;
   readonly #stop = new AbortController();
   #known: EntryMetadata | undefined;
   #expected: Digest | undefined;
@@ -71,71 +73,71 @@ export class Flight {
     this.#resource = resource;
     this.#parts = parts;
     this.#id = entryId(resource.key);
-    // What it asks for on its way is its own: it outlives the request that began it.
+    // The fetch is a caller of its own, because it may outlive the request that started it.
     const caller = callerOf(this.#stop.signal, currentCaller());
     this.#head = runFor(caller, () => this.#start());
-    this.#landed = runFor(caller, () => this.#run());
-    this.#landed.catch(() => undefined);
+    this.#result = runFor(caller, () => this.#run());
+    this.#result.catch(() => undefined);
   }
 
-  /** Ends when the entry is stored, renewed, passed on or known to be absent; rejects when the flight failed. */
-  get landed(): Promise<FlightResult | undefined> {
-    return this.#landed;
+  /** Resolves when the entry is stored, renewed, passed through or known to be absent; rejects when the fetch failed. */
+  get result(): Promise<FlightResult | undefined> {
+    return this.#result;
   }
 
-  /** Whether another reader gets all of the body here. */
+  /** Whether a further reader could still get the whole body here. */
   get joinable(): boolean {
-    return !this.#over && !this.#stop.signal.aborted && !this.#intake?.tail.passesOn;
+    return !this.#over && !this.#stop.signal.aborted && !this.#intake?.tail.isPassThrough;
   }
 
-  /** What a reader gets as soon as the upstream has begun to answer. Rejects when it does not, or the reader leaves. */
+  /** Adds a reader; resolves when the upstream has begun to answer. Rejects if it does not, or if the reader leaves. */
   async join(): Promise<JoinResult> {
-    // Counted before any waiting, so that the flight goes on for a reader that is still on its way here.
+    // Counted before the first await, so that the fetch does not stop while this reader waits.
     this.#readers += 1;
     let following = false;
     try {
-      const head = await whileWanted(this.#head);
-      if (head.kind === 'current') return { kind: 'stored', facts: head.facts, renewed: false };
-      // Of an empty body there is no last byte to withhold.
+      const head = await untilCallerLeaves(this.#head);
+      if (head.kind === 'current') return { kind: 'stored', metadata: head.metadata, renewed: false };
+      // An empty body has no last byte to hold back until it is verified, so it is served only when it is stored.
       if (head.kind === 'fetched' && head.size !== 0) {
         following = true;
-        const { tail, kept } = this.#intake!;
-        const content = tail.follow(head.size, () => this.#left());
+        const { tail, isStored } = this.#intake!;
+        const content = tail.follow(head.size, () => this.#readerLeft());
         return {
           kind: 'tail',
           type: head.type,
           size: head.size,
           content,
-          kept,
-          done: this.#landed as Promise<FlightResult>,
+          isStored,
+          done: this.#result as Promise<FlightResult>,
         };
       }
-      const landed = await whileWanted(this.#landed);
-      if (!landed) return { kind: 'absent' };
-      return { kind: 'stored', facts: landed.facts, renewed: head.kind === 'not-modified' };
+      const result = await untilCallerLeaves(this.#result);
+      if (!result) return { kind: 'absent' };
+      return { kind: 'stored', metadata: result.metadata, renewed: head.kind === 'not-modified' };
     } finally {
-      if (!following) this.#left();
+      if (!following) this.#readerLeft();
     }
   }
 
   async #start(): Promise<Head> {
     const { entries, partials, now } = this.#parts;
     this.#known = await entries.read(this.#id);
-    // Taken only here: a fetch that fails before must leave it where it is.
+    // Taken only after the read above: if that fails, the partial body must stay.
     const partial = partials.take(this.#id);
     if (this.#known && isFresh(this.#resource.lifetime, this.#known, now())) {
       await partial?.staged.discard();
-      return { kind: 'current', facts: this.#known };
+      return { kind: 'current', metadata: this.#known };
     }
-    const resumed = partial && (await this.#goOn(partial));
+    const resumed = partial && (await this.#resume(partial));
     if (resumed) return resumed;
     const head = await this.#resource.fetch(this.#known, this.#stop.signal);
     if (head.kind !== 'fetched') return head;
     const { size } = head;
     const { limit, digest, algorithms } = this.#resource;
-    return this.#takeIn(head, async () => {
+    return this.#openIntake(head, async () => {
       if (size !== undefined && size > limit) {
-        throw this.#invalid(`announces ${size} bytes; at most ${limit} are taken`);
+        throw this.#reject(`announces ${size} bytes; the limit is ${limit} bytes`);
       }
       this.#expected = digest ?? head.digest;
       const naming = this.#expected ? algorithmOf(this.#expected) : 'sha256';
@@ -143,14 +145,14 @@ export class Flight {
     });
   }
 
-  /** Takes up a body where another flight has left it; undefined when the upstream does not have the rest. */
-  async #goOn(partial: Partial): Promise<Body | undefined> {
-    const { head, staged, had, expected } = partial;
+  /** Resumes a body that an earlier fetch has left incomplete; undefined if the upstream does not send the rest. */
+  async #resume(partial: Partial): Promise<Body | undefined> {
+    const { head, staged, received, expected } = partial;
     let body: Readable | undefined;
     try {
-      body = await head.resume?.(had, this.#stop.signal);
+      body = await head.resume?.(received, this.#stop.signal);
     } catch (error) {
-      // An upstream that cannot be asked now may have the rest later.
+      // The upstream may send the rest later.
       await this.#parts.partials.keep(this.#id, partial);
       throw error;
     }
@@ -159,11 +161,11 @@ export class Flight {
       return undefined;
     }
     this.#expected = expected;
-    return this.#takeIn({ ...head, body }, () => Promise.resolve(staged));
+    return this.#openIntake({ ...head, body }, () => Promise.resolve(staged));
   }
 
-  async #takeIn(head: Body, stage: () => Promise<StagedFile>): Promise<Body> {
-    // The stream must not lose its error between here and the first reading.
+  async #openIntake(head: Body, stage: () => Promise<StagedFile>): Promise<Body> {
+    // Without a listener, an error before the first read would end the process.
     head.body.on('error', () => undefined);
     try {
       const staged = await stage();
@@ -175,7 +177,7 @@ export class Flight {
         expected: this.#expected,
         room: this.#parts.room,
         stop: this.#stop,
-        grown: () => this.#reconsider(),
+        onProgress: () => this.#stopIfUnneeded(),
       });
       return head;
     } catch (error) {
@@ -189,28 +191,29 @@ export class Flight {
     let failure: { error: unknown } | undefined;
     try {
       const head = await this.#head;
-      if (head.kind === 'current') return { facts: head.facts, kept: true };
+      if (head.kind === 'current') return { metadata: head.metadata, isStored: true };
       if (head.kind === 'absent') {
         await entries.setAbsent(this.#id, this.#resource.negativeFor);
         return undefined;
       }
       if (head.kind === 'not-modified') {
-        return { facts: await entries.validated(this.#id, this.#known!), kept: true };
+        return { metadata: await entries.validated(this.#id, this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {
-        throw isDomainError(error, 'TooLarge') ? this.#invalid('sends more bytes than it may', error) : error;
+        throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than allowed', error) : error;
       });
       return await this.#commit(head);
     } catch (error) {
       failure = { error };
-      if (!isDomainError(error)) log.error({ ...this.#resource.key, err: error }, 'a fetch failed here');
+      if (!isDomainError(error))
+        log.error({ ...this.#resource.key, err: error }, 'a fetch failed because of an error in this server');
       throw error;
     } finally {
       this.#over = true;
       this.#intake?.end();
       this.#intake?.tail.end(failure);
       if (this.#readers === 0) this.#intake?.tail.close();
-      await this.#putAway();
+      await this.#releaseStaged();
     }
   }
 
@@ -220,14 +223,14 @@ export class Flight {
     const { blobs, entries, now } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
-      throw this.#invalid(`sent ${digest} where ${this.#expected} was asked for`);
+      throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
     }
     const attributes =
       (await resource.verify?.(staged).catch((error: Error) => {
-        throw this.#invalid(`sent something else than was asked for: ${error.message}`, error);
+        throw this.#reject(`sent the wrong content: ${error.message}`, error);
       })) ?? {};
     const at = now();
-    const facts: EntryMetadata = {
+    const metadata: EntryMetadata = {
       digest,
       size: this.#intake!.tail.received,
       type: head.type.slice(0, 255),
@@ -237,52 +240,52 @@ export class Flight {
       storedAt: at,
       validatedAt: at,
     };
-    // An empty file takes no room, and its readers have nothing else to follow.
-    const kept = this.#intake!.kept || facts.size === 0;
-    const keys = [resource.key, ...(resource.aliases?.(facts) ?? [])];
-    if (kept) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, facts));
+    // An empty file takes no room, and must be stored because its readers wait for the stored entry.
+    const isStored = this.#intake!.isStored || metadata.size === 0;
+    const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
+    if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata));
     this.#intake!.tail.verified();
-    // Under each name: one of them may be in the cache as absent, or as what it was before.
-    if (kept) for (const key of keys) await entries.remember(entryId(key), facts);
-    return { facts, kept };
+    // Under each key, because the cache may have older metadata for one of them.
+    if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);
+    return { metadata, isStored };
   }
 
-  /** Removes the staged file, unless it is the beginning of a body that no reader waited for. */
-  async #putAway(): Promise<void> {
+  /** Removes the staged file, or keeps it for a later fetch if the fetch stopped because no reader was left. */
+  async #releaseStaged(): Promise<void> {
     const staged = this.#staged;
     if (!staged) return;
     const head = await this.#head.catch(() => undefined);
-    const isUnread = this.#stop.signal.aborted && this.#intake?.kept === true && !this.#intake.isFull;
+    const isUnread = this.#stop.signal.aborted && this.#intake?.isStored === true && !this.#intake.isFull;
     const isLasting = this.#resource.lifetime === 'immutable' && staged.size > 0;
     if (isUnread && isLasting && head?.kind === 'fetched' && head.resume) {
-      const { had } = this.#intake!;
-      await this.#parts.partials.keep(this.#id, { head, staged, had, expected: this.#expected });
+      const { received } = this.#intake!;
+      await this.#parts.partials.keep(this.#id, { head, staged, received, expected: this.#expected });
     } else {
       await staged.discard();
     }
   }
 
-  #left(): void {
+  #readerLeft(): void {
     this.#readers -= 1;
     this.#unreadSince = this.#intake?.tail.received ?? 0;
     if (this.#readers === 0 && this.#over) this.#intake?.tail.close();
-    else this.#reconsider();
+    else this.#stopIfUnneeded();
   }
 
-  /** Stops when no reader is left, unless little is missing. */
-  #reconsider(): void {
+  /** Stops the fetch if no reader is left, unless little is missing. */
+  #stopIfUnneeded(): void {
     if (this.#readers > 0 || this.#over || this.#stop.signal.aborted) return;
     if (!this.#intake?.isNearlyDone(this.#parts.unreadRest, this.#unreadSince)) this.#stop.abort();
   }
 
-  #invalid(what: string, cause?: unknown): UpstreamError {
+  #reject(what: string, cause?: unknown): UpstreamError {
     const { upstream } = this.#resource.key;
-    this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent what must not be stored');
+    this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent content that must not be stored');
     return new UpstreamError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { upstream, cause });
   }
 }
 
-/** A flight as the caller of what it asks for: no account's limits count again, and it has gone when it is stopped. */
+/** The caller that a fetch works for: no account's limits count a second time, and it has left when the fetch is stopped. */
 function callerOf(signal: AbortSignal, startedBy: Caller | undefined): Caller {
   return {
     account: undefined,

@@ -5,14 +5,14 @@ import { DomainError, isDomainError } from '../errors.ts';
 import { whenSilent } from '../incoming.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import { OtherBody, type Fetched, type Had, type MirrorResource } from './resource.ts';
+import { OtherBody, type Fetched, type Received, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
-/** Resumptions of one body: in a row without progress, and in all. */
+/** The most attempts to resume one body: in a row without progress, and in total. */
 const fruitless = 3;
 const resumptions = 40;
-/** Bytes between two requests to make durable what is there, and two looks at the room on the disk. */
+/** After this many further bytes the file is synced and the room on the disk is checked. */
 const checkEvery = 16 * 2 ** 20;
 
 export type Body = Extract<Fetched, { kind: 'fetched' }>;
@@ -20,73 +20,76 @@ export type Body = Extract<Fetched, { kind: 'fetched' }>;
 export interface IntakeParts {
   resource: MirrorResource;
   staged: StagedFile;
-  /** As the upstream has announced it. */
+  /** As announced by the upstream. */
   size: number | undefined;
-  /** What the bytes must hash to, where that is known. */
+  /** The digest that the bytes must have, if it is known. */
   expected: Digest | undefined;
   room: Room;
   stop: AbortController;
-  /** Called when more has come. */
-  grown: () => void;
+  /** Called when more bytes have arrived. */
+  onProgress: () => void;
 }
 
 /**
- * Takes the body of one fetch in: into the staged file while there is room on the disk, else past it to those who read.
- * What breaks off is resumed.
+ * Receives the body of one fetch: into the staged file while the disk has room, else straight to the readers (pass
+ * through). A body that is cut is resumed.
  */
 export class Intake {
   readonly tail: Tail;
   readonly #parts: IntakeParts;
   readonly #expect: (rest: number) => void;
-  /** Aborted where what still comes is not to be stored. */
-  readonly #passOn = new AbortController();
-  #kept: boolean;
+  /** Aborted when the rest of the body is not to be stored. */
+  readonly #stopStoring = new AbortController();
+  #isStored: boolean;
   #isFull = false;
   #checked: number;
   #checking = false;
 
-  private constructor(parts: IntakeParts, tail: Tail, kept: boolean) {
+  private constructor(parts: IntakeParts, tail: Tail, isStored: boolean) {
     this.tail = tail;
     this.#parts = parts;
-    this.#kept = kept;
+    this.#isStored = isStored;
     this.#checked = parts.staged.size;
-    if (!kept && this.#canPassOn) {
-      this.#passOn.abort();
-      tail.passOn();
+    if (!isStored && this.#mayPassThrough) {
+      this.#stopStoring.abort();
+      tail.passThrough();
     }
-    this.#expect = parts.room.expect(tail.passesOn ? 0 : (this.#missing ?? 0));
+    this.#expect = parts.room.expect(tail.isPassThrough ? 0 : (this.#missing ?? 0));
   }
 
-  /** Throws `StorageFull` where there is no room even for a moment. */
+  /** Throws `StorageFull` if the body can neither be stored, not even for a moment, nor be passed through. */
   static async open(parts: IntakeParts): Promise<Intake> {
     const { staged, size, room, resource } = parts;
     const missing = (size ?? staged.size) - staged.size;
-    const kept = await room.has(missing);
-    if (!kept && !mayPassOn(resource) && !(await room.hasForAMoment(missing))) throw noRoom();
+    const isStored = await room.has(missing);
+    if (!isStored && !mayPassThrough(resource) && !(await room.hasForAMoment(missing))) throw noRoom();
     const file = await staged.follow();
-    return new Intake(parts, new Tail(staged, file), kept);
+    return new Intake(parts, new Tail(staged, file), isStored);
   }
 
-  /** Whether the bytes are to be stored, rather than removed when they were sent. */
-  get kept(): boolean {
-    return this.#kept;
+  /** Whether the body will be stored; else its bytes are removed once the readers have them. */
+  get isStored(): boolean {
+    return this.#isStored;
   }
 
-  /** Whether it ended for lack of room. */
+  /** Whether the fetch ended because the disk is full. */
   get isFull(): boolean {
     return this.#isFull;
   }
 
-  /** Whether little enough is missing to fetch it for no reader; `since` is how much had come when the last one left. */
+  /**
+   * Whether so little is missing that the fetch continues without readers. `since` is the number of bytes that had arrived
+   * when the last reader left.
+   */
   isNearlyDone(unreadRest: number, since: number): boolean {
-    if (this.tail.passesOn) return false;
+    if (this.tail.isPassThrough) return false;
     const { size } = this.#parts;
     const missing = this.#missing;
     if (size === undefined || missing === undefined) return this.tail.received - since < unreadRest;
     return missing <= unreadRest || missing <= size / 10;
   }
 
-  /** Resolves when the whole has come, as far as can be told without its digest. Rejects when it cannot be had. */
+  /** Resolves when the body seems complete; the caller checks its digest. Rejects if the body cannot be completed. */
   async fill(head: Body): Promise<void> {
     const { stop, resource } = this.#parts;
     let { body } = head;
@@ -100,24 +103,24 @@ export class Intake {
       const mayGoOn = total < resumptions && !(cut.cause instanceof OtherBody);
       const rest = mayGoOn ? await this.#resume(head, failures) : undefined;
       if (!rest) {
-        // A body whose end was only guessed is complete after all, or wrong; its digest decides.
+        // No length was announced: the body may be complete. The caller's check of the digest decides.
         if (!isDomainError(cut, 'Aborted')) return;
         head.failed?.(cut);
         const { upstream } = resource.key;
-        const message = `The upstream ${upstream} broke off in the middle.`;
+        const message = `The upstream ${upstream} stopped in the middle of a body.`;
         throw new UpstreamError('UpstreamUnavailable', message, { upstream, cause: cut });
       }
       body = rest;
     }
   }
 
-  /** What has come. */
-  get had(): Had {
+  /** The bytes that have arrived. */
+  get received(): Received {
     const { staged, expected } = this.#parts;
     return { bytes: this.tail.received, digest: expected ? undefined : staged.runningDigest('sha256') };
   }
 
-  /** Nothing more is expected. */
+  /** Gives back the room on the disk that was expected to be used. */
   end(): void {
     this.#expect(0);
   }
@@ -127,18 +130,18 @@ export class Intake {
     return size === undefined ? undefined : Math.max(0, size - this.tail.received);
   }
 
-  get #canPassOn(): boolean {
-    return mayPassOn(this.#parts.resource);
+  get #mayPassThrough(): boolean {
+    return mayPassThrough(this.#parts.resource);
   }
 
-  /** The rest of the body. An upstream that is gone is given a moment, so that a first pause can pass. */
+  /** The rest of the body. Waits between attempts, so that the upstream's first pause can end. */
   async #resume(head: Body, failures: number): Promise<Readable | undefined> {
     const { signal } = this.#parts.stop;
     if (!head.resume) return undefined;
     for (let attempt = failures; attempt < fruitless; attempt += 1) {
       if (attempt > failures) await sleep(600 * (attempt - failures), undefined, { signal }).catch(() => undefined);
       try {
-        return await head.resume(this.had, signal);
+        return await head.resume(this.received, signal);
       } catch (error) {
         if (!isDomainError(error) || isDomainError(error, 'Aborted') || head.size === undefined) return undefined;
       }
@@ -146,23 +149,23 @@ export class Intake {
     return undefined;
   }
 
-  /** Takes in one body; resolves to what is wrong when there must be more, and to undefined when there may be none. */
+  /** Receives one body. Resolves to an error if bytes must be missing, and to undefined if it may be complete. */
   async #append(body: Readable): Promise<Error | undefined> {
     const { staged, size, expected, resource } = this.#parts;
     const { idle } = resource;
     const limit = size ?? resource.limit;
     const { tail } = this;
     try {
-      if (!tail.passesOn) {
-        const until = this.#passOn.signal;
+      if (!tail.isPassThrough) {
+        const until = this.#stopStoring.signal;
         await staged.append(body, { limit, idle, consume: true, until, progress: () => this.#progress() });
         if (until.aborted) {
-          this.#kept = false;
+          this.#isStored = false;
           this.#expect(0);
-          tail.passOn();
+          tail.passThrough();
         }
       }
-      if (tail.passesOn) await this.#passAlong(body, limit);
+      if (tail.isPassThrough) await this.#passThrough(body, limit);
     } catch (error) {
       body.destroy();
       if (isDomainError(error, 'Aborted')) return error;
@@ -173,13 +176,13 @@ export class Intake {
       if (received === size) return undefined;
       return new DomainError('Aborted', `The body ended after ${received} of ${size} bytes.`);
     }
-    // Without a length the end of the connection passes for the end of the body: only the digest can tell.
+    // Without a length, the end of the connection looks like the end of the body. Only the digest shows a cut.
     const digest = expected && staged.runningDigest(algorithmOf(expected));
     return digest === expected ? undefined : new Error('the body is cut or wrong');
   }
 
-  /** Hands the rest of a body to the readers, no faster than the slowest of them takes it. */
-  #passAlong(body: Readable, limit: number): Promise<void> {
+  /** Passes the rest of a body to the readers, at the speed of the slowest of them. */
+  #passThrough(body: Readable, limit: number): Promise<void> {
     const { staged, resource } = this.#parts;
     const { tail } = this;
     if (body.readableEnded) return Promise.resolve();
@@ -211,16 +214,16 @@ export class Intake {
     });
   }
 
-  /** Bytes are made durable along the way, so that little is left to wait for at the end. */
+  /** Syncs the file from time to time, so that the sync at the end is short. */
   #progress(): void {
-    const { staged, grown } = this.#parts;
+    const { staged, onProgress } = this.#parts;
     this.tail.grown();
     if (this.#missing !== undefined) this.#expect(this.#missing);
-    grown();
+    onProgress();
     if (this.#checking || staged.size - this.#checked < checkEvery) return;
     this.#checked = staged.size;
     this.#checking = true;
-    // What fails here fails again when it counts.
+    // A failure here is ignored: the final sync or commit reports it.
     Promise.all([staged.sync(), this.#checkRoom()])
       .catch(() => undefined)
       .finally(() => (this.#checking = false));
@@ -229,8 +232,8 @@ export class Intake {
   async #checkRoom(): Promise<void> {
     const { room, stop } = this.#parts;
     if (await room.has(0)) return;
-    if (this.#canPassOn) {
-      this.#passOn.abort();
+    if (this.#mayPassThrough) {
+      this.#stopStoring.abort();
     } else if (!(await room.hasForAMoment(0))) {
       this.#isFull = true;
       stop.abort();
@@ -238,15 +241,15 @@ export class Intake {
   }
 }
 
-/** Whether nothing but its digest has to be right: what is verified in another way needs the whole file. */
-function mayPassOn(resource: MirrorResource): boolean {
+/** Whether the body can be passed through: only its digest is verified. Other checks need the whole file. */
+function mayPassThrough(resource: MirrorResource): boolean {
   return resource.digest !== undefined && !resource.verify && !resource.whole;
 }
 
 function stopped(): DomainError {
-  return new DomainError('Aborted', 'This was fetched for clients that have all left.');
+  return new DomainError('Aborted', 'The fetch was stopped because all of its clients have left.');
 }
 
 function noRoom(): DomainError {
-  return new DomainError('StorageFull', 'There is no room on the disk of the server to fetch this. Make some there.');
+  return new DomainError('StorageFull', 'The disk of the server has no room to fetch this. Free some space on it.');
 }

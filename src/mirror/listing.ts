@@ -2,7 +2,7 @@ import { placeholders, type Database, type Value } from '../database/database.ts
 import type { Digest } from '../digest.ts';
 import type { EntryMetadata } from './entries.ts';
 
-// What is stored of upstreams, for lists and for work that goes through all of it.
+// Queries over the stored entries, for lists and for jobs that read all of them.
 
 /** A stored entry as a list shows it. */
 export interface ListedEntry {
@@ -18,7 +18,7 @@ export interface ListedEntry {
   usedAt: number;
 }
 
-/** Entries of one kind, of one upstream where one is named. */
+/** Entries of one kind; with `upstream`, of that upstream only. */
 export interface Selection {
   kind: string;
   upstream?: string | undefined;
@@ -26,7 +26,7 @@ export interface Selection {
   among?: { sql: string; values: readonly Value[] } | undefined;
 }
 
-/** What is stored under one name of an upstream. */
+/** The totals of the entries under one name of an upstream. */
 export interface NameTotals {
   /** References other than digests. */
   tags: number;
@@ -98,7 +98,7 @@ export async function entriesUnder(database: Database, kind: string, names: read
   return rows.map(listed);
 }
 
-/** Up to `limit` entries of a name that a tag leads to, by tag. */
+/** Up to `limit` entries of a name whose reference is a tag, in the order of the tags. */
 export async function taggedEntries(
   database: Database,
   { kind, upstream }: { kind: string; upstream: string },
@@ -113,7 +113,7 @@ export async function taggedEntries(
   return rows.map(listed);
 }
 
-/** What is stored under a name: tags of the first of `kinds`, bytes of all of them. */
+/** The totals of a name: tags and last use of the first of `kinds`, bytes of all of them. */
 export async function totalsOfName(
   database: Database,
   upstream: string,
@@ -135,7 +135,7 @@ export async function totalsOfName(
   return { tags: uses?.tags ?? 0, bytes: stored?.bytes ?? 0, usedAt: uses?.used_at ?? 0 };
 }
 
-/** The tags of a kind that were used since `since` (milliseconds since 1970 UTC), read page by page. */
+/** The tags of a kind that were used after `since` (milliseconds since 1970 UTC), read page by page. */
 export async function* usedTags(
   database: Database,
   kind: string,

@@ -1,40 +1,40 @@
-import { currentCaller, whileWanted } from '../caller.ts';
+import { currentCaller, untilCallerLeaves } from '../caller.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
 import { entryId, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Flight, type FlightParts, type JoinResult } from './flight.ts';
 import { Partials } from './partials.ts';
-import { isFresh, mayStandIn, type MirrorResource } from './resource.ts';
+import { isFresh, isServableStale, type MirrorResource } from './resource.ts';
 import { Slots } from './slots.ts';
 
-/** How an entry came to be served (RFC 9211); `passed` is a miss that is not stored, for lack of room. */
+/** How an entry was served (RFC 9211); `passed` is a miss that was not stored because the disk has no room. */
 export type Outcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
 
-/** Something of an upstream's, ready to be read. Whoever opened it closes its content. */
+/** Content of an upstream, ready to be read. The caller closes `content`. */
 export interface Entry {
   outcome: Outcome;
   type: string;
   size: number | undefined;
   content: Content;
-  /** Known at once for what is stored; after `complete` for what is on its way. */
-  facts: EntryMetadata | undefined;
-  /** Resolves when the bytes are verified, and stored where there is room. Once `content` is closed, the fetch may stop. */
+  /** Set if the entry is stored; undefined while it is being fetched: then `complete` resolves to it. */
+  metadata: EntryMetadata | undefined;
+  /** Resolves when the bytes are verified, and stored if the disk has room. After `content` is closed, the fetch may stop. */
   complete: Promise<EntryMetadata>;
 }
 
 export interface MirrorParts extends Omit<FlightParts, 'partials'> {
-  /** Fetches that one account may have under way. */
+  /** The most fetches that one account may have in progress. */
   accountFetches: number;
-  /** Milliseconds that the beginning of a body is kept when no reader is left. */
+  /** Milliseconds that the beginning of a body is kept after its last reader has left. */
   keepPartial: number;
 }
 
-/** The pull-through cache, written once for both protocols; it knows neither of them. */
+/** The pull-through cache. Both protocols use it; it does not know them. */
 export class Mirror {
   readonly #parts: FlightParts;
   readonly #slots: Slots;
-  /** Those that can be joined, by the entry they fetch. */
+  /** The fetches that a reader can join, by the id of their entry. */
   readonly #flights = new Map<string, Flight>();
   readonly #underWay = new Set<Flight>();
 
@@ -44,9 +44,9 @@ export class Mirror {
   }
 
   /**
-   * The entry for `resource`: fresh from the storage, else from the one flight for its key, else stale. Undefined when
-   * the upstream says that there is none. Throws `UpstreamUnavailable` or `UpstreamTimeout` when there is nothing to
-   * serve and the upstream cannot be asked.
+   * The entry for `resource`: a fresh one from the storage, else from the one fetch for its key, else a stale one.
+   * Undefined if the upstream answers "not found". Throws `UpstreamUnavailable` or `UpstreamTimeout` if the upstream fails
+   * and no stored entry may be served.
    */
   async open(resource: MirrorResource): Promise<Entry | undefined> {
     const id = entryId(resource.key);
@@ -58,24 +58,24 @@ export class Mirror {
         if (await entries.isAbsent(id)) return undefined;
         return await this.#join(id, resource);
       } catch (error) {
-        if (!(error instanceof BytesGone)) throw error;
-        await entries.forget(id, error.facts);
+        if (!(error instanceof BlobMissing)) throw error;
+        await entries.forget(id, error.metadata);
       }
     }
   }
 
-  /** What is stored under `key`, however old, without asking anybody. */
+  /** The stored entry under `key`, whatever its age. Sends no request. */
   async stored(key: EntryKey): Promise<EntryMetadata | undefined> {
     return this.#parts.entries.find(entryId(key));
   }
 
-  /** What is stored for `resource`, where it may still stand in; nobody is asked. */
+  /** The stored entry for a resource, if it may be served while the upstream fails. Sends no request. */
   async openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<Entry | undefined> {
     const id = entryId(key);
     const known = await this.#parts.entries.find(id);
-    if (!known || !mayStandIn(lifetime, known, this.#parts.now())) return undefined;
+    if (!known || !isServableStale(lifetime, known, this.#parts.now())) return undefined;
     return this.#stored(id, known, lifetime === 'immutable' ? 'hit' : 'stale').catch((error: unknown) => {
-      if (error instanceof BytesGone) return undefined;
+      if (error instanceof BlobMissing) return undefined;
       throw error;
     });
   }
@@ -90,84 +90,84 @@ export class Mirror {
     return this.#parts.entries.latest(key, limit);
   }
 
-  /** Drops what is stored under `key`; resolves to whether there was something. */
+  /** Drops the entry under `key`; resolves to whether there was one. */
   async remove(key: EntryKey): Promise<boolean> {
     const id = entryId(key);
-    const facts = await this.#parts.entries.read(id);
-    if (facts) await this.#parts.entries.forget(id, facts);
-    return facts !== undefined;
+    const metadata = await this.#parts.entries.read(id);
+    if (metadata) await this.#parts.entries.forget(id, metadata);
+    return metadata !== undefined;
   }
 
-  /** Ends when no flight is under way any more; what the flights wait for has to be cut by their upstreams. */
+  /** Resolves when all fetches have ended. Close the upstreams first, so that no fetch waits for an answer. */
   async close(): Promise<void> {
-    await Promise.allSettled([...this.#underWay].map((flight) => flight.landed));
+    await Promise.allSettled([...this.#underWay].map((flight) => flight.result));
     await this.#parts.partials.close();
   }
 
   async #join(id: string, resource: MirrorResource): Promise<Entry | undefined> {
     let joined: JoinResult;
     try {
-      joined = await this.#enter(id, resource);
+      joined = await this.#joinOrStart(id, resource);
       if (joined.kind === 'tail' && resource.whole) return await this.#whole(id, resource, joined);
     } catch (error) {
       const { entries, now } = this.#parts;
       if (!isUpstreamFailure(error)) throw error;
       const known = await entries.find(id);
-      // An upstream that is offline by its settings is served from what is stored, however old.
-      if (!known || !(error.offline || mayStandIn(resource.lifetime, known, now()))) throw error;
-      return await this.#stored(id, known, 'stale').catch((gone) => {
-        throw gone instanceof BytesGone ? error : gone;
+      // For an upstream that is set to offline, a stored entry of any age is served.
+      if (!known || !(error.offline || isServableStale(resource.lifetime, known, now()))) throw error;
+      return await this.#stored(id, known, 'stale').catch((missing) => {
+        throw missing instanceof BlobMissing ? error : missing;
       });
     }
     if (joined.kind === 'absent') return undefined;
-    if (joined.kind === 'stored') return this.#stored(id, joined.facts, joined.renewed ? 'revalidated' : 'hit');
-    const { type, size, content, kept, done } = joined;
-    const complete = done.then(({ facts }) => facts);
+    if (joined.kind === 'stored') return this.#stored(id, joined.metadata, joined.renewed ? 'revalidated' : 'hit');
+    const { type, size, content, isStored, done } = joined;
+    const complete = done.then(({ metadata }) => metadata);
     complete.catch(() => undefined);
-    return { outcome: kept ? 'miss' : 'passed', type, size, content, facts: undefined, complete };
+    return { outcome: isStored ? 'miss' : 'passed', type, size, content, metadata: undefined, complete };
   }
 
-  /** A small document once all of it is there: from the storage, or from memory where there was no room to store it. */
+  /** A small document when it is complete: from the storage, or from memory if it could not be stored. */
   async #whole(
     id: string,
     resource: MirrorResource,
     { type, content, done }: Extract<JoinResult, { kind: 'tail' }>,
   ): Promise<Entry> {
     try {
-      const { facts, kept } = await whileWanted(done);
-      if (kept) return await this.#stored(id, facts, 'miss');
+      const { metadata, isStored } = await untilCallerLeaves(done);
+      if (isStored) return await this.#stored(id, metadata, 'miss');
       const bytes = await readAll(content, resource.limit);
-      const complete = Promise.resolve(facts);
-      return { outcome: 'passed', type, size: bytes.length, content: contentOf(bytes), facts, complete };
+      const complete = Promise.resolve(metadata);
+      return { outcome: 'passed', type, size: bytes.length, content: contentOf(bytes), metadata, complete };
     } finally {
       content.close();
     }
   }
 
-  /** Joins the flight for an entry. A new one takes a slot of the account for which it is begun, once that has one free. */
-  #enter(id: string, resource: MirrorResource): Promise<JoinResult> {
+  /** Joins the fetch for an entry, or starts one when the account of the caller has a free slot. */
+  #joinOrStart(id: string, resource: MirrorResource): Promise<JoinResult> {
     const known = this.#joinable(id);
     if (known) return known.join();
     const taken = this.#slots.take(currentCaller());
-    if (!(taken instanceof Promise)) return this.#begin(id, resource, taken);
-    return taken.then((giveBack) => this.#begin(id, resource, giveBack));
+    if (!(taken instanceof Promise)) return this.#start(id, resource, taken);
+    return taken.then((release) => this.#start(id, resource, release));
   }
 
-  #begin(id: string, resource: MirrorResource, giveBack: () => void): Promise<JoinResult> {
+  #start(id: string, resource: MirrorResource, release: () => void): Promise<JoinResult> {
     const known = this.#joinable(id);
     if (known) {
-      giveBack();
+      release();
       return known.join();
     }
     const flight = new Flight(resource, this.#parts);
     this.#flights.set(id, flight);
     this.#underWay.add(flight);
     const end = () => {
-      giveBack();
+      release();
       this.#underWay.delete(flight);
       if (this.#flights.get(id) === flight) this.#flights.delete(id);
     };
-    flight.landed.then(end, end);
+    flight.result.then(end, end);
     return flight.join();
   }
 
@@ -176,29 +176,36 @@ export class Mirror {
     return flight?.joinable ? flight : undefined;
   }
 
-  async #stored(id: string, facts: EntryMetadata, outcome: Outcome): Promise<Entry> {
+  async #stored(id: string, metadata: EntryMetadata, outcome: Outcome): Promise<Entry> {
     const { blobs, entries } = this.#parts;
     try {
-      const content = await blobs.open(facts.digest, facts.size);
+      const content = await blobs.open(metadata.digest, metadata.size);
       entries.used(id);
-      return { outcome, type: facts.type, size: facts.size, content, facts, complete: Promise.resolve(facts) };
+      return {
+        outcome,
+        type: metadata.type,
+        size: metadata.size,
+        content,
+        metadata,
+        complete: Promise.resolve(metadata),
+      };
     } catch (error) {
-      throw isDomainError(error, 'BlobUnknown') ? new BytesGone(facts) : error;
+      throw isDomainError(error, 'BlobUnknown') ? new BlobMissing(metadata) : error;
     }
   }
 }
 
-/** An entry whose blob is not there: the entry is forgotten and fetched anew. */
-class BytesGone extends Error {
-  readonly facts: EntryMetadata;
+/** The blob of an entry is missing: the entry is dropped and fetched again. */
+class BlobMissing extends Error {
+  readonly metadata: EntryMetadata;
 
-  constructor(facts: EntryMetadata) {
-    super('the bytes of an entry are gone');
-    this.facts = facts;
+  constructor(metadata: EntryMetadata) {
+    super('the blob of an entry is missing');
+    this.metadata = metadata;
   }
 }
 
-/** Whether an error means that an upstream could not be asked or gave nothing usable. */
+/** Whether an error is an upstream's: no request was possible, or the answer cannot be used. */
 export function isUpstreamFailure(error: unknown): error is UpstreamError {
   return error instanceof UpstreamError;
 }

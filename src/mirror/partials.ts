@@ -1,20 +1,20 @@
 import type { Digest } from '../digest.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import type { Fetched, Had } from './resource.ts';
+import type { Fetched, Received } from './resource.ts';
 
-/** The beginning of a body, of which the rest can still be fetched. */
+/** The beginning of a body whose rest can still be fetched. */
 export interface Partial {
   head: Extract<Fetched, { kind: 'fetched' }>;
   staged: StagedFile;
-  /** What is in the file. */
-  had: Had;
+  /** The bytes in the file. */
+  received: Received;
   expected: Digest | undefined;
 }
 
-/** Files that are kept at most: each has a descriptor. */
+/** The most files that are kept, because each one uses a file descriptor. */
 const mostKept = 64;
 
-/** What came of bodies whose readers have all left: kept for a while, so that the next one who asks need not begin anew. */
+/** The beginnings of bodies whose readers have all left, kept for a while so that the next request can continue there. */
 export class Partials {
   readonly #keptFor: number;
   readonly #kept = new Map<string, { partial: Partial; timer: NodeJS.Timeout }>();
@@ -24,7 +24,7 @@ export class Partials {
     this.#keptFor = keptFor;
   }
 
-  /** Keeps what came of the entry `id`, in place of what was kept of it before. */
+  /** Keeps the beginning of the entry `id`; replaces an older one. Above the limit, the oldest of all is removed. */
   async keep(id: string, partial: Partial): Promise<void> {
     await this.take(id)?.staged.discard();
     const timer = setTimeout(() => {
@@ -38,7 +38,7 @@ export class Partials {
     await this.take(oldest!)?.staged.discard();
   }
 
-  /** What is kept of the entry `id`; from here on it is the caller's. */
+  /** Takes the beginning of the entry `id` out of the list. The caller then owns its file. */
   take(id: string): Partial | undefined {
     const found = this.#kept.get(id);
     if (!found) return undefined;
@@ -47,7 +47,7 @@ export class Partials {
     return found.partial;
   }
 
-  /** Removes all that is kept. */
+  /** Removes all files. */
   async close(): Promise<void> {
     for (const id of this.#kept.keys()) await this.take(id)?.staged.discard();
   }

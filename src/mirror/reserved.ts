@@ -1,16 +1,16 @@
-/** Patterns for the setting `reserved`, and how many more there would be. */
+/** Patterns for the setting `reserved`, and the number of further patterns that were left out. */
 export interface Proposal {
   patterns: string[];
   more: number;
 }
 
 const mostPatterns = 20;
-/** Names of one prefix that are proposed singly where the prefix is a public one. */
+/** The most names of one prefix that are proposed one by one, if the prefix is public. */
 const mostSingle = 5;
 
 /**
- * Patterns that keep `names` from upstreams: `prefix.*` for those that begin alike up to `separator`, and the name itself
- * where it has no prefix, or where `isPublic` says that an upstream has names of that prefix too.
+ * Patterns that keep `names` from upstreams: `prefix.*` for names with the same prefix up to `separator`. A name without a
+ * prefix is proposed itself, and so are names whose prefix an upstream has too (`isPublic`).
  */
 export async function proposeReserved(
   names: AsyncIterable<string>,

@@ -4,76 +4,79 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { EntryKey, EntryMetadata } from './entries.ts';
 
-/** Milliseconds; `immutable` content is never asked for again. */
+/**
+ * How long an entry may be served, in milliseconds: `freshFor` after its last validation, and `staleFor` longer if the
+ * upstream fails. `immutable` content is never requested again.
+ */
 export type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
 
-/** Whether what was validated then may be served now without asking. */
+/** Whether an entry may be served now without a request to the upstream. */
 export function isFresh(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor;
 }
 
-/** Whether it may still stand in for an upstream that fails. */
-export function mayStandIn(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
+/** Whether an entry may still be served if the upstream fails. */
+export function isServableStale(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
   return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor + lifetime.staleFor;
 }
 
-/** What a protocol tells the mirror about something an upstream may have. */
+/** A resource of an upstream, as a protocol describes it to the mirror. */
 export interface MirrorResource {
   key: EntryKey;
   lifetime: Lifetime;
-  /** How long "not found" is believed, in milliseconds. */
+  /** How long the answer "not found" is cached, in milliseconds. */
   negativeFor: number;
-  /** Bytes at most. */
+  /** The most bytes that the body may have. */
   limit: number;
-  /** A body that is silent for so many milliseconds is cut. */
+  /** A body that sends nothing for this many milliseconds is cut. */
   idle: number;
-  /** For small documents: nobody gets one before it is stored, so that a stale one can stand in for a bad new one. */
+  /** For small documents: served only when stored, so that a stale one can be served instead of a bad new one. */
   whole?: boolean;
-  /** What the bytes must hash to, where the name says so. */
+  /** The digest that the bytes must have, if the resource is named by its digest. */
   digest?: Digest;
-  /** Hashes wanted besides the one that names the content. */
+  /** Hashes to compute besides the one that names the content. */
   algorithms?: readonly DigestAlgorithm[];
   /**
-   * Looks at the complete bytes before anybody gets the last of them; throws when they are not what was asked for.
-   * What it resolves to is kept with the entry.
+   * Checks the complete bytes before any reader gets the last of them; throws if they are not the requested content. The
+   * result is stored as the entry's `attributes`.
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
-  /** Further names under which the same bytes are an entry. */
-  aliases?(facts: EntryMetadata): EntryKey[];
-  /** Asks the upstream; `known` is what is stored, to ask conditionally. `signal` calls it off, the body included. */
+  /** Further keys under which the same bytes are stored as an entry. */
+  aliases?(metadata: EntryMetadata): EntryKey[];
+  /** Requests it; `known` is the stored entry, for a conditional request. `signal` cancels the request and its body. */
   fetch(known: EntryMetadata | undefined, signal: AbortSignal): Promise<Fetched>;
 }
 
-/** What has come of a body. */
-export interface Had {
+/** The received beginning of a body. */
+export interface Received {
   bytes: number;
-  /** Of these bytes, where the digest of the whole is not known. */
+  /** The digest of these bytes; undefined if the digest of the whole body is known. */
   digest: Digest | undefined;
 }
 
-/** After a cut the upstream sends another body than before, so that the first one cannot be completed. */
+/** After a cut the upstream sends a different body, so that the first one cannot be completed. */
 export class OtherBody extends Error {}
 
 export type Fetched =
   | {
       kind: 'fetched';
       body: Readable;
-      /** As announced; undefined when the upstream has not said. */
+      /** As announced by the upstream; undefined if it is not. */
       size: number | undefined;
       type: string;
       etag: string | null;
       lastModified: string | null;
-      /** What the upstream says the bytes hash to. */
+      /** The digest of the content, as the upstream states it. */
       digest?: Digest;
-      /** The rest of the body after `had`; undefined when the upstream cannot give it. */
-      resume?: (had: Had, signal: AbortSignal) => Promise<Readable | undefined>;
-      /** Hears of a body that stalled or broke for good. */
+      /** Requests the rest of the body after `received`; undefined if the upstream cannot send it. */
+      resume?: (received: Received, signal: AbortSignal) => Promise<Readable | undefined>;
+      /** Called when the body stalled or was cut and cannot be resumed. */
       failed?: (error: unknown) => void;
     }
   | { kind: 'not-modified' }
   | { kind: 'absent' };
 
-/** What every resource of an upstream's has, as the upstream is configured. */
+/** The fields that all resources of an upstream share, from its settings. */
 export function resourceOf(upstream: Upstream, kind: string, name: string, reference: string) {
   const { freshFor, staleFor, negativeFor, timeout } = upstream.config;
   const lifetime: Lifetime = { freshFor, staleFor };

@@ -1,38 +1,38 @@
-import { callerGone, type Caller } from '../caller.ts';
+import { callerLeft, type Caller } from '../caller.ts';
 import { DomainError } from '../errors.ts';
 
-/** Milliseconds that a fetch waits for its turn. */
-const patience = 60_000;
+/** Milliseconds that a fetch waits for a free slot. */
+const waitLimit = 60_000;
 
 interface Account {
   running: number;
   waiting: (() => void)[];
 }
 
-/** How many fetches from upstreams one account has under way: more than `most` wait for their turn. */
+/** Limits the fetches that one account has in progress: above `max` they wait in a queue. */
 export class Slots {
-  readonly #most: number;
-  readonly #patience: number;
+  readonly #max: number;
+  readonly #waitLimit: number;
   readonly #accounts = new Map<string, Account>();
 
-  constructor(most: number, wait = patience) {
-    this.#most = most;
-    this.#patience = wait;
+  constructor(max: number, wait = waitLimit) {
+    this.#max = max;
+    this.#waitLimit = wait;
   }
 
   /**
-   * Takes a slot for the caller's account; the returned function gives it back. At once where one is free, else when it is
-   * its turn. Rejects with `TooManyRequests` when that takes too long, with `Aborted` when the caller leaves. Work without
-   * an account takes none.
+   * Takes a slot of the caller's account; the returned function releases it. Returns at once if a slot is free, else a
+   * promise. Rejects with `TooManyRequests` after a minute, and with `Aborted` when the caller leaves. Work without an
+   * account needs no slot.
    */
   take(caller: Caller | undefined): (() => void) | Promise<() => void> {
     const name = caller?.account;
     if (!caller || name === undefined) return () => undefined;
     let account = this.#accounts.get(name);
     if (!account) this.#accounts.set(name, (account = { running: 0, waiting: [] }));
-    if (account.running < this.#most) {
+    if (account.running < this.#max) {
       account.running += 1;
-      return this.#giveBack(name, account);
+      return this.#release(name, account);
     }
     return this.#wait(name, account, caller);
   }
@@ -44,22 +44,22 @@ export class Slots {
         end();
         reject(error);
       };
-      const timer = setTimeout(() => leave(tooMany(this.#most)), this.#patience);
-      const stopListening = caller.whenGone(() => leave(callerGone()));
+      const timer = setTimeout(() => leave(tooMany(this.#max)), this.#waitLimit);
+      const stopListening = caller.whenGone(() => leave(callerLeft()));
       const end = () => {
         clearTimeout(timer);
         stopListening();
       };
       const go = () => {
         end();
-        resolve(this.#giveBack(name, account));
+        resolve(this.#release(name, account));
       };
       account.waiting.push(go);
     });
   }
 
-  /** A slot goes to the one who has waited for longest. */
-  #giveBack(name: string, account: Account): () => void {
+  /** A released slot goes to the fetch that has waited longest. */
+  #release(name: string, account: Account): () => void {
     let held = true;
     return () => {
       if (!held) return;
@@ -75,10 +75,10 @@ export class Slots {
   }
 }
 
-function tooMany(most: number): DomainError {
+function tooMany(max: number): DomainError {
   return new DomainError(
     'TooManyRequests',
-    `This account has ${most} fetches from upstreams under way already. Try again in a moment.`,
+    `This account has ${max} fetches from upstreams in progress already. Try again in a moment.`,
     { retryAfter: 5 },
   );
 }

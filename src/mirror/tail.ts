@@ -1,10 +1,10 @@
-import { callerGone, currentCaller } from '../caller.ts';
+import { callerLeft, currentCaller } from '../caller.ts';
 import type { Content } from '../storage/content.ts';
 import { Window } from './window.ts';
 
-/** Milliseconds for each reader between two times that they hear of more bytes. */
+/** Milliseconds between two times that the readers are woken, for each reader. */
 const wakeEvery = 1.3;
-/** Bytes held in memory of a body that is not stored; at more, the upstream waits for the slowest reader. */
+/** Bytes in memory of a body that is not stored. Above this, the upstream waits for the slowest reader. */
 const windowLimit = 2 ** 20;
 
 interface Reader {
@@ -12,20 +12,20 @@ interface Reader {
   position: number;
 }
 
-/** The file that is being filled, as readers need it. */
+/** The part of the staged file that readers need. */
 interface Filling {
-  /** Names the file among all that are being filled. */
+  /** Unique among all staged files. */
   readonly id: string;
   readonly size: number;
 }
 
 /**
- * What the readers of a body follow while it comes: the file that it fills and, once there is no room to store more, a
- * window in memory. The last byte is withheld until the whole is verified, so that a wrong body completes at no client.
+ * The readers' view of a body that is being fetched: the staged file, and a window in memory once the disk has no room.
+ * The last byte is held back until the whole body is verified, so that no client receives a complete wrong body.
  */
 export class Tail {
   readonly #staged: Filling;
-  /** Open until the last reader has left, wherever the file is moved meanwhile. */
+  /** Open until the last reader has left; it stays readable when the file is moved. */
   readonly #file: Content;
   readonly #readers = new Set<Reader>();
   #window: Window | undefined;
@@ -42,17 +42,17 @@ export class Tail {
     this.#file = file;
   }
 
-  /** Bytes of the body that have come. */
+  /** Bytes of the body that have arrived. */
   get received(): number {
     return this.#window?.end ?? this.#staged.size;
   }
 
-  /** Whether what comes is passed on and not stored. */
-  get passesOn(): boolean {
+  /** Whether the rest of the body is passed through and not stored. */
+  get isPassThrough(): boolean {
     return this.#window !== undefined;
   }
 
-  /** One reader's view. It ends when it is closed, or when the client has left for whom it was opened; then `left`. */
+  /** One reader's view. `left` is called once, when it is closed or when the current caller has left. */
   follow(size: number | undefined, left: () => void): Content {
     const reader: Reader = { position: 0 };
     this.#readers.add(reader);
@@ -68,7 +68,7 @@ export class Tail {
     const sourceOf = () => (this.#window ? undefined : this.#staged.id);
     return {
       size,
-      /** Of a window each reader has its own reads, which tell how far it has got. */
+      /** Undefined for a window: each reader has to read itself, so that its position is known. */
       get source() {
         return sourceOf();
       },
@@ -76,7 +76,7 @@ export class Tail {
         reader.position = position;
         this.#release();
         for (;;) {
-          if (!this.#readers.has(reader)) throw callerGone();
+          if (!this.#readers.has(reader)) throw callerLeft();
           const available = this.#verified ? this.received : this.received - 1;
           if (position < available) return this.#read(reader, target.subarray(0, available - position), position);
           if (this.#verified) return 0;
@@ -96,12 +96,12 @@ export class Tail {
     else this.#alarm = setTimeout(() => this.#wake(), rest);
   }
 
-  /** From here on what comes is held in memory until all readers have had it, and is not stored. */
-  passOn(): void {
+  /** Keeps the rest of the body in memory until all readers have it. It is not stored. */
+  passThrough(): void {
     this.#window ??= new Window(this.#staged.size);
   }
 
-  /** Takes a piece that is passed on; false when the next one has to wait until `drained` is called. */
+  /** Adds a piece that is passed through. Returns false if the next piece has to wait until `drained` is called. */
   push(piece: Buffer, drained: () => void): boolean {
     const window = this.#window!;
     window.push(piece);
@@ -112,19 +112,19 @@ export class Tail {
     return false;
   }
 
-  /** The whole has come and is verified: readers get the last byte. */
+  /** The body is complete and verified: releases the last byte to the readers. */
   verified(): void {
     this.#verified = true;
     this.#wake();
   }
 
-  /** Nothing more comes. Readers that lack something get the error of a failed fetch. */
+  /** The fetch has ended. After a failure, readers without the whole body get its error. */
   end(failure?: { error: unknown }): void {
     this.#failure = failure;
     this.#wake();
   }
 
-  /** Lets go of the file; for when it has ended and no reader is left or on its way. */
+  /** Closes the file. To be called when the fetch has ended and no reader is left or waits. */
   close(): void {
     this.#file.close();
   }
@@ -141,7 +141,7 @@ export class Tail {
     return length;
   }
 
-  /** Lets go of what every reader has had. */
+  /** Frees the part of the window that every reader has read. */
   #release(): void {
     if (!this.#window) return;
     let least = Number.POSITIVE_INFINITY;
@@ -153,7 +153,7 @@ export class Tail {
     drained?.();
   }
 
-  /** At once after a pause, else once in a while, so that many readers move few large pieces. */
+  /** Wakes the readers that wait. `grown` limits how often, so that many readers read few large pieces. */
   #wake(): void {
     clearTimeout(this.#alarm);
     this.#alarm = undefined;

@@ -1,6 +1,6 @@
 import type { Upstream } from '../upstream/upstream.ts';
 
-/** A matcher for names: `*` stands for any characters, letter case does not count. */
+/** A matcher for names: `*` matches any characters, letter case is ignored. */
 export function matcher(patterns: readonly string[]): (name: string) => boolean {
   const expressions = patterns.map((pattern) => {
     const escaped = pattern.replace(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*');
@@ -10,8 +10,8 @@ export function matcher(patterns: readonly string[]): (name: string) => boolean 
 }
 
 /**
- * Who may be asked for a name, decided before any I/O. A reserved name has no upstream; whether a name is hosted is the
- * protocol's to know, and comes first.
+ * Decides which upstreams may get requests for a name, before any I/O. A reserved name has none. The protocol checks first
+ * whether a name is hosted.
  */
 export class UpstreamPolicy {
   readonly #upstreams: readonly { upstream: Upstream; admits: (names: readonly string[]) => boolean }[];
@@ -34,7 +34,7 @@ export class UpstreamPolicy {
     return this.#upstreams.map(({ upstream }) => upstream);
   }
 
-  /** The upstreams that may be asked for a name, in any of its spellings, in order; none for a reserved one. */
+  /** The upstreams that may get requests for a name with these spellings, in order; none for a reserved name. */
   candidates(...names: readonly string[]): Upstream[] {
     if (names.some(this.#isReserved)) return [];
     return this.#upstreams.filter(({ admits }) => admits(names)).map(({ upstream }) => upstream);
@@ -45,7 +45,7 @@ export class UpstreamPolicy {
     return this.#isReserved(name);
   }
 
-  /** Whether a hosted name may have further versions from upstream. */
+  /** Whether a hosted name may have further versions from upstreams. */
   isMerged(name: string): boolean {
     return this.#isMerged(name);
   }

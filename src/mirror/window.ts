@@ -1,6 +1,6 @@
-/** The bytes of a body that its readers have not all had yet: what is passed on without being stored. */
+/** The bytes of a passed-through body that not all readers have read yet, in memory. */
 export class Window {
-  /** Where in the body the window began. */
+  /** The position in the body where the window began. */
   readonly base: number;
   #pieces: Buffer[] = [];
   #start: number;
@@ -12,12 +12,12 @@ export class Window {
     this.#end = base;
   }
 
-  /** Where in the body the last piece ends. */
+  /** The position in the body where the last piece ends. */
   get end(): number {
     return this.#end;
   }
 
-  /** Bytes that are held. */
+  /** Bytes in memory. */
   get size(): number {
     return this.#end - this.#start;
   }
@@ -27,7 +27,7 @@ export class Window {
     this.#end += piece.length;
   }
 
-  /** Lets go of the pieces that lie wholly before `position`. */
+  /** Frees the pieces that end before or at `position`. */
   drop(position: number): void {
     let count = 0;
     for (const piece of this.#pieces) {
@@ -38,9 +38,10 @@ export class Window {
     this.#pieces.splice(0, count);
   }
 
-  /** Copies into `target` from `position` on; resolves to the bytes copied. Throws for what was let go of. */
+  /** Copies into `target` from `position` on; returns the number of bytes copied. Throws for a part that was freed. */
   read(target: Buffer, position: number): number {
-    if (position < this.#start) throw new Error('this part of the body was passed on and is not held any more');
+    if (position < this.#start)
+      throw new Error('this part of the body was passed through and is not in memory any more');
     let from = this.#start;
     let copied = 0;
     for (const piece of this.#pieces) {

@@ -240,7 +240,7 @@ export class PackageSource {
       registrations.storedHash(owner, packageKey(id), version),
     );
     if (!entry) return undefined;
-    const { outcome, content, facts: metadata } = entry;
+    const { outcome, content, metadata } = entry;
     return { served: outcome, content, digest: metadata?.digest, type: fileTypes.nupkg };
   }
 
@@ -255,7 +255,7 @@ export class PackageSource {
     }
     const entry = await this.#parts.mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;
-    const { outcome, content, facts: metadata } = entry;
+    const { outcome, content, metadata } = entry;
     const type = kind === 'icon' ? (metadata?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
     return { served: outcome, content, digest: metadata?.digest, type };
   }

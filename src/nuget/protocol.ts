@@ -70,7 +70,6 @@ export class PackageFeed implements OpenProtocol {
       search: new MergedSearch(database, this.source, new UpstreamSearch(this.#mirror, cache, log)),
       vulnerabilities: this.vulnerabilities,
       symbols: new UpstreamSymbols(mirror, this.source, config.limits),
-      limits: config.limits,
       log,
     });
     return [{ path: '/v3', router }];

@@ -1,10 +1,11 @@
 import { forUpdate, placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { Pace } from '../storage/pace.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import { lockRepository } from './repositories.ts';
 
 export interface AbandonedOptions {
-  /** Only those that came, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
+  /** Only blobs that were pushed, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
   before: number;
   now: number;
   dryRun: boolean;
@@ -19,13 +20,13 @@ interface Link {
 
 const page = 500;
 
-/** No manifest of the repository refers to it. */
+/** SQL condition: no manifest of the repository refers to the blob. */
 const isAbandoned = `NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
                      WHERE f.digest = rb.digest AND m.repository_id = rb.repository_id)`;
 
 /**
- * Takes blobs out of repositories none of whose manifests refers to them: layers of images that were deleted, and of
- * pushes that were never finished. Resolves to how many, and their size.
+ * Removes blobs from repositories that have no manifest with a reference to them: layers of deleted images, and of pushes
+ * that were never finished. Resolves to their number and size.
  */
 export async function dropAbandonedBlobs(
   database: Database,
@@ -36,9 +37,9 @@ export async function dropAbandonedBlobs(
   let last: Link = { repository_id: 0, digest: '' as Digest, size: 0 };
   for (;;) {
     const links: (Link & { abandoned: number })[] = await database.select(
-      `SELECT rb.repository_id, rb.digest, COALESCE(b.size, 0) AS size,
+      `SELECT rb.repository_id, rb.digest, COALESCE(${sizeOf('rb.digest')}, 0) AS size,
          CASE WHEN rb.linked_at < ? AND ${isAbandoned} THEN 1 ELSE 0 END AS abandoned
-       FROM repository_blobs rb LEFT JOIN blobs b ON b.digest = rb.digest
+       FROM repository_blobs rb
        WHERE rb.repository_id >= ? AND (rb.repository_id > ? OR rb.digest > ?)
        ORDER BY rb.repository_id, rb.digest LIMIT ${page}`,
       [before, last.repository_id, last.repository_id, last.digest],
@@ -46,9 +47,9 @@ export async function dropAbandonedBlobs(
     await pace.step();
     const found = links.filter(({ abandoned }) => abandoned === 1);
     for (const [repositoryId, some] of Map.groupBy(found, (link) => link.repository_id)) {
-      const gone = dryRun ? some : await drop(database, repositoryId, some, before, now);
-      dropped.layers += gone.length;
-      for (const { size } of gone) dropped.layer_bytes += size;
+      const removed = dryRun ? some : await drop(database, repositoryId, some, before, now);
+      dropped.layers += removed.length;
+      for (const { size } of removed) dropped.layer_bytes += size;
       await pace.step();
     }
     if (links.length < page) return dropped;
@@ -56,7 +57,7 @@ export async function dropAbandonedBlobs(
   }
 }
 
-/** Asks again, with the repository locked: a manifest may just be coming that refers to them. */
+/** Checks again with the repository locked, because a new manifest may refer to the blobs, and removes the rest. */
 function drop(
   database: Database,
   repositoryId: number,
@@ -83,7 +84,7 @@ function drop(
       repositoryId,
       ...free.map(({ digest }) => digest),
     ]);
-    const gone = new Set(free.map(({ digest }) => digest));
-    return links.filter(({ digest }) => gone.has(digest));
+    const removed = new Set(free.map(({ digest }) => digest));
+    return links.filter(({ digest }) => removed.has(digest));
   });
 }

@@ -1,6 +1,6 @@
 import type { Digest } from '../digest.ts';
 
-/** The size that `manifest` gives for a blob, if it refers to it. */
+/** The size that `manifest` states for a blob; undefined if it does not refer to the blob. */
 export function sizeIn(manifest: object, digest: Digest): number | undefined {
   const { config, layers } = manifest as { config?: unknown; layers?: unknown };
   for (const each of [config, layers].flat()) {

@@ -6,22 +6,22 @@ import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
 import type { ImageSource, Repository } from './image-source.ts';
 
-/** One request that has been routed, authenticated and allowed. */
+/** One request after routing, authentication and authorization. */
 export interface Call {
   request: IncomingMessage;
   response: ServerResponse;
   principal: Principal;
-  /** A checked repository name, for a change the hosted one; empty where the path has none. */
+  /** The valid repository name, for a change its hosted name; empty if the path has none. */
   name: string;
-  /** The registry that the client of a mirror means. */
+  /** The registry that the client names with `?ns=`; undefined if it names none. */
   ns: string | undefined;
-  /** Where that repository is. */
+  /** The repository, hosted or at an upstream. */
   repository: Repository;
-  /** The last segment of the path, where it is not fixed. */
+  /** The last segment of the path, if it is variable. */
   item: string;
   query: URLSearchParams;
   images: Images;
-  /** What is read may come from upstream. */
+  /** For reads, which may go to an upstream. */
   source: ImageSource;
   pushes: Pushes;
   limits: Config['limits'];
@@ -35,7 +35,7 @@ export function sendEmpty(response: ServerResponse, status: number, headers: Out
   response.writeHead(status, status === 204 ? headers : { ...headers, 'Content-Length': 0 }).end();
 }
 
-/** The page size in `n`: `most` unless it is given, and never more; `Invalid` when it is no number. */
+/** The page size in `n`, at most `most`, which is also the default; `Invalid` if it is not a number. */
 export function pageSize(query: URLSearchParams, most: number): number {
   const text = query.get('n');
   if (text === null || text === '') return most;

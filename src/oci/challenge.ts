@@ -4,9 +4,9 @@ import type { Target } from './reference.ts';
 const realm = 'Entrepot';
 
 /**
- * The `WWW-Authenticate` of a 401: Basic; but Bearer where somebody without credentials may read, because clients then
- * need a token endpoint to be either (distribution's "Token Authentication Specification"). Never both: a Docker engine
- * answers every challenge it can, and without credentials gives up at Basic.
+ * The `WWW-Authenticate` of a 401. Basic, but Bearer if anonymous reads are allowed: clients then need a token endpoint to
+ * be either anonymous or authenticated (distribution's "Token Authentication Specification"). Never both, because Docker
+ * answers every challenge that it can, and without credentials it fails at Basic.
  */
 export function challengeFor(registryUrl: string, scope: string | undefined, allowsAnonymous: boolean): string {
   if (!allowsAnonymous) return `Basic realm="${realm}"`;
@@ -16,7 +16,7 @@ export function challengeFor(registryUrl: string, scope: string | undefined, all
 
 const actions: Record<string, string> = { GET: 'pull', HEAD: 'pull', DELETE: 'delete' };
 
-/** What a token endpoint is asked for: `repository:<name>:<actions>`. */
+/** The scope in a challenge, `repository:<name>:<actions>`; undefined for a name that cannot be part of it. */
 export function scopeOf(target: Target, method: Call['request']['method'] = 'GET'): string | undefined {
   if (target.kind === 'catalog') return 'registry:catalog:*';
   if (!/^[a-z0-9._/-]+$/.test(target.name)) return undefined;

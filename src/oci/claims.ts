@@ -20,7 +20,7 @@ export function imageClaims(database: Database): EmptyClaims {
 /** The repository's row stays, with blobs that may be left in it. */
 function release(database: Database, values: [accountId: number, name: string]): Promise<ClaimObstacle | undefined> {
   return database.transaction(async (tx) => {
-    // The lock first: a push takes it before it writes its manifest.
+    // Locks the row: a push locks it too before it writes its manifest.
     await tx.run('UPDATE repositories SET updated_at = updated_at WHERE account_id = ? AND name = ?', values);
     const found = await tx.get<{ id: number; manifests: number }>(
       `SELECT r.id, (SELECT COUNT(*) FROM manifests m WHERE m.repository_id = r.id) AS manifests

@@ -15,7 +15,7 @@ const mostTags = 10_000;
 const mostRepositories = 1000;
 const mostReferrers = 1000;
 
-/** end-1: the probe by which clients find out how to authenticate. */
+/** end-1: clients request it to learn how to authenticate. */
 export async function probe({ request, response }: Call): Promise<void> {
   sendJson(request, response, 200, {});
 }
@@ -34,14 +34,14 @@ export async function getBlob(call: Call): Promise<void> {
   });
 }
 
-/** end-3: the bytes and the type that were pushed, whatever `Accept` says. */
+/** end-3: the bytes and the media type that were pushed; `Accept` is ignored. */
 export async function getManifest(call: Call): Promise<void> {
   const { request, response, repository, item, source } = call;
   const manifest = await source.openManifest(repository, existingReference(item), request.method === 'HEAD');
   const { served, digest, mediaType, content } = manifest;
   const context = contextOf(response);
   context.subject = manifest.repository;
-  // An index on its own is not yet an image.
+  // An index alone is not a pull: the client then gets an image manifest.
   if (request.method === 'HEAD') context.act = 'version-check';
   else if (!isIndex(mediaType)) context.act = 'download';
   await sendContent(request, response, content, {
@@ -99,7 +99,7 @@ export async function listTags(call: Call): Promise<void> {
   sendJson(request, response, 200, { name, tags: items }, { ...cacheStatus(served), ...link });
 }
 
-/** `_catalog`: not in the specification, but clients ask for it. */
+/** `_catalog`: not in the specification, but used by clients. */
 export async function listRepositories({ request, response, principal, query, images }: Call): Promise<void> {
   const limit = pageSize(query, mostRepositories);
   const last = query.get('last') ?? '';
@@ -114,7 +114,7 @@ export async function listRepositories({ request, response, principal, query, im
   sendJson(request, response, 200, { repositories: items }, { ...cacheStatus('hosted'), ...link });
 }
 
-/** end-12a, end-12b: an index, empty where there is nothing, even for a repository that does not exist. */
+/** end-12a, end-12b: an index, which is empty if there are no referrers or no such repository. */
 export async function listReferrers(call: Call): Promise<void> {
   const { request, response, name, ns, repository, item, query, source } = call;
   const subject = parseDigest(item);
@@ -132,7 +132,7 @@ export async function listReferrers(call: Call): Promise<void> {
   });
 }
 
-/** The reference in a path. Text that cannot be a tag names no manifest: `ManifestUnknown`. `DigestInvalid` as it is. */
+/** The reference in a path of a read. `ManifestUnknown` for text that is not a valid tag, `DigestInvalid` for a malformed digest. */
 function existingReference(item: string): Reference {
   if (!item.includes(':') && !isTag(item)) throw manifestUnknown({ tag: item.slice(0, 160) });
   return parseReference(item);

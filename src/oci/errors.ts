@@ -3,7 +3,7 @@ import type { DomainError, ErrorName } from '../errors.ts';
 import { sendJson } from '../http/send.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
-/** Status and code (distribution-spec, "Error Codes") of each domain error that reaches the registry's edge. */
+/** HTTP status and code (distribution-spec, "Error Codes") of each domain error. */
 const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   Unauthorized: [401, 'UNAUTHORIZED'],
   ScopeMissing: [403, 'DENIED'],
@@ -38,23 +38,23 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
 };
 
 function wireOf(error: DomainError): readonly [status: number, code: string] {
-  // An upstream's own no is final, for the clients that repeat what a 502 answers; it is not "not found" either.
+  // 403, because clients repeat a request after a 502, and an upstream's denial is final. It is not "not found" either.
   return error instanceof UpstreamError && error.denied ? wire.ScopeMissing : wire[error.name];
 }
 
-/** The status that a domain error comes to. */
+/** The HTTP status of a domain error. */
 export function statusOf(error: DomainError): number {
   return wireOf(error)[0];
 }
 
-/** Sends the error body (distribution-spec, "Error Codes"); without `error`, one of a 500 that has no details. */
+/** Sends the error body (distribution-spec, "Error Codes"); without `error`, that of a 500 without details. */
 export function sendRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   status: number,
   error?: DomainError,
 ): void {
-  const { message = 'This is a defect here; the log tells more.', detail } = error ?? {};
+  const { message = 'An error occurred in this server. Its log has the details.', detail } = error ?? {};
   const code = error ? wireOf(error)[1] : 'UNKNOWN';
   sendJson(request, response, status, { errors: [{ code, message, ...(detail && { detail }) }] });
 }

@@ -4,10 +4,12 @@ import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import { keepLive } from '../storage/states.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
 
-/** The blobs of repositories. A blob is readable through a repository that has a row for it, and through no other. */
+/** The blobs of repositories. A blob can be read only through a repository that has a row for it. */
 export class ImageBlobs {
   readonly #database: Database;
   readonly #blobs: BlobStore;
@@ -19,20 +21,19 @@ export class ImageBlobs {
     this.#now = now;
   }
 
-  /** The content of a blob, which the caller closes; `BlobUnknown` when the repository does not have it. */
+  /** The content of a blob, which the caller closes; `BlobUnknown` if the repository does not have it. */
   async open(accountId: number, name: string, digest: Digest): Promise<Content> {
-    const row = await this.#database.getCached<{ size: number }>(
-      `SELECT b.size FROM repositories r
+    const row = await this.#database.getCached<{ size: number | null }>(
+      `SELECT ${sizeOf('rb.digest')} AS size FROM repositories r
        JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
-       JOIN blobs b ON b.digest = rb.digest
        WHERE r.account_id = ? AND r.name = ?`,
       [digest, accountId, name],
     );
-    if (!row) throw blobUnknown(digest);
+    if (typeof row?.size !== 'number') throw blobUnknown(digest);
     return this.#blobs.open(digest, row.size);
   }
 
-  /** Makes `staged`, whose digest has been verified, a blob of the repository, together with `alongside`. It is used up. */
+  /** Makes `staged` a blob of the repository, in one transaction with `alongside`. The caller has verified its digest. */
   async add(
     accountId: number,
     name: string,
@@ -49,9 +50,8 @@ export class ImageBlobs {
   }
 
   /**
-   * Gives the repository a blob of another one of the account: of `from`, or of any (distribution-spec, "Mounting a blob");
-   * `only` of those with these names, if given.
-   * Resolves to whether there is one.
+   * Adds a blob of another repository of the account (distribution-spec, "Mounting a blob"): of `from`, or of any one if
+   * `from` is undefined. With `only`, the other repository must have one of these names. Resolves to whether there is one.
    */
   async mount(
     accountId: number,
@@ -75,7 +75,7 @@ export class ImageBlobs {
     });
   }
 
-  /** Gives the repository stored blobs whose content it may show: the mirror has them under the same name. */
+  /** Adds stored blobs to the repository. The caller checks that the mirror has them under the same name. */
   async adopt(accountId: number, name: string, digests: readonly Digest[]): Promise<void> {
     if (digests.length === 0) return;
     const now = this.#now();
@@ -85,7 +85,7 @@ export class ImageBlobs {
     });
   }
 
-  /** Whether a blob has come into the repository since then. */
+  /** Whether a blob was added to the repository after `since`, milliseconds since 1970 UTC. */
   async anySince(accountId: number, name: string, since: number): Promise<boolean> {
     const row = await this.#database.get(
       `SELECT rb.digest FROM repositories r JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.linked_at > ?
@@ -95,7 +95,7 @@ export class ImageBlobs {
     return row !== undefined;
   }
 
-  /** Takes a blob out of one repository; `BlobUnknown` when it does not have it. */
+  /** Removes a blob from one repository; `BlobUnknown` if the repository does not have it. */
   async delete(accountId: number, name: string, digest: Digest): Promise<void> {
     const deleted = await this.#database.transaction(async (tx) => {
       const repositoryId = await findRepository(tx, accountId, name);
@@ -107,16 +107,14 @@ export class ImageBlobs {
   }
 }
 
-/** Gives the repository a stored blob; resolves to whether it is stored. */
+/** Adds a stored blob to the repository; resolves to whether there is such a blob. */
 async function link(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<boolean> {
-  // The row's lock and its new time keep a collector away until the reference is there.
-  const keep = "UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'";
-  if ((await tx.run(keep, [now, digest])) === 0) return false;
+  if (!(await keepLive(tx, digest, now))) return false;
   await writeLink(tx, repositoryId, digest, now);
   return true;
 }
 
-/** A link that is there counts as new: its blob was just sent, and a manifest is about to refer to it. */
+/** Renews the time of an existing link too: its blob was just sent, and a manifest will soon refer to it. */
 async function writeLink(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<void> {
   const row = { repository_id: repositoryId, digest, linked_at: now };
   await tx.upsert('repository_blobs', ['repository_id', 'digest'], [row], 'linked_at = new.linked_at');
@@ -124,5 +122,5 @@ async function writeLink(tx: Transaction, repositoryId: number, digest: Digest, 
 
 /** `BlobUnknown`, for a repository that does not have the blob. */
 export function blobUnknown(digest: Digest): DomainError {
-  return new DomainError('BlobUnknown', 'This repository has no such blob.', { detail: { digest } });
+  return new DomainError('BlobUnknown', 'This repository has no blob with this digest.', { detail: { digest } });
 }

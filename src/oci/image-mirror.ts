@@ -16,74 +16,75 @@ import { sizeIn } from './blob-sizes.ts';
 import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
 import { fallbackTag } from './reference.ts';
 
-/** Where a name is upstream. */
+/** A repository at an upstream. */
 export interface Place {
   upstream: Upstream;
   /** The repository's name there. */
   name: string;
 }
 
-/** Where the repository of a request can be. */
+/** Where the repository of a request may be found. */
 export interface Location {
   /** The names under which it may be hosted. */
   hosted: string[];
-  /** Its place upstream, if it may be asked there. */
+  /** Its place at an upstream; undefined if no upstream may get requests for it. */
   place: Place | undefined;
-  /** Whether the request names an upstream, by prefix or `ns`; else the default upstream is meant. */
+  /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
   isNamed: boolean;
 }
 
-/** Of an upstream's list, and how it came. */
+/** The items of an upstream's list, and how the list was served. */
 export interface Listed<T> {
   served: Outcome;
   items: T[];
 }
 
-/** What upstreams are asked for: nothing is converted, so the client has to understand what comes. */
+/** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
 const listLimit = 16 * 2 ** 20;
 const pagesLimit = 200;
-/** Manifests in which the size of a blob is looked up, and their bytes together. */
+/** The most manifests that are searched for the size of a blob, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
-/** For a blob whose length the upstream does not announce. */
-const unannounced = 16 * 2 ** 30;
+/** The most bytes of a blob whose size no stored manifest states. */
+const unknownSizeLimit = 16 * 2 ** 30;
 
 /** Images of the configured upstream registries, through the mirror. */
 export class ImageMirror {
   readonly #mirror: Mirror;
-  readonly #origin: UpstreamPolicy;
+  readonly #policy: UpstreamPolicy;
   readonly #limits: Config['limits'];
   readonly #byName = new Map<string, Upstream>();
-  readonly #fallback: Upstream | undefined;
+  readonly #default: Upstream | undefined;
 
-  constructor(mirror: Mirror, origin: UpstreamPolicy, limits: Config['limits']) {
+  constructor(mirror: Mirror, policy: UpstreamPolicy, limits: Config['limits']) {
     this.#mirror = mirror;
-    this.#origin = origin;
+    this.#policy = policy;
     this.#limits = limits;
-    for (const upstream of origin.all) {
+    for (const upstream of policy.all) {
       this.#byName.set(upstream.name, upstream);
       if (upstream.name === 'docker.io') {
         for (const alias of ['index.docker.io', 'registry-1.docker.io']) this.#byName.set(alias, upstream);
       }
     }
-    this.#fallback = origin.all.find(({ config }) => config.default);
+    this.#default = policy.all.find(({ config }) => config.default);
   }
 
   /** All upstream registries, in the order of the configuration. */
   get upstreams(): readonly Upstream[] {
-    return this.#origin.all;
+    return this.#policy.all;
   }
 
   /**
-   * The names under which the repository that a client asks for may be hosted, the asked one first, and its place
-   * upstream, if it may be asked there. `ns` is looked up, never dialled; a prefix counts once, with or without it.
+   * The names under which the requested repository may be hosted, the requested one first, and its place at an upstream.
+   * `ns` is only compared with the configured names, never connected to. With or without `ns`, a prefix that names the
+   * upstream is removed once.
    */
   locate(name: string, ns: string | undefined): Location {
     const slash = name.indexOf('/');
     const prefix = slash < 0 ? '' : name.slice(0, slash);
     const prefixed = this.#byName.get(prefix);
-    const upstream = ns === undefined ? (prefixed ?? this.#fallback) : this.#byName.get(ns);
+    const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
     const isNamed = ns !== undefined || prefixed !== undefined;
     if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
@@ -92,24 +93,24 @@ export class ImageMirror {
     const hosted = new Set([
       ...(ns === undefined ? [name] : []),
       ...forms.map((form) => `${upstream.name}/${form}`),
-      ...(upstream === this.#fallback ? forms : []),
+      ...(upstream === this.#default ? forms : []),
     ]);
-    const mayAsk = this.#origin.candidates(...hosted, ...forms).includes(upstream);
+    const mayAsk = this.#policy.candidates(...hosted, ...forms).includes(upstream);
     return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed };
   }
 
-  /** The names by which a client means `place` without `ns`, the listed one first. */
+  /** The names by which a client can request `place` without `ns`, the listed one first. */
   namesOf(place: Place): string[] {
     const forms = formsOf(place);
     const names = forms.map((form) => `${place.upstream.name}/${form}`);
-    if (place.upstream !== this.#fallback) return names;
-    // A name that begins as another upstream is called means that one.
+    if (place.upstream !== this.#default) return names;
+    // A name that begins with the name of another upstream means that upstream.
     return [...names, ...forms.filter((form) => !this.#byName.has(form.slice(0, Math.max(0, form.indexOf('/')))))];
   }
 
   /**
-   * The manifest that a tag or digest names, complete. A tag is asked again by HEAD, which upstreams do not count as a
-   * pull, and what it points to then is opened by its digest, so that no content is asked for twice.
+   * The complete manifest of a tag or digest. A stored tag is revalidated by HEAD, which upstreams do not count as a pull.
+   * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
    */
   openManifest(place: Place, reference: string): Promise<Entry | undefined> {
     const byDigest = isDigest(reference);
@@ -138,7 +139,7 @@ export class ImageMirror {
     });
   }
 
-  /** A blob, asked for once, ever. It may be no larger than a stored manifest of the repository says. */
+  /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
   async openBlob(place: Place, digest: Digest): Promise<Entry | undefined> {
     const blob = { ...resource(place, 'blob', digest), lifetime: 'immutable' as const };
     const stored = await this.#mirror.openStored(blob);
@@ -147,7 +148,7 @@ export class ImageMirror {
     return this.#mirror.open({
       ...blob,
       digest,
-      limit: Math.min(known ?? unannounced, this.#limits.blob ?? unannounced),
+      limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
       fetch: (_known, signal) => {
         const url = urlOf(place, 'blobs', digest);
         return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal });
@@ -155,7 +156,7 @@ export class ImageMirror {
     });
   }
 
-  /** What the repository's stored manifests say of a blob's size; those that were used last are looked at. */
+  /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
   async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
     let bytes = 0;
     for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
@@ -174,23 +175,23 @@ export class ImageMirror {
     return (await this.#mirror.references(resource(place, 'manifest', '').key, 1)).length > 0;
   }
 
-  /** Whether the repository's blob or manifest of that digest is here. */
+  /** Whether the repository's blob or manifest with that digest is stored. */
   async isStored(place: Place, kind: 'blob' | 'manifest', digest: Digest): Promise<boolean> {
     return (await this.#mirror.stored(resource(place, kind, digest).key)) !== undefined;
   }
 
-  /** Drops what a tag was found to name; resolves to whether that was known. */
+  /** Drops the stored entry of a tag, not that of its digest; resolves to whether there was one. */
   forgetTag(place: Place, tag: string): Promise<boolean> {
     return this.#mirror.remove(resource(place, 'manifest', tag).key);
   }
 
-  /** All tags, in byte order; undefined when the upstream has no such repository. */
+  /** All tags, in byte order; undefined if the upstream has no such repository. */
   async listTags(place: Place): Promise<Listed<string> | undefined> {
     try {
       const list = await this.#list(place, 'tags', '', (signal) => collect(place, firstTags(place), 'tags', signal));
       return list && { served: list.served, items: list.items.filter((tag) => typeof tag === 'string').sort(byBytes) };
     } catch (error) {
-      // With the upstream gone, the tags that were pulled are those that can be had.
+      // The upstream fails: list the stored tags, because those can still be pulled.
       const stored = isUpstreamFailure(error) ? await this.#mirror.references(resource(place, 'manifest', '').key) : [];
       const tags = stored.filter((reference) => !isDigest(reference));
       if (tags.length === 0) throw error;
@@ -199,8 +200,8 @@ export class ImageMirror {
   }
 
   /**
-   * The descriptors of what refers to `digest`, each once, by digest: from the API, or from the fallback tag where an
-   * upstream lacks it. Undefined when the upstream knows of neither.
+   * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
+   * fallback tag if the upstream has no such API. Undefined if the upstream has neither.
    */
   async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor> | undefined> {
     const list = await this.#list(place, 'referrers', digest, async (signal) => {
@@ -232,13 +233,13 @@ function isHub({ name }: Upstream): boolean {
   return name === 'docker.io';
 }
 
-/** The names of a repository at its upstream: Docker Hub's official images have a second one. */
+/** The names of a repository at its upstream. An official image on Docker Hub has a second one, without `library/`. */
 function formsOf({ upstream, name }: Place): string[] {
   const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
   return official === undefined ? [name] : [name, official];
 }
 
-/** The name under which what is mirrored is listed and counted, however a client asks for it. */
+/** The name of a mirrored repository in lists and in usage, whatever name a client used. */
 export function listedName({ upstream, name }: Place): string {
   return `${upstream.name}/${name}`;
 }
@@ -255,16 +256,16 @@ function scopeOf(place: Place): string {
   return `repository:${place.name}:pull`;
 }
 
-/** Without parameters; some registries send a charset. */
+/** The media type without parameters, because some registries send a charset. */
 function mediaTypeOf(header: string): string {
   return header.split(';', 1)[0]!.trim().toLowerCase();
 }
 
-/** Anything else than a manifest is refused. Kept with it: its media type, and the bytes of the whole image. */
+/** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
 async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
   const manifest = parseDocument(await staged.bytes()) as Record<string, unknown> | undefined;
   const mediaType = manifest && manifestTypeIn(manifest);
-  if (!mediaType) throw new Error('it is no manifest of a known type');
+  if (!mediaType) throw new Error('it is not a manifest of a known type');
   const { config, layers, manifests } = manifest;
   const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
   return { imageBytes: String(imageBytes), mediaType };
@@ -275,18 +276,18 @@ function sizeOf(descriptor: unknown): number {
   return Number.isSafeInteger(size) ? (size as number) : 0;
 }
 
-/** The media type to serve an entry with: what the upstream said if that is a manifest's, else what the manifest is. */
+/** The media type to serve an entry with: the upstream's if it is a manifest type, else the one found in the manifest. */
 export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' | 'attributes'>): string {
   const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
   return known ?? 'application/octet-stream';
 }
 
-/** The bytes of a manifest with everything it refers to, as far as it says. */
+/** The size of a manifest and of everything that it refers to, as stated in it; bytes. */
 export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
   return Number(attributes['imageBytes'] ?? size);
 }
 
-/** What can be shown of a list that somebody else has written. */
+/** The valid descriptors in an upstream's list, each digest once, in byte order. */
 function readDescriptors(items: readonly unknown[]): Descriptor[] {
   const descriptors = new Map<Digest, Descriptor>();
   for (const item of items) {
@@ -314,12 +315,12 @@ function firstTags(place: Place): URL {
   return url;
 }
 
-/** Follows a list's pages (`Link`, RFC 8288) from `first` and makes one array of what they have under `field`. */
+/** Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document. */
 async function collect(place: Place, first: URL, field: string, signal: AbortSignal): Promise<Fetched> {
   const items: unknown[] = [];
   let url: URL | undefined = first;
   for (let pages = 0; url; pages += 1) {
-    if (pages === pagesLimit) throw unusable(place.upstream, 'has a list that does not end');
+    if (pages === pagesLimit) throw unusable(place.upstream, `has a list of more than ${pagesLimit} pages`);
     const accept = `application/json, ${mediaTypes.index}`;
     const request = { url, headers: { accept }, subject: place.name, scope: scopeOf(place), signal };
     const page = await fetchJson(place.upstream, request, listLimit);
@@ -333,9 +334,9 @@ async function collect(place: Place, first: URL, field: string, signal: AbortSig
   return inMemory(Buffer.from(JSON.stringify(items)), 'application/json');
 }
 
-/** What is stored under another name already. */
-async function copyOf({ content, type, facts, complete }: Entry, limit: number): Promise<Fetched> {
-  const { digest } = facts ?? (await complete);
+/** The answer for content that is stored under another key already. */
+async function copyOf({ content, type, metadata, complete }: Entry, limit: number): Promise<Fetched> {
+  const { digest } = metadata ?? (await complete);
   return { ...inMemory(await readAll(content, limit), type), digest };
 }
 

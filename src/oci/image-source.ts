@@ -13,34 +13,34 @@ import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts'
 import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories.ts';
 import { listedName, manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
 
-/** A repository as a client asks for it. */
+/** A repository as the client requests it. */
 export interface RepositoryRequest {
   accountId: number;
   name: string;
-  /** The registry that a mirror's client says it means (`?ns=`). */
+  /** The registry that the client names with `?ns=`; undefined if it names none. */
   ns: string | undefined;
-  /** Whether it comes from a principal that may push. */
+  /** Whether the principal may push. */
   mayPush: boolean;
 }
 
-/** A repository and where it is, decided before any upstream is asked: upstream, hosted, for a while both, or nowhere. */
+/** Where a repository is, decided before any request to an upstream: at an upstream, hosted, both during a push, or none. */
 export interface Repository extends RepositoryRequest {
-  /** The name under which it is hosted. */
+  /** The name under which it is hosted; undefined if it is not. */
   hosted: string | undefined;
   place: Place | undefined;
 }
 
-/** A manifest that is to be served; the caller closes its content. */
+/** A manifest to serve; the caller closes its content. */
 export interface SourceManifest {
   served: Served;
   digest: Digest;
   mediaType: string;
   content: Content;
-  /** The repository under the name by which it is listed. */
+  /** The name of the repository in lists and in usage. */
   repository: string;
 }
 
-/** A blob that is to be served; the caller closes its content. */
+/** A blob to serve; the caller closes its content. */
 export interface SourceBlob {
   served: Served;
   content: Content;
@@ -56,8 +56,8 @@ export interface SourceParts {
 }
 
 /**
- * Images wherever they are. A repository that is claimed, under any of the names it may have, is answered from what is
- * hosted and never asked upstream; so is one for which the configuration names nobody to ask.
+ * All readable images, hosted and mirrored. A repository that is claimed under any of its names is served from the hosted
+ * content, and no upstream gets a request for it. The same is true if the settings allow no upstream for its name.
  */
 export class ImageSource {
   readonly #database: Database;
@@ -75,8 +75,8 @@ export class ImageSource {
   }
 
   /**
-   * The manifest of a tag or digest; `NameUnknown` or `ManifestUnknown`, or the upstream's failure. `head`: only whether
-   * it is there is asked, as clients do before they push it.
+   * The manifest of a tag or digest; throws `NameUnknown`, `ManifestUnknown`, or the upstream's failure. `head` is for a
+   * HEAD request, which clients send before they push.
    */
   async openManifest(asked: Repository, reference: Reference, head = false): Promise<SourceManifest> {
     const { hosted, place } = asked;
@@ -94,20 +94,20 @@ export class ImageSource {
       throw error;
     });
     if (!entry) throw manifestUnknown(reference);
-    const facts = entry.facts ?? (await entry.complete);
+    const metadata = entry.metadata ?? (await entry.complete);
     return {
       served: entry.outcome,
-      digest: facts.digest,
-      mediaType: manifestTypeOf(facts),
+      digest: metadata.digest,
+      mediaType: manifestTypeOf(metadata),
       content: entry.content,
       repository: listedName(place),
     };
   }
 
   /**
-   * A blob; `NameUnknown` or `BlobUnknown`, or the upstream's failure. `head`: only whether it is there is asked. Who
-   * pulls has the manifest first; so of a repository of which none was mirrored, that is asked before a push, and the
-   * name of what may be private goes to no upstream.
+   * A blob; throws `NameUnknown`, `BlobUnknown`, or the upstream's failure. `head` is for a HEAD request. A client that
+   * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: it is answered
+   * with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
    */
   async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
@@ -126,7 +126,7 @@ export class ImageSource {
     return { served: entry.outcome, content: entry.content, repository: listedName(place) };
   }
 
-  /** Up to `limit` tags after `last`; `NameUnknown`, or the upstream's failure. */
+  /** Up to `limit` tags after `last`; throws `NameUnknown`, or the upstream's failure. */
   async listTags(asked: Repository, limit: number, last: string): Promise<Page & { served: Served }> {
     const { hosted, place } = asked;
     if (place) {
@@ -140,7 +140,7 @@ export class ImageSource {
     return { ...(await this.#images.repositories.tags(asked.accountId, hosted, limit, last)), served: 'hosted' };
   }
 
-  /** What refers to `subject`, none where there is nothing; throws the upstream's failure. */
+  /** The manifests that refer to `subject`, possibly none; throws the upstream's failure. */
   async listReferrers(
     asked: Repository,
     subject: Digest,
@@ -159,7 +159,7 @@ export class ImageSource {
     return { ...(await pageOf(wanted, limit)), served: list?.served ?? 'hit' };
   }
 
-  /** The repository that a push or a deletion changes, under its hosted name; `NameUnknown` for an unknown registry. */
+  /** The repository that a push or deletion changes, with its hosted name; `NameUnknown` if `ns` is an unknown registry. */
   hosted(asked: RepositoryRequest): Repository {
     const { name, ns } = asked;
     const [hosted] = ns === undefined ? [name] : this.#mirror.locate(name, ns).hosted;
@@ -167,22 +167,22 @@ export class ImageSource {
     return { ...asked, name: hosted, hosted, place: undefined };
   }
 
-  /** Whether a repository is kept from upstreams under any of its names. */
+  /** Whether no upstream may get a request for a repository, because one of its names is claimed or not allowed. */
   async isClaimed(accountId: number, name: string): Promise<boolean> {
     return (await this.locate({ accountId, name, ns: undefined, mayPush: false })).place === undefined;
   }
 
-  /** Whether the first push of a repository is under way, of which nothing was mirrored before. */
+  /** Whether a first push to the repository is in progress and nothing of it was mirrored. */
   async #isArriving(accountId: number, name: string, place: Place): Promise<boolean> {
     const since = this.#now() - this.#limits.uploadAge;
     return (await this.#images.blobs.anySince(accountId, name, since)) && !(await this.#mirror.isMirrored(place));
   }
 
   /**
-   * The one exception from "an upstream that is down is never 'not found'". oras and helm ask by HEAD for a tag before they
-   * push it for the first time, and give up at anything but 200 and 404. So where the upstream cannot be asked, a
-   * client that may push is told that there is no such tag. The name must name no upstream, must be none that official
-   * images on Docker Hub have, and nothing of it may be mirrored.
+   * The one exception from the rule "an upstream that fails is never 'not found'". oras and helm send HEAD for a tag before
+   * its first push, and stop at every status but 200 and 404. So if the upstream fails, a client that may push gets "not
+   * found". The name must not begin with an upstream, must not be one of Docker Hub's official images, and nothing of it
+   * may be mirrored.
    */
   async #mayBeFirstPush({ name, ns, mayPush }: RepositoryRequest, place: Place): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
@@ -190,8 +190,8 @@ export class ImageSource {
   }
 
   /**
-   * The names that decide who may use a repository: for each place from which it is served, those that mean that place
-   * and no other. How a client spelled it does not count, so that another spelling opens nothing.
+   * The names to check against the names that a principal may use: one list for each place from which the repository is
+   * served, with the names of that place only. The client's spelling is ignored, so that another spelling gives no access.
    */
   namesOf({ hosted, place }: Repository): (readonly string[])[] {
     if (hosted !== undefined && place) return [[hosted], this.#mirror.namesOf(place)];
@@ -199,7 +199,7 @@ export class ImageSource {
     return [hosted === undefined ? [] : [hosted]];
   }
 
-  /** Finds a repository that is to be read, by one query. */
+  /** Finds where a repository is read from, with at most one query. */
   async locate(asked: RepositoryRequest): Promise<Repository> {
     const { accountId, name, ns, mayPush } = asked;
     const { hosted: names, place } = this.#mirror.locate(name, ns);

@@ -3,6 +3,7 @@ import type { Config } from '../config/schema.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import { ImageBlobs } from './image-blobs.ts';
 import { Manifests } from './manifests.ts';
 import { Referrers } from './referrers.ts';
@@ -13,7 +14,7 @@ export interface TagSummary {
   name: string;
   digest: Digest;
   mediaType: string;
-  /** The manifest with everything it refers to. */
+  /** The size of the manifest and of everything that it refers to. */
   sizeBytes: number;
   updatedAt: number;
 }
@@ -21,19 +22,19 @@ export interface TagSummary {
 export interface RepositorySummary {
   id: number;
   name: string;
-  /** Every distinct blob and manifest of the repository. */
+  /** The size of all distinct blobs and manifests of the repository. */
   sizeBytes: number;
   tagCount: number;
   pullCount: number;
   lastPulledAt: number | null;
-  /** In byte order, at most `tagsShown`; `tagCount` tells how many there are. */
+  /** In byte order, at most `tagsShown`; `tagCount` is the number of all. */
   tags: TagSummary[];
 }
 
-/** How many tags of one repository a list of repositories carries. */
+/** The most tags of one repository in a list of repositories. */
 export const tagsShown = 1000;
 
-/** The hosted images of all accounts: the rooms of the registry, and what the management API asks of it. */
+/** The hosted images of all accounts: the registry's parts, and the queries of the management API. */
 export class Images {
   readonly repositories: Repositories;
   readonly blobs: ImageBlobs;
@@ -51,12 +52,12 @@ export class Images {
     this.uploads = new Uploads(database, blobs, this.blobs, limits, now);
   }
 
-  /** Closes quiet uploads; called every few seconds. */
+  /** Closes the files of uploads that are not in use; called every few seconds. */
   async flush(): Promise<void> {
     await this.uploads.closeQuiet();
   }
 
-  /** Lets uploads under way end and writes down what is pending. */
+  /** Waits for the uploads in progress and closes their files. */
   async close(): Promise<void> {
     await this.uploads.close();
     await this.flush();
@@ -95,7 +96,7 @@ export class Images {
     return summaries;
   }
 
-  /** Deletes a tag and leaves its manifest; resolves to whether the account had such a tag. */
+  /** Deletes a tag, but not its manifest; resolves to whether the account had the tag. */
   deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
     return this.manifests.deleteTag(accountId, name, tag);
   }
@@ -103,8 +104,8 @@ export class Images {
   async #sizes(ids: readonly number[]): Promise<Map<number, number>> {
     if (ids.length === 0) return new Map();
     const rows = await this.#database.select<{ repository_id: number; total: number }>(
-      `SELECT repository_id, SUM(size) AS total FROM (
-         SELECT rb.repository_id, rb.digest, b.size FROM repository_blobs rb JOIN blobs b ON b.digest = rb.digest
+      `SELECT repository_id, COALESCE(SUM(size), 0) AS total FROM (
+         SELECT rb.repository_id, rb.digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb
          WHERE rb.repository_id IN (${placeholders(ids)})
          UNION
          SELECT m.repository_id, m.digest, m.size_bytes FROM manifests m WHERE m.repository_id IN (${placeholders(ids)})

@@ -1,7 +1,7 @@
 import { algorithmOf, digestOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 
-/** The media types that are taken; none is ever converted into another. */
+/** The accepted media types. None is ever converted into another. */
 export const mediaTypes = {
   image: 'application/vnd.oci.image.manifest.v1+json',
   index: 'application/vnd.oci.image.index.v1+json',
@@ -18,12 +18,11 @@ const kinds = new Map<string, 'image' | 'index'>([
   [mediaTypes.dockerList, 'index'],
 ]);
 
-/** Layers that a registry need not hold: image-spec "Non-distributable layers" and Docker's foreign layers. */
 const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
 
 const longestMediaType = 255;
 
-/** OCI image-spec "Content Descriptors", as far as a registry reads them. */
+/** The fields of OCI image-spec "Content Descriptors" that a registry reads. */
 export interface Descriptor {
   mediaType: string;
   digest: Digest;
@@ -33,28 +32,33 @@ export interface Descriptor {
   annotations?: Record<string, string>;
 }
 
-/** A manifest or index that has been checked, with what a registry needs to know of it. */
+/** The fields of a valid manifest or index that a registry needs. */
 export interface Manifest {
   kind: 'image' | 'index';
   mediaType: string;
-  /** Config and layers, or an index's children; each once. */
+  /** Config and layers, or the children of an index; each once. */
   references: Descriptor[];
-  /** Those of `references` that must be there before the manifest is. */
+  /** The `references` that must be in the repository before the manifest. */
   required: Digest[];
   subject: Digest | undefined;
-  /** As the referrers list tells it: an image's falls back to its config's media type. */
+  /** The value for the referrers list: for an image without one, the media type of its config. */
   artifactType: string | undefined;
   annotations: Record<string, string> | undefined;
 }
 
-/** Whether `mediaType` is that of an index or manifest list. */
+/** Whether `mediaType` is the type of an index or manifest list. */
 export function isIndex(mediaType: string): boolean {
   return kinds.get(mediaType) === 'index';
 }
 
+/** Whether a registry need not store such a layer: image-spec "Non-distributable layers", Docker's foreign layers. */
+export function isForeignLayer(mediaType: string): boolean {
+  return foreignLayer.test(mediaType);
+}
+
 /**
- * The media type of a manifest that an upstream has sent: its own `mediaType` where that is known, else what its fields
- * make it (image-spec, "manifest" and "image-index": `mediaType` may be left out). Undefined for any other document.
+ * The media type of an upstream's manifest: its `mediaType` if that is a known one, else found from its fields (image-spec,
+ * "manifest" and "image-index": `mediaType` is optional). Undefined for any other document.
  */
 export function manifestTypeIn(document: object): string | undefined {
   const { schemaVersion, mediaType, manifests, config, layers } = document as Record<string, unknown>;
@@ -66,18 +70,18 @@ export function manifestTypeIn(document: object): string | undefined {
   return configType === dockerConfig ? mediaTypes.dockerImage : mediaTypes.image;
 }
 
-/** Throws `DigestMismatch` unless `bytes` have the digest under which they were sent. */
+/** Throws `DigestMismatch` unless `bytes` have the digest in the request. */
 export function verifyDigest(bytes: Buffer, digest: Digest): void {
   const found = digestOf(bytes, algorithmOf(digest));
   if (found === digest) return;
-  throw new DomainError('DigestMismatch', 'The body does not have the digest it was sent under. Send it again.', {
+  throw new DomainError('DigestMismatch', 'The body does not have the digest in the URL. Send it again.', {
     detail: { expected: digest, found },
   });
 }
 
 /**
  * Checks a manifest (image-spec "manifest" and "image-index", Docker "Image Manifest V 2, Schema 2"). `contentType` is the
- * request's header; without one the document's own `mediaType` counts. Throws `ManifestInvalid`.
+ * header of the request; without it the document's `mediaType` is used. Throws `ManifestInvalid`.
  */
 export function parseManifest(bytes: Buffer, contentType: string | undefined): Manifest {
   const document = parseObject(bytes);
@@ -110,7 +114,7 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
   if ('manifests' in document) throw invalid('an image manifest has no "manifests"');
   const config = parseDescriptor(document['config'], '"config"');
   const layers = parseDescriptors(document['layers'], 'layers');
-  const here = layers.filter((layer) => !foreignLayer.test(layer.mediaType) && !layer.urls?.length);
+  const here = layers.filter((layer) => !isForeignLayer(layer.mediaType) && !layer.urls?.length);
   return {
     ...common,
     references: distinct([config, ...layers]),
@@ -130,7 +134,7 @@ function parseObject(bytes: Buffer): Record<string, unknown> {
 }
 
 function parseDescriptors(value: unknown, field: string): Descriptor[] {
-  // Go writes an empty list that was never made as null.
+  // Go encodes a nil slice as null.
   if (value === null) return [];
   if (!Array.isArray(value)) throw invalid(`"${field}" has to be a list`);
   return value.map((each, index) => parseDescriptor(each, `"${field}[${index}]"`));

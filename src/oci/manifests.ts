@@ -3,11 +3,12 @@ import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import { sizeOf } from '../storage/sizes.ts';
 import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 
-/** A manifest that is to be served. */
+/** A manifest to serve. */
 export interface StoredManifest {
   repositoryId: number;
   digest: Digest;
@@ -19,7 +20,7 @@ export interface StoredManifest {
 export interface PushedManifest {
   digest: Digest;
   subject: Digest | undefined;
-  /** Whether it is the first of its repository, which it thereby claims. */
+  /** Whether this push claimed the repository: it is the first one, or the first after a released claim. */
   claimed: boolean;
 }
 
@@ -30,7 +31,7 @@ interface ManifestRow {
   size_bytes: number;
 }
 
-/** Digests asked for in one statement. */
+/** The most digests in one statement. */
 const batch = 500;
 
 /** The manifests and tags of repositories. */
@@ -45,7 +46,7 @@ export class Manifests {
     this.#now = now;
   }
 
-  /** The manifest of that tag or digest; `NameUnknown` or `ManifestUnknown`. */
+  /** The manifest of a tag or digest; throws `NameUnknown` or `ManifestUnknown`. */
   async open(accountId: number, name: string, reference: Reference): Promise<StoredManifest> {
     const row = await this.#find(accountId, name, reference);
     if (!row) {
@@ -61,9 +62,9 @@ export class Manifests {
   }
 
   /**
-   * Stores a manifest under its digest and makes `tags` point at it, all or nothing. `digest` is the one it was sent
-   * under, if it was. Throws `ManifestInvalid`, `DigestMismatch`, or `ManifestBlobUnknown` when something it refers to
-   * was not pushed to the repository before.
+   * Stores a manifest under its digest and points `tags` to it, in one transaction. `digest` is the one in the request, if
+   * any. Throws `ManifestInvalid`, `DigestMismatch`, or `ManifestBlobUnknown` if the repository lacks a blob or manifest
+   * that it refers to.
    */
   async push(
     accountId: number,
@@ -95,7 +96,7 @@ export class Manifests {
     return { digest: arrival.digest, subject: manifest.subject, claimed };
   }
 
-  /** Deletes a tag and leaves its manifest, or deletes a manifest with its tags; `NameUnknown` or `ManifestUnknown`. */
+  /** Deletes a tag but not its manifest, or a manifest with its tags. Throws `NameUnknown` or `ManifestUnknown`. */
   async delete(accountId: number, name: string, reference: Reference): Promise<void> {
     await this.#database.transaction(async (tx) => {
       const repositoryId = await findRepository(tx, accountId, name);
@@ -110,7 +111,7 @@ export class Manifests {
     });
   }
 
-  /** Deletes a tag and leaves its manifest; resolves to whether the account had such a tag. */
+  /** Deletes a tag but not its manifest; resolves to whether the account had the tag. */
   async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
     const deleted = await this.#database.transaction(async (tx) => {
       const repositoryId = await findRepository(tx, accountId, name);
@@ -169,22 +170,22 @@ export class Manifests {
   }
 }
 
-/** What `manifest` refers to, in bytes; throws `ManifestBlobUnknown` unless the repository has all it requires. */
+/** The bytes of all that `manifest` requires; throws `ManifestBlobUnknown` if the repository lacks any of it. */
 async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest): Promise<number> {
   const sizes = new Map<Digest, number>();
-  const note = (rows: readonly { digest: Digest; size: number }[]) => {
-    for (const { digest, size } of rows) sizes.set(digest, size);
+  const note = (rows: readonly { digest: Digest; size: number | null }[]) => {
+    for (const { digest, size } of rows) if (size !== null) sizes.set(digest, size);
   };
   for (const digests of batches(manifest.required)) {
     const marks = placeholders(digests);
     note(
       await tx.select(
-        `SELECT rb.digest, b.size FROM repository_blobs rb JOIN blobs b ON b.digest = rb.digest
-         WHERE rb.repository_id = ? AND rb.digest IN (${marks})`,
+        `SELECT digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb
+         WHERE repository_id = ? AND digest IN (${marks})`,
         [repositoryId, ...digests],
       ),
     );
-    // An index's children are manifests, and blobs where a build cache is kept in one.
+    // The children of an index are manifests, or blobs in the index of a build cache.
     if (manifest.kind === 'index') {
       note(
         await tx.select(
@@ -198,7 +199,7 @@ async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifes
   if (missing.length > 0) {
     throw new DomainError(
       'ManifestBlobUnknown',
-      `The manifest refers to ${missing[0]}, which was not pushed to this repository. Push what it refers to first.`,
+      `The manifest refers to ${missing[0]}, which was not pushed to this repository. Push that first.`,
       { detail: { digest: missing[0], missing: missing.length } },
     );
   }
@@ -206,8 +207,8 @@ async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifes
 }
 
 /**
- * Deletes a manifest with its tags, in a repository that is locked; resolves to how many there were. What it held is
- * unused from now on: its blobs since `now`, its children and referrers since `since`, unless they are in use otherwise.
+ * Deletes a manifest with its tags; the caller has locked the repository. Resolves to 0 if there is no such manifest, else
+ * to 1. Its blobs count as unused since `now`, its children and referrers since `since`, unless something else uses them.
  */
 export async function deleteManifest(
   tx: Transaction,
@@ -245,7 +246,7 @@ async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now
   return tx.run('DELETE FROM tags WHERE repository_id = ? AND name = ?', [repositoryId, tag]);
 }
 
-/** Notes that `tags` leave their manifests: how long one is unused counts from there. */
+/** Sets the time since which the manifests of `tags` count as untagged; called before the tags are moved or deleted. */
 async function noteUntagged(
   tx: Transaction,
   repositoryId: number,
@@ -265,14 +266,14 @@ async function noteUntagged(
   ]);
 }
 
-/** `ManifestUnknown`, for a repository without such a manifest. */
+/** `ManifestUnknown`, for a tag or digest that the repository does not have. */
 export function manifestUnknown(reference: Reference): DomainError {
-  return new DomainError('ManifestUnknown', 'This repository has no such manifest.', {
+  return new DomainError('ManifestUnknown', 'This repository has no manifest with this tag or digest.', {
     detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
   });
 }
 
-/** `items` in parts that fit one statement. */
+/** `items` in parts that are small enough for one statement. */
 export function batches<T>(items: readonly T[]): T[][] {
   const parts: T[][] = [];
   for (let start = 0; start < items.length; start += batch) parts.push(items.slice(start, start + batch));

@@ -6,11 +6,11 @@ import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
 import { imageBytesOf, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
 
-/** A repository of which something was mirrored, under the name by which a client pulls it: `<upstream>/<name>`. */
+/** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
 export interface MirroredSummary {
   name: string;
   upstream: string;
-  /** Every distinct blob and manifest that is stored of it. */
+  /** The size of its distinct stored blobs and manifests. */
   sizeBytes: number;
   tagCount: number;
   pullCount: number;
@@ -19,10 +19,10 @@ export interface MirroredSummary {
   tags: TagSummary[];
 }
 
-/** Names read at a time: some may be hidden by what an account hosts. */
+/** Names read in one query; some of them may be hidden because the account hosts them. */
 const namesAtATime = 200;
 
-/** What the mirror has stored of images, for the management API. It is nobody's own, so every account sees it. */
+/** The stored images of the mirror, for the management API. They belong to no account, so every account sees them. */
 export class MirroredImages {
   readonly #database: Database;
   readonly #mirror: ImageMirror;
@@ -35,7 +35,7 @@ export class MirroredImages {
   /** Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`; `only` of these if given. */
   async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
     const found: MirroredSummary[] = [];
-    // A slash is in no upstream's name, so that the names of one never lie among those of another.
+    // No upstream's name contains a slash, so sorted by prefix the names of two upstreams never mix.
     const prefixes = this.#mirror.upstreams.map(({ name }) => `${name}/`).sort();
     for (const prefix of prefixes) {
       if (cursor > prefix && !cursor.startsWith(prefix)) continue;
@@ -54,14 +54,14 @@ export class MirroredImages {
     return found;
   }
 
-  /** Drops a tag that was mirrored; its manifest stays. Resolves to whether the account could see it. */
+  /** Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. */
   async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
     const { hosted, place } = this.#mirror.locate(name, undefined);
     if (!place || [...(await claimsAmong(this.#database, accountId, hosted)).values()].some(Boolean)) return false;
     return this.#mirror.forgetTag(place, tag);
   }
 
-  /** Without what the account hosts under one of its names, and what is asked upstream no more. */
+  /** Names that the account can pull: not hosted by it under any spelling, and allowed at the upstream by the settings. */
   async #visible(
     accountId: number,
     prefix: string,

@@ -9,17 +9,17 @@ import type { PushedManifest } from './manifests.ts';
 import type { ImageSource } from './image-source.ts';
 import { manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
 
-/** A manifest as it is sent. */
+/** A manifest in a request. */
 export interface SentManifest {
   tags: readonly string[];
-  /** The digest it was sent under, if it was. */
+  /** The digest in the request, if any. */
   digest: Digest | undefined;
   bytes: Buffer;
   contentType: string | undefined;
 }
 
 export interface Pushed extends PushedManifest {
-  /** What whoever pushes should know. */
+  /** A warning for the client that pushes, if there is one. */
   warning: string | undefined;
 }
 
@@ -30,7 +30,7 @@ export interface PushParts {
   log: Logger;
 }
 
-/** Pushes of manifests, also over a name under which an upstream's image was served until then. */
+/** Pushes of manifests. A push may take over a name under which an upstream's image was served before. */
 export class Pushes {
   readonly #images: Images;
   readonly #source: ImageSource;
@@ -44,14 +44,14 @@ export class Pushes {
     this.#log = log;
   }
 
-  /** As `Manifests.push`; what the manifest refers to may also be what was mirrored under the same name. */
+  /** As `Manifests.push`; the manifest may also refer to content that was mirrored under the same name. */
   async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
     const { place } = this.#mirror.locate(name, undefined);
     const pushed = await this.#push(accountId, name, place, sent);
     if (!pushed.claimed || !place || !(await this.#mirror.isMirrored(place))) return { ...pushed, warning: undefined };
     const upstream = place.upstream.name;
-    this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now goes before one that was mirrored');
-    const warning = `${name} was served from ${upstream} until now; from here on only what is pushed here is served.`;
+    this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');
+    const warning = `${name} was served from ${upstream} until now; from now on only images pushed here are served.`;
     return { ...pushed, warning };
   }
 
@@ -68,8 +68,8 @@ export class Pushes {
   }
 
   /**
-   * Makes hosted what a manifest refers to and the mirror has. A client that was told so, when it asked before its push,
-   * does not send it.
+   * Adds mirrored content that a manifest refers to to the hosted repository. A client that sent HEAD before its push, and
+   * was told that the content exists, does not send it.
    */
   async #adopt(accountId: number, name: string, place: Place, { bytes, contentType }: SentManifest): Promise<void> {
     const { kind, required } = parseManifest(bytes, contentType);
@@ -85,7 +85,7 @@ export class Pushes {
     await this.#images.blobs.adopt(accountId, name, blobs);
   }
 
-  /** What is on its way, because a client asked for it a moment ago, is waited for. */
+  /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */
   async #fetch(place: Place, digest: Digest): Promise<boolean> {
     try {
       const entry = await this.#mirror.openBlob(place, digest);
@@ -103,8 +103,8 @@ export class Pushes {
   async #adoptManifest(accountId: number, name: string, place: Place, digest: Digest): Promise<void> {
     const entry = await this.#mirror.openManifest(place, digest);
     if (!entry) return;
-    const facts = entry.facts ?? (await entry.complete);
-    const bytes = await readAll(entry.content, facts.size);
-    await this.#push(accountId, name, place, { tags: [], digest, bytes, contentType: manifestTypeOf(facts) });
+    const metadata = entry.metadata ?? (await entry.complete);
+    const bytes = await readAll(entry.content, metadata.size);
+    await this.#push(accountId, name, place, { tags: [], digest, bytes, contentType: manifestTypeOf(metadata) });
   }
 }

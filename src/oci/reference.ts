@@ -1,9 +1,9 @@
 import { parseDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 
-// Names, tags, digests and the paths they stand in: OCI distribution-spec, "Pulling manifests" and "Endpoints".
+// Names, tags, digests and the paths that contain them: OCI distribution-spec, "Pulling manifests" and "Endpoints".
 
-/** What a path of the registry addresses. `item` is the last segment, where it is not fixed. */
+/** The target of a registry path. `item` is the last segment, if it is variable. */
 export interface Target {
   kind: 'base' | 'catalog' | 'tags' | 'manifest' | 'blob' | 'uploads' | 'upload' | 'referrers' | 'unknown';
   name: string;
@@ -16,8 +16,8 @@ const uploadPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 const unknown: Target = { kind: 'unknown', name: '', item: '' };
 
 /**
- * The one parser of registry paths. It reads from the end, because a name may itself hold segments such as `blobs`, and
- * decodes first, because a name's slashes may come as `%2F`. What it finds is not yet checked; it never throws.
+ * The only parser of registry paths. It reads from the end, because a name may contain segments such as `blobs`, and
+ * decodes first, because the slashes of a name may be sent as `%2F`. It does not check the result and never throws.
  */
 export function parsePath(path: string): Target {
   let decoded: string;
@@ -45,7 +45,7 @@ export function parsePath(path: string): Target {
   return unknown;
 }
 
-/** Whether `text` can name a repository. */
+/** Whether `text` is a valid repository name. */
 export function isRepositoryName(text: string): boolean {
   return text.length <= 255 && namePattern.test(text);
 }
@@ -55,12 +55,12 @@ export function parseRepositoryName(text: string): string {
   if (isRepositoryName(text)) return text;
   throw new DomainError(
     'NameInvalid',
-    'A repository name has up to 255 characters: parts of a-z and 0-9, joined inside by ".", "_", "__" or "-", separated by "/".',
+    'A repository name has up to 255 characters: parts of a-z and 0-9 that are separated by "/". Inside a part, ".", "_", "__" and "-" may join characters.',
     { detail: { name: text.slice(0, 260) } },
   );
 }
 
-/** Whether `text` can be a tag. */
+/** Whether `text` is a valid tag. */
 export function isTag(text: string): boolean {
   return tagPattern.test(text);
 }
@@ -70,26 +70,26 @@ export function parseTag(text: string): string {
   if (isTag(text)) return text;
   throw new DomainError(
     'TagInvalid',
-    'A tag has up to 128 letters, digits, "_", "." and "-", and starts with none of the last two.',
+    'A tag has up to 128 letters, digits, "_", "." and "-", and does not start with "." or "-".',
     { detail: { tag: text.slice(0, 160) } },
   );
 }
 
-/** What names a manifest: a tag or a digest. */
+/** The tag or digest of a manifest. */
 export type Reference = { tag: string; digest?: undefined } | { digest: Digest; tag?: undefined };
 
-/** The tag or digest in `text`; `DigestInvalid` when it has a colon, else `TagInvalid`. */
+/** The tag or digest in `text`. If it is not valid: `DigestInvalid` for text with a colon, else `TagInvalid`. */
 export function parseReference(text: string): Reference {
   return text.includes(':') ? { digest: parseDigest(text) } : { tag: parseTag(text) };
 }
 
-/** Whether `text` can be the id of an upload session. */
+/** Whether `text` has the form of an upload session's id. */
 export function isUploadId(text: string): boolean {
   return uploadPattern.test(text);
 }
 
 /**
- * The tag under which clients keep the referrers of `subject` where a registry has no referrers API (distribution-spec,
+ * The tag under which clients store the referrers of `subject` if a registry has no referrers API (distribution-spec,
  * "Referrers tag schema").
  */
 export function fallbackTag(subject: Digest): string {

@@ -9,14 +9,14 @@ import { findRepository } from './repositories.ts';
 
 export interface ReferrersPage {
   descriptors: Descriptor[];
-  /** The digest after which the next page starts, if there is one. */
+  /** The digest after which the next page starts; undefined if this is the last page. */
   next: Digest | undefined;
 }
 
 export interface ReferrersQuery {
   artifactType?: string | undefined;
   limit: number;
-  /** The digest after which the page starts; empty at the start. */
+  /** The digest after which the page starts; empty for the first page. */
   last: string;
 }
 
@@ -28,12 +28,12 @@ interface ReferrerRow {
   annotations: string | null;
 }
 
-/** Rows read at a time: annotations may be as large as a manifest. */
+/** Rows read in one query: each one's annotations may be as large as a manifest. */
 const rowsAtATime = 32;
-/** The list is itself an index, so it keeps below the size that clients read of one. */
+/** The most bytes of descriptors in a list: it is an index itself, and clients read 4 MiB of an index at most. */
 const pageBytes = 4 * 1024 * 1024 - 64 * 1024;
 
-/** Which manifests of a repository have a given `subject` (distribution-spec, "Listing Referrers"). */
+/** The manifests of a repository that have a given `subject` (distribution-spec, "Listing Referrers"). */
 export class Referrers {
   readonly #database: Database;
   readonly #manifests: Manifests;
@@ -44,8 +44,8 @@ export class Referrers {
   }
 
   /**
-   * Up to `limit` descriptors in the order of their digests, after `last`; fewer when they would exceed 4 MiB. Those that
-   * a client listed under the fallback tag are among them, if their manifests are there.
+   * Up to `limit` descriptors in the order of their digests, after `last`; fewer if they would exceed 4 MiB. Descriptors
+   * that a client listed under the fallback tag are included if the repository has their manifests.
    */
   async list(accountId: number, name: string, subject: Digest, options: ReferrersQuery): Promise<ReferrersPage> {
     const repositoryId = await findRepository(this.#database, accountId, name);
@@ -112,7 +112,7 @@ export class Referrers {
   }
 }
 
-/** Up to `limit` descriptors; fewer when they would exceed 4 MiB. */
+/** The first `limit` descriptors of `source`; fewer if they would exceed 4 MiB. */
 export async function pageOf(
   source: AsyncIterable<Descriptor> | Iterable<Descriptor>,
   limit: number,
@@ -130,13 +130,16 @@ export async function pageOf(
   return { descriptors, next: undefined };
 }
 
-/** The cursor in `text`, empty at the start; `DigestInvalid` when it is none. */
+/** The cursor in `text`, empty for the first page; `DigestInvalid` if it is neither empty nor a digest. */
 export function parseReferrersCursor(text: string): string {
   if (text === '' || isDigest(text)) return text;
-  throw new DomainError('DigestInvalid', 'Take "last" from the Link header of the page before: it is a digest.');
+  throw new DomainError(
+    'DigestInvalid',
+    '"last" has to be a digest. Take it from the Link header of the previous page.',
+  );
 }
 
-/** Both are in the order of digests; where both have one, the rows' word counts. */
+/** Merges two lists in the order of digests. For a digest in both, the row is used. */
 async function* merge(rows: AsyncGenerator<Descriptor>, others: readonly Descriptor[]): AsyncGenerator<Descriptor> {
   let index = 0;
   for await (const row of rows) {

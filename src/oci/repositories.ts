@@ -4,13 +4,13 @@ import { DomainError } from '../errors.ts';
 import { addMirrored } from '../usage/mirrored.ts';
 import type { Downloads } from '../usage/record.ts';
 
-/** Part of a list in byte order, and whether there is more of it. */
+/** A page of a list in byte order, and whether there is a further page. */
 export interface Page {
   items: string[];
   more: boolean;
 }
 
-/** The key of an account's repository, if there is a row. */
+/** The key of an account's repository; undefined if there is no row. */
 export async function findRepository(from: Queryable, accountId: number, name: string): Promise<number | undefined> {
   const row = await from.get<{ id: number }>('SELECT id FROM repositories WHERE account_id = ? AND name = ?', [
     accountId,
@@ -19,7 +19,7 @@ export async function findRepository(from: Queryable, accountId: number, name: s
   return row?.id;
 }
 
-/** Which of `names` are repositories of the account, and whether each is claimed, so that no upstream is asked for it. */
+/** The repositories of the account among `names`, each with whether it is claimed, and so kept from upstreams. */
 export async function claimsAmong(
   database: Database,
   accountId: number,
@@ -33,7 +33,7 @@ export async function claimsAmong(
   return new Map(rows.map((row) => [row.name, row.claimed_at !== null]));
 }
 
-/** The key of an account's repository, which is made when it is not there. */
+/** The key of an account's repository; creates the row if there is none. */
 export async function ensureRepository(tx: Transaction, accountId: number, name: string, now: number): Promise<number> {
   const found = await findRepository(tx, accountId, name);
   if (found !== undefined) return found;
@@ -41,12 +41,12 @@ export async function ensureRepository(tx: Transaction, accountId: number, name:
   return (await findRepository(tx, accountId, name))!;
 }
 
-/** The row's lock makes changes to the manifests of one repository take turns. */
+/** Locks the repository's row until the transaction ends, so that changes to its manifests run one after another. */
 export async function lockRepository(tx: Transaction, repositoryId: number, now: number): Promise<void> {
   await tx.run('UPDATE repositories SET updated_at = ? WHERE id = ?', [now, repositoryId]);
 }
 
-/** The lists of names: repositories of an account, tags of a repository. */
+/** Lists of names: the repositories of an account, the tags of a repository. */
 export class Repositories {
   readonly #database: Database;
 
@@ -54,7 +54,7 @@ export class Repositories {
     this.#database = database;
   }
 
-  /** Up to `limit` names of the account's repositories that hold a manifest, after `last`, `only` of these if given. */
+  /** Up to `limit` names, after `last`, of the account's repositories with a manifest; with `only`, of these names only. */
   async catalog(accountId: number, limit: number, last: string, only?: NameSet): Promise<Page> {
     const among = only?.where('r.name');
     const rows = await this.#database.select<{ name: string }>(
@@ -69,7 +69,7 @@ export class Repositories {
     );
   }
 
-  /** Up to `limit` tags of a repository, after `last`; `NameUnknown` where no manifest was ever pushed. */
+  /** Up to `limit` tags of a repository, after `last`; `NameUnknown` if the account has not claimed the repository. */
   async tags(accountId: number, name: string, limit: number, last: string): Promise<Page> {
     const repository = await this.#database.get<{ id: number }>(
       'SELECT id FROM repositories WHERE account_id = ? AND name = ? AND claimed_at IS NOT NULL',
@@ -89,15 +89,15 @@ export class Repositories {
 
 /** `NameUnknown`, for a repository that the account does not have. */
 export function nameUnknown(name: string): DomainError {
-  return new DomainError('NameUnknown', 'This account has no such repository.', { detail: { name } });
+  return new DomainError('NameUnknown', 'This account has no repository with this name.', { detail: { name } });
 }
 
-/** The first `limit` of `names`, which are more than that where there are more. */
+/** The first `limit` of `names`. The caller passes at least one more name if there is a further page. */
 export function pageOfNames(names: readonly string[], limit: number): Page {
   return { items: names.slice(0, limit), more: names.length > limit };
 }
 
-/** Adds pulls to a repository of the account; one that is not hosted counts as mirrored. */
+/** Adds pulls to a repository of the account. If it is not hosted, they count as pulls of a mirrored repository. */
 export async function addPulls(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
   const pulls = [...versions.values()].reduce((sum, number) => sum + number, 0);
   const hosted = await tx.run(

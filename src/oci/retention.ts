@@ -7,9 +7,9 @@ import { lockRepository } from './repositories.ts';
 export interface ImageRetention {
   /** Milliseconds since 1970 UTC. */
   now: number;
-  /** A manifest unused for longer than so many milliseconds goes. */
+  /** A manifest that is unused for longer than this many milliseconds is deleted. */
   untaggedAfter: number;
-  /** Repositories that are left alone. */
+  /** Whether nothing may be deleted from a repository. */
   isProtected: (repository: string) => boolean;
   dryRun: boolean;
   signal: AbortSignal;
@@ -26,7 +26,7 @@ interface Unused {
 
 const page = 500;
 
-/** No tag names it, no index holds it as a child, and what it is about, such as the image it signs, is not there. */
+/** SQL condition: the manifest has no tag, is no child of an index, and its subject, such as a signed image, is missing. */
 const isUnused = `
   NOT EXISTS (SELECT 1 FROM tags t WHERE t.repository_id = m.repository_id AND t.digest = m.digest)
   AND NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests p ON p.id = f.manifest_id
@@ -35,8 +35,8 @@ const isUnused = `
                                         WHERE s.repository_id = m.repository_id AND s.digest = m.subject))`;
 
 /**
- * Deletes hosted manifests that have been unused for long enough, then what only they held, level by level. A dry run
- * tells of the first level. Resolves to how many there were.
+ * Deletes hosted manifests that have been unused for long enough, then those that only these referred to, and so on. A dry
+ * run reports the first round only. Resolves to the number of manifests.
  */
 export async function retainImages(database: Database, rules: ImageRetention): Promise<number> {
   let deleted = 0;
@@ -74,7 +74,7 @@ async function* findUnused(database: Database, { now, untaggedAfter, signal }: I
   }
 }
 
-/** Asks again, with the repository locked: a push may be giving it a tag. */
+/** Checks again with the repository locked, because a push may have tagged the manifest meanwhile, and deletes it. */
 function deleteUnused(
   database: Database,
   { id, repositoryId, digest }: Unused,

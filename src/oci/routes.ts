@@ -32,10 +32,10 @@ export interface RegistryParts {
   log: Logger;
 }
 
-/** What a request addresses, not yet checked. */
+/** The target of a request, not yet checked. */
 interface Address {
   target: Target;
-  /** With its percent-encoding. */
+  /** Still percent-encoded. */
   query: string;
 }
 
@@ -51,7 +51,7 @@ function changing(action: Action, run: Handler): Operation<Call> {
   return { action, stores: false, run };
 }
 
-/** A change that brings bytes; the others of an upload only ask for it or end it. */
+/** A change that stores bytes. The other requests of an upload only read its state or cancel it. */
 function storing(run: Handler): Operation<Call> {
   return { action: 'write', stores: true, run };
 }
@@ -117,7 +117,7 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Prom
   return { request, response, principal, name, ns, repository, item, query, images, source, pushes, limits };
 }
 
-/** The repository that is read or, under its hosted name, changed; `NameDenied` where the principal may not. */
+/** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
 async function repositoryOf(
   source: ImageSource,
   { principal, operation, target: { target } }: Allowed<Address, Call>,
@@ -134,29 +134,29 @@ async function repositoryOf(
 }
 
 function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {
-  if (kind === 'unknown') throw new DomainError('NotFound', 'The registry has nothing at this address.');
+  if (kind === 'unknown') throw new DomainError('NotFound', 'The registry has no endpoint with this path.');
   const methods = endpoints[kind];
   const found = Object.hasOwn(methods, method) ? methods[method] : undefined;
   if (found) return found;
   const allowed = Object.keys(methods).join(', ');
   response.setHeader('Allow', allowed);
-  throw new DomainError('Unsupported', `This address takes ${allowed}.`);
+  throw new DomainError('Unsupported', `This endpoint supports only the methods ${allowed}.`);
 }
 
-/** What a client of a mirror says it means; nothing where that is this registry. */
+/** The registry that the client names with `?ns=`; undefined if that is this server. */
 function namespaceOf(urls: Urls, request: IncomingMessage, query: URLSearchParams): string | undefined {
   const ns = query.get('ns') || undefined;
   return ns !== undefined && ns === new URL(urls.of(request).registry).host ? undefined : ns;
 }
 
-/** Where anybody may read, the probe alone still asks for credentials: a client that has some would never send them. */
+/** With anonymous reads, `/v2/` alone still requires credentials: clients that have some would never send them otherwise. */
 async function authenticate(
   authenticator: Authenticator,
   request: IncomingMessage,
   target: Target,
 ): Promise<Principal> {
   if (target.kind === 'base' && authenticator.allowsAnonymous && request.headers.authorization === undefined) {
-    throw new DomainError('Unauthorized', 'Authenticate, or take an anonymous token from the token endpoint.');
+    throw new DomainError('Unauthorized', 'Authenticate, or get an anonymous token from the token endpoint.');
   }
   return authenticator.principalOf(request);
 }

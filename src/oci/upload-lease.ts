@@ -4,7 +4,7 @@ import type { Database, Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 
-/** Which session of whom. */
+/** The key of an upload session. */
 export interface UploadKey {
   accountId: number;
   repository: string;
@@ -20,14 +20,15 @@ export interface UploadRow {
   writer_until: number | null;
 }
 
-/** Milliseconds a writer holds a session without a word; it renews three times as often. */
+/** Milliseconds after which a lease expires unless it is renewed; it is renewed every third of this time. */
 const leaseTime = 6000;
-const glance = 500;
+/** Milliseconds between two attempts to take a lease. */
+const pollInterval = 500;
 
 const columns = 'id, received, digest, torn, writer, writer_until';
 const byKey = 'id = ? AND account_id = ? AND repository = ?';
 
-/** The state of a session; `UploadUnknown` when the account's repository has none of that id. */
+/** The state of a session; `UploadUnknown` if the account's repository has no session with that id. */
 export async function readUpload(database: Database, key: UploadKey): Promise<UploadRow> {
   const row = await database.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
   if (!row) throw uploadUnknown(key.id);
@@ -35,11 +36,11 @@ export async function readUpload(database: Database, key: UploadKey): Promise<Up
 }
 
 /**
- * The right to write a session's staged file, held by one request in one process and renewed while it lasts. It is a row's
- * column, because instances share a disk and a file's owner cannot be told from the file.
+ * The right to write a session's staged file. One request in one process has it, and renews it while it runs. It is stored
+ * in the session's row, because instances share a disk and a file does not show which instance writes it.
  */
 export class UploadLease {
-  /** As it was when the lease was taken. */
+  /** The row as it was when the lease was taken. */
   readonly row: UploadRow;
   readonly #database: Database;
   readonly #now: () => number;
@@ -55,12 +56,15 @@ export class UploadLease {
     this.#renewal = setInterval(() => void this.#renew(), leaseTime / 3).unref();
   }
 
-  /** Waits for a writer elsewhere that says nothing more; `UploadBusy` when one does, `UploadUnknown` without a session. */
+  /**
+   * Takes the lease. Waits until the lease of a dead writer has expired; `UploadBusy` if another writer renews its lease,
+   * `UploadUnknown` if there is no such session. `lost` is called if the lease is lost later.
+   */
   static async take(database: Database, now: () => number, key: UploadKey, lost: () => void): Promise<UploadLease> {
     const writer = randomUUID();
     let seen: number | null | undefined;
     const take = async (tx: Transaction) => {
-      // `torn` first: MySQL assigns from left to right, and it is about the writer before.
+      // `torn` comes first: MySQL assigns from left to right, and `torn` depends on the previous writer.
       await tx.run(
         `UPDATE uploads SET torn = CASE WHEN writer IS NULL THEN torn ELSE 1 END, writer = ?, writer_until = ?,
            updated_at = ? WHERE ${byKey} AND (writer IS NULL OR writer_until <= ?)`,
@@ -68,17 +72,17 @@ export class UploadLease {
       );
       return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
     };
-    for (let waited = 0; ; waited += glance) {
+    for (let waited = 0; ; waited += pollInterval) {
       const row = await database.transaction(take, { fleeting: true });
       if (!row) throw uploadUnknown(key.id);
       if (row.writer === writer) return new UploadLease(database, now, row, lost);
       if ((seen !== undefined && row.writer_until !== seen) || waited > leaseTime) throw uploadBusy();
       seen = row.writer_until;
-      await sleep(glance);
+      await sleep(pollInterval);
     }
   }
 
-  /** Records what the file holds now and lets go; `UploadUnknown` when the session was cancelled meanwhile. */
+  /** Records the file's new size and releases the lease; `UploadUnknown` if the session was cancelled meanwhile. */
   async release(received: number, digest: Digest | null): Promise<void> {
     this.stop();
     const changed = await this.#database.transaction((tx) =>
@@ -91,20 +95,20 @@ export class UploadLease {
     if (changed === 0) throw uploadUnknown(this.row.id);
   }
 
-  /** Ends the session as part of `tx`; `UploadUnknown` when it was cancelled meanwhile. */
+  /** Ends the session as part of `tx`; `UploadUnknown` if it was cancelled meanwhile. */
   async end(tx: Transaction): Promise<void> {
     this.#over = true;
     const deleted = await tx.run('DELETE FROM uploads WHERE id = ? AND writer = ?', [this.row.id, this.row.writer]);
     if (deleted === 0) throw uploadUnknown(this.row.id);
   }
 
-  /** No more renewals; without a release or an end the lease runs out. */
+  /** Stops the renewals. Without a release or an end the lease then expires. */
   stop(): void {
     this.#over = true;
     clearInterval(this.#renewal);
   }
 
-  /** What a database that is away for a moment leaves undone, the next renewal does: there are two more in time. */
+  /** A renewal that fails because of the database is repeated by the next one; two more come before the lease expires. */
   async #renew(): Promise<void> {
     const now = this.#now();
     const bound = [now + leaseTime, now, this.row.id, this.row.writer];
@@ -117,18 +121,18 @@ export class UploadLease {
   }
 }
 
-/** `UploadUnknown`, for a session that ended, expired or never was. */
+/** `UploadUnknown`, for a session that has ended or expired, or never existed. */
 export function uploadUnknown(id: string): DomainError {
-  return new DomainError('UploadUnknown', 'There is no such upload session, or it has ended. Start a new one.', {
+  return new DomainError('UploadUnknown', 'This upload session does not exist, or it has ended. Start a new one.', {
     detail: { upload: id.slice(0, 36) },
   });
 }
 
-/** `UploadBusy`, while another request writes the session. */
+/** `UploadBusy`, for a session that another request is writing. */
 export function uploadBusy(): DomainError {
   return new DomainError(
     'UploadBusy',
-    'Another request is writing this upload. Ask for its status and go on from there when that request has ended.',
+    'Another request is writing this upload. When it has ended, request the status of the upload and continue there.',
   );
 }
 

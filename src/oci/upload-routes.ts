@@ -60,7 +60,7 @@ export async function cancelUpload(call: Call): Promise<void> {
   sendEmpty(call.response, 204, {});
 }
 
-/** The principal must be allowed to read the source, which is in its own account and among its names or is not found. */
+/** The principal must be allowed to read the source. A source outside its account or its names is not found. */
 function mayMount({ principal }: Call, from: string | undefined): boolean {
   return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
 }
@@ -78,10 +78,10 @@ function keyOf({ principal, name, item }: Call): UploadKey {
 
 function chunkOf({ request, response }: Call): Chunk {
   const context = contextOf(response);
-  return { ...announced(request), source: request, heard: (bytes) => (context.received += bytes) };
+  return { ...announced(request), source: request, onData: (bytes) => (context.received += bytes) };
 }
 
-/** `Content-Range: 0-99`, as the specification has it, or `bytes 0-99/*`, as HTTP has it. */
+/** Reads `Content-Range: 0-99` (distribution-spec) or `bytes 0-99/*` (HTTP). */
 function announced(request: IncomingMessage): { start?: number; length?: number } {
   const header = request.headers['content-range'];
   if (header === undefined) return {};
@@ -98,7 +98,7 @@ function announced(request: IncomingMessage): { start?: number; length?: number 
   return { start, length };
 }
 
-/** Where a chunk out of order was sent, the answer tells where to go on (end-5, end-6). */
+/** Runs `work`. For a chunk out of order, the answer's headers say where to continue (end-5, end-6). */
 async function inOrder<T>(call: Call, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -111,7 +111,7 @@ async function inOrder<T>(call: Call, work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Inclusive, and `0-0` where there is nothing yet: clients read it as two numbers. */
+/** The headers with the state of a session. `Range` is inclusive, and `0-0` for no bytes: clients parse two numbers. */
 function progress({ name, item }: Call, received: number): OutgoingHttpHeaders {
   return {
     Location: `/v2/${name}/blobs/uploads/${item}`,

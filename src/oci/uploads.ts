@@ -9,34 +9,34 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import type { ImageBlobs } from './image-blobs.ts';
 import { readUpload, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
 
-/** A body that is to be appended. */
+/** A body to append. */
 export interface Chunk {
   source: Readable;
-  /** Where the sender says it starts, and its length, as far as it says. */
+  /** The start and the length that the client states; undefined if it does not. */
   start?: number | undefined;
   length?: number | undefined;
-  /** Told of every piece that arrives. */
-  heard: (bytes: number) => void;
+  /** Called with the size of each piece that arrives. */
+  onData: (bytes: number) => void;
 }
 
 /** The request that is writing a session in this process. */
 interface Writer {
   source: Readable;
-  /** When its source was last heard of, by `performance.now()`. */
-  heardAt: number;
+  /** The time of the last data from its source, by `performance.now()`. */
+  lastDataAt: number;
   done: Promise<unknown>;
 }
 
-/** Files kept open between the requests of their sessions, and for how many milliseconds. */
-const keptOpen = 64;
-const keptFor = 60_000;
-/** A writer that is silent for so long gives way to a client that comes back. */
-const silence = 2000;
+/** The most files that stay open between the requests of their sessions, and for how many milliseconds. */
+const maxOpen = 64;
+const openTime = 60_000;
+/** Milliseconds after which a writer without new data is stopped if another request wants to write. */
+const silentLimit = 2000;
 
 /**
- * Upload sessions (distribution-spec, "Pushing blobs"): a row and a staged file. Bytes that have arrived stay when the
- * connection breaks off or the server restarts, and the row tells how many there are. A session is written by one request
- * at a time; between requests its file and running hash are kept open for a while.
+ * Upload sessions (distribution-spec, "Pushing blobs"): a row and a staged file. Bytes that have arrived are kept when the
+ * connection is cut or the server restarts; the row has their number. One request at a time writes a session. Between
+ * requests, its file and running hash stay open for a while.
  */
 export class Uploads {
   readonly #database: Database;
@@ -55,7 +55,7 @@ export class Uploads {
     this.#now = now;
   }
 
-  /** A whole blob in one body; `DigestMismatch`, `TooLarge` or `Aborted` leave nothing behind. */
+  /** Stores a whole blob from one body. Nothing is kept after `DigestMismatch`, `TooLarge` or `Aborted`. */
   async whole(accountId: number, repository: string, digest: Digest, chunk: Chunk): Promise<void> {
     const staged = await this.#blobs.stage([algorithmOf(digest)]);
     try {
@@ -91,33 +91,33 @@ export class Uploads {
     return staged.id;
   }
 
-  /** How many bytes the session has. */
+  /** The number of bytes that the session has. */
   async received(key: UploadKey): Promise<number> {
     const writer = this.#writers.get(key.id);
-    // Its connection is gone, so what it leaves is about to be recorded.
+    // The writer's connection is closed: wait until it has recorded its bytes.
     if (writer?.source.destroyed) await Promise.race([writer.done, sleep(1000)]);
     return (await readUpload(this.#database, key)).received;
   }
 
   /**
-   * Appends a chunk; resolves to how many bytes the session has then. `UploadOutOfOrder` when it starts elsewhere than
-   * where the session ends. What arrived before the connection broke off stays; after any other error nothing does.
+   * Appends a chunk; resolves to the new number of bytes of the session. `UploadOutOfOrder` if the chunk does not start
+   * where the session ends. If the connection is cut, the bytes that arrived are kept; after any other error they are not.
    */
   append(key: UploadKey, chunk: Chunk): Promise<number> {
-    return this.#write(key, chunk, async (staged, lease, heard) => {
-      await this.#appendInOrder(staged, lease, heard);
-      await this.#settle(staged, lease);
+    return this.#write(key, chunk, async (staged, lease, observed) => {
+      await this.#appendInOrder(staged, lease, observed);
+      await this.#record(staged, lease);
       return staged.size;
     });
   }
 
   /**
-   * Appends the last chunk and makes the whole a blob, if it has `digest`; else the session ends with `DigestMismatch`,
-   * because which of its bytes are wrong nobody can tell.
+   * Appends the last chunk, verifies `digest`, and makes the session's bytes a blob. `DigestMismatch` ends the session,
+   * because it is not known which of its bytes are wrong.
    */
   finish(key: UploadKey, digest: Digest, chunk: Chunk): Promise<void> {
-    return this.#write(key, chunk, async (staged, lease, heard) => {
-      const appended = await this.#appendInOrder(staged, lease, heard);
+    return this.#write(key, chunk, async (staged, lease, observed) => {
+      const appended = await this.#appendInOrder(staged, lease, observed);
       try {
         await verify(staged, digest, appended === 0 ? lease.row.digest : null);
         await this.#images.add(key.accountId, key.repository, staged, digest, (tx) => lease.end(tx));
@@ -129,7 +129,7 @@ export class Uploads {
     });
   }
 
-  /** Ends a session and drops its bytes; a request that is writing it is cut off. */
+  /** Ends a session and removes its bytes. A request that is writing it is aborted. */
   async cancel(key: UploadKey): Promise<void> {
     await readUpload(this.#database, key);
     const writer = this.#writers.get(key.id);
@@ -138,7 +138,7 @@ export class Uploads {
     if (!(await this.#drop(key.id))) throw uploadUnknown(key.id);
   }
 
-  /** Drops sessions untouched for longer than `limits.uploadAge`, and staged files that no session claims. */
+  /** Removes sessions that were not changed for `limits.uploadAge`, and staged files without a session. */
   async expire(now: number): Promise<void> {
     const before = now - this.#limits.uploadAge;
     for (;;) {
@@ -155,9 +155,9 @@ export class Uploads {
     );
   }
 
-  /** Closes files whose sessions have been quiet for a minute; they can still go on. */
+  /** Closes files whose sessions had no request for a minute. The sessions stay. */
   async closeQuiet(): Promise<void> {
-    const before = performance.now() - keptFor;
+    const before = performance.now() - openTime;
     for (const [id, { staged, since }] of this.#open) {
       if (since >= before) break;
       this.#open.delete(id);
@@ -165,7 +165,7 @@ export class Uploads {
     }
   }
 
-  /** Waits for what is being written, and closes all files. */
+  /** Waits for the requests that are writing, and closes all files. */
   async close(): Promise<void> {
     await Promise.all([...this.#writers.values()].map(({ done }) => done));
     const files = [...this.#open.values()];
@@ -177,20 +177,20 @@ export class Uploads {
   async #write<T>(
     key: UploadKey,
     chunk: Chunk,
-    work: (staged: StagedFile, lease: UploadLease, heard: Chunk) => Promise<T>,
+    work: (staged: StagedFile, lease: UploadLease, observed: Chunk) => Promise<T>,
   ): Promise<T> {
-    while (this.#writers.has(key.id)) await this.#makeWay(this.#writers.get(key.id)!);
+    while (this.#writers.has(key.id)) await this.#waitForWriter(this.#writers.get(key.id)!);
     const { promise: done, resolve } = Promise.withResolvers<void>();
-    const writer: Writer = { source: chunk.source, heardAt: performance.now(), done };
+    const writer: Writer = { source: chunk.source, lastDataAt: performance.now(), done };
     this.#writers.set(key.id, writer);
-    const heard = (bytes: number) => {
-      writer.heardAt = performance.now();
-      chunk.heard(bytes);
+    const onData = (bytes: number) => {
+      writer.lastDataAt = performance.now();
+      chunk.onData(bytes);
     };
     let lease: UploadLease | undefined;
     try {
       lease = await UploadLease.take(this.#database, this.#now, key, () => chunk.source.destroy());
-      return await work(await this.#reopen(lease), lease, { ...chunk, heard });
+      return await work(await this.#reopen(lease), lease, { ...chunk, onData });
     } finally {
       lease?.stop();
       this.#writers.delete(key.id);
@@ -198,9 +198,9 @@ export class Uploads {
     }
   }
 
-  /** A writer whose client has gone or fallen silent ends; `UploadBusy` for one that is at work. */
-  async #makeWay(writer: Writer): Promise<void> {
-    if (writer.source.destroyed || performance.now() - writer.heardAt >= silence) {
+  /** Stops a writer whose client has left or sends nothing; `UploadBusy` for one that still receives data. */
+  async #waitForWriter(writer: Writer): Promise<void> {
+    if (writer.source.destroyed || performance.now() - writer.lastDataAt >= silentLimit) {
       writer.source.destroy();
       await writer.done;
       return;
@@ -226,7 +226,7 @@ export class Uploads {
   async #appendInOrder(staged: StagedFile, lease: UploadLease, chunk: Chunk): Promise<number> {
     const { received, digest } = lease.row;
     if (chunk.start !== undefined && chunk.start !== received) {
-      await this.#settle(staged, lease);
+      await this.#record(staged, lease);
       throw new DomainError('UploadOutOfOrder', `The next chunk of this upload has to start at byte ${received}.`, {
         detail: { received },
       });
@@ -235,7 +235,7 @@ export class Uploads {
       return await this.#append(staged, chunk);
     } catch (error) {
       if (isDomainError(error, 'Aborted')) {
-        await this.#settle(staged, lease);
+        await this.#record(staged, lease);
       } else {
         await staged.close();
         await lease.release(received, digest);
@@ -244,13 +244,13 @@ export class Uploads {
     }
   }
 
-  async #append(staged: StagedFile, { source, length, heard }: Chunk): Promise<number> {
+  async #append(staged: StagedFile, { source, length, onData }: Chunk): Promise<number> {
     const appending = staged.append(source, {
       limit: this.#limits.blob,
       idle: this.#limits.uploadIdle,
       consume: true,
     });
-    source.on('data', (piece: Buffer) => heard(piece.length));
+    source.on('data', (piece: Buffer) => onData(piece.length));
     const appended = await appending;
     if (length === undefined || appended === length) return appended;
     throw new DomainError('LengthInvalid', `The body has ${appended} bytes, its Content-Range ${length}.`, {
@@ -258,8 +258,8 @@ export class Uploads {
     });
   }
 
-  /** Records what is in the file, durably, and keeps it open for the next request. */
-  async #settle(staged: StagedFile, lease: UploadLease): Promise<void> {
+  /** Syncs the file, records its size, and keeps it open for the next request. */
+  async #record(staged: StagedFile, lease: UploadLease): Promise<void> {
     const { received, digest } = lease.row;
     try {
       if (staged.size === received) {
@@ -278,13 +278,13 @@ export class Uploads {
 
   async #keep(staged: StagedFile): Promise<void> {
     this.#open.set(staged.id, { staged, since: performance.now() });
-    if (this.#open.size <= keptOpen) return;
+    if (this.#open.size <= maxOpen) return;
     const [id, oldest] = this.#open.entries().next().value!;
     this.#open.delete(id);
     await oldest.staged.close();
   }
 
-  /** Deletes the session, unless it was touched since `before`; resolves to whether it did. */
+  /** Deletes the session, unless it was changed at or after `before`; resolves to whether it was deleted. */
   async #drop(id: string, before = Number.MAX_SAFE_INTEGER): Promise<boolean> {
     const deleted = await this.#database.transaction((tx) =>
       tx.run('DELETE FROM uploads WHERE id = ? AND updated_at < ?', [id, before]),
@@ -298,14 +298,14 @@ export class Uploads {
   }
 }
 
-/** `known` is the digest of what is there where it was recorded, so that the file need not be read again. */
+/** Throws `DigestMismatch`. `known` is the recorded digest of the file, if any, so that the file is not read again. */
 async function verify(staged: StagedFile, digest: Digest, known: Digest | null): Promise<void> {
   const algorithm = algorithmOf(digest);
   const found = known && algorithmOf(known) === algorithm ? known : await staged.digest(algorithm);
   if (found === digest) return;
   throw new DomainError(
     'DigestMismatch',
-    'What was uploaded does not have this digest, and was dropped. Start a new upload.',
+    'The uploaded bytes do not have this digest, and were removed. Start a new upload.',
     { detail: { expected: digest, found } },
   );
 }

@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database, Transaction } from '../database/database.ts';
 import { algorithmOf, startHash, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import { Throttle } from '../incoming.ts';
 import type { Content } from './content.ts';
 import type { Driver } from './driver.ts';
 import type { References } from './references.ts';
@@ -202,25 +202,4 @@ async function isWhole(content: Content, digest: Digest, size: number, throttle:
     throw error;
   }
   return `${algorithm}:${hash.digest('hex')}` === digest;
-}
-
-/** Holds work to a rate, in bytes a second. */
-class Throttle {
-  readonly #rate: number;
-  readonly #signal: AbortSignal | undefined;
-  #freeAt = performance.now();
-
-  constructor(rate: number, signal: AbortSignal | undefined) {
-    this.#rate = rate;
-    this.#signal = signal;
-  }
-
-  /** To be awaited after so many bytes; rejects when the signal ends the work. */
-  async spend(bytes: number): Promise<void> {
-    this.#signal?.throwIfAborted();
-    const now = performance.now();
-    this.#freeAt = Math.max(this.#freeAt, now) + (bytes / this.#rate) * 1000;
-    // A timer is no finer than this; what is less adds up.
-    if (this.#freeAt - now > 4) await sleep(this.#freeAt - now, undefined, { signal: this.#signal });
-  }
 }

@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
-import { placeholders, type Queryable, type Transaction } from '../database/database.ts';
+import { forUpdate, placeholders, type Queryable, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 
 /** A row of `blobs`. See migration 010 for its `state` and `generation`. */
@@ -28,12 +28,19 @@ export function findBlobs(from: Queryable, digests: readonly Digest[]): Promise<
 
 /** As `findBlobs`, locked until the transaction ends. */
 export function lockBlobs(tx: Queryable, digests: readonly Digest[]): Promise<BlobRow[]> {
-  const lock = tx.dialect === 'mysql' ? ' FOR UPDATE' : '';
   return tx.select<BlobRow>(
     `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(digests)})
-     ORDER BY digest${lock}`,
+     ORDER BY digest${forUpdate(tx)}`,
     digests,
   );
+}
+
+/**
+ * Locks a live blob until the transaction ends and renews its time, so that the collector leaves it until the transaction
+ * has written a reference to it. Resolves to whether there is such a blob.
+ */
+export async function keepLive(tx: Transaction, digest: Digest, now: number): Promise<boolean> {
+  return (await tx.run("UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'", [now, digest])) > 0;
 }
 
 /** Makes deletions that were given up one's own, unless others were quicker; resolves to those rows. */

@@ -20,19 +20,19 @@ export type Resolve = (
   done: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
 ) => void;
 
-/** Loopback and private networks: reached only where `allowPrivateNetwork` is set. */
+/** Loopback and private networks: allowed only if `allowPrivateNetwork` is set. */
 const privateNetworks = blockList([
   '127.0.0.0/8', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10', '198.18.0.0/15',
   '::1/128', 'fc00::/7',
 ]); // prettier-ignore
 
-/** What no upstream is ever at: unspecified, link-local (cloud metadata), protocol, multicast and reserved. */
+/** Never allowed: unspecified, link-local (cloud metadata), protocol, multicast and reserved networks. */
 const neverNetworks = blockList([
   '0.0.0.0/8', '169.254.0.0/16', '192.0.0.0/24', '224.0.0.0/4', '240.0.0.0/4',
   '::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', '64:ff9b:1::/48', '2001::/32', '2002::/16',
 ]); // prettier-ignore
 
-/** An IPv4 network counts in each way of writing it as IPv6: mapped (`BlockList` sees to that) and NAT64 (RFC 6052). */
+/** An IPv4 network includes its IPv6 forms: mapped addresses (`BlockList` does that itself) and NAT64 (RFC 6052). */
 function blockList(networks: readonly string[]): BlockList {
   const list = new BlockList();
   for (const network of networks) {
@@ -51,30 +51,30 @@ function blockList(networks: readonly string[]): BlockList {
 export function checkAddress(address: string, allowPrivate: boolean): void {
   const bare = address.replace(/%.*$/, '');
   const family = isIP(bare) === 6 ? 'ipv6' : 'ipv4';
-  if (isIP(bare) === 0 || neverNetworks.check(bare, family)) throw new AddressRefused(`${address} is never dialled`);
+  if (isIP(bare) === 0 || neverNetworks.check(bare, family)) {
+    throw new AddressRefused(`${address} is never allowed for an upstream`);
+  }
   if (!allowPrivate && privateNetworks.check(bare, family)) {
-    throw new AddressRefused(
-      `${address} is a private address; set allowPrivateNetwork for this upstream if that is meant`,
-    );
+    throw new AddressRefused(`${address} is a private address; set allowPrivateNetwork for this upstream to allow it`);
   }
 }
 
 export interface AgentOptions {
-  /** Whether loopback and private networks may be dialled. */
+  /** Whether connections to loopback and private networks are allowed. */
   allowPrivate: boolean;
-  /** A proxy may be at any address, and resolves names itself; literal addresses are checked before it is asked. */
+  /** A proxy may have any address, and resolves names itself. Literal addresses are checked before it gets the request. */
   proxy: ProxyEnvironment;
-  /** Milliseconds a proxy may take to open a tunnel, and an idle connection is kept. */
+  /** Milliseconds that a proxy may take to open a tunnel, and that an idle connection is kept open. */
   timeout: number;
-  /** Authorities to trust besides the usual ones, PEM. */
+  /** Certificate authorities to trust besides the default ones, PEM. */
   ca?: string | undefined;
   resolve?: Resolve | undefined;
 }
 
-/** Agents that dial only addresses an upstream may have, whether they were written as such or came from a name. */
+/** Agents that connect only to addresses an upstream may have, whether literal or resolved from a name. */
 export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
   const { allowPrivate, proxy, timeout, ca, resolve = dnsLookup } = options;
-  // `Connections` limits their number: a request that waits in an agent's own queue has no time-out.
+  // `Connections` limits the number of sockets, because a request that waits in an agent's own queue has no time-out.
   const common = { keepAlive: true, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
   const lookup = checkedLookup(allowPrivate, resolve);
   type Dial = (
@@ -91,14 +91,14 @@ export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: 
     agent.createConnection = guarded;
     return agent;
   };
-  // Made once: to read all authorities anew for each connection would take longer than the connection.
+  // Made once: reading all authorities for each connection would take longer than the connection itself.
   const trust = ca !== undefined && {
     secureContext: createSecureContext({ ca: [...getCACertificates('default'), ca] }),
   };
   return { http: guard(new HttpAgent(common)), https: guard(new HttpsAgent({ ...common, ...trust })) };
 }
 
-/** A lookup that fails when any address of the name is refused: a name that resolves to both kinds is an attack. */
+/** A lookup that fails if any address of the name is refused: a name with both allowed and refused ones is an attack. */
 function checkedLookup(allowPrivate: boolean, resolve: Resolve): LookupFunction {
   return (hostname, options, callback) => {
     resolve(hostname, { ...options, all: true }, (error, addresses) => {

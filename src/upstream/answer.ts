@@ -2,32 +2,33 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { Digest } from '../digest.ts';
 
-export type Aside = 'search' | 'symbols';
+/** A service of an upstream that clients can do without. Its failures do not count for the upstream. */
+export type OptionalService = 'search' | 'symbols';
 
 export interface UpstreamRequest {
   method?: 'GET' | 'HEAD';
   url: URL;
   /**
-   * The package or repository that the request is for, whatever its address: failures are counted by it. For a search it
-   * is the query.
+   * The package or repository that the request is for, or the query of a search. Failures are counted by subject, for all
+   * of its addresses.
    */
   subject: string;
   headers?: Record<string, string>;
-  /** For the registry token exchange: `repository:<name>:pull`. */
+  /** For the registry's token exchange: `repository:<name>:pull`. */
   scope?: string;
   signal?: AbortSignal;
-  /** A service that clients can do without, such as search: that it fails is no reason not to ask for anything else. */
-  aside?: Aside;
+  /** The optional service that the request is for; undefined for everything else. */
+  service?: OptionalService;
 }
 
 export interface UpstreamAnswer {
-  /** 2xx, 304, 404 or 410: everything else is an error. */
+  /** 2xx, 304, 404 or 410. Every other status becomes an error. */
   status: number;
   headers: IncomingHttpHeaders;
-  /** The body without content coding; its reader destroys it when it leaves early. Ends with an error when it is cut. */
+  /** The body without content coding. A reader that stops early destroys it. A body that is cut ends with an error. */
   body: Readable;
-  /** Whether the body was decoded, so that offsets in it are not the upstream's. */
+  /** Whether the body was decoded, so that its offsets differ from those at the upstream. */
   decoded: boolean;
-  /** What the upstream says that the whole of the content hashes to. */
+  /** The digest of the whole content, as the upstream states it. */
   digest?: Digest;
 }

@@ -13,32 +13,35 @@ const decoders = new Map([
   ['br', createBrotliDecompress],
 ]);
 
-/** Undoes a content coding, asked for or not (RFC 9110, 8.4.1); undefined for a body without one. Throws `Refused`. */
+/**
+ * Decodes a content coding, whether it was requested or not (RFC 9110, 8.4.1). Undefined for a body without one. Throws
+ * `Refused` for an unknown coding.
+ */
 export function decode(body: Readable, coding: string | undefined): Readable | undefined {
   const name = coding?.trim().toLowerCase() ?? '';
   if (name === '' || name === 'identity') return undefined;
   const decoder = decoders.get(name)?.();
   if (!decoder) {
     body.destroy();
-    throw new Refused(`uses the content coding ${name.slice(0, 40)}, which nobody asked for`);
+    throw new Refused(`uses the content coding ${name.slice(0, 40)}, which was not requested`);
   }
   pipeline(body, decoder, () => undefined);
   return decoder;
 }
 
-/** Frees what a response's connection reads once HTTP's parser is through with it: the body that it hands on is a copy. */
-export function freeInput(response: IncomingMessage): void {
-  // One without a body may have given its connection back already.
+/** Frees the chunks that a response's connection reads, after the HTTP parser has copied the body out of them. */
+export function releaseInput(response: IncomingMessage): void {
+  // A response without a body may have returned its connection already.
   const socket = response.socket as Socket | null;
-  socket?.on('data', freeSoon);
-  response.once('close', () => socket?.off('data', freeSoon));
+  socket?.on('data', releaseSoon);
+  response.once('close', () => socket?.off('data', releaseSoon));
 }
 
-function freeSoon(chunk: Buffer): void {
+function releaseSoon(chunk: Buffer): void {
   queueMicrotask(() => release(chunk));
 }
 
-/** Lets go of a body that nobody wants: read to its end where that is near, so that the connection can serve again. */
+/** Drops a body that has no reader. A short rest is read to its end, so that the connection can be used again. */
 export function discard(body: Readable): void {
   let size = 0;
   const timer = setTimeout(() => body.destroy(), 1000);
@@ -50,7 +53,7 @@ export function discard(body: Readable): void {
   });
 }
 
-/** The whole of a small body. Rejects when it is cut, larger than `limit` or not there after `timeout` milliseconds. */
+/** The whole of a small body. Rejects if it is cut, larger than `limit` bytes, or not complete in `timeout` milliseconds. */
 export async function readUpstreamBody(body: Readable, limit: number, timeout: number): Promise<Buffer> {
   const timer = setTimeout(() => body.destroy(timedOut('the body did not come in time')), timeout);
   try {
@@ -58,7 +61,7 @@ export async function readUpstreamBody(body: Readable, limit: number, timeout: n
     let size = 0;
     for await (const chunk of body as AsyncIterable<Buffer>) {
       size += chunk.length;
-      if (size > limit) throw new Refused(`sends more than the ${limit} bytes that are taken`);
+      if (size > limit) throw new Refused(`sends more than the limit of ${limit} bytes`);
       chunks.push(chunk);
     }
     return Buffer.concat(chunks);

@@ -1,18 +1,18 @@
 import { hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
-import { pauseAfter, restOf, type Pause } from './pause.ts';
+import { pauseAfter, remaining, type Pause } from './pause.ts';
 
-/** The upstream counts as failing after failures of so many subjects with no success in between. */
-const several = 5;
-/** Entries in each memory of failures; beyond that the oldest failure is forgotten. */
-const remembered = 4096;
+/** The whole upstream is paused when this many subjects fail without a success in between. */
+const failingLimit = 5;
+/** Entries in each list of pauses; when it is full, the oldest entry is dropped. */
+const maxEntries = 4096;
 /**
  * The pause of an upstream after failures of several subjects, milliseconds. It does not grow: the fault may be in the
- * subjects, and a reader can name as many of those as they like.
+ * subjects, and one client can request any number of those.
  */
-const betweenProbes = 1000;
+const probeInterval = 1000;
 
-/** The part of a request by which failures are remembered. */
+/** The part of a request by which failures are counted. */
 export interface BreakerRequest {
   /** A package or repository. It has many addresses, and all of them may fail for one reason. */
   subject: string;
@@ -21,8 +21,8 @@ export interface BreakerRequest {
 }
 
 /**
- * `resource`: the thing that was requested fails. `connection`: there is no connection to the upstream. `limit`: the
- * upstream asks for a pause (429).
+ * `resource`: the requested resource fails. `connection`: there is no connection to the upstream. `limit`: the upstream
+ * asks for a pause (429).
  */
 export type Failure = 'resource' | 'connection' | 'limit';
 
@@ -36,147 +36,161 @@ export interface Refusal {
 }
 
 /** The pause of a whole upstream. */
-interface Closed extends Pause {
+interface UpstreamPause extends Pause {
   /** Whether the upstream asked for it (429). */
   isLimit: boolean;
   /** Milliseconds. */
   length: number;
-  /** Whether a probe is under way: one request that finds out whether the upstream is back. */
+  /** Whether a probe is in progress: one request that tests whether the upstream works again. */
   probing: boolean;
 }
 
-/** A request under way. */
+/** A request in progress. */
 export interface Attempt {
   readonly subject: string;
-  readonly page: string;
+  readonly address: string;
   /** Its place in the order of events. */
-  readonly turn: number;
+  readonly sequence: number;
   readonly isProbe: boolean;
 }
 
 /**
- * The memory of an upstream's failures. An address that fails gets a pause of its own, so that one bad tag or version
- * does not stop the others. The whole upstream gets a pause when a connection to it fails, when it asks for one (429),
- * and when several subjects fail with no success in between. The first request after that pause is the probe; a request
- * for a subject that is known to fail is not taken for it, because its failure would say nothing about the upstream.
+ * The circuit breaker of an upstream. An address that fails gets its own pause, so that one bad tag or version does not
+ * stop the others. The whole upstream is paused when a connection to it fails, when it asks for a pause (429), and when
+ * several subjects fail without a success in between. The first request after that pause is the probe. A request for a
+ * subject that already fails is never the probe, because its failure would say nothing about the upstream.
  */
 export class Breaker {
   readonly #now: () => number;
   /** By subject and address; `#subjects` by subject alone. */
-  readonly #pages = new LRUCache<string, Pause>({ max: remembered });
-  readonly #subjects = new LRUCache<string, Pause>({ max: remembered });
-  #whole: Closed | undefined;
-  /** Subjects that have failed since the last success, `several` at most. */
+  readonly #addresses = new LRUCache<string, Pause>({ max: maxEntries });
+  readonly #subjects = new LRUCache<string, Pause>({ max: maxEntries });
+  #upstream: UpstreamPause | undefined;
+  /** Subjects that have failed since the last success, `failingLimit` at most. */
   readonly #failing = new Set<string>();
   #succeededAt = 0;
-  #turn = 0;
+  #sequence = 0;
 
   constructor(now: () => number) {
     this.#now = now;
   }
 
-  /** Why `asked`, or anything at all, is not requested now; undefined when it may be. Changes nothing. */
-  refusal(asked?: BreakerRequest): Refusal | undefined {
+  /** Why `request` is not sent now, or without `request`: why nothing is. Undefined if it may be sent. Changes nothing. */
+  refusal(request?: BreakerRequest): Refusal | undefined {
     const now = this.#now();
-    const own = asked && this.#pages.peek(pageKey(asked));
-    const ownWait = restOf(own, now);
-    const wait = this.#closedFor(asked, now);
+    const own = request && this.#addresses.peek(addressKey(request));
+    const ownWait = remaining(own, now);
+    const wait = this.#upstreamWait(request, now);
     if (own && ownWait > wait) return { reason: own.reason, wait: ownWait, own: true };
-    return wait > 0 ? { reason: this.#whole!.reason, wait, own: false } : undefined;
+    return wait > 0 ? { reason: this.#upstream!.reason, wait, own: false } : undefined;
   }
 
   /** As `refusal`, but only for a pause that the upstream asked for (429). */
   get limit(): Refusal | undefined {
-    return this.#whole?.isLimit ? this.refusal() : undefined;
+    return this.#upstream?.isLimit ? this.refusal() : undefined;
   }
 
   /**
-   * Notes that a request for `asked` begins. After a pause of the upstream it may be the probe. While it is under way
-   * other requests are refused, but no longer than that pause was: a probe that hangs must not keep the upstream closed.
+   * Records that `request` begins. After a pause of the upstream it may be the probe. While the probe is in progress,
+   * other requests are refused, but no longer than that pause was: a probe that hangs must not block the upstream.
    */
-  begin(asked: BreakerRequest): Attempt {
-    const whole = this.#whole;
-    const subject = subjectKey(asked);
-    const isProbe = whole !== undefined && !this.#subjects.has(subject);
+  begin(request: BreakerRequest): Attempt {
+    const paused = this.#upstream;
+    const subject = subjectKey(request);
+    const isProbe = paused !== undefined && !this.#subjects.has(subject);
     if (isProbe) {
       const now = this.#now();
-      this.#whole = { ...whole, probing: true, from: now, until: now + whole.length };
+      this.#upstream = { ...paused, probing: true, from: now, until: now + paused.length };
     }
-    return { subject, page: pageKey(asked), turn: this.#next(), isProbe };
+    return { subject, address: addressKey(request), sequence: this.#next(), isProbe };
   }
 
-  /** Ends the pauses that began before the request did; a request that was under way earlier ends none. */
-  succeeded({ subject, page, turn }: Attempt): void {
-    if (isOver(this.#pages.peek(page), turn)) this.#pages.delete(page);
-    if (isOver(this.#subjects.peek(subject), turn)) this.#subjects.delete(subject);
-    if (isOver(this.#whole, turn)) this.#whole = undefined;
+  /** Ends the pauses that began before the request did. A request that began before a pause does not end it. */
+  succeeded({ subject, address, sequence }: Attempt): void {
+    if (beganBefore(this.#addresses.peek(address), sequence)) this.#addresses.delete(address);
+    if (beganBefore(this.#subjects.peek(subject), sequence)) this.#subjects.delete(subject);
+    if (beganBefore(this.#upstream, sequence)) this.#upstream = undefined;
     this.#failing.clear();
     this.#succeededAt = this.#next();
   }
 
-  /** For a request without a result, because it was called off or not sent: another one may be the probe. */
-  abandoned({ isProbe, turn }: Attempt): void {
-    const whole = this.#whole;
-    if (isProbe && whole && isOver(whole, turn)) this.#whole = { ...whole, probing: false, until: whole.from };
+  /** For a request without a result, because it was cancelled or not sent: the next request may be the probe. */
+  abandoned({ isProbe, sequence }: Attempt): void {
+    const paused = this.#upstream;
+    if (isProbe && paused && beganBefore(paused, sequence)) {
+      this.#upstream = { ...paused, probing: false, until: paused.from };
+    }
   }
 
   /**
    * Returns the milliseconds for which the same request will be refused. `retryAfter` is the pause that the upstream asked
    * for, milliseconds.
    */
-  failed({ subject, page, turn: began, isProbe }: Attempt, kind: Failure, reason: string, retryAfter = 0): number {
+  failed(
+    { subject, address, sequence: began, isProbe }: Attempt,
+    kind: Failure,
+    reason: string,
+    retryAfter = 0,
+  ): number {
     const now = this.#now();
-    const turn = this.#next();
-    const failure = { reason, began, turn, now, retryAfter };
-    // Other requests have been answered since this one began: the upstream can be reached.
+    const sequence = this.#next();
+    const failure = { reason, began, sequence, now, retryAfter };
+    // Other requests were answered after this one began: the upstream can be reached.
     const isReachable = kind === 'connection' && this.#succeededAt > began;
     if (kind !== 'resource' && !isReachable) {
-      const before = this.#whole;
+      const before = this.#upstream;
       const pause = pauseAfter(before, failure);
-      // A connection that fails during the pause of a 429 must not turn it into an ordinary one.
-      const isLimit = kind === 'limit' || (before !== undefined && before.isLimit && !isOver(before, began));
-      this.#whole = { ...pause, isLimit, length: pause.until - now, probing: false };
-      return restOf(pause, now);
+      // A connection that fails during the pause of a 429 must not replace it by an ordinary one.
+      const isLimit = kind === 'limit' || (before !== undefined && before.isLimit && !beganBefore(before, began));
+      this.#upstream = { ...pause, isLimit, length: pause.until - now, probing: false };
+      return remaining(pause, now);
     }
-    const pause = pauseAfter(this.#pages.peek(page), failure);
-    this.#pages.set(page, pause);
+    const pause = pauseAfter(this.#addresses.peek(address), failure);
+    this.#addresses.set(address, pause);
     this.#subjects.set(subject, pauseAfter(this.#subjects.peek(subject), failure));
     if (this.#isFailing(subject, began, isProbe)) {
-      const until = now + betweenProbes;
-      const closed = { isLimit: false, length: betweenProbes, probing: false };
-      this.#whole = { reason, failures: 0, from: now, until, turn, ...closed };
+      this.#upstream = {
+        reason,
+        failures: 0,
+        from: now,
+        until: now + probeInterval,
+        sequence,
+        isLimit: false,
+        length: probeInterval,
+        probing: false,
+      };
       this.#failing.clear();
     }
-    return restOf(pause, now);
+    return remaining(pause, now);
   }
 
-  /** Whether the upstream as a whole counts as failing after this failure of `subject`. */
+  /** Whether the whole upstream counts as failing after this failure of `subject`. */
   #isFailing(subject: string, began: number, isProbe: boolean): boolean {
-    if (this.#whole) return isProbe && isOver(this.#whole, began);
-    // Other requests have been answered since this one began: the upstream works.
+    if (this.#upstream) return isProbe && beganBefore(this.#upstream, began);
+    // Other requests were answered after this one began: the upstream works.
     if (this.#succeededAt > began) return false;
     this.#failing.add(subject);
-    return this.#failing.size >= several;
+    return this.#failing.size >= failingLimit;
   }
 
-  /** Milliseconds for which the upstream's own pause refuses `asked`; 0 for none. */
-  #closedFor(asked: BreakerRequest | undefined, now: number): number {
-    const whole = this.#whole;
-    if (!whole) return 0;
-    const rest = restOf(whole, now);
-    if (rest > 0) return whole.probing ? Math.min(rest, betweenProbes) : rest;
-    return asked ? restOf(this.#subjects.peek(subjectKey(asked)), now) : 0;
+  /** Milliseconds for which the upstream's own pause refuses `request`; 0 for none. */
+  #upstreamWait(request: BreakerRequest | undefined, now: number): number {
+    const paused = this.#upstream;
+    if (!paused) return 0;
+    const rest = remaining(paused, now);
+    if (rest > 0) return paused.probing ? Math.min(rest, probeInterval) : rest;
+    return request ? remaining(this.#subjects.peek(subjectKey(request)), now) : 0;
   }
 
   #next(): number {
-    this.#turn += 1;
-    return this.#turn;
+    this.#sequence += 1;
+    return this.#sequence;
   }
 }
 
-/** Whether a request of that turn began after the pause did, so that its result may change the pause. */
-function isOver(pause: Pause | undefined, turn: number): pause is Pause {
-  return pause !== undefined && pause.turn < turn;
+/** Whether the pause began before the request of that sequence number, so that its result may change the pause. */
+function beganBefore(pause: Pause | undefined, sequence: number): pause is Pause {
+  return pause !== undefined && pause.sequence < sequence;
 }
 
 // Keys are hashes, so that long addresses take no more memory than short ones.
@@ -185,6 +199,6 @@ function subjectKey({ subject }: BreakerRequest): string {
   return hash('sha256', subject, 'base64');
 }
 
-function pageKey({ subject, url }: BreakerRequest): string {
+function addressKey({ subject, url }: BreakerRequest): string {
   return hash('sha256', `${subject}\n${url.href}`, 'base64');
 }

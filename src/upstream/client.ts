@@ -5,17 +5,17 @@ import got, { type Got } from 'got';
 import { isDigest } from '../digest.ts';
 import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
-import { decode, freeInput } from './body.ts';
+import { decode, releaseInput } from './body.ts';
 import { Connections } from './connections.ts';
 import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
 
-/** A request to one host, as it is sent. */
+/** One request to one host. */
 export interface Sending {
   method?: 'GET' | 'HEAD';
   url: URL;
   headers: Record<string, string>;
-  /** Requests of one group share a quarter of the connections to a host. */
+  /** Requests of one group may use a quarter of the connections to a host. */
   group: string;
   signal?: AbortSignal | undefined;
 }
@@ -26,7 +26,7 @@ export interface ClientOptions extends AgentOptions {
   meter?: (() => (bytes: number) => void) | undefined;
 }
 
-/** Sends single requests: no redirects, no credentials, no second try. Each step has `timeout` milliseconds. */
+/** Sends single requests: no redirects, no credentials, no retry. Each step has a time-out of `timeout` milliseconds. */
 export class Client {
   readonly #agents: ReturnType<typeof checkedAgents>;
   readonly #got: Got;
@@ -36,7 +36,7 @@ export class Client {
   constructor({ connections, meter, ...options }: ClientOptions) {
     const { timeout } = options;
     this.#meter = meter;
-    this.#connections = new Connections({ most: connections, patience: timeout });
+    this.#connections = new Connections({ max: connections, waitLimit: timeout });
     this.#agents = checkedAgents(options);
     this.#got = got.extend({
       agent: this.#agents,
@@ -49,25 +49,25 @@ export class Client {
     });
   }
 
-  /** Throws `Refused` for an address that is not dialled, `Busy`, `NotConnected`, or the error of got. */
+  /** Throws `Refused` for an address that is not allowed, `Busy`, `NotConnected`, or the error of got. */
   async send({ method = 'GET', url, headers, group, signal }: Sending): Promise<UpstreamAnswer> {
-    const giveBack = await this.#connections.take(url.origin, group, signal);
+    const release = await this.#connections.take(url.origin, group, signal);
     const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
     // The reader of the body gets its error; without a reader the error must not end the process.
     sent.on('error', () => undefined);
     const count = this.#meter?.();
     finished(sent, { writable: false }, () => {
-      giveBack();
+      release();
       count?.(sent.downloadProgress.transferred);
     });
     const response = await responseTo(sent, url);
-    freeInput(response);
+    releaseInput(response);
     const stream = BackgroundTask.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
-    const told = rest['docker-content-digest'];
+    const contentDigest = rest['docker-content-digest'];
     const common = {
       status: response.statusCode!,
-      ...(typeof told === 'string' && isDigest(told) && { digest: told }),
+      ...(typeof contentDigest === 'string' && isDigest(contentDigest) && { digest: contentDigest }),
     };
     if (method === 'HEAD') return { ...common, headers: response.headers, body: stream, decoded: false };
     const decoded = decode(stream, coding);
@@ -76,7 +76,7 @@ export class Client {
     return { ...common, headers: rest, body: decoded, decoded: true };
   }
 
-  /** Cuts all connections. Requests under way, waiting and later ones fail. */
+  /** Closes all connections. Requests that run or wait, and later ones, fail. */
   close(): void {
     this.#connections.close();
     this.#agents.http.destroy();
@@ -91,7 +91,7 @@ async function responseTo(sent: ReturnType<Got['stream']>, url: URL): Promise<In
   } catch (error) {
     const refusal = addressRefusal(error);
     if (refusal) throw refusal;
-    // The request was never written: there was no connection.
+    // Without an upload time the request was never written: there was no connection.
     throw sent.timings?.upload === undefined ? new NotConnected(url.origin, error as Error) : error;
   }
 }

@@ -4,7 +4,7 @@ import type { ProxyEnvironment } from './addresses.ts';
 import type { UpstreamAuth } from './credentials.ts';
 import { Upstream, type UpstreamParts } from './upstream.ts';
 
-/** The upstreams of the configuration, in its order; throws `ConfigError` when a file or a proxy is not right. */
+/** The upstreams of the configuration, in its order. Throws `ConfigError` for an unreadable file or a wrong proxy. */
 export function openUpstreams(config: Config, parts: Omit<UpstreamParts, 'offline' | 'ca'>): Upstream[] {
   const proxy = readProxies(parts.proxy);
   return config.upstreams.map((each, index) => {
@@ -16,8 +16,8 @@ export function openUpstreams(config: Config, parts: Omit<UpstreamParts, 'offlin
 }
 
 /**
- * The environment's proxies as Node's agents read them: they would pass over a proxy without a scheme, silently, and
- * take a name in `NO_PROXY` for that one host, where others take it for its domain too.
+ * The environment's proxies, in the form that Node's agents need. Node silently ignores a proxy without a scheme, and
+ * reads a name in `NO_PROXY` as that one host, where other programs include its subdomains. Throws `ConfigError`.
  */
 export function readProxies(environment: ProxyEnvironment): ProxyEnvironment {
   const proxies: Record<string, string> = {};
@@ -40,14 +40,14 @@ export function readProxies(environment: ProxyEnvironment): ProxyEnvironment {
   return proxies;
 }
 
-/** Where an upstream is: as configured, else derived from its name. */
+/** The base URL of an upstream: as configured, else derived from its name. */
 export function baseOf({ kind, name, url }: Pick<UpstreamConfig, 'kind' | 'name' | 'url'>): URL {
   if (url !== undefined) return new URL(url);
   if (kind === 'nuget') return new URL(`https://api.${name}/v3/index.json`);
   return new URL(name === 'docker.io' ? `https://registry-1.${name}` : `https://${name}`);
 }
 
-/** Where a feed's symbol server is: as configured, else where public feeds have theirs; undefined for none. */
+/** The URL of a feed's symbol server: as configured, else the usual one of a public feed. Undefined if there is none. */
 export function symbolsOf({ kind, name, url, symbolsUrl }: UpstreamConfig): URL | undefined {
   if (symbolsUrl !== undefined) return new URL(symbolsUrl);
   return kind === 'nuget' && url === undefined ? new URL(`https://symbols.${name}/download/symbols`) : undefined;

@@ -6,10 +6,10 @@ export interface Challenge {
   parameters: Record<string, string>;
 }
 
-/** Longer ones are no challenges, and would be slow to read. */
+/** Characters. A longer header is ignored, because parsing it would be slow. */
 const challengeLimit = 4096;
 
-/** The challenges in a `WWW-Authenticate` header; unreadable parts are passed over. */
+/** The challenges in a `WWW-Authenticate` header. Parts that cannot be parsed are ignored. */
 export function parseChallenges(header: string | undefined): Challenge[] {
   const challenges: Challenge[] = [];
   if (header === undefined || header.length > challengeLimit) return challenges;
@@ -24,16 +24,16 @@ export function parseChallenges(header: string | undefined): Challenge[] {
   return challenges;
 }
 
-/** The value of `Authorization` for credentials as configured. */
+/** The value of `Authorization` for configured credentials. */
 export function authorizationOf(auth: UpstreamAuth): string {
   if ('bearer' in auth) return `Bearer ${auth.bearer}`;
   return `Basic ${Buffer.from(`${auth.username}:${auth.password}`).toString('base64')}`;
 }
 
 /**
- * Whether credentials of the upstream `name` at `base` may be sent to `realm`: the same host, a host above it
- * (`gitlab.com` for `registry.gitlab.com`: whoever has that domain has the host), or a host of the domain that the
- * upstream is named after; never in clear text where the upstream itself is not.
+ * Whether credentials of the upstream `name` at `base` may be sent to `realm`. Allowed are the same host, a parent domain
+ * of it (`gitlab.com` for `registry.gitlab.com`: the owner of the domain controls the host), and hosts of the domain that
+ * the upstream is named after. An upstream with https never has its credentials sent over http.
  */
 export function belongsTo(realm: URL, base: URL, name: string): boolean {
   if (realm.protocol !== 'https:' && realm.protocol !== base.protocol) return false;

@@ -1,17 +1,18 @@
 import type { Logger } from 'pino';
 
-/** In so many milliseconds each reason is logged once, and so many reasons at most. */
+/** Milliseconds in which each reason is logged once at most. */
 const period = 10_000;
+/** Reasons that are logged in one period at most. */
 const reasons = 20;
 
-/** Logs an upstream's failures at a bounded rate: clients that repeat a failing request must not fill the log. */
+/** Logs an upstream's failures at a limited rate, so that clients that repeat a failing request cannot fill the log. */
 export class FailureLog {
   readonly #log: Logger;
   readonly #upstream: string;
   readonly #now: () => number;
-  readonly #told = new Set<string>();
+  readonly #logged = new Set<string>();
   #since = -Infinity;
-  #untold = 0;
+  #suppressed = 0;
 
   constructor(log: Logger, upstream: string, now: () => number) {
     this.#log = log;
@@ -19,22 +20,22 @@ export class FailureLog {
     this.#now = now;
   }
 
-  /** Writes a line, or counts it as `untold` for a later line when the limit is reached. */
+  /** Writes a line, or, above the limit, counts it for the field `untold` of the next line. */
   warn(message: string, subject: string, reason: string): void {
     const now = this.#now();
-    // A clock that was set back starts a new period too.
+    // A clock that was set back starts a new period, too.
     if (now < this.#since || now >= this.#since + period) {
-      this.#told.clear();
+      this.#logged.clear();
       this.#since = now;
     }
     const key = `${message}: ${reason}`;
-    if (this.#told.has(key) || this.#told.size >= reasons) {
-      this.#untold += 1;
+    if (this.#logged.has(key) || this.#logged.size >= reasons) {
+      this.#suppressed += 1;
       return;
     }
-    this.#told.add(key);
-    const untold = this.#untold > 0 && { untold: this.#untold };
-    this.#log.warn({ upstream: this.#upstream, subject: subject.slice(0, 200), reason, ...untold }, message);
-    this.#untold = 0;
+    this.#logged.add(key);
+    const suppressed = this.#suppressed > 0 && { untold: this.#suppressed };
+    this.#log.warn({ upstream: this.#upstream, subject: subject.slice(0, 200), reason, ...suppressed }, message);
+    this.#suppressed = 0;
   }
 }

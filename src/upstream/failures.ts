@@ -2,15 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { AddressRefused } from './addresses.ts';
 import type { Failure } from './breaker.ts';
 
-/** The longest pause that a 429 may ask for, a day: an upstream that asks for more has made a mistake. */
+/** The longest pause that a 429 may ask for, milliseconds: a day. An upstream that asks for more has made a mistake. */
 const longestLimit = 86_400_000;
-/** The longest pause that a 5xx may ask for. */
+/** The longest pause that a 5xx may ask for, milliseconds. */
 const longestPause = 5 * 60_000;
 const attempts = 3;
 
 /**
- * What a failed request says about the upstream: a failure, or that it works (`answered`), or nothing, because it was
- * not asked (`unsent`).
+ * What a failed request says about the upstream: that it fails, that it works (`answered`), or nothing, because no request
+ * was sent (`unsent`).
  */
 export type Verdict = Failure | 'answered' | 'unsent';
 
@@ -21,12 +21,12 @@ interface RefusedOptions {
   denied?: boolean;
 }
 
-/** The upstream answered, and the answer is no; or it leads where we do not go. */
+/** The upstream refused the request, or sent an answer that cannot be used, or led to an address that is not allowed. */
 export class Refused extends Error {
   readonly verdict: Verdict;
   /** Milliseconds. */
   readonly retryAfter: number;
-  /** Whether it understood who asks, and says that this is not for them. */
+  /** Whether the upstream accepted the credentials, but denied access to the resource. */
   readonly denied: boolean;
 
   constructor(message: string, { verdict = 'answered', retryAfter = 0, denied = false }: RefusedOptions = {}) {
@@ -37,23 +37,23 @@ export class Refused extends Error {
   }
 }
 
-/** No connection was free in time: a congestion here, not a failure of the upstream. */
+/** No connection was free in time. This server is overloaded; the upstream did not fail. */
 export class Busy extends Refused {
   readonly code = 'ETIMEDOUT';
 
   constructor() {
-    super('was not asked: all connections to it are busy', { verdict: 'unsent', retryAfter: 1000 });
+    super('got no request: all connections to it are in use', { verdict: 'unsent', retryAfter: 1000 });
   }
 }
 
-/** The upstream is not asked any more because this server is ending. */
+/** No request is sent any more because this server is stopping. */
 export class Closed extends Refused {
   constructor() {
-    super('was not asked: this server is ending', { verdict: 'unsent' });
+    super('got no request: this server is stopping', { verdict: 'unsent' });
   }
 }
 
-/** There is no connection to the host: name lookup, dialling or TLS failed or took too long. `code` says which. */
+/** There is no connection to the host: name lookup, connect or TLS failed or took too long. `code` says which. */
 export class NotConnected extends Error {
   readonly origin: string;
   readonly code: string | undefined;
@@ -65,42 +65,42 @@ export class NotConnected extends Error {
   }
 }
 
-/** A failure of the kind that got reports when its timers run out. */
+/** An error with the code that got uses for its own time-outs. */
 export function timedOut(what: string): Error {
   return Object.assign(new Error(what), { code: 'ETIMEDOUT' });
 }
 
 /**
- * What an error says about the upstream at `origin`. Other hosts that the upstream leads to (a CDN, a token realm) are not
- * the upstream: one that cannot be reached is a failure of the requested resource. When all of such a host is down,
- * several resources fail, and that counts for the upstream.
+ * What an error says about the upstream at `origin`. A failed connection to another host that the upstream leads to (a
+ * CDN, a token realm) is a failure of the requested resource. If all of that host is down, several resources fail, and
+ * that counts for the upstream.
  */
 export function verdictOf(error: unknown, origin: string): Verdict {
   if (error instanceof Refused) return error.verdict;
   return error instanceof NotConnected && error.origin === origin ? 'connection' : 'resource';
 }
 
-/** Whether the same request may do better a moment later: a stale keep-alive socket, a reset, a single 5xx. */
-export function isPassing(error: unknown): boolean {
+/** Whether the same request may succeed a moment later: after a stale keep-alive socket, a reset, a single 5xx. */
+export function isTransient(error: unknown): boolean {
   if (error instanceof Refused) return error.verdict === 'resource' && error.retryAfter === 0;
   const { code } = error as { code?: string };
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
-/** Does `work`, up to three times while its failures may pass. `signal` ends the wait between two attempts. */
-export async function patiently<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+/** Runs `work`, up to three times while its failures are transient. `signal` ends the wait between two attempts. */
+export async function withRetries<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await work();
     } catch (error) {
-      if (attempt === attempts || signal?.aborted || !isPassing(error)) throw error;
+      if (attempt === attempts || signal?.aborted || !isTransient(error)) throw error;
       await sleep(50 * attempt ** 2, undefined, { ...(signal && { signal }) });
     }
   }
 }
 
 /** Settles as `promise` does, or rejects with the reason of `signal` when that is aborted first. */
-export async function orAborted<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
+export async function orAbort<T>(promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   if (!signal) return promise;
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const leave = () => reject(signal.reason as Error);
@@ -113,19 +113,19 @@ export async function orAborted<T>(promise: Promise<T>, signal?: AbortSignal): P
   }
 }
 
-/** The refusal of an address behind an error, if that is what it is; got wraps it. */
+/** The refusal for an error whose reason is `AddressRefused`, which got may wrap; undefined for any other error. */
 export function addressRefusal(error: unknown): Refused | undefined {
   const { cause } = error as { cause?: unknown };
   const refusal = [error, cause].find((each) => each instanceof AddressRefused);
   if (!refusal) return undefined;
-  const message = `is at, or leads to, an address that is refused: ${(refusal as Error).message}`;
+  const message = `has, or redirects to, an address that is refused: ${(refusal as Error).message}`;
   return new Refused(message, { verdict: 'unsent' });
 }
 
 /**
- * The error for an answer of `status` 429 or 5xx. A 429 counts for the whole upstream (a rate limit is the account's) if
- * `isOwn`, and everything else for the requested resource. `Retry-After` (RFC 9110, 10.2.3) is believed up to a day for
- * the upstream and up to 5 minutes for a resource; a date is read by the upstream's own clock.
+ * The error for an answer with status 429 or 5xx. A 429 with `isOwn` counts for the whole upstream, because a rate limit
+ * applies to an account. Everything else counts for the requested resource. `Retry-After` (RFC 9110, 10.2.3) is limited to
+ * a day for the upstream and to 5 minutes for a resource. A date in it is compared with the upstream's own clock.
  */
 export function busyRefusal(
   message: string,
@@ -142,14 +142,14 @@ export function busyRefusal(
 /** In milliseconds. */
 function retryAfterOf(header: string | undefined, date: string | undefined): number {
   if (header === undefined) return 0;
-  const their = Date.parse(date ?? '');
+  const theirNow = Date.parse(date ?? '');
   const milliseconds = /^\d+$/.test(header)
     ? Number(header) * 1000
-    : Date.parse(header) - (Number.isNaN(their) ? Date.now() : their);
+    : Date.parse(header) - (Number.isNaN(theirNow) ? Date.now() : theirNow);
   return Number.isFinite(milliseconds) ? Math.min(Math.max(milliseconds, 0), longestLimit) : 0;
 }
 
-/** What went wrong, in words for an operator. */
+/** The reason for a failure, for the operator; follows the name of the upstream in a sentence. */
 export function messageOf(error: unknown): string {
   const { message, code } = error as { message?: string; code?: string };
   if (error instanceof Refused) return error.message;

@@ -1,44 +1,45 @@
+/** Milliseconds. */
 const shortest = 1000;
 const longest = 60_000;
 
-/** A time during which something that failed is not requested. */
+/** A time in which requests are refused after a failure. */
 export interface Pause {
-  /** Why, in words for an operator. */
+  /** The reason, for the operator. */
   reason: string;
   /** Failures in a row; those of requests that overlap count once. */
   failures: number;
-  /** Begin and end, milliseconds by the clock. */
+  /** Begin and end, milliseconds since 1970 UTC. */
   from: number;
   until: number;
-  /** Its number in the order of events: a request with a smaller one began earlier. */
-  turn: number;
+  /** Its number in the order of events: a request with a smaller number began before it. */
+  sequence: number;
 }
 
-/** A failure that prolongs a pause. */
+/** A failure that begins or extends a pause. */
 export interface Failed {
   reason: string;
   now: number;
-  /** The numbers of the request's begin and of its failure in the order of events, where requests may overlap. */
+  /** The numbers of the request's begin and of its failure in the order of events. Left out if requests do not overlap. */
   began?: number;
-  turn?: number;
+  sequence?: number;
   /** The pause that the upstream asked for, milliseconds. */
   retryAfter?: number;
 }
 
 /**
- * The pause after a failure: 1 s, doubled with each failure up to a minute, or the one that the upstream asked for if that
- * is longer. Requests that overlap and fail count once.
+ * The pause after a failure: 1 s, doubled with each failure up to a minute, or the pause that the upstream asked for if
+ * that is longer. Failures of overlapping requests count once.
  */
 export function pauseAfter(previous: Pause | undefined, failed: Failed): Pause {
-  const { reason, now, began = Infinity, turn = 0, retryAfter = 0 } = failed;
-  const together = previous !== undefined && began < previous.turn;
+  const { reason, now, began = Infinity, sequence = 0, retryAfter = 0 } = failed;
+  const together = previous !== undefined && began < previous.sequence;
   const failures = together ? previous.failures : (previous?.failures ?? 0) + 1;
   const own = together ? 0 : Math.min(longest, shortest * 2 ** Math.min(failures - 1, 6));
   const until = Math.max(together ? previous.until : 0, now + Math.max(own, retryAfter));
-  return { reason, failures, from: now, until, turn };
+  return { reason, failures, from: now, until, sequence };
 }
 
-/** Milliseconds left of a pause, 0 for none. A clock that was set back ends the pause. */
-export function restOf(pause: Pause | undefined, now: number): number {
+/** Milliseconds until the end of a pause, 0 for none. A clock that was set back ends the pause. */
+export function remaining(pause: Pause | undefined, now: number): number {
   return pause === undefined || now < pause.from ? 0 : Math.max(0, pause.until - now);
 }

@@ -4,48 +4,48 @@ import type { Cache } from '../cache/cache.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { discard, readUpstreamBody } from './body.ts';
 import { authorizationOf, belongsTo, type UpstreamAuth } from './credentials.ts';
-import { busyRefusal, isPassing, messageOf, patiently, Refused, verdictOf } from './failures.ts';
-import { pauseAfter, restOf, type Pause } from './pause.ts';
+import { busyRefusal, isTransient, messageOf, withRetries, Refused, verdictOf } from './failures.ts';
+import { pauseAfter, remaining, type Pause } from './pause.ts';
 
 const tokenLimit = 1024 * 1024;
-/** Failed exchanges that are remembered; beyond that the oldest is forgotten. */
-const remembered = 1024;
+/** Failed exchanges whose pauses are kept; when the list is full, the oldest is dropped. */
+const maxPauses = 1024;
 
-/** What a registry's challenge asks for (distribution-spec token authentication). */
+/** The token that a registry's challenge asks for (distribution-spec token authentication). */
 export interface TokenRequest {
   realm: URL;
   service: string;
   scope: string;
-  /** What the token is kept under: the scope as the next request will know it, before any challenge. */
+  /** The cache key of the token: the scope that the next request knows before any challenge. */
   keptAs: string;
 }
 
 export interface TokenParts {
   cache: Cache;
-  /** The upstream, and the name it is configured under. */
+  /** The upstream's URL and its configured name. */
   base: URL;
   name: string;
   auth: UpstreamAuth | undefined;
-  /** Milliseconds the token's body may take. */
+  /** Milliseconds in which the token's body must be complete. */
   timeout: number;
   now: () => number;
   ask: (url: URL, headers: Record<string, string>) => Promise<UpstreamAnswer>;
 }
 
 /**
- * The registry token exchange. A token is kept for as long as it lives and fetched once, however many wait for it. An
- * exchange that fails gets a pause of its own: a repository has many addresses, and each would begin another one.
+ * The registry token exchange. A token is cached until it expires, and requests that need it at the same time share one
+ * exchange. An exchange that fails gets its own pause: a repository has many addresses, and each would start another one.
  */
 export class RegistryTokens {
   readonly #parts: TokenParts;
   readonly #underWay = new Map<string, Promise<string>>();
-  readonly #pauses = new LRUCache<string, Pause>({ max: remembered });
+  readonly #pauses = new LRUCache<string, Pause>({ max: maxPauses });
 
   constructor(parts: TokenParts) {
     this.#parts = parts;
   }
 
-  /** The `Authorization` for what is requested; a new one where the upstream has `refused` the one at hand. */
+  /** The `Authorization` for the request. `refused` is the one that the upstream did not accept: it is not used again. */
   async authorization(request: TokenRequest, refused?: string): Promise<string> {
     const credentials = this.#credentialsFor(request.realm);
     const key = keyOf(request.realm.href, request.service, request.keptAs, credentials ?? '');
@@ -62,13 +62,13 @@ export class RegistryTokens {
   async #attempt(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
     const { base, now } = this.#parts;
     const previous = this.#pauses.peek(key);
-    const rest = restOf(previous, now());
+    const rest = remaining(previous, now());
     if (rest > 0) {
-      const message = `failed a moment ago when it was asked for a token: it ${previous!.reason}`;
+      const message = `failed a moment ago to give a token: it ${previous!.reason}`;
       throw new Refused(message, { verdict: 'unsent', retryAfter: rest });
     }
     try {
-      const token = await patiently(() => this.#exchange(request, credentials, key));
+      const token = await withRetries(() => this.#exchange(request, credentials, key));
       this.#pauses.delete(key);
       return token;
     } catch (error) {
@@ -77,8 +77,10 @@ export class RegistryTokens {
       const { retryAfter = 0 } = error instanceof Refused ? error : {};
       const pause = pauseAfter(previous, { reason, now: now(), retryAfter });
       this.#pauses.set(key, pause);
-      // The retries are done: the request that needs the token must not begin them anew.
-      throw isPassing(error) ? new Refused(reason, { verdict: 'resource', retryAfter: restOf(pause, now()) }) : error;
+      // The retries are used up: the request that needs the token must not start them again.
+      throw isTransient(error)
+        ? new Refused(reason, { verdict: 'resource', retryAfter: remaining(pause, now()) })
+        : error;
     }
   }
 
@@ -92,17 +94,17 @@ export class RegistryTokens {
       discard(body);
       const message = `gave no token (${status})`;
       if (status !== 429 && status < 500) throw new Refused(message);
-      // A realm that takes the upstream's credentials has the rate limit of the upstream's account.
+      // A realm that gets the upstream's credentials shares the rate limit of the upstream's account.
       throw busyRefusal(message, status, headers, belongsTo(request.realm, base, name));
     }
     const { token, seconds } = readToken(await readUpstreamBody(body, tokenLimit, timeout));
-    // A little shorter than it lives, so that it does not end on its way.
+    // Shorter than its real lifetime, so that it does not expire before it is used.
     const lifetime = (Math.min(seconds, 3600) - 10) * 900;
     await cache.set(key, token, lifetime);
     return token;
   }
 
-  /** Credentials go to the realm only where it belongs to the upstream; elsewhere the token is an anonymous one. */
+  /** Credentials are sent only to a realm that belongs to the upstream. Any other realm is asked for an anonymous token. */
   #credentialsFor(realm: URL): string | undefined {
     const { auth, base, name } = this.#parts;
     return auth && belongsTo(realm, base, name) ? authorizationOf(auth) : undefined;
@@ -113,7 +115,7 @@ function keyOf(...parts: string[]): string {
   return `upstream-token:${createHash('sha256').update(JSON.stringify(parts)).digest('hex')}`;
 }
 
-/** `expires_in` is 60 seconds where it is not said, and never less. */
+/** `expires_in` is 60 seconds by default, and never less. */
 function readToken(bytes: Buffer): { token: string; seconds: number } {
   try {
     const body = JSON.parse(bytes.toString('utf8')) as {
@@ -126,7 +128,7 @@ function readToken(bytes: Buffer): { token: string; seconds: number } {
       return { token, seconds: typeof body.expires_in === 'number' ? Math.max(body.expires_in, 60) : 60 };
     }
   } catch {
-    // Said below, as for every other answer without a token.
+    // Not JSON: the error below is thrown.
   }
   throw new Refused('gave an answer without a token');
 }

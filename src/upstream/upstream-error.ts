@@ -3,18 +3,18 @@ import { DomainError } from '../errors.ts';
 export type UpstreamErrorName = 'UpstreamUnavailable' | 'UpstreamTimeout';
 
 export interface UpstreamErrorOptions {
-  /** The upstream's name; undefined where it is not known. */
+  /** The upstream's name; undefined if it is not known. */
   upstream?: string | undefined;
-  /** Seconds after which it may be asked again. */
+  /** Seconds after which the request may be repeated. */
   retryAfter?: number | undefined;
-  /** Whether it is not asked because the settings say so. */
+  /** Whether the settings forbid requests to it. */
   offline?: boolean;
-  /** Whether it understood who asks, and says that this is not for them. */
+  /** Whether the upstream accepted the credentials, but denied access to the resource. */
   denied?: boolean;
   cause?: unknown;
 }
 
-/** An upstream could not be asked, or gave nothing usable. What `detail` shows is for clients; the fields are for us. */
+/** A request to an upstream was not possible, or its answer cannot be used. `detail` is for clients, the fields for code. */
 export class UpstreamError extends DomainError {
   readonly upstream: string | undefined;
   readonly offline: boolean;

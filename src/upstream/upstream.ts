@@ -3,14 +3,14 @@ import type { Cache } from '../cache/cache.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { ProxyEnvironment, Resolve } from './addresses.ts';
-import type { Aside, UpstreamAnswer, UpstreamRequest } from './answer.ts';
+import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
 import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
 import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
-import { busyRefusal, messageOf, orAborted, patiently, Refused, verdictOf } from './failures.ts';
+import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
@@ -20,41 +20,41 @@ const redirectLimit = 5;
 /** Connections in use at the same time, to each host. */
 const connectionsAtOnce = 256;
 const accessRefused = 'refused access; check its credentials';
-const accessDenied = 'denied access: there is no such thing, or it takes other credentials';
+const accessDenied = 'denied access: the resource does not exist, or needs other credentials';
 
 export interface UpstreamParts {
   cache: Cache;
   log: Logger;
   now: () => number;
   proxy: ProxyEnvironment;
-  /** Refuse to contact anybody. */
+  /** Whether no upstream may be contacted at all. */
   offline: boolean;
-  /** Authorities to trust besides the usual ones, PEM. */
+  /** Certificate authorities to trust besides the default ones, PEM. */
   ca?: string | undefined;
   resolve?: Resolve;
-  /** BreakerRequest at the beginning of each request; what it returns hears at the end how many bytes of body came. */
+  /** Called at the beginning of each request; the returned function is called at its end with the bytes of its body. */
   meter?: () => (bytes: number) => void;
   /** Connections in use at the same time, to each host. */
   maxConnections?: number;
 }
 
 /**
- * One configured upstream, and the only door to it: time-outs, retries before the first byte, redirects, addresses,
- * credentials, and a memory of failures. A client's own credentials never come here.
+ * One configured upstream. All requests to it go through here: time-outs, retries before the first byte, redirects,
+ * address checks, credentials, and pauses after failures. A client's own credentials are never sent to it.
  */
 export class Upstream {
   readonly config: UpstreamConfig;
   readonly base: URL;
-  /** What the upstream last said of its rate limit (`ratelimit-remaining`, `ratelimit-limit`). */
+  /** The last values of the upstream's rate limit headers (`ratelimit-remaining`, `ratelimit-limit`). */
   rateLimit: { remaining?: string; limit?: string } = {};
   readonly #breaker: Breaker;
-  readonly #asideBreakers: Record<Aside, Breaker>;
+  readonly #serviceBreakers: Record<OptionalService, Breaker>;
   readonly #client: Client;
   readonly #tokens: RegistryTokens;
   readonly #auth: UpstreamAuth | undefined;
   readonly #failures: FailureLog;
   readonly #offline: boolean;
-  /** What the upstream asked for the last time, so that the next request need not be refused first. */
+  /** The authorization that the upstream last asked for, so that the next request is not refused first. */
   #challenge: { realm: URL; service: string } | 'configured' | undefined;
 
   constructor(config: UpstreamConfig, base: URL, auth: UpstreamAuth | undefined, parts: UpstreamParts) {
@@ -63,14 +63,14 @@ export class Upstream {
     this.config = config;
     this.base = base;
     this.#breaker = new Breaker(now);
-    this.#asideBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
+    this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
     this.#auth = auth;
     this.#failures = new FailureLog(log, name, now);
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new Client({ allowPrivate, proxy, timeout, ca, resolve, connections, meter });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
     this.#tokens = new RegistryTokens({ cache, base, name, auth, timeout, now, ask });
-    // A package feed is asked with its credentials at once; a registry says first which kind it wants.
+    // A package feed gets the credentials with the first request; a registry says first which kind it needs.
     if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
   }
 
@@ -79,49 +79,49 @@ export class Upstream {
   }
 
   /**
-   * Why this upstream cannot be asked now, as an error to throw; undefined when it can. With `aside` this is said of that
-   * service, and with `asked` of one request. A rate limit holds for all of them.
+   * Why no request can be sent to this upstream now, as an error to throw; undefined if one can. With `service` it is about
+   * that optional service, with `asked` about one request. A rate limit applies to all of them.
    */
-  unavailable(aside?: Aside, asked?: BreakerRequest): UpstreamError | undefined {
+  unavailable(service?: OptionalService, asked?: BreakerRequest): UpstreamError | undefined {
     if (this.#offline) return this.#failure('UpstreamUnavailable', 'is set to offline', { offline: true });
-    const refusal = this.#breakerFor(aside).refusal(asked) ?? (aside && this.#breaker.limit);
+    const refusal = this.#breakerFor(service).refusal(asked) ?? (service && this.#breaker.limit);
     if (!refusal) return undefined;
-    const when = refusal.own ? 'failed a moment ago when it was asked for the same' : 'failed a moment ago';
+    const when = refusal.own ? 'failed a moment ago for the same request' : 'failed a moment ago';
     return this.#failure('UpstreamUnavailable', `${when}: it ${refusal.reason}`, {
       retryAfter: secondsOf(refusal.wait),
     });
   }
 
   /**
-   * Asks the upstream. Throws `UpstreamUnavailable` or `UpstreamTimeout` where it fails, refuses or is left alone;
-   * "not found" is an answer, and only the upstream's own. `Aborted` where the request, or the task it belongs to, was
-   * called off.
+   * Sends a request. Throws `UpstreamUnavailable` or `UpstreamTimeout` if the upstream fails, refuses or is paused. "Not
+   * found" is an answer, and only the upstream itself can give it. Throws `Aborted` if the request, or the background task
+   * that it belongs to, was cancelled.
    */
   async send(asked: UpstreamRequest): Promise<UpstreamAnswer> {
     const signals = [asked.signal, BackgroundTask.current?.signal].filter((each) => each !== undefined);
     const signal = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
-    if (signal?.aborted) throw this.#calledOff('is not asked: this was called off');
-    const unavailable = this.unavailable(asked.aside, asked);
+    if (signal?.aborted) throw this.#cancelled('got no request: it was cancelled');
+    const unavailable = this.unavailable(asked.service, asked);
     if (unavailable) throw unavailable;
-    const breaker = this.#breakerFor(asked.aside);
+    const breaker = this.#breakerFor(asked.service);
     const attempt = breaker.begin(asked);
     const request = signal ? { ...asked, signal } : asked;
     try {
-      const answer = await patiently(() => this.#sendAuthorized(request), signal);
+      const answer = await withRetries(() => this.#sendAuthorized(request), signal);
       breaker.succeeded(attempt);
       return answer;
     } catch (error) {
       if (signal?.aborted) {
         breaker.abandoned(attempt);
-        throw this.#calledOff('was being asked when this was called off', error);
+        throw this.#cancelled('had not answered when the request was cancelled', error);
       }
       throw this.#record(error, request, breaker, attempt);
     }
   }
 
   /**
-   * Logs a body that stalled or was cut, and returns the error for it. No pause follows: the network may be at fault, and
-   * the next request may go on where the body ended.
+   * Logs a body that stalled or was cut, and returns the error for it. No pause follows: the network may have failed, and
+   * the next request may continue where the body ended.
    */
   bodyFailed(error: unknown, { subject }: Pick<UpstreamRequest, 'subject'>): UpstreamError {
     const reason = messageOf(error);
@@ -131,21 +131,21 @@ export class Upstream {
     return this.#failure('UpstreamUnavailable', reason, { retryAfter: 1, cause: error });
   }
 
-  /** Cuts all connections. Requests under way and later ones fail. */
+  /** Closes all connections. Requests that run, and later ones, fail. */
   close(): void {
     this.#client.close();
   }
 
-  #breakerFor(aside: Aside | undefined): Breaker {
-    return aside ? this.#asideBreakers[aside] : this.#breaker;
+  #breakerFor(service: OptionalService | undefined): Breaker {
+    return service ? this.#serviceBreakers[service] : this.#breaker;
   }
 
-  /** The origin whose failures count for the upstream, or for the service aside. */
-  #hostOf({ aside, url }: UpstreamRequest): string {
-    return aside ? url.origin : this.base.origin;
+  /** The origin whose failures count for the upstream, or for the optional service. */
+  #hostOf({ service, url }: UpstreamRequest): string {
+    return service ? url.origin : this.base.origin;
   }
 
-  /** An error of the core for whatever went wrong, after the breaker and the log have heard of it. */
+  /** Reports a failure to the breaker and to the log, and returns the domain error for it. */
   #record(error: unknown, request: UpstreamRequest, breaker: Breaker, attempt: Attempt): UpstreamError {
     const reason = messageOf(error);
     const verdict = verdictOf(error, this.#hostOf(request));
@@ -155,7 +155,7 @@ export class Upstream {
     else if (verdict === 'unsent') breaker.abandoned(attempt);
     else wait = breaker.failed(attempt, verdict, reason, retryAfter);
     const answered = error instanceof Refused ? 'an upstream refused a request' : 'an upstream failed';
-    const message = verdict === 'unsent' ? 'an upstream was not asked' : answered;
+    const message = verdict === 'unsent' ? 'no request was sent to an upstream' : answered;
     this.#failures.warn(message, request.subject, reason);
     const name = (error as { code?: string }).code === 'ETIMEDOUT' ? 'UpstreamTimeout' : 'UpstreamUnavailable';
     return this.#failure(name, reason, { retryAfter: secondsOf(wait), denied, cause: error });
@@ -165,16 +165,16 @@ export class Upstream {
     return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, { ...options, upstream: this.name });
   }
 
-  #calledOff(reason: string, cause?: unknown): DomainError {
+  #cancelled(reason: string, cause?: unknown): DomainError {
     const detail = { upstream: this.name };
     return new DomainError('Aborted', `The upstream ${this.name} ${reason}.`, { detail, cause });
   }
 
-  /** Presents what the upstream is known to want; after a 401, what it asks for, once. */
+  /** Sends the authorization that the upstream is known to need, and after a 401, once, the one that it asks for. */
   async #sendAuthorized(request: UpstreamRequest): Promise<UpstreamAnswer> {
     const presented = await this.#authorization(request);
     const first = await this.#follow(request, presented);
-    // A host that the upstream leads to is not asked what it wants: nothing of ours is for it.
+    // The challenge of another host is ignored: it must not get our credentials.
     if (first.answer.status !== 401 || first.url.origin !== this.base.origin) return this.#accept(first, request);
     discard(first.answer.body);
     const renewed = await this.#answerChallenge(first.answer.headers['www-authenticate'], request, presented);
@@ -191,21 +191,21 @@ export class Upstream {
     if ((status >= 200 && status < 300) || status === 304 || status === 404 || status === 410) return answer;
     discard(answer.body);
     if (status === 429 || status >= 500) {
-      const message = status === 429 ? 'asks to be left alone (429)' : `answered ${status}`;
+      const message = status === 429 ? 'asks for a pause (429)' : `answered ${status}`;
       throw busyRefusal(message, status, headers, url.origin === this.#hostOf(request));
     }
-    // Some say so of what does not exist, too (RFC 6750, 3.1).
+    // Some upstreams answer so for a resource that does not exist, too (RFC 6750, 3.1).
     const isDenied = status === 403 || /\berror="?insufficient_scope\b/.test(headers['www-authenticate'] ?? '');
     if (isDenied && url.origin === this.base.origin) throw new Refused(accessDenied, { denied: true });
     if (status === 401 || status === 403) throw new Refused(accessRefused);
     throw new Refused(`answered ${status}`);
   }
 
-  /** Follows redirects by hand: credentials stay with the host they are for, and every hop's address is checked. */
+  /** Follows redirects. Credentials are sent to the upstream's own origin only, and each hop's address is checked. */
   async #follow(request: UpstreamRequest, authorization: string | undefined) {
     let { url } = request;
     const { method, signal } = request;
-    const group = request.aside ?? request.subject;
+    const group = request.service ?? request.subject;
     for (let hop = 0; hop <= redirectLimit; hop += 1) {
       const headers: Record<string, string> = { ...request.headers };
       if (authorization !== undefined && url.origin === this.base.origin) headers['authorization'] = authorization;
@@ -214,7 +214,9 @@ export class Upstream {
       if (![301, 302, 303, 307, 308].includes(answer.status) || location === undefined) return { answer, url };
       discard(answer.body);
       const next = URL.parse(location, url.href);
-      if (!next || !/^https?:$/.test(next.protocol)) throw new Refused('redirects to something that is no web address');
+      if (!next || !/^https?:$/.test(next.protocol)) {
+        throw new Refused('redirects to an address that is neither http nor https');
+      }
       if (url.protocol === 'https:' && next.protocol === 'http:') throw new Refused('redirects from https to http');
       next.username = '';
       next.password = '';
@@ -224,9 +226,9 @@ export class Upstream {
   }
 
   async #once(sending: Sending): Promise<UpstreamAnswer> {
-    // What an upstream's documents and challenges name is no safer than a redirect.
+    // Addresses in an upstream's documents and challenges are no more trusted than a redirect.
     if (this.base.protocol === 'https:' && sending.url.protocol === 'http:') {
-      throw new Refused('leads from https to http', { verdict: 'unsent' });
+      throw new Refused('refers from https to http', { verdict: 'unsent' });
     }
     return this.#client.send(sending);
   }
@@ -238,15 +240,15 @@ export class Upstream {
     return this.#token({ ...this.#challenge, scope, keptAs: scope }, request);
   }
 
-  /** Several requests may wait for one exchange: one that is called off must not end it for the others. */
+  /** Several requests may wait for one exchange. If one of them is cancelled, the exchange goes on for the others. */
   #token(wanted: TokenRequest, { signal }: UpstreamRequest, refused?: string): Promise<string> {
-    return orAborted(
+    return orAbort(
       BackgroundTask.outside(() => this.#tokens.authorization(wanted, refused)),
       signal,
     );
   }
 
-  /** What to present after a 401, or undefined when the upstream asks for nothing we can give. */
+  /** The authorization after a 401; undefined if the upstream asks for one that is not configured. */
   async #answerChallenge(
     header: string | undefined,
     request: UpstreamRequest,
@@ -262,14 +264,14 @@ export class Upstream {
       return this.#token({ realm, service, scope, keptAs: request.scope ?? scope }, request, presented);
     }
     const configured = this.#auth && authorizationOf(this.#auth);
-    // By now another request may have learned what is wanted; what counts is what this one has shown.
+    // Another request may have answered the challenge meanwhile. Only what this request has sent counts.
     if (presented === configured || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
     this.#challenge = 'configured';
     return configured;
   }
 }
 
-/** Whole seconds, as `Retry-After` has them. */
+/** Whole seconds, for `Retry-After`. */
 function secondsOf(milliseconds: number): number | undefined {
   return milliseconds > 0 ? Math.ceil(milliseconds / 1000) : undefined;
 }

@@ -1,9 +1,9 @@
 import { DomainError } from '../errors.ts';
 
 /**
- * The address of what lies below `base`: its path, then `segments`. Every address that is made from a name goes through
- * here, so that no name can add a path, a query or a fragment of its own (RFC 3986, 3.3). Query and fragment of `base` are
- * left out. Throws `Invalid` for a segment that URLs resolve or drop: an empty one, `.` and `..`.
+ * The URL of `segments` below the path of `base`. Every URL that contains a name is made here, so that no name can add a
+ * path, a query or a fragment (RFC 3986, 3.3). Query and fragment of `base` are left out. Throws `Invalid` for a segment
+ * that URLs resolve or drop: an empty one, `.` and `..`.
  */
 export function urlBelow(base: URL | string, ...segments: readonly string[]): URL {
   const url = new URL(base);
@@ -14,10 +14,10 @@ export function urlBelow(base: URL | string, ...segments: readonly string[]): UR
   return url;
 }
 
-/** A colon may stand in a segment as it is (RFC 3986, 3.3), and not every registry decodes the one in a digest. */
+/** A colon is allowed in a segment (RFC 3986, 3.3), and some registries do not decode an encoded one in a digest. */
 function encodeSegment(segment: string): string {
   if (segment === '' || segment === '.' || segment === '..' || !segment.isWellFormed()) {
-    throw new DomainError('Invalid', `"${segment.slice(0, 100)}" cannot be part of an upstream's address.`);
+    throw new DomainError('Invalid', `"${segment.slice(0, 100)}" cannot be part of an upstream's URL.`);
   }
   return encodeURIComponent(segment).replaceAll('%3A', ':');
 }

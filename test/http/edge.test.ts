@@ -123,7 +123,7 @@ test('a defect is 500 in the shape of each interface, tells nothing, and is logg
     '/v3/package/some/1.0.0/some.1.0.0.nupkg': ['application/problem+json', { code: 'Internal', status: 500 }],
     '/v2/app/tags/list': [
       'application/json',
-      { errors: [{ code: 'UNKNOWN', message: 'This is a defect here; the log tells more.' }] },
+      { errors: [{ code: 'UNKNOWN', message: 'An error occurred in this server. Its log has the details.' }] },
     ],
   };
   for (const [path, [type, body]] of Object.entries(expected)) {

@@ -158,7 +158,7 @@ test('a blob that is cut or wrong completes at no client and is not kept', async
     t.is((await rowsOf(server, 'SELECT digest FROM blobs')).length, 0);
     server.clock.now = (server.clock.now ?? Date.now()) + hour;
   }
-  t.true(server.lines.some((line) => line.includes('an upstream sent what must not be stored')));
+  t.true(server.lines.some((line) => line.includes('an upstream sent content that must not be stored')));
   // Cut again and again, it is put together by ranges.
   upstream.on(path, serve(bytes, { until: 200_000 }), serve(bytes, { until: 300_000 }), whole);
   const response = await app.fetch(`blobs/${digest}`);

@@ -61,9 +61,9 @@ for (const dialect of dialects) {
     t.is(put.status, 201, await put.text());
     t.is(
       put.headers.get('warning'),
-      '299 - "team/app was served from up.test until now; from here on only what is pushed here is served."',
+      '299 - "team/app was served from up.test until now; from now on only images pushed here are served."',
     );
-    const said = server.lines.filter((line) => line.includes('a hosted image now goes before one that was mirrored'));
+    const said = server.lines.filter((line) => line.includes('a hosted image now replaces a mirrored one'));
     t.is(said.length, 1);
     t.like(JSON.parse(said[0]!), { name: 'team/app', upstream: 'up.test', level: 40 });
 

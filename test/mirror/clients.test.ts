@@ -101,7 +101,7 @@ test.serial('a small body that is wrong is an error the client can read', async 
   const { status, complete, body } = await get(`${url}/thing`);
   t.is(status, 502);
   t.true(complete);
-  t.regex(body.toString(), /was asked for/);
+  t.regex(body.toString(), /instead of sha256:/);
 });
 
 test.serial('a body that never begins is an error the client can read', async (t) => {

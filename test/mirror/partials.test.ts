@@ -25,7 +25,7 @@ async function setUp(t: ExecutionContext, keptFor: number) {
       lastModified: null,
     },
     staged: await StagedFile.create(paths),
-    had: { bytes: 0, digest: undefined },
+    received: { bytes: 0, digest: undefined },
     expected: undefined,
   });
   return { partials, partial, files: () => readdir(paths.staging) };

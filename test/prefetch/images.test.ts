@@ -189,7 +189,7 @@ test('what cannot be had is listed with its reason; names of this service and of
     'none:1: docker.io has no such image',
     `team/broken:1: layer ${layer.digest}: The upstream docker.io sent ${
       report.missing.find(({ what }) => what.startsWith('team/broken'))?.reason.match(/sent (\S+)/)?.[1]
-    } where ${layer.digest} was asked for.`,
+    } instead of ${layer.digest}.`,
     `team/lost:1: layer ${lost.digest}: docker.io has no such blob`,
   ]);
   t.truthy(manifest);

@@ -158,7 +158,7 @@ test('what cannot be had is listed with its reason and place, and the rest is fe
     'Nowhere [1.0.0, ): no upstream has a package of this name',
     'Old 9.0.0: its upstream has no such version',
     'Old [5.0.0, 5.0.0]: there is no version in this range',
-    'Wrong 1.0.0: The upstream up.test sent something else than was asked for: it is Other 1.0.0.',
+    'Wrong 1.0.0: The upstream up.test sent the wrong content: it is Other 1.0.0.',
   ]);
   t.deepEqual(report.missing.find(({ what }) => what.startsWith('Old 9'))?.spot, { file: 'list.txt', line: 2 });
   t.deepEqual(report.missing.find(({ what }) => what.startsWith('Nowhere'))?.spot, { file: 'a.csproj', line: 3 });

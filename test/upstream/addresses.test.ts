@@ -104,7 +104,7 @@ test('cloud metadata is never dialled, allowed or not, by name or address', asyn
   for (const each of [url, new URL('http://169.254.169.254/latest'), new URL('http://[::ffff:a9fe:a9fe]/latest')]) {
     await t.throwsAsync(upstream.send({ subject: 'thing', url: each }), {
       name: 'UpstreamUnavailable',
-      message: /never dialled/,
+      message: /never allowed/,
     });
   }
 });

@@ -15,7 +15,7 @@ async function setUp(t: ExecutionContext) {
   return { server, ...(await openMirror(t, server.url, { data: await folderUntilEnd(t, inMemory) })) };
 }
 
-test('an task takes no more than its bytes a second, over all its fetches; a client is not slowed', async (t) => {
+test('a task takes no more than its bytes a second, over all its fetches; a client is not slowed', async (t) => {
   const { mirror, resource, server } = await setUp(t);
   const task = new BackgroundTask(new AbortController().signal, 400_000);
   const startedAt = performance.now();
@@ -60,7 +60,7 @@ test('what is called off ends at once, stores nothing and is no failure of the u
   t.deepEqual(await readEntry(await mirror.open(resource('/other'))), body, 'others go on');
 });
 
-test('what an task fetches or looks at does not count as used', async (t) => {
+test('what a task fetches or looks at does not count as used', async (t) => {
   const { mirror, resource, entries, database, clock } = await setUp(t);
   const task = new BackgroundTask(new AbortController().signal);
   const brief = resource('/thing', { lifetime: { freshFor: 10, staleFor: 0 } });

@@ -51,11 +51,11 @@ test('when all connections are taken a request waits for its time-out, and that 
   const error = await t.throwsAsync<DomainError>(get('/other/1'), { name: 'UpstreamTimeout' });
   const took = performance.now() - started;
   t.true(took > 950 && took < 10_000, `${took}`);
-  t.is(error.message, 'The upstream up.test was not asked: all connections to it are busy.');
+  t.is(error.message, 'The upstream up.test got no request: all connections to it are in use.');
   t.deepEqual(error.detail, { upstream: 'up.test', retryAfter: 1 });
   t.is(server.count('/other/1'), 0);
   t.is(upstream.unavailable(), undefined);
-  t.is(lines.filter((line) => line.includes('are busy')).length, 1);
+  t.is(lines.filter((line) => line.includes('are in use')).length, 1);
   bodies[0]!.destroy();
   t.is(await get('/other/1'), '', 'the same is not left alone for it');
   for (const body of bodies) body.destroy();
@@ -83,7 +83,7 @@ test('a waiting request that is called off leaves the queue at once, and is neve
   const [first] = await hang('/a/1');
   const leaving = new AbortController();
   const left = Array.from({ length: 1024 }, () => get('/left/1', leaving.signal));
-  const full = await t.throwsAsync(get('/full/1'), { name: 'UpstreamTimeout', message: /are busy/ });
+  const full = await t.throwsAsync(get('/full/1'), { name: 'UpstreamTimeout', message: /are in use/ });
   t.truthy(full);
   leaving.abort();
   for (const each of left) await t.throwsAsync(each, { name: 'Aborted' });
@@ -98,14 +98,14 @@ test('a waiting request that is called off leaves the queue at once, and is neve
 test('when the server ends, waiting requests fail at once, and nothing more is sent', async (t) => {
   const { server, upstream, get, hang } = await setUp(t, 1);
   const [first] = await hang('/a/1');
-  const waiting = ['b', 'c', 'd'].map((name) => t.throwsAsync(get(`/${name}/1`), { message: /server is ending/ }));
+  const waiting = ['b', 'c', 'd'].map((name) => t.throwsAsync(get(`/${name}/1`), { message: /server is stopping/ }));
   upstream.close();
   await within(Promise.all([...waiting, t.throwsAsync(first!)]));
-  await t.throwsAsync(get('/e/1'), { message: /server is ending/ });
+  await t.throwsAsync(get('/e/1'), { message: /server is stopping/ });
   t.is(server.connections(), 1);
 });
 
-test('one subject has a quarter of the connections at most, and so has a service aside', async (t) => {
+test('one subject has a quarter of the connections at most, and so has an optional service', async (t) => {
   const { server, upstream, get, hang, release } = await setUp(t, 8);
   server.on('/other/1', answer(200, {}, 'there'));
   const answers = await hang('/bad/1', '/bad/2');
@@ -115,7 +115,7 @@ test('one subject has a quarter of the connections at most, and so has a service
   const leaving = new AbortController();
   const searches = ['a', 'b', 'c'].map((word) => {
     const url = new URL(`/query?q=${word}`, server.url);
-    return upstream.send({ subject: url.href, url, aside: 'search', signal: leaving.signal });
+    return upstream.send({ subject: url.href, url, service: 'search', signal: leaving.signal });
   });
   await until(() => server.asked.filter(({ path }) => path.startsWith('/query')).length === 2);
   t.is(await get('/other/1'), 'there');

@@ -280,7 +280,7 @@ test('a token exchange that fails has a pause of its own, whatever address needs
   await t.throwsAsync(send('1'), { message: /up\.test gave no token \(502\)/ });
   t.is(server.count(tokenPath), 3, 'three attempts');
   const next = await t.throwsAsync<DomainError>(send('2'), {
-    message: /failed a moment ago when it was asked for a token: it gave no token \(502\)/,
+    message: /failed a moment ago to give a token: it gave no token \(502\)/,
   });
   t.is(next.detail?.['retryAfter'], 1);
   t.is(server.count(tokenPath), 3);

@@ -55,7 +55,7 @@ test('an address that answers 5xx fails at once for a while, without contact; al
   const error = await refused('/bad/1', /up\.test answered 500/);
   t.is(error.detail?.['retryAfter'], 1);
   t.is(server.asked.length, 3);
-  const next = await refused('/bad/1', /up\.test failed a moment ago when it was asked for the same: it answered 500/);
+  const next = await refused('/bad/1', /up\.test failed a moment ago for the same request: it answered 500/);
   t.is(next.detail?.['retryAfter'], 1);
   t.is(next.detail?.['upstream'], 'up.test');
   t.is(server.count('/bad/1'), 3);
@@ -134,12 +134,12 @@ for (const [retryAfter, seconds] of [
   });
 }
 
-test('429 is for the whole upstream, services aside included, and for a day at most', async (t) => {
+test('429 is for the whole upstream, optional services included, and for a day at most', async (t) => {
   const { server, upstream, refused, get, clock, base } = await setUp(t);
   server.on('/bad/1', answer(429, { 'retry-after': '999999999' }), answer(200));
   t.is((await refused('/bad/1', /429/)).detail?.['retryAfter'], 86_400);
-  await refused('/other/1', /a moment ago: it asks to be left alone/);
-  await t.throwsAsync(upstream.send({ subject: 'q', url: base, aside: 'search' }), { message: /left alone/ });
+  await refused('/other/1', /a moment ago: it asks for a pause/);
+  await t.throwsAsync(upstream.send({ subject: 'q', url: base, service: 'search' }), { message: /asks for a pause/ });
   t.is(server.asked.length, 1);
   clock.now! += 86_400_000;
   t.is(await get('/bad/1'), 200, 'it is not the bad one, so it may be the probe');
@@ -191,7 +191,7 @@ test('a connection that fails while other requests are answered closes nothing',
   moved.release();
   await away;
   t.is(upstream.unavailable(), undefined);
-  await refused('/away/1', /a moment ago when it was asked for the same/);
+  await refused('/away/1', /a moment ago for the same request/);
 });
 
 test('several subjects that fail, with no success in between, close the upstream', async (t) => {
@@ -360,7 +360,7 @@ for (const [what, break_] of [
     for (const name of names) {
       t.is(await get('/other/1'), 404);
       await refused(`/${name}/1`, /cannot be reached|answered 500/);
-      await refused(`/${name}/1`, /when it was asked for the same/);
+      await refused(`/${name}/1`, /for the same request/);
     }
     t.is(await get('/other/1'), 404);
     for (const name of names) {
@@ -371,12 +371,12 @@ for (const [what, break_] of [
   });
 }
 
-for (const aside of ['search', 'symbols'] as const) {
-  test(`a ${aside} that fails stops nothing else, and the other way round`, async (t) => {
+for (const service of ['search', 'symbols'] as const) {
+  test(`a ${service} that fails stops nothing else, and the other way round`, async (t) => {
     const { server, upstream, base, get, refused, failAll, clock, connect } = await setUp(t);
     const ask = async (name: string) => {
       const url = new URL(`/aside/${name}`, base);
-      const { status, body } = await upstream.send({ subject: name, url, aside });
+      const { status, body } = await upstream.send({ subject: name, url, service });
       body.resume();
       return status;
     };

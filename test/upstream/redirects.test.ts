@@ -66,7 +66,7 @@ for (const target of ['http://169.254.169.254/latest/meta-data/', 'http://[fe80:
     const { upstream } = await openUpstream(t, server.url);
     await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/start', server.url) }), {
       name: 'UpstreamUnavailable',
-      message: /never dialled/,
+      message: /never allowed/,
     });
     t.is(upstream.unavailable(), undefined, 'one bad redirect does not close the upstream');
   });

@@ -112,7 +112,7 @@ export class UpstreamSearch {
     for (const [name, value] of parameters) url.searchParams.append(name, value);
     const read = await reader(upstream);
     const headers = { 'accept-encoding': 'gzip' };
-    const answer = await fetchJson(upstream, { url, subject: url.href, headers, aside: 'search' }, documentLimit);
+    const answer = await fetchJson(upstream, { url, subject: url.href, headers, service: 'search' }, documentLimit);
     const { totalHits, data } = (answer?.value ?? {}) as { totalHits?: unknown; data?: unknown };
     if (!Array.isArray(data)) return undefined;
     const results = {

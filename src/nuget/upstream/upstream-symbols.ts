@@ -71,7 +71,7 @@ export class UpstreamSymbols {
       limit: this.#limits.nupkg,
       verify: (staged) => verifyPdb(staged, key),
       fetch: async (stored, signal) =>
-        fetchFrom(upstream, { url, subject: name, headers, known: stored, aside: 'symbols', signal }),
+        fetchFrom(upstream, { url, subject: name, headers, known: stored, service: 'symbols', signal }),
     });
   }
 }

@@ -1,5 +1,5 @@
 import { isDigest, type Digest } from '../../digest.ts';
-import { isIndex, mediaTypes } from '../manifest.ts';
+import { isForeignLayer, isIndex, mediaTypes } from '../manifest.ts';
 import { isPlatform, type Platform } from '../../prefetch/platform.ts';
 
 // What manifests refer to (image-spec "manifest", "image-index"), as far as they say: an upstream's are taken as they come.
@@ -18,7 +18,6 @@ export interface Child extends Item {
 }
 
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
-const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
 
 /** The manifests and blobs that a manifest or index needs. */
 export function contentsOf(document: object): { manifests: Child[]; blobs: Item[] } {
@@ -43,7 +42,7 @@ export function contentsOf(document: object): { manifests: Child[]; blobs: Item[
   for (const each of [config, ...asList(layers)]) {
     const item = itemOf(each);
     const { mediaType, urls } = (each ?? {}) as Record<string, unknown>;
-    const isElsewhere = (typeof mediaType === 'string' && foreignLayer.test(mediaType)) || asList(urls).length > 0;
+    const isElsewhere = (typeof mediaType === 'string' && isForeignLayer(mediaType)) || asList(urls).length > 0;
     if (item && !isElsewhere) found.blobs.push(item);
   }
   // Docker's first schema.

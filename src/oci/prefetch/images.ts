@@ -202,10 +202,10 @@ class WantedImages {
 
   /** Whether the mirror answers from what it has. */
   async #isCurrent(place: Place, reference: string, kind = 'manifest'): Promise<boolean> {
-    const facts = await this.#parts.mirror.stored(keyOf(place, kind, reference));
-    if (!facts) return false;
+    const metadata = await this.#parts.mirror.stored(keyOf(place, kind, reference));
+    if (!metadata) return false;
     const isImmutable = kind === 'manifest' && isDigest(reference);
-    return isImmutable || this.#options.now() < facts.validatedAt + place.upstream.config.freshFor;
+    return isImmutable || this.#options.now() < metadata.validatedAt + place.upstream.config.freshFor;
   }
 }
 
