@@ -3,8 +3,8 @@ import type { NameKind, Patterns } from './names.ts';
 import type { Principal, Scope } from './principal.ts';
 
 /**
- * What a request does: a scope that it takes; or `account`, reading what concerns the account itself, and `any`, for which
- * every token is enough. The last two are not open to anonymous readers.
+ * What a request does: a scope that it takes; or `account`, reading what concerns the account itself, and `any`, for
+ * which every token is enough. The last two are not open to anonymous readers.
  */
 export type Action = Scope | 'account' | 'any';
 
@@ -15,12 +15,13 @@ export function scopeFor(action: Action): Scope | undefined {
 }
 
 /**
- * Decides whether `principal` may do `action`, with something of `kind` that is called `name`. A name is in lower case and
- * the one under which the thing is stored; where it has several, one of them has to match. Without a name, the principal
- * must be narrowed to some name of the kind; without a kind, the action concerns no name, or a list that is filtered.
+ * Decides whether `principal` may do `action`, with something of `kind` that is called `name`. A name is in lower case
+ * and the one under which the thing is stored; where it has several, one of them has to match. Without a name, the
+ * principal must be narrowed to some name of the kind; without a kind, the action concerns no name, or a list that is
+ * filtered.
  *
- * Throws `Unauthorized` where a token could help, so that an anonymous reader is asked for one; `ScopeMissing`, naming the
- * scope, for a token that lacks it; and `NameDenied` for a token that is narrowed to other names.
+ * Throws `Unauthorized` where a token could help, so that an anonymous reader is asked for one; `ScopeMissing`, naming
+ * the scope, for a token that lacks it; and `NameDenied` for a token that is narrowed to other names.
  */
 export function allow(principal: Principal, action: Action, kind?: NameKind, name?: string | readonly string[]): void {
   const scope = scopeFor(action);

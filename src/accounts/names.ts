@@ -16,8 +16,9 @@ export const longestPattern = 255;
 const shape = /^[^\s,\\\p{Cc}]+$/u;
 
 /**
- * Names that match one of some patterns, in which `*` stands for any characters and letter case does not count. Made once
- * for each principal: matching makes nothing anew, and takes time in proportion to the lengths of pattern and name.
+ * Names that match one of some patterns, in which `*` stands for any characters and letter case does not count. Made
+ * once for each principal: matching makes nothing anew, and takes time in proportion to the lengths of pattern and
+ * name.
  */
 export class NameSet {
   readonly #exact: ReadonlySet<string>;

@@ -7,8 +7,8 @@ import { pageQuery, readPage } from './paging.ts';
 import { listOf, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
 
 /**
- * `/tokens`: an administrator's, but for one thing: every token may end itself. A narrowed one creates, sees and ends only
- * tokens that are narrowed within its own patterns.
+ * `/tokens`: an administrator's, but for one thing: every token may end itself. A narrowed one creates, sees and ends
+ * only tokens that are narrowed within its own patterns.
  */
 export function tokenOperations(tokens: Tokens): Operation[] {
   return [

@@ -25,8 +25,8 @@ export class Cache {
   }
 
   /**
-   * Opens within half a second, whether Redis answers or not. Calls `onError` when Redis begins to fail; no request fails
-   * because of it. Installations that share one Redis need different namespaces.
+   * Opens within half a second, whether Redis answers or not. Calls `onError` when Redis begins to fail; no request
+   * fails because of it. Installations that share one Redis need different namespaces.
    */
   static async open(
     redisUrl: string | undefined,

@@ -9,7 +9,9 @@ export interface TimedValue {
 
 /** After a failure Redis is not used for this long, so that a slow Redis does not slow every request; milliseconds. */
 const pause = 1000;
-/** Longest time for a Redis command, in milliseconds. The client has a timeout only for commands that it has not sent. */
+/**
+ * Longest time for a Redis command, in milliseconds. The client has a timeout only for commands that it has not sent.
+ */
 const commandTimeout = 300;
 
 /** Redis through Keyv. No method rejects, or takes longer than `commandTimeout`. */

@@ -44,8 +44,8 @@ export interface CachedReadOptions {
 }
 
 /**
- * MySQL, or SQLite through Node's built-in driver. Both use Sequelize (pool, transactions, dialects). Times are integers,
- * in milliseconds since 1970 UTC. Both databases compare text by bytes.
+ * MySQL, or SQLite through Node's built-in driver. Both use Sequelize (pool, transactions, dialects). Times are
+ * integers, in milliseconds since 1970 UTC. Both databases compare text by bytes.
  */
 export interface Database extends Queryable {
   /**
@@ -80,8 +80,8 @@ export interface WriteSignal {
 
 /**
  * Opens the database at `url`: `sqlite:PATH` or `mysql://user:password@host:port/name`. Creates the folder of a SQLite
- * file; a MySQL database must exist. All instances on a MySQL database share `changes`; without it, only cached reads with
- * a `lag` are cached. Rejects when the database is unreachable.
+ * file; a MySQL database must exist. All instances on a MySQL database share `changes`; without it, only cached reads
+ * with a `lag` are cached. Rejects when the database is unreachable.
  */
 export async function openDatabase(url: string, changes?: WriteSignal): Promise<Database> {
   const database = url.startsWith('sqlite:')
@@ -105,7 +105,9 @@ export function placeholders(values: readonly unknown[]): string {
   return values.map(() => '?').join(', ');
 }
 
-/** Suffix of a SELECT that locks its rows until the transaction ends. SQLite needs none: it has one writer at a time. */
+/**
+ * Suffix of a SELECT that locks its rows until the transaction ends. SQLite needs none: it has one writer at a time.
+ */
 export function forUpdate({ dialect }: Queryable): '' | ' FOR UPDATE' {
   return dialect === 'mysql' ? ' FOR UPDATE' : '';
 }
@@ -152,7 +154,10 @@ abstract class SequelizeDatabase implements Database {
     return this.#cachedRows.get(version, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
   }
 
-  /** Cached rows are valid while this stays the same; undefined: do not cache. See `WriteSignal` and `CachedReadOptions`. */
+  /**
+   * Cached rows are valid while this stays the same; undefined: do not cache. See `WriteSignal` and
+   * `CachedReadOptions`.
+   */
   protected abstract version(lag: number): Promise<string | undefined>;
   /** Called after each commit that wrote. Resolves when the next version on every instance is a new one. */
   protected async afterWrite(): Promise<void> {

@@ -6,8 +6,8 @@ import { migrations } from './migrations/index.ts';
 export interface Migration {
   name: string;
   /**
-   * For both databases: `{serial}` is the generated primary key, `{text}` a long text. `{clustered}` after a table stores
-   * its rows in the order of the primary key, as MySQL always does.
+   * For both databases: `{serial}` is the generated primary key, `{text}` a long text. `{clustered}` after a table
+   * stores its rows in the order of the primary key, as MySQL always does.
    */
   sql: string;
 }

@@ -10,7 +10,9 @@ export class RowCache {
   #count = 0;
   #version: string | undefined;
 
-  /** The cached rows of `sql` with `values`, otherwise those of `read`, which must not start before `version` was read. */
+  /**
+   * The cached rows of `sql` with `values`, otherwise those of `read`, which must not start before `version` was read.
+   */
   get(version: string, sql: string, values: readonly unknown[], read: () => Promise<Rows>): Promise<Rows> {
     if (version !== this.#version || this.#count >= maxResults) {
       this.#rows.clear();

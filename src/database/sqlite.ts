@@ -54,8 +54,8 @@ export class Connection {
 }
 
 /**
- * Replaces the `sqlite3` package for Sequelize's sqlite dialect (`dialectModule`). Sequelize opens a `Database` for each
- * transaction. Connections are reused, because opening one takes longer than most transactions.
+ * Replaces the `sqlite3` package for Sequelize's sqlite dialect (`dialectModule`). Sequelize opens a `Database` for
+ * each transaction. Connections are reused, because opening one takes longer than most transactions.
  */
 export class Driver {
   readonly OPEN_READWRITE = 2;

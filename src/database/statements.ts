@@ -106,7 +106,9 @@ interface StatementResult {
   lastID?: number;
 }
 
-/** MySQL's `affectedRows` leaves out rows that already had the new values; "Rows matched: 1  Changed: 0" counts them. */
+/**
+ * MySQL's `affectedRows` leaves out rows that already had the new values; "Rows matched: 1  Changed: 0" counts them.
+ */
 function matchedRows({ info }: StatementResult): number | undefined {
   const first = /\d+/.exec(info ?? '');
   return first ? Number(first[0]) : undefined;

@@ -81,8 +81,8 @@ test('a body over the limit of the management API does not cost the connection',
 
 test('what is taken in after an answer has a limit in bytes and in time', async (t) => {
   for (const limits of [
-    { idle: 60_000, whole: 400, bytes: 2 ** 30 },
-    { idle: 400, whole: 60_000, bytes: 100_000 },
+    { idle: 60_000, total: 400, bytes: 2 ** 30 },
+    { idle: 400, total: 60_000, bytes: 100_000 },
   ]) {
     const server = createServer((request, response) => {
       response.on('close', () => drain(request, limits));

@@ -4,14 +4,14 @@ import type { Migration } from '../migrate.ts';
  * Hosted packages. A `packages` row without versions is a claim on the ID: the ID is not requested from upstreams.
  *
  * The four `latest_…` columns hold the newest listed version that a client sees. They differ in prereleases (`pre`) and
- * SemVer 2 (`2`). `flags` has a bit for each of these versions that exists, and for common package types, so that a search
- * can filter without another query. `standing` decreases in steps with the number of downloads, so that an index has the
- * order of search results.
+ * SemVer 2 (`2`). `flags` has a bit for each of these versions that exists, and for common package types, so that a
+ * search can filter without another query. `standing` decreases in steps with the number of downloads, so that an index
+ * has the order of search results.
  *
  * The index of the order of versions contains all columns that lists of versions show, because the rows are long.
  *
- * `package_terms` holds the search words of the newest listed version. `terms` repeats them, to find them from the package.
- * The `standing` of a word is that of the package within the tier of the word.
+ * `package_terms` holds the search words of the newest listed version. `terms` repeats them, to find them from the
+ * package. The `standing` of a word is that of the package within the tier of the word.
  */
 export const packages: Migration[] = [
   {

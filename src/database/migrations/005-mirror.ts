@@ -1,8 +1,9 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Content from upstreams. It can be deleted at any time, so it is separate from hosted content. `id` is the hash of upstream,
- * kind, name and reference; each protocol defines its kinds. Freshness follows from `validated_at` and the configuration.
+ * Content from upstreams. It can be deleted at any time, so it is separate from hosted content. `id` is the hash of
+ * upstream, kind, name and reference; each protocol defines its kinds. Freshness follows from `validated_at` and the
+ * configuration.
  */
 export const mirror: Migration[] = [
   {

@@ -1,9 +1,9 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Usage. `usage_counts` has the daily counters of each account (`dimension` 'account', no name), and also of each of its
- * tokens, packages and containers, so that no report adds up more rows than it shows. `period_start` is the start of the
- * month. It is before the name in the key, so that one page of a month's names is contiguous.
+ * Usage. `usage_counts` has the daily counters of each account (`dimension` 'account', no name), and also of each of
+ * its tokens, packages and containers, so that no report adds up more rows than it shows. `period_start` is the start
+ * of the month. It is before the name in the key, so that one page of a month's names is contiguous.
  *
  * `mirrored_downloads` counts downloads of mirrored content without end; hosted content has columns for this.
  * `usage_writers` holds the number of the last batch of each process, written in the transaction of the batch.

@@ -1,12 +1,12 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Scheduled jobs. `jobs.run_id` is the current run, which increments `beat` while it is alive. An instance that sees the
- * same `beat` for long enough, by its own clock, may take over. `scheduled_at` is the time when a run was due; a manual run
- * has none.
+ * Scheduled jobs. `jobs.run_id` is the current run, which increments `beat` while it is alive. An instance that sees
+ * the same `beat` for long enough, by its own clock, may take over. `scheduled_at` is the time when a run was due; a
+ * manual run has none.
  *
- * `storage_cursors` holds the position of jobs that go through all blobs. `manifests.untagged_at` is when a manifest last
- * lost a tag or a parent.
+ * `storage_cursors` holds the position of jobs that go through all blobs. `manifests.untagged_at` is when a manifest
+ * last lost a tag or a parent.
  */
 export const jobs: Migration[] = [
   {
