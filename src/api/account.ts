@@ -109,7 +109,7 @@ function getUsage({ database, usage: record, stored, now }: AccountParts): Opera
         },
         bandwidth: { egress_bytes, ingress_bytes, upstream_bytes },
         requests: { total, ...requests },
-        items: entries.map(shown),
+        items: entries.map(toItem),
         next_cursor,
       };
     },
@@ -134,11 +134,11 @@ function readItems(database: Database, principal: Principal, query: UsageQuery, 
     });
   }
   return readPage(query, {
-    list: `usage/${period.start}/${query.granularity ?? ''}/${query.group_by ?? ''}`,
+    name: `usage/${period.start}/${query.granularity ?? ''}/${query.group_by ?? ''}`,
     key: z.tuple([z.string(), z.int()]),
     keyOf: ({ name, day }: UsageItem) => [name ?? '', day ?? 0] as [string, number],
     read: (limit, after) => itemsOf(database, principal.accountId, period, division, limit, after),
-    keep: visibleTo(principal, query.group_by),
+    isVisible: visibleTo(principal, query.group_by),
   });
 }
 
@@ -148,6 +148,6 @@ function visibleTo({ names }: Principal, groupBy: Grouping | undefined): ((item:
   return only && (({ name }) => !name || only.includes(name));
 }
 
-function shown({ day, name, counters }: UsageItem): z.input<typeof usageItem> {
+function toItem({ day, name, counters }: UsageItem): z.input<typeof usageItem> {
   return { date: day === null ? null : timeOf(day).slice(0, 10), key: name || null, ...counters };
 }
