@@ -63,7 +63,7 @@ export class Tokens implements Verifier {
   async create(accountId: number, options: NewToken): Promise<{ token: Token; value: string }> {
     const name = options.name.trim();
     if (name.length === 0 || name.length > 200) {
-      throw new DomainError('Invalid', 'A token name has 1 to 200 characters.');
+      throw new DomainError('Invalid', 'A token needs a name of 1 to 200 characters.');
     }
     const patterns = parsePatterns(options.patterns);
     const expiresAt = options.expiresAt ?? null;
