@@ -6,7 +6,7 @@ import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import type { TestServer } from './server.ts';
 
-// What a test needs of a running server and cannot ask for by HTTP. No other file reaches into one.
+// Access to a running server for tests that cannot use HTTP. Only this file uses the internals of a server.
 
 type Server = Pick<TestServer, 'core'>;
 
@@ -18,7 +18,7 @@ export function rowsOf<T extends object = Row>(server: Server, sql: string): Pro
   return databaseOf(server).select<T>(sql);
 }
 
-/** A new token with `scopes`, of the account with this name, which is made when there is none. */
+/** A new token with `scopes` in the account with this name, which is created if it does not exist. */
 export async function createToken(
   { core }: Server,
   scopes: readonly string[],
@@ -29,7 +29,7 @@ export async function createToken(
   return tokens.create(id, { name: 'a test', scopes });
 }
 
-/** The value of such a token. */
+/** As above, only the value of the token. */
 export async function tokenOf(server: Server, scopes: readonly string[], account?: string): Promise<string> {
   return (await createToken(server, scopes, account)).value;
 }
@@ -39,23 +39,23 @@ export function defaultAccountOf({ core }: Server): number {
   return core.defaultAccount.id;
 }
 
-/** Runs a job at once, as `entrepot jobs run` does. */
+/** Runs a job now, as `entrepot jobs run` does. */
 export function runJob({ core }: Server, name: string, options?: Partial<Omit<Work, 'signal'>>): Promise<Counts> {
   return core.jobs.run(name, options);
 }
 
-// What a server writes every few seconds, written now.
+// Write now the data that a server writes every few seconds.
 
 export function flushUsage({ core }: Server): Promise<void> {
   return core.usage.flush();
 }
 
-/** When tokens were last used. */
+/** The times of last use of tokens. */
 export function flushTokens({ core }: Server): Promise<void> {
   return core.tokens.flush();
 }
 
-/** When upstream content was last used. */
+/** The times of last use of upstream content. */
 export function flushUses({ core }: Server): Promise<void> {
   return core.entries.flushUses();
 }
