@@ -1,4 +1,4 @@
-// The real clients' tests: one file at a time, because a client's engine takes the whole machine.
+// The tests with real clients. One file at a time, because a client's engine uses the whole machine.
 export default {
   extensions: ['ts'],
   files: ['test/clients/**/*.test.ts'],

@@ -6,9 +6,9 @@ import { dotnet, sourceName } from '../test/support/clients/dotnet.ts';
 import { startEntrepot, type Entrepot } from '../test/support/processes/entrepot.ts';
 import { createLayout } from '../test/support/builders/images.ts';
 
-// What a mirror is for, in one command (`npm run demo`): an upstream and a mirror of it on this machine, a restore and a
-// pull through the mirror, and both again from empty client caches after the upstream has gone. It contacts nobody else.
-// Needs the .NET SDK, skopeo and umoci.
+// Demonstrates a mirror (`npm run demo`): starts an upstream and its mirror on this machine, restores packages and
+// pulls an image through the mirror, and repeats both with empty client caches after the upstream has stopped. It
+// contacts no other host. Needs the .NET SDK, skopeo and umoci.
 
 for (const command of ['dotnet', 'skopeo', 'umoci']) requiredCommand(command);
 const folder = await temporaryFolder();
@@ -37,7 +37,7 @@ async function demonstrate(): Promise<void> {
   const copier = await containerClient('skopeo', join(folder.path, 'copier'), [upstream.host]);
   await copier.run('login', '-u', upstream.username, '-p', upstream.password, upstream.host);
   await copier.run('copy', image.reference, `docker://${upstream.host}/team/demo:1`);
-  say('it holds three packages that depend on each other, and an image');
+  say('it hosts three packages that depend on each other, and one image');
 
   const common = { auth: { username: upstream.username, password: upstream.password }, allowPrivateNetwork: true };
   const mirror = await start('mirror', {
@@ -51,11 +51,11 @@ async function demonstrate(): Promise<void> {
   await use('cold', mirror);
   await use('warm', mirror);
   await running.shift()!.stop();
-  say('the upstream is gone\n');
+  say('the upstream has stopped\n');
   await use('without the upstream', mirror);
 }
 
-/** A restore and a pull by clients whose caches are empty. */
+/** Restores and pulls with empty client caches. */
 async function use(how: string, mirror: Entrepot): Promise<void> {
   const home = join(folder.path, 'client');
   await rm(home, { recursive: true, force: true });

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Makes stand-ins for the public images that docker/ builds on, for a machine that reaches Debian's packages and the npm
-# registry but no public container registry: node:24-bookworm-slim, mysql:8.4 (Debian's MariaDB) and redis:7. They are
-# good enough to build and start docker/compose.yaml once; they are not for production.
+# Builds replacements for the public base images of docker/: node:24-bookworm-slim, mysql:8.4 (Debian's MariaDB) and redis:7.
+# For a machine that can reach Debian's packages and the npm registry, but no public container registry. Use them only to
+# test docker/compose.yaml, not in production.
 #
 #   DOCKER_HOST=unix:///path/to/socket scripts/local-base-images.sh
 #
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 for command in docker debootstrap npm; do
-  command -v "$command" >/dev/null || { echo "local-base-images: $command is not on this machine" >&2; exit 1; }
+  command -v "$command" >/dev/null || { echo "local-base-images: $command is not installed" >&2; exit 1; }
 done
 [ -x node_modules/.bin/node ] || { echo 'local-base-images: run npm ci first' >&2; exit 1; }
 
@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 
 debootstrap --variant=minbase --include=ca-certificates bookworm "$work/root" >"$work/debootstrap.log" ||
   { tail -5 "$work/debootstrap.log" >&2; exit 1; }
-# What the machine trusts, the containers on it have to trust as well: it may reach the registries through a proxy.
+# The containers must trust the same certificates as the machine, which may reach the registries through a proxy.
 cp /etc/ssl/certs/ca-certificates.crt "$work/root/etc/ssl/certs/ca-certificates.crt"
 tar -c -C "$work/root" . | docker import - debian:bookworm-slim
 

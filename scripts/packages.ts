@@ -2,12 +2,12 @@ import { spawn } from 'node:child_process';
 import { accessSync, constants, existsSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-// What the tests need from the operating system, got with Debian's own package client.
+// Installs the Debian packages that the tests need.
 
-/** Debian keeps daemons outside an ordinary user's PATH. */
+/** Debian installs daemons in folders that are not in the PATH of an ordinary user. */
 const systemFolders = ['/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/local/bin', '/usr/bin', '/bin'];
 
-/** Asked by Debian's maintainer scripts before they start a service; 101 forbids it. */
+/** Debian's maintainer scripts run it before they start a service; exit code 101 forbids the start. */
 const servicePolicy = '/usr/sbin/policy-rc.d';
 
 export interface Missing {
@@ -19,7 +19,7 @@ export interface EnsuredCommands {
   /** Command name → absolute path. */
   paths: Map<string, string>;
   missing: Missing[];
-  /** One line that says why the missing ones are missing. */
+  /** One line with the reason why commands are missing. */
   reason?: string;
 }
 
@@ -28,24 +28,26 @@ export function findCommand(command: string): string | undefined {
   return folders.map((folder) => join(folder, command)).find(isExecutable);
 }
 
-/** Finds each command; installs the packages of those that are not there, where this process may. */
+/** Finds each command. Installs the packages of missing commands, if this process is root and has apt-get. */
 export async function ensureCommands(wanted: Record<string, string>): Promise<EnsuredCommands> {
   const before = lookUp(wanted);
   if (before.missing.length === 0) return before;
   const packages = [...new Set(before.missing.map((each) => each.package))];
   if (process.getuid?.() !== 0) return { ...before, reason: `not root, so not installing ${packages.join(', ')}` };
   if (findCommand('apt-get') === undefined)
-    return { ...before, reason: `no apt-get here to install ${packages.join(', ')}` };
+    return { ...before, reason: `there is no apt-get to install ${packages.join(', ')}` };
 
   console.error(`entrepot: installing Debian packages: ${packages.join(', ')}`);
   const trouble = await install(packages);
   const after = lookUp(wanted);
-  return after.missing.length === 0 ? after : { ...after, reason: trouble ?? 'the package does not bring the command' };
+  return after.missing.length === 0
+    ? after
+    : { ...after, reason: trouble ?? 'the package does not contain the command' };
 }
 
 export function describeMissing({ missing, reason }: EnsuredCommands): string {
   const names = missing.map((each) => `${each.command} (Debian package ${each.package})`);
-  return `not on this machine: ${names.join(', ')}${reason === undefined ? '' : ` – ${reason}`}`;
+  return `not installed: ${names.join(', ')}${reason === undefined ? '' : ` – ${reason}`}`;
 }
 
 function lookUp(wanted: Record<string, string>): EnsuredCommands {
@@ -59,7 +61,7 @@ function lookUp(wanted: Record<string, string>): EnsuredCommands {
   return { paths, missing };
 }
 
-/** All at once; when that fails one by one, so that one bad package does not take the others with it. */
+/** Installs all packages together. If that fails, one by one, so that one bad package does not prevent the others. */
 async function install(packages: string[]): Promise<string | undefined> {
   return withoutServiceStart(async () => {
     let trouble = await aptGet(['update']);
@@ -72,7 +74,7 @@ async function install(packages: string[]): Promise<string | undefined> {
   });
 }
 
-/** The packages' own services stay off: the tests start private ones. A policy that the machine has is kept. */
+/** Prevents the packages from starting their services: the tests start private ones. Keeps an existing policy file. */
 async function withoutServiceStart<T>(work: () => Promise<T>): Promise<T> {
   if (existsSync(servicePolicy)) return work();
   writeFileSync(servicePolicy, '#!/bin/sh\nexit 101\n', { mode: 0o755, flag: 'wx' });
@@ -86,7 +88,7 @@ async function withoutServiceStart<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The trouble in apt's own words, or nothing. */
+/** Runs apt-get; resolves to its error message, or to undefined after success. */
 function aptGet(args: string[]): Promise<string | undefined> {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', LC_ALL: 'C' };
   const child = spawn('apt-get', ['-qq', '-o', 'DPkg::Lock::Timeout=300', '-o', 'Dpkg::Use-Pty=0', ...args], {

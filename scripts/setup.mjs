@@ -1,7 +1,6 @@
-// Runs before `npm start` and `npm test`, on whatever Node the machine has: plain JavaScript, nothing imported but
-// Node itself. Installs the locked packages when they are missing or differ from the lock file, and makes sure that
-// `node` inside npm scripts is the project's own Node 24 (the `node` package), because the sources are TypeScript
-// which only that Node runs as it is.
+// Runs before `npm start` and `npm test` on any version of Node, so it is plain JavaScript and imports only modules of
+// Node. Installs the locked packages if they are missing or differ from the lock file. Checks that `node` in npm
+// scripts is the project's Node 24 (from the package `node`), which runs the TypeScript sources without a build.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, linkSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
@@ -26,8 +25,8 @@ function readJson(file) {
   }
 }
 
-// npm writes node_modules/.package-lock.json last, so an interrupted install is seen as none. Contents are compared,
-// not times: a checkout touches the lock file without changing it.
+// npm writes node_modules/.package-lock.json last, so an interrupted install counts as missing. This compares contents,
+// not times, because a checkout changes the time of the lock file.
 function installed() {
   const locked = readJson(join(root, 'package-lock.json'));
   if (!locked) fail('package-lock.json is missing or unreadable');
@@ -38,7 +37,7 @@ function installed() {
     const want = locked.packages[path];
     const have = present.packages[path];
     if (!have) {
-      if (want.optional || want.devOptional) continue; // of another platform
+      if (want.optional || want.devOptional) continue; // for another platform
       return false;
     }
     if (have.version !== want.version || have.integrity !== want.integrity) return false;
@@ -72,8 +71,8 @@ function install() {
   }
 }
 
-// One install at a time for one checkout. The lock is linked into place with its owner's process id already inside,
-// so that a lock whose owner died is told from one that is held.
+// Allows one install at a time per checkout. The lock file is linked into place with the process ID of its owner
+// already in it, so that the lock of a dead owner can be detected.
 function withLock(work) {
   const name = 'entrepot-setup-' + createHash('sha256').update(root).digest('hex').slice(0, 16);
   const lock = join(tmpdir(), name);

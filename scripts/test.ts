@@ -16,7 +16,7 @@ const args = process.argv.slice(2);
 const withClients = args[0] === 'clients';
 if (withClients) args.shift();
 
-// Short and in lower case: sockets are bound in it, and podman makes an image's name of a path.
+// Short, because it contains sockets; in lower case, because podman makes image names from its path.
 const folder = join(tmpdir(), `entrepot-${randomBytes(4).toString('hex')}`);
 await mkdir(folder, { mode: 0o700 });
 let running: ChildProcess | undefined;
@@ -76,12 +76,12 @@ async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
   return code;
 }
 
-/** What a green run proves: which real clients took part in it, and which did not. */
+/** Prints which real clients the run used, and which it did not. */
 async function reportClients(usedFile: string): Promise<void> {
   const used = new Set((await readFile(usedFile, 'utf8').catch(() => '')).split('\n'));
   const versions = await clientVersions();
   const lines = [...versions].map(([name, version]) => {
-    if (version === undefined) return `  ${name}: not on this machine`;
+    if (version === undefined) return `  ${name}: not installed`;
     return `  ${name}: ${version}${used.has(name) ? '' : ' (not used in this run)'}`;
   });
   console.log(`Clients:\n${lines.join('\n')}`);
@@ -90,7 +90,7 @@ async function reportClients(usedFile: string): Promise<void> {
 function ava(avaArgs: string[], env: NodeJS.ProcessEnv): Promise<number> {
   if (interrupted !== undefined) return Promise.resolve(130);
   const entry = join(root, 'node_modules', '.bin', 'ava');
-  // What the tests leave behind in the temporary folder goes with the run's own.
+  // The temporary files of the tests are deleted together with the folder of the run.
   const child = spawn(process.execPath, [entry, ...avaArgs], {
     cwd: root,
     env: { ...env, TMPDIR: folder },

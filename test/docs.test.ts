@@ -5,7 +5,7 @@ import test from 'ava';
 import { parse } from 'yaml';
 import { settings, type Setting } from '../src/config/schema.ts';
 
-// What is written for people, held against what is true.
+// Compares the documents with the code.
 
 const root = join(import.meta.dirname, '..');
 const read = (path: string) => readFile(join(root, path), 'utf8');
@@ -20,7 +20,7 @@ function row({ environment, path, default: fallback, doc, secret }: Setting): st
   return `| \`${environment}\`${secret ? ', `…_FILE`' : ''} | \`${path}\` | ${shown} | ${doc} |`;
 }
 
-test('the README’s table has every setting, its default and its line', async (t) => {
+test('the table in the README has every setting with its default and description', async (t) => {
   const lines = (await read('README.md')).split('\n');
   t.deepEqual(
     lines.filter((line) => line.startsWith('| `ENTREPOT_')),
@@ -28,7 +28,7 @@ test('the README’s table has every setting, its default and its line', async (
   );
 });
 
-test('no document names a setting that is not there', async (t) => {
+test('documents name only settings that exist', async (t) => {
   const known = new Set([...names, 'ENTREPOT_CONFIG', 'ENTREPOT_TEST_DATABASE_URL', 'ENTREPOT_TEST_REDIS_URL']);
   const documents = [
     'README.md',
@@ -45,7 +45,7 @@ test('no document names a setting that is not there', async (t) => {
   }
 });
 
-test('links between documents lead somewhere', async (t) => {
+test('links between documents have existing targets', async (t) => {
   for (const path of ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md']) {
     const text = await read(path);
     const titles = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) => title!.toLowerCase());
@@ -66,7 +66,7 @@ interface Compose {
   secrets: Record<string, unknown>;
 }
 
-test('the compose file gives what the service takes, and waits until the others are healthy', async (t) => {
+test('the compose file uses existing settings, and starts the service after healthy dependencies', async (t) => {
   const { services, secrets } = parse(await read('docker/compose.yaml')) as Compose;
   const { environment = {}, depends_on: needs = {} } = services['entrepot']!;
   for (const [name, value] of Object.entries(environment)) {
@@ -80,7 +80,7 @@ test('the compose file gives what the service takes, and waits until the others 
   t.deepEqual(Object.keys(needs).sort(), ['mysql', 'redis']);
 });
 
-test('the bounds in SECURITY.md name settings and tests that are there', async (t) => {
+test('the bounds in SECURITY.md name existing settings and tests', async (t) => {
   const text = await read('SECURITY.md');
   const tests = [...text.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path]) => path!);
   t.true(tests.length > 20);

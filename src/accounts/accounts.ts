@@ -21,7 +21,7 @@ export async function listAccounts(database: Database): Promise<Account[]> {
   return rows.map((row) => toAccount(row)!);
 }
 
-/** Accounts are walls: whatever is hosted belongs to one and is shown to no other. */
+/** The accounts. Hosted content belongs to one account and is hidden from all others. */
 export class Accounts {
   readonly #database: Database;
   readonly #now: () => number;
@@ -31,19 +31,19 @@ export class Accounts {
     this.#now = now;
   }
 
-  /** A new account; `AlreadyExists` or `Invalid` when the name cannot be had. */
+  /** Creates an account; `AlreadyExists` if the name is taken, `Invalid` if it is malformed. */
   async create(name: string): Promise<Account> {
     if (!namePattern.test(name)) {
       throw new DomainError(
         'Invalid',
-        'An account name has 1 to 100 of a-z, 0-9, ".", "_", "-", and starts and ends with a letter or digit.',
+        'An account name has 1 to 100 characters of a-z, 0-9, ".", "_" and "-", and starts and ends with a letter or digit.',
       );
     }
     const createdAt = this.#now();
     const inserted = await this.#database.transaction((tx) =>
       tx.insertNew('accounts', [{ name, created_at: createdAt }]),
     );
-    if (inserted === 0) throw new DomainError('AlreadyExists', `There is an account "${name}" already.`);
+    if (inserted === 0) throw new DomainError('AlreadyExists', `The account "${name}" already exists.`);
     return (await this.named(name))!;
   }
 
@@ -59,7 +59,7 @@ export class Accounts {
     return listAccounts(this.#database);
   }
 
-  /** The account `default`, made when it is not there; `created` for the one caller that made it. */
+  /** The account `default`, created if it does not exist. `created` is true only for the caller that created it. */
   async ensureDefault(): Promise<{ account: Account; created: boolean }> {
     const row = { name: 'default', created_at: this.#now() };
     const found = await this.named('default');

@@ -1,27 +1,29 @@
 import { placeholders, type Value } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 
-/** What names belong to: package ids, and names of image repositories. */
+/** Kinds of names: package IDs, and names of image repositories. */
 export type NameKind = 'package' | 'container';
 
-/** The names that a token is narrowed to, as they were given. A kind that is left out is closed. */
+/**
+ * The name patterns of a token, as the user wrote them. Without patterns of a kind, no name of that kind is allowed.
+ */
 export interface Patterns {
   packages?: readonly string[] | undefined;
   containers?: readonly string[] | undefined;
 }
 
-/** Patterns of one kind, and characters of one pattern. */
-export const mostPatterns = 50;
-export const longestPattern = 255;
-const shape = /^[^\s,\\\p{Cc}]+$/u;
+/** Most patterns of one kind, and most characters of one pattern. */
+export const maxPatterns = 50;
+export const maxPatternLength = 255;
+const patternFormat = /^[^\s,\\\p{Cc}]+$/u;
 
 /**
- * Names that match one of some patterns, in which `*` stands for any characters and letter case does not count. Made once
- * for each principal: matching makes nothing anew, and takes time in proportion to the lengths of pattern and name.
+ * The names that match at least one pattern. `*` stands for any characters, and letter case does not count. Built once
+ * for each principal. A match takes time in proportion to the lengths of pattern and name.
  */
 export class NameSet {
   readonly #exact: ReadonlySet<string>;
-  /** What stands between the stars of each other pattern. */
+  /** The texts between the stars of each pattern with a star. */
   readonly #parts: readonly (readonly string[])[];
 
   constructor(patterns: readonly string[]) {
@@ -30,25 +32,27 @@ export class NameSet {
     this.#parts = lowered.filter((pattern) => pattern.includes('*')).map((pattern) => pattern.split('*'));
   }
 
-  /** Whether no name is among them. */
+  /** Whether no name matches. */
   get isEmpty(): boolean {
     return this.#exact.size === 0 && this.#parts.length === 0;
   }
 
-  /** Whether `name`, in lower case, is among them; any other spelling is not. */
+  /** Whether `name`, which must be in lower case, matches. */
   includes(name: string): boolean {
     if (this.#exact.has(name)) return true;
     for (const parts of this.#parts) if (matches(parts, name)) return true;
     return false;
   }
 
-  /** Whether every name that one of `patterns` matches is among them, as far as the texts show it. */
+  /**
+   * Whether every name that matches one of `patterns` also matches here. May return false where this is hard to see.
+   */
   covers(patterns: readonly string[]): boolean {
-    // No pattern matches a star as a character except by a star, which then matches any text in its place too.
+    // A pattern can match the character `*` only with its own star, which then also matches any text in its place.
     return patterns.every((pattern) => this.includes(pattern.toLowerCase()));
   }
 
-  /** A condition for rows whose `column`, in lower case, is among them. */
+  /** An SQL condition for rows whose `column`, in lower case, matches. */
   where(column: string): { sql: string; values: Value[] } {
     const exact = [...this.#exact];
     const like = this.#parts.map((parts) => parts.map((part) => part.replace(/[!%_]/g, '!$&')).join('%'));
@@ -60,7 +64,7 @@ export class NameSet {
   }
 }
 
-/** The leftmost place for each part is as good as any: no other place has to be tried. */
+/** Tries only the leftmost position of each part: if any position leads to a match, the leftmost one does too. */
 function matches(parts: readonly string[], name: string): boolean {
   const first = parts[0]!;
   const last = parts.at(-1)!;
@@ -76,31 +80,31 @@ function matches(parts: readonly string[], name: string): boolean {
   return true;
 }
 
-/** The sets of a token that is narrowed; the kind without patterns is empty, which closes it. */
+/** The names of a limited token. The set of a kind without patterns is empty, so no name of that kind is allowed. */
 export type Names = Readonly<Record<NameKind, NameSet>>;
 
 export function namesOf({ packages = [], containers = [] }: Patterns): Names {
   return { package: new NameSet(packages), container: new NameSet(containers) };
 }
 
-/** Checked patterns; null for a token that is not narrowed. Throws `Invalid`. */
+/** Checks the patterns of a token; null for a token without limits. Throws `Invalid`. */
 export function parsePatterns(given: Patterns | null | undefined): Patterns | null {
   if (!given) return null;
   const { packages, containers } = given;
   for (const patterns of [packages, containers]) {
     for (const pattern of patterns ?? []) {
-      if (pattern.length <= longestPattern && shape.test(pattern)) continue;
+      if (pattern.length <= maxPatternLength && patternFormat.test(pattern)) continue;
       throw new DomainError(
         'Invalid',
-        `A pattern has 1 to ${longestPattern} characters without spaces, commas or backslashes, such as "Contoso.*" or "team/*".`,
+        `A pattern has 1 to ${maxPatternLength} characters without spaces, commas or backslashes, such as "Contoso.*" or "team/*".`,
       );
     }
-    if ((patterns?.length ?? 0) > mostPatterns) {
-      throw new DomainError('Invalid', `A token has at most ${mostPatterns} patterns of each kind.`);
+    if ((patterns?.length ?? 0) > maxPatterns) {
+      throw new DomainError('Invalid', `A token has at most ${maxPatterns} patterns of each kind.`);
     }
   }
   if (!packages?.length && !containers?.length) {
-    throw new DomainError('Invalid', 'Name at least one pattern, or leave the patterns out.');
+    throw new DomainError('Invalid', 'Give at least one pattern, or no patterns at all to allow all names.');
   }
   return { ...(packages?.length && { packages }), ...(containers?.length && { containers }) };
 }

@@ -8,7 +8,7 @@ interface Rights {
   accountId: number;
   accountName: string;
   scopes: ReadonlySet<Scope>;
-  /** The names that it is narrowed to; undefined for all. */
+  /** The names that it is limited to; undefined for all names. */
   names: Names | undefined;
 }
 
@@ -23,12 +23,12 @@ export interface AnonymousPrincipal extends Rights {
   kind: 'anonymous';
 }
 
-/** Who sends a request. */
+/** The sender of a request. */
 export type Principal = TokenPrincipal | AnonymousPrincipal;
 
 /** Checks one kind of credential. */
 export interface Verifier {
-  /** The principal that presents `value`; undefined when it is no valid credential of this kind. */
+  /** The principal of the credential `value`; undefined if it is not a valid credential of this kind. */
   verify(value: string): Promise<Principal | undefined>;
 }
 
@@ -37,7 +37,7 @@ export function tokenIdOf(principal: Principal | undefined): string | undefined 
   return principal?.kind === 'token' ? principal.tokenId : undefined;
 }
 
-/** The scopes in `read,write` or `["read","write"]`; `Invalid` names one that does not exist. */
+/** Checks a list of scopes and removes duplicates; `Invalid` names an unknown scope. */
 export function parseScopes(list: readonly string[]): Scope[] {
   const wanted = new Set(list.map((each) => each.trim()).filter(Boolean));
   for (const each of wanted) {

@@ -4,31 +4,31 @@ import { crc32 } from 'node:zlib';
 const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const randomLength = 30;
 const checksumLength = 6;
-const shape = new RegExp(`^ent_[0-9A-Za-z]{${randomLength + checksumLength}}$`);
+const valueFormat = new RegExp(`^ent_[0-9A-Za-z]{${randomLength + checksumLength}}$`);
 
-/** A new token: `ent_`, 30 random base-62 characters (178 bits), and their checksum in 6. */
+/** A new token: `ent_`, 30 random base-62 characters (178 bits), and a checksum of 6 characters. */
 export function newTokenValue(): string {
   let random = '';
   while (random.length < randomLength) {
     for (const byte of randomBytes(randomLength)) {
-      // 248 = 4 × 62: beyond it a remainder would favour some characters.
+      // 248 = 4 × 62. With larger bytes, the remainder would favour some characters.
       if (byte < 248 && random.length < randomLength) random += alphabet[byte % 62];
     }
   }
   return `ent_${random}${checksum(`ent_${random}`)}`;
 }
 
-/** Whether `value` has a token's shape but not its checksum: a typing error or a cut-off paste. */
+/** Whether `value` has the format of a token but a wrong checksum: a typing error, or an incomplete copy. */
 export function isMistyped(value: string): boolean {
-  return shape.test(value) && !value.endsWith(checksum(value.slice(0, -checksumLength)));
+  return valueFormat.test(value) && !value.endsWith(checksum(value.slice(0, -checksumLength)));
 }
 
-/** What is stored of a token. */
+/** The SHA-256 that is stored instead of the token. */
 export function hashToken(value: string): string {
   return hash('sha256', value);
 }
 
-/** Enough of a token to recognise it by, too little to use it. */
+/** The start of a token: enough to recognise it, not enough to use it. */
 export function prefixOf(value: string): string {
   return value.slice(0, 8);
 }

@@ -10,7 +10,7 @@ export interface Token {
   name: string;
   tokenPrefix: string;
   scopes: Scope[];
-  /** The names that it is narrowed to; null for all. */
+  /** The name patterns that limit it; null for all names. */
   patterns: Patterns | null;
   createdAt: number;
   expiresAt: number | null;
@@ -40,15 +40,15 @@ export interface NewToken {
   value?: string;
 }
 
-/** How long another instance's revocation may stay unseen where no Redis brings word of it; milliseconds. */
+/** Without Redis, how long an instance may accept a token after another instance revoked it; milliseconds. */
 const lag = 200;
 
-/** API tokens: stored as a hash, and looked up by it. */
+/** API tokens, stored and found by their hash. */
 export class Tokens implements Verifier {
   readonly #database: Database;
   readonly #now: () => number;
   readonly #used = new Map<string, number>();
-  /** By their rows, which are the same objects while nothing was written. */
+  /** By token row: the database returns the same row object until the next write. */
   readonly #principals = new WeakMap<object, TokenPrincipal>();
 
   constructor(database: Database, now: () => number) {
@@ -57,8 +57,8 @@ export class Tokens implements Verifier {
   }
 
   /**
-   * A new token of the account; its value is in this answer and nowhere else. `expiresAt` in milliseconds since 1970,
-   * null for never. `value` is for the first token of a new installation.
+   * Creates a token of the account. Only this result contains its value. `expiresAt` is in milliseconds since 1970,
+   * null for never. `value` is only for the first token of a new installation.
    */
   async create(accountId: number, options: NewToken): Promise<{ token: Token; value: string }> {
     const name = options.name.trim();
@@ -68,7 +68,7 @@ export class Tokens implements Verifier {
     const patterns = parsePatterns(options.patterns);
     const expiresAt = options.expiresAt ?? null;
     if (expiresAt !== null && !(expiresAt > this.#now())) {
-      throw new DomainError('Invalid', 'The time at which the token expires must lie ahead.');
+      throw new DomainError('Invalid', 'The expiry time of a token must be in the future.');
     }
     const value = options.value ?? newTokenValue();
     const row: TokenRow = {
@@ -89,8 +89,9 @@ export class Tokens implements Verifier {
   }
 
   /**
-   * The first token of a new installation, with every scope: its value, or undefined when the account has tokens.
-   * A configured `value` is made sure of at every start, unless that very token was revoked.
+   * Creates the first token of a new installation, with every scope, and returns its value; undefined if the account
+   * has tokens. With `value`, creates that token at every start if it does not exist; a revoked one exists and stays
+   * revoked.
    */
   async bootstrap(accountId: number, value?: string): Promise<string | undefined> {
     const any = await this.#database.get('SELECT id FROM tokens WHERE account_id = ?', [accountId]);
@@ -102,7 +103,7 @@ export class Tokens implements Verifier {
     });
   }
 
-  /** Up to `limit` tokens of the account in the order of their making, after `cursor` (`created_at`, `id`). */
+  /** Up to `limit` tokens of the account in the order of creation, after `cursor` (`created_at`, `id`). */
   async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Token[]> {
     const [createdAt, id] = cursor ?? [-1, ''];
     const rows = await this.#database.select<TokenRow>(
@@ -113,7 +114,7 @@ export class Tokens implements Verifier {
     return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
   }
 
-  /** One token of the account, whatever its state; undefined when the account has no such token. */
+  /** One token of the account, in any state; undefined if the account has no token with this ID. */
   async get(accountId: number, id: string): Promise<Token | undefined> {
     const row = await this.#database.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [
       id,
@@ -122,7 +123,7 @@ export class Tokens implements Verifier {
     return row && toToken(row);
   }
 
-  /** Ends a token at once, on all instances (but see `lag`); `NotFound` unless it is the account's. */
+  /** Revokes a token at once on all instances (but see `lag`); `NotFound` if the account does not have it. */
   async revoke(accountId: number, id: string): Promise<void> {
     const row = await this.#database.transaction(async (tx) => {
       const found = await tx.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [id, accountId]);
@@ -134,7 +135,7 @@ export class Tokens implements Verifier {
     if (!row) throw new DomainError('NotFound', 'This account has no such token.');
   }
 
-  /** Who presents `value`: undefined when it is unknown, expired or revoked. */
+  /** The principal of the token `value`; undefined for an unknown, expired or revoked token. */
   async verify(value: string): Promise<TokenPrincipal | undefined> {
     const hash = hashToken(value);
     const now = this.#now();
@@ -154,14 +155,14 @@ export class Tokens implements Verifier {
         accountName: row.account_name,
         tokenId: row.id,
         scopes: new Set(row.scopes.split(',') as Scope[]),
-        names: narrowedTo(row),
+        names: namesIn(row),
       };
       this.#principals.set(row, principal);
     }
     return principal;
   }
 
-  /** Writes down when tokens were last used; called every few seconds and at the end. */
+  /** Writes the times of last use to the database. Called every few seconds and when the server closes. */
   async flush(): Promise<void> {
     const used = [...this.#used];
     this.#used.clear();
@@ -185,7 +186,7 @@ function patternsIn({ patterns }: TokenRow): Patterns | null {
   return patterns === null ? null : (JSON.parse(patterns) as Patterns);
 }
 
-function narrowedTo(row: TokenRow): Names | undefined {
+function namesIn(row: TokenRow): Names | undefined {
   const patterns = patternsIn(row);
   return patterns ? namesOf(patterns) : undefined;
 }

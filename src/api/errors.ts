@@ -36,12 +36,12 @@ const statuses: Record<ErrorName, number> = {
   Aborted: 400,
 };
 
-/** The status that a domain error comes to. */
+/** The HTTP status of a domain error. */
 export function statusOf({ name }: DomainError): number {
   return statuses[name];
 }
 
-/** The challenge of a 401 or a 403 (RFC 9110, 11.6.1; RFC 6750, 3). */
+/** The `WWW-Authenticate` header of a 401 or 403 (RFC 9110, 11.6.1; RFC 6750, 3). */
 export function challenge({ name, detail }: DomainError, request: IncomingMessage): string | string[] | undefined {
   if (name === 'Unauthorized') {
     const wrong = request.headers.authorization === undefined ? '' : ', error="invalid_token"';

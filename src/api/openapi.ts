@@ -4,7 +4,7 @@ import { scopeFor } from '../accounts/allow.ts';
 import type { Operation } from './operation.ts';
 import { problemDocument } from './schemas.ts';
 
-/** The OpenAPI 3.1 document of `operations`, without `servers`: those depend on how the request was addressed. */
+/** The OpenAPI 3.1 document of `operations`, without `servers`, which depend on the host of the request. */
 export function describe(operations: readonly Operation[]): Record<string, unknown> {
   const registry = new OpenAPIRegistry();
   registry.registerComponent('securitySchemes', 'bearer', {
@@ -15,7 +15,7 @@ export function describe(operations: readonly Operation[]): Record<string, unkno
   registry.registerComponent('securitySchemes', 'basic', {
     type: 'http',
     scheme: 'basic',
-    description: 'User name `api`, an API token as the password',
+    description: 'User name `api`, with an API token as the password',
   });
   for (const each of operations) registry.registerPath(pathOf(each));
   return new OpenApiGeneratorV31(registry.definitions).generateDocument({
@@ -47,11 +47,11 @@ function pathOf(each: Operation): RouteConfig {
     },
     responses: {
       [each.status]: {
-        description: each.status === 204 ? 'Done' : 'As asked',
+        description: each.status === 204 ? 'Done' : 'Success',
         ...(each.answer && { content: { 'application/json': { schema: each.answer } } }),
       },
       default: {
-        description: 'Why it was not done',
+        description: 'Error',
         content: { 'application/problem+json': { schema: problemDocument } },
       },
     },

@@ -44,14 +44,14 @@ export interface ApiParts {
 /** Largest request body, in bytes. */
 const bodyLimit = 64 * 1024;
 
-/** An operation as it is routed, and the request that it matched. */
+/** A request and the operation that it matches. */
 interface Matched {
   definition: Operation;
   operation: EdgeOperation<MatchedOperation>;
   request: Request;
 }
 
-/** One request that has been routed, authenticated and allowed. */
+/** A request that is routed, authenticated and allowed. */
 interface MatchedOperation {
   request: Request;
   response: ServerResponse;
@@ -71,9 +71,9 @@ export function createApi(parts: ApiParts): Router {
     find: ({ operation }) => operation,
     open: ({ response, principal, target: { definition, request } }) => {
       const params = paramsOf(request);
-      const { about, action } = definition;
-      const name = about && params[about.param]!;
-      if (about) allow(principal, action, about.kind, about.keyOf?.(name!) ?? name);
+      const { subject, action } = definition;
+      const name = subject && params[subject.param]!;
+      if (subject) allow(principal, action, subject.kind, subject.keyOf?.(name!) ?? name);
       return { request, response, principal, params };
     },
     statusOf,
@@ -119,7 +119,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
   };
 }
 
-/** A wildcard's segments make one name, whether its slashes were encoded or not. */
+/** The path parameters. The segments of a wildcard become one name, with encoded slashes or plain ones. */
 function paramsOf(request: Request): Record<string, string> {
   const params = request.params as Record<string, string | string[]>;
   return Object.fromEntries(
@@ -127,12 +127,12 @@ function paramsOf(request: Request): Record<string, string> {
   );
 }
 
-/** What stands in the query; a name that is there twice has a list, which nothing here takes. */
+/** The query parameters. A repeated parameter becomes a list, which every schema rejects. */
 function parametersOf(request: Request): ParsedUrlQuery {
   return parse(splitTarget(request.originalUrl).query);
 }
 
-/** RFC 8288: the same request with the cursor of the next page. */
+/** Adds the `Link` header of RFC 8288: the same request with the cursor of the next page. */
 function addNextLink(request: Request, response: ServerResponse, urls: Urls, result: unknown): void {
   const cursor = (result as { next_cursor?: string | null }).next_cursor;
   if (!cursor) return;
@@ -156,6 +156,6 @@ function refuseMethod(methods: readonly string[]): RequestHandler {
   const allow = methods.join(', ');
   return (request, response) => {
     response.setHeader('Allow', allow);
-    problem(request, response, 405, 'MethodNotAllowed', `This address takes ${allow}.`);
+    problem(request, response, 405, 'MethodNotAllowed', `This path supports only ${allow}.`);
   };
 }

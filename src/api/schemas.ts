@@ -1,22 +1,27 @@
 import { z } from 'zod';
-import { mostPatterns } from '../accounts/names.ts';
+import { maxPatterns } from '../accounts/names.ts';
 import { scopes } from '../accounts/principal.ts';
 
-// What `/v1` sends and takes. Types, checks and the OpenAPI document all come from here.
+// The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
 
 const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
 const count = z.int().min(0);
 const bytes = count.meta({ description: 'Bytes' });
-const origin = z.enum(['hosted', 'mirrored']).meta({ description: 'Pushed here, or copied from an upstream' });
-const upstream = z.string().nullable().meta({ description: 'The upstream it was copied from; null when hosted' });
+const origin = z
+  .enum(['hosted', 'mirrored'])
+  .meta({ description: 'hosted: pushed to this server; mirrored: copied from an upstream' });
+const upstream = z
+  .string()
+  .nullable()
+  .meta({ description: 'The upstream of mirrored content; null for hosted content' });
 
 const scope = z.enum(scopes);
 
-/** Their number and length are checked where tokens are made (`parsePatterns`). */
-const patternList = (what: string) => z.array(z.string()).meta({ description: what, maxItems: mostPatterns });
-const narrowing =
-  'The names that the token is narrowed to, for reading and for writing; `*` stands for any characters, and letter case does not count. A kind without patterns is closed. null: all names';
-const packages = patternList('Package ids, such as `Contoso.*`');
+/** `parsePatterns` checks the number and length of patterns when a token is created. */
+const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
+const patternsDescription =
+  'Limits the token to matching names, for reading and writing. `*` stands for any characters; letter case does not count. Without patterns of a kind, no name of that kind is allowed. null: all names';
+const packages = patternList('Package IDs, such as `Contoso.*`');
 const containers = patternList('Image repositories, such as `team/*` or `docker.io/library/*`');
 
 export const token = z
@@ -25,9 +30,9 @@ export const token = z
     name: z.string(),
     token_prefix: z
       .string()
-      .meta({ description: 'How the value begins: enough to recognise it, too little to use it' }),
+      .meta({ description: 'The start of the value: enough to recognise the token, not enough to use it' }),
     scopes: z.array(scope),
-    patterns: z.strictObject({ packages, containers }).nullable().meta({ description: narrowing }),
+    patterns: z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription }),
     created_at: time,
     expires_at: time.nullable(),
     last_used_at: time.nullable(),
@@ -36,7 +41,7 @@ export const token = z
   .meta({ id: 'Token' });
 
 export const newToken = token
-  .extend({ token: z.string().meta({ description: 'The value. It is shown in this answer only.' }) })
+  .extend({ token: z.string().meta({ description: 'The value. Only this answer contains it.' }) })
   .meta({ id: 'NewToken' });
 
 export const tokenRequest = z
@@ -47,12 +52,12 @@ export const tokenRequest = z
       .strictObject({ packages: packages.optional(), containers: containers.optional() })
       .nullable()
       .optional()
-      .meta({ description: narrowing }),
+      .meta({ description: patternsDescription }),
     expires_at: z.iso
       .datetime({ offset: true })
       .nullable()
       .optional()
-      .meta({ description: 'RFC 3339, in the future; never when null or left out' }),
+      .meta({ description: 'RFC 3339, in the future. The token never expires if this is null or missing' }),
   })
   .meta({ id: 'TokenRequest' });
 
@@ -77,9 +82,11 @@ export const packageVersion = z
     version: z.string(),
     listed: z.boolean(),
     published_at: time,
-    cached_at: time.nullable().meta({ description: 'When it was copied from the upstream; null when hosted' }),
+    cached_at: time
+      .nullable()
+      .meta({ description: 'When the version was copied from the upstream; null for hosted versions' }),
     size_bytes: bytes,
-    sha512: z.string().meta({ description: 'Of the .nupkg, in Base64' }),
+    sha512: z.string().meta({ description: 'SHA-512 of the .nupkg, in Base64' }),
     download_count: count,
   })
   .meta({ id: 'PackageVersion' });
@@ -87,7 +94,7 @@ export const packageVersion = z
 export const packageDetails = z
   .strictObject({
     ...packageFields,
-    versions: z.array(packageVersion).meta({ description: 'The newest first, up to a thousand' }),
+    versions: z.array(packageVersion).meta({ description: 'The newest thousand versions, newest first' }),
   })
   .meta({ id: 'PackageDetails' });
 
@@ -106,7 +113,7 @@ export const container = z
     name: z.string(),
     origin,
     upstream,
-    tags: z.array(containerTag).meta({ description: 'By name, the first thousand' }),
+    tags: z.array(containerTag).meta({ description: 'The first thousand tags, by name' }),
     tag_count: count,
     size_bytes: bytes,
     pull_count: count,
@@ -114,7 +121,7 @@ export const container = z
   })
   .meta({ id: 'Container' });
 
-const period = { start: time, end: time.meta({ description: 'The first moment that no longer belongs to it' }) };
+const period = { start: time, end: time.meta({ description: 'The first moment after the period' }) };
 
 export const account = z
   .strictObject({
@@ -140,13 +147,13 @@ export const account = z
   .meta({ id: 'Account' });
 
 const requestCounts = {
-  downloads: count.meta({ description: 'Packages and image manifests that were fetched whole' }),
+  downloads: count.meta({ description: 'Packages and image manifests that were downloaded completely' }),
   uploads: count.meta({ description: 'Packages, symbols packages and manifests that were pushed' }),
   version_checks: count.meta({
     description: 'Service indexes, lists of versions and tags, registrations, and manifests by HEAD',
   }),
-  cache_hits: count.meta({ description: 'Mirrored content that was served without asking the upstream' }),
-  cache_misses: count.meta({ description: 'Mirrored content for which the upstream was asked' }),
+  cache_hits: count.meta({ description: 'Requests for mirrored content that were answered without the upstream' }),
+  cache_misses: count.meta({ description: 'Requests for mirrored content that needed the upstream' }),
 };
 
 export const usageItem = z
@@ -154,7 +161,7 @@ export const usageItem = z
     date: z.iso.date().nullable().meta({ description: 'The day, with granularity=day' }),
     key: z.string().nullable().meta({
       description:
-        'The token id, package id or repository, with group_by; null for what has none, such as anonymous reading or a search',
+        'With group_by: the token ID, package ID or repository; null for requests without one, such as anonymous reads or searches',
     }),
     requests: count,
     ...requestCounts,
@@ -167,7 +174,9 @@ export const usageItem = z
 export const usage = z
   .strictObject({
     period: z.strictObject({ ...period, status: z.enum(['open', 'closed']) }),
-    as_of: time.meta({ description: 'Up to when all of it is in; of other instances a few seconds may be missing' }),
+    as_of: time.meta({
+      description: 'The report is complete up to this time, except for the last few seconds of other instances',
+    }),
     storage: z.strictObject({
       current_bytes: bytes,
       peak_bytes: bytes,
@@ -175,12 +184,16 @@ export const usage = z
       byte_hours: count.meta({ description: 'The sum of the hourly samples' }),
       by_origin: z.strictObject({
         hosted: bytes,
-        mirrored: bytes.meta({ description: 'What all accounts share of upstreams, counted with the account default' }),
+        mirrored: bytes.meta({
+          description: 'Mirrored content, which all accounts share; counted with the account default',
+        }),
       }),
     }),
     bandwidth: z.strictObject({ egress_bytes: bytes, ingress_bytes: bytes, upstream_bytes: bytes }),
     requests: z.strictObject({
-      total: count.meta({ description: 'Answers 401, 403, 404, 429 and 5xx are not counted, nor are their bytes' }),
+      total: count.meta({
+        description: 'Without answers 401, 403, 404, 429 and 5xx, whose bytes are not counted either',
+      }),
       ...requestCounts,
     }),
     items: z.array(usageItem),
@@ -193,8 +206,8 @@ export const problemDocument = z
     type: z.string(),
     title: z.string(),
     status: z.int(),
-    code: z.string().meta({ description: 'What went wrong, for programs' }),
-    detail: z.string().meta({ description: 'What to do about it' }),
+    code: z.string().meta({ description: 'The kind of error, for programs' }),
+    detail: z.string().meta({ description: 'The problem and what to do, for people' }),
   })
   .meta({ id: 'Problem' });
 
@@ -202,16 +215,19 @@ export const problemDocument = z
 export function listOf<T extends z.ZodType>(item: T) {
   return z.strictObject({
     items: z.array(item),
-    next_cursor: z.string().nullable().meta({ description: 'Take it as `cursor` for the next page; null at the end' }),
+    next_cursor: z
+      .string()
+      .nullable()
+      .meta({ description: 'Send it as `cursor` to get the next page; null on the last page' }),
   });
 }
 
-/** RFC 3339 of milliseconds since 1970. */
+/** Milliseconds since 1970 as RFC 3339. */
 export function timeOf(milliseconds: number): string {
   return new Date(milliseconds).toISOString();
 }
 
-/** RFC 3339, or null where there is no such moment. */
+/** As `timeOf`; null stays null. */
 export function timeOrNull(milliseconds: number | null): string | null {
   return milliseconds === null ? null : timeOf(milliseconds);
 }

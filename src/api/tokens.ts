@@ -7,8 +7,8 @@ import { pageQuery, readPage } from './paging.ts';
 import { listOf, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
 
 /**
- * `/tokens`: an administrator's, but for one thing: every token may end itself. A narrowed one creates, sees and ends only
- * tokens that are narrowed within its own patterns.
+ * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
+ * lists and revokes only tokens within its own patterns.
  */
 export function tokenOperations(tokens: Tokens): Operation[] {
   return [
@@ -16,27 +16,27 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       method: 'get',
       path: '/tokens',
       id: 'listTokens',
-      summary: 'List all API tokens, the revoked ones too; values are not included',
+      summary: 'List all API tokens, including revoked ones, without their values',
       action: 'admin',
       query: pageQuery,
       status: 200,
       answer: listOf(token),
       run: async ({ principal, query }) => {
         const { entries, next_cursor } = await readPage(query, {
-          list: 'tokens',
+          name: 'tokens',
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
           read: (limit, after) => tokens.list(principal.accountId, limit, after),
-          keep: principal.names && ((each) => coversPatterns(principal, each.patterns)),
+          isVisible: principal.names && ((each) => coversPatterns(principal, each.patterns)),
         });
-        return { items: entries.map(shown), next_cursor };
+        return { items: entries.map(toToken), next_cursor };
       },
     }),
     operation({
       method: 'post',
       path: '/tokens',
       id: 'createToken',
-      summary: 'Create an API token; its value is in this answer only',
+      summary: 'Create an API token. Only this answer contains its value',
       action: 'admin',
       body: tokenRequest,
       status: 201,
@@ -46,16 +46,16 @@ export function tokenOperations(tokens: Tokens): Operation[] {
         const { name, scopes, patterns = null } = body;
         allowToken(principal, scopes, patterns);
         const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt });
-        return { ...shown(created.token), token: created.value };
+        return { ...toToken(created.token), token: created.value };
       },
     }),
     operation({
       method: 'delete',
       path: '/tokens/:id',
       id: 'revokeToken',
-      summary: 'Revoke an API token, at once; a token may revoke itself without the scope admin',
+      summary: 'Revoke an API token at once. A token may revoke itself without the scope admin',
       action: 'any',
-      params: { id: 'The id of the token, not its value' },
+      params: { id: 'The ID of the token, not its value' },
       status: 204,
       run: async ({ principal, params }) => {
         const id = params['id']!;
@@ -74,7 +74,7 @@ function list(patterns: readonly string[] | undefined): string[] {
   return [...(patterns ?? [])];
 }
 
-function shown(each: Token): z.input<typeof token> {
+function toToken(each: Token): z.input<typeof token> {
   return {
     id: each.id,
     name: each.name,

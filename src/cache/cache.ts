@@ -2,18 +2,18 @@ import { LRUCache } from 'lru-cache';
 import { RedisWriteSignal } from './changes.ts';
 import { RedisStore, type TimedValue } from './redis-store.ts';
 
-const nearSize = 64 * 2 ** 20;
-/** A larger value is for this process alone: on its way to Redis it would hold up all others. Characters. */
+const memorySize = 64 * 2 ** 20;
+/** Larger values, in characters, stay in this process: sending them to Redis would delay all other commands. */
 const redisLimit = 2 * 2 ** 20;
 
 /**
- * What is only fast: JSON values with a time to live, in this process and, where one is configured, in Redis for all
- * instances. Losing any of it changes no answer; a Redis that is down, slow or emptied is a miss.
+ * JSON values with a time to live, in this process and, if configured, in Redis for all instances. It only saves time:
+ * losing any value changes no answer. A Redis that is down, slow or empty is a cache miss.
  */
 export class Cache {
-  /** Word of what other instances write, where there is a Redis to bring it. */
+  /** Reports the writes of other instances; undefined without Redis. */
   readonly changes: RedisWriteSignal | undefined;
-  readonly #near: LRUCache<string, TimedValue>;
+  readonly #memory: LRUCache<string, TimedValue>;
   readonly #redis: RedisStore | undefined;
   readonly #now: () => number;
 
@@ -21,12 +21,12 @@ export class Cache {
     this.#now = now;
     this.#redis = redis;
     this.changes = redis && new RedisWriteSignal(redis);
-    this.#near = new LRUCache({ maxSize: nearSize, sizeCalculation: ({ value }) => weigh(value) });
+    this.#memory = new LRUCache({ maxSize: memorySize, sizeCalculation: ({ value }) => sizeOf(value) });
   }
 
   /**
-   * Opens within half a second, whether Redis answers or not. `onError` hears when trouble with Redis begins; it is
-   * never an error of a request. Installations that share one Redis have a `namespace` each.
+   * Opens within half a second, whether Redis answers or not. Calls `onError` when Redis begins to fail; no request
+   * fails because of it. Installations that share one Redis need different namespaces.
    */
   static async open(
     redisUrl: string | undefined,
@@ -37,34 +37,34 @@ export class Cache {
     return new Cache(now, redisUrl === undefined ? undefined : await RedisStore.open(redisUrl, namespace, onError));
   }
 
-  /** The value under `key` unless its time is over. */
+  /** The value of `key`; undefined when there is none or it has expired. */
   async get<T>(key: string): Promise<T | undefined> {
-    const near = this.peek<T>(key);
-    if (near !== undefined || !this.#redis) return near;
-    const held = await this.#redis.get(key);
-    if (!held || held.until <= this.#now()) return undefined;
-    this.#near.set(key, held);
-    return held.value as T;
+    const local = this.peek<T>(key);
+    if (local !== undefined || !this.#redis) return local;
+    const entry = await this.#redis.get(key);
+    if (!entry || entry.until <= this.#now()) return undefined;
+    this.#memory.set(key, entry);
+    return entry.value as T;
   }
 
-  /** The value if this process has it: no waiting. */
-  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- as for get, which shares its callers
+  /** The value if this process has it. Does not wait. */
+  // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the same signature as get
   peek<T>(key: string): T | undefined {
-    const held = this.#near.get(key);
-    return held && held.until > this.#now() ? (held.value as T) : undefined;
+    const entry = this.#memory.get(key);
+    return entry && entry.until > this.#now() ? (entry.value as T) : undefined;
   }
 
-  /** Keeps a JSON value for `ttl` milliseconds; this process has it at once. */
+  /** Stores a JSON value for `ttl` milliseconds. This process can read it at once. */
   async set(key: string, value: unknown, ttl: number): Promise<void> {
-    const held = { value, until: this.#now() + ttl };
-    const size = weigh(value);
-    this.#near.set(key, held, { size });
-    if (size <= redisLimit) await this.#redis?.set(key, held, Math.max(1, Math.ceil(ttl)));
+    const entry = { value, until: this.#now() + ttl };
+    const size = sizeOf(value);
+    this.#memory.set(key, entry, { size });
+    if (size <= redisLimit) await this.#redis?.set(key, entry, Math.max(1, Math.ceil(ttl)));
     else await this.#redis?.delete(key);
   }
 
   async delete(key: string): Promise<void> {
-    this.#near.delete(key);
+    this.#memory.delete(key);
     await this.#redis?.delete(key);
   }
 
@@ -73,6 +73,6 @@ export class Cache {
   }
 }
 
-function weigh(value: unknown): number {
+function sizeOf(value: unknown): number {
   return 200 + (typeof value === 'string' ? value.length : JSON.stringify(value).length);
 }

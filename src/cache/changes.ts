@@ -4,42 +4,42 @@ import type { RedisStore } from './redis-store.ts';
 
 const key = 'written';
 const day = 86_400_000;
-/** How long a mark is trusted where the word of a change cannot be passed on; milliseconds. */
+/** How long a version is valid when a write cannot be announced; milliseconds. */
 const lifetime = 200;
 
 /**
- * Word among instances that something was written: a value in Redis that is another one after each change. Losing it, or
- * Redis, costs speed and no answer.
+ * A `WriteSignal` over Redis: a value that changes after each write by any instance. Losing it, or Redis, costs only
+ * speed.
  */
 export class RedisWriteSignal {
   readonly #redis: RedisStore;
-  #asking: Promise<string | undefined> | undefined;
+  #pending: Promise<string | undefined> | undefined;
 
   constructor(redis: RedisStore) {
     this.#redis = redis;
   }
 
   /**
-   * Another one than before if any instance has told of a change since, and once in a while besides. Undefined while
-   * there is no knowing. Those who ask in one turn of the event loop share one question, which is put after all of them.
+   * Changes after every announced write of any instance, and also every `lifetime`. Undefined while it is unknown. All
+   * callers in one turn of the event loop share one read of Redis, which starts after the last of them.
    */
-  mark(): Promise<string | undefined> {
-    this.#asking ??= new Promise((resolve) => setImmediate(() => resolve(this.#ask())));
-    return this.#asking;
+  version(): Promise<string | undefined> {
+    this.#pending ??= new Promise((resolve) => setImmediate(() => resolve(this.#read())));
+    return this.#pending;
   }
 
-  /** Ends when all instances know, or trust no mark from before any more. */
-  async tell(): Promise<void> {
+  /** Resolves when all instances get a new version, or when every old one has expired. */
+  async announce(): Promise<void> {
     if (await this.#renew()) return;
-    // A timer counts from the beginning of its turn of the event loop, which may be long ago.
+    // A timer counts from the start of its turn of the event loop, which may be much earlier.
     for (const end = performance.now() + lifetime; performance.now() <= end;) await sleep(lifetime / 10);
   }
 
-  async #ask(): Promise<string | undefined> {
-    this.#asking = undefined;
+  async #read(): Promise<string | undefined> {
+    this.#pending = undefined;
     const period = Math.floor(performance.now() / lifetime);
-    const held = await this.#redis.get(key);
-    if (held) return `${String(held.value)} ${period}`;
+    const entry = await this.#redis.get(key);
+    if (entry) return `${String(entry.value)} ${period}`;
     await this.#renew();
     return undefined;
   }

@@ -1,24 +1,26 @@
 import KeyvRedis, { createClient } from '@keyv/redis';
 import { Keyv } from 'keyv';
 
-/** A value and when its time is over, milliseconds since 1970. */
+/** A value and its time of expiry, in milliseconds since 1970. */
 export interface TimedValue {
   value: unknown;
   until: number;
 }
 
-/** A Redis that failed is left alone for so long, so that a slow one does not slow every request; milliseconds. */
-const rest = 1000;
-/** What a command of Redis' may take; its client times only those that it has not sent yet. Milliseconds. */
-const patience = 300;
+/** After a failure Redis is not used for this long, so that a slow Redis does not slow every request; milliseconds. */
+const pause = 1000;
+/**
+ * Longest time for a Redis command, in milliseconds. The client has a timeout only for commands that it has not sent.
+ */
+const commandTimeout = 300;
 
-/** Redis through Keyv; none of its methods ever rejects, or takes longer than a command may. */
+/** Redis through Keyv. No method rejects, or takes longer than `commandTimeout`. */
 export class RedisStore {
   readonly #store: Keyv<TimedValue>;
   readonly #disconnect: () => void;
   readonly #onError: (error: unknown) => void;
-  #restUntil = 0;
-  #troubled = false;
+  #pausedUntil = 0;
+  #failing = false;
   #closed = false;
 
   private constructor(store: Keyv<TimedValue>, disconnect: () => void, onError: (error: unknown) => void) {
@@ -31,7 +33,7 @@ export class RedisStore {
     const client = createClient({
       url,
       disableOfflineQueue: true,
-      // A connection on which nothing comes back any more is given up.
+      // With pings, a connection without answers reaches the socket timeout and is closed.
       pingInterval: 2000,
       socket: {
         connectTimeout: 500,
@@ -39,7 +41,7 @@ export class RedisStore {
         reconnectStrategy: (retries) => Math.min(100 * 2 ** retries, 1000),
       },
     });
-    // Keyv gives its own namespace to the store, whatever the store was made with.
+    // Keyv overwrites the namespace of the store with its own.
     const store = new Keyv<TimedValue>({
       store: new KeyvRedis(client, { throwOnErrors: true }),
       namespace,
@@ -47,26 +49,26 @@ export class RedisStore {
       throwOnErrors: true,
     });
     const redis = new RedisStore(store, () => client.destroy(), onError);
-    // Each failure comes with the command that failed or from the connection; this one is told of both.
+    // Each failure also reaches the failed command or the client's error event, so this event is ignored.
     store.on('error', () => undefined);
     client.on('error', (error) => redis.#failed(error));
     client.on('ready', () => {
-      redis.#restUntil = 0;
+      redis.#pausedUntil = 0;
     });
-    // The start does not wait for a Redis that is down: the client goes on trying by itself.
+    // The start does not wait for a Redis that is down: the client keeps trying to connect.
     const connected = client.connect().catch((error: unknown) => redis.#failed(error));
     await Promise.race([connected, new Promise((resolve) => setTimeout(resolve, 500).unref())]);
     return redis;
   }
 
   async get(key: string): Promise<TimedValue | undefined> {
-    const held = await this.#attempt(() => this.#store.get<TimedValue>(key));
-    return typeof held === 'object' && typeof held.until === 'number' ? held : undefined;
+    const entry = await this.#attempt(() => this.#store.get<TimedValue>(key));
+    return typeof entry === 'object' && typeof entry.until === 'number' ? entry : undefined;
   }
 
-  /** Resolves to whether it is there. */
-  async set(key: string, held: TimedValue, ttl: number): Promise<boolean> {
-    return (await this.#attempt(() => this.#store.set(key, held, ttl))) === true;
+  /** Resolves to whether Redis stored the value. */
+  async set(key: string, entry: TimedValue, ttl: number): Promise<boolean> {
+    return (await this.#attempt(() => this.#store.set(key, entry, ttl))) === true;
   }
 
   async delete(key: string): Promise<void> {
@@ -80,13 +82,13 @@ export class RedisStore {
   }
 
   async #attempt<T>(command: () => Promise<T>): Promise<T | undefined> {
-    if (this.#closed || performance.now() < this.#restUntil) return undefined;
+    if (this.#closed || performance.now() < this.#pausedUntil) return undefined;
     try {
-      const result = await inTime(command());
-      this.#troubled = false;
+      const result = await withTimeout(command());
+      this.#failing = false;
       return result;
     } catch (error) {
-      // What somebody else has put there is no trouble with Redis.
+      // A malformed value that another program stored is not a failure of Redis.
       if (!(error instanceof SyntaxError)) this.#failed(error);
       return undefined;
     }
@@ -94,15 +96,15 @@ export class RedisStore {
 
   #failed(error: unknown): void {
     if (this.#closed) return;
-    this.#restUntil = performance.now() + rest;
-    if (!this.#troubled) this.#onError(error);
-    this.#troubled = true;
+    this.#pausedUntil = performance.now() + pause;
+    if (!this.#failing) this.#onError(error);
+    this.#failing = true;
   }
 }
 
-function inTime<T>(work: Promise<T>): Promise<T> {
+function withTimeout<T>(work: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`Redis has not answered in ${patience} ms`)), patience);
+    const timer = setTimeout(() => reject(new Error(`Redis has not answered in ${commandTimeout} ms`)), commandTimeout);
     work.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

@@ -4,7 +4,7 @@ import { parse as parseYaml, YAMLParseError } from 'yaml';
 import type { z } from 'zod';
 import { schema, settings, type Config, type Setting } from './schema.ts';
 
-/** A setting that stops the start; the message is one line and names the key. */
+/** A wrong setting, which stops the start. The message is one line that names the setting. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
@@ -15,8 +15,8 @@ const defaultFile = join(import.meta.dirname, '../../config/default.yaml');
 const serviceLink = /^ENTREPOT_(?:.*_)?(?:SERVICE_(?:HOST|PORT)(?:_.*)?|PORT_\d+_.*)$/;
 
 /**
- * The configuration: the file named by `ENTREPOT_CONFIG`, overridden by the environment, secrets also from files named
- * by `…_FILE`. Checked whole and frozen; throws `ConfigError`.
+ * Loads the configuration from the file in `ENTREPOT_CONFIG`. The environment overrides the file; secrets can also come
+ * from the files in `…_FILE`. Checks and freezes the whole configuration; throws `ConfigError`.
  */
 export function loadConfig(environment: Environment): Config {
   const file = environment['ENTREPOT_CONFIG'] ?? defaultFile;
@@ -45,7 +45,7 @@ export function loadConfig(environment: Environment): Config {
   return freeze({ ...result.data, data: resolve(result.data.data) });
 }
 
-/** Whether a container platform added this by itself, for a service named `entrepot`. */
+/** Whether Kubernetes added this variable for a Service named `entrepot`. */
 function isServiceLink(name: string, environment: Environment): boolean {
   return serviceLink.test(name) || (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):/.test(environment[name] ?? ''));
 }
@@ -67,11 +67,11 @@ function readYaml(file: string): Record<string, unknown> {
   throw new ConfigError(`${file}: expected settings, one "key: value" a line`);
 }
 
-/** A key without a value, such as a section whose lines are all comments, is as good as left out. */
+/** Removes keys without a value, such as a section that has only comments. */
 function withoutEmpty(values: Record<string, unknown>): Record<string, unknown> {
-  const kept = Object.entries(values).filter(([, value]) => value !== null);
+  const entries = Object.entries(values).filter(([, value]) => value !== null);
   return Object.fromEntries(
-    kept.map(([key, value]) => [
+    entries.map(([key, value]) => [
       key,
       typeof value === 'object' && !Array.isArray(value) ? withoutEmpty(value as Record<string, unknown>) : value,
     ]),
@@ -85,7 +85,7 @@ function readSecret(environment: Environment, key: string, fileKey: string): str
   return readSecretFile(file, fileKey);
 }
 
-/** The secret in `file`, without the line end editors add; `key` is named when it cannot be read. */
+/** The secret in `file`, without the line break that editors add. An error names `key`. */
 export function readSecretFile(file: string, key: string): string {
   let secret: string;
   try {
@@ -116,7 +116,7 @@ function assign(values: Record<string, unknown>, path: string, value: unknown): 
   inner[last] = value;
 }
 
-/** One line that names the key as whoever set it wrote it. */
+/** One line that names the setting as the user wrote it: the environment variable, or the path in the file. */
 function describe(issue: z.core.$ZodIssue, environment: Environment, file: string): string {
   const path = issue.path.join('.');
   const setting = settings.find((each) => path === each.path || path.startsWith(`${each.path}.`));
@@ -131,13 +131,13 @@ function describe(issue: z.core.$ZodIssue, environment: Environment, file: strin
   return `${variable}: ${where ? `${where}: ` : ''}${issue.message}`;
 }
 
-/** The environment variable that gave a setting its value, if one did. */
+/** The environment variable that sets `setting`; undefined if none does. */
 function variableOf({ environment: name, secret }: Setting, environment: Environment): string | undefined {
   if (environment[name]) return name;
   return secret && environment[`${name}_FILE`] ? `${name}_FILE` : undefined;
 }
 
-const kinds: Record<string, string> = {
+const typeNames: Record<string, string> = {
   string: 'text',
   number: 'a number',
   int: 'a whole number',
@@ -146,7 +146,7 @@ const kinds: Record<string, string> = {
   object: 'keys and values',
 };
 
-/** What is wrong, for what the schema has no words of its own. Never repeats the value, which may be a secret. */
+/** The message for issues without one in the schema. Never contains the value, which may be a secret. */
 function message(issue: z.core.$ZodRawIssue): string {
   if (issue.code === 'unrecognized_keys') return 'there is no such setting';
   if (issue.code === 'invalid_value') return `expected ${issue.values.map(String).join(' or ')}`;
@@ -154,7 +154,7 @@ function message(issue: z.core.$ZodRawIssue): string {
     return issue.minimum === 1 ? 'must not be empty' : `expected ${issue.minimum} characters or more`;
   }
   if (issue.input === undefined) return 'is missing';
-  if (issue.code === 'invalid_type') return `expected ${kinds[issue.expected] ?? issue.expected}`;
+  if (issue.code === 'invalid_type') return `expected ${typeNames[issue.expected] ?? issue.expected}`;
   return 'is not valid';
 }
 

@@ -36,7 +36,7 @@ const upstream = z.strictObject({
   auth: upstreamAuth.optional(),
 });
 
-/** Public upstreams, asked unless the configuration lists others. */
+/** The upstreams when the configuration lists none. */
 const publicUpstreams = [
   { name: 'nuget.org', kind: 'nuget' as const },
   { name: 'docker.io', kind: 'registry' as const, default: true },
@@ -64,25 +64,23 @@ const upstreams = z.array(upstream).superRefine((list, context) => {
 });
 
 /**
- * Every setting: its type, its default and the line that documents it. A setting's environment name follows from its
- * path (`environmentName`); the README's table is checked against this file.
+ * Every setting with its type, default and description. The environment name follows from the path
+ * (`environmentName`). A test compares the table in the README with this file.
  */
 export const schema = z.strictObject({
   server: z
     .strictObject({
       host: z.string().min(1).default('127.0.0.1').describe('Address to listen on'),
-      port: port.default(8080).describe('Port to listen on; 0 takes a free one'),
-      baseUrl: url.optional().describe('Public URL; by default taken from each request’s Host'),
+      port: port.default(8080).describe('Port to listen on; 0 chooses a free port'),
+      baseUrl: url.optional().describe('Public URL; by default taken from the Host header of each request'),
       feedUrl: url.optional().describe('Public URL of the package feed, if it differs from the base URL'),
       registryUrl: url.optional().describe('Public URL of the registry, if it differs from the base URL'),
-      adminPort: port.optional().describe('Serve /livez, /readyz and /metrics on this port instead'),
-      trustProxy: flag
-        .default(false)
-        .describe('Believe X-Forwarded-Proto, -Host and -For (behind a reverse proxy only)'),
-      workers: whole(1, 64).default(1).describe('Processes that serve on one port; more than one needs Redis'),
+      adminPort: port.optional().describe('Separate port for /livez, /readyz and /metrics'),
+      trustProxy: flag.default(false).describe('Trust X-Forwarded-Proto, -Host and -For (only behind a reverse proxy)'),
+      workers: whole(1, 64).default(1).describe('Server processes that share the port; more than one requires Redis'),
     })
     .prefault({}),
-  data: z.string().min(1).default('./data').describe('Folder of the blobs and of the embedded database'),
+  data: z.string().min(1).default('./data').describe('Folder for blobs and the embedded database'),
   database: z
     .strictObject({
       url: z
@@ -93,7 +91,7 @@ export const schema = z.strictObject({
         )
         .optional()
         .meta({ secret: true })
-        .describe('`sqlite:PATH` or `mysql://user:password@host:port/name`; by default SQLite under the data folder'),
+        .describe('`sqlite:PATH` or `mysql://user:password@host:port/name`; by default SQLite in the data folder'),
     })
     .prefault({}),
   redis: z
@@ -111,8 +109,8 @@ export const schema = z.strictObject({
     .min(8)
     .optional()
     .meta({ secret: true })
-    .describe('Value of the first token; by default a random one is made and printed once'),
-  anonymousRead: flag.default(false).describe('Let anybody read the content of account `default`'),
+    .describe('Value of the first token; by default a random token is created and printed once'),
+  anonymousRead: flag.default(false).describe('Allow reading the content of account `default` without a token'),
   offline: flag.default(false).describe('Never contact an upstream'),
   log: z
     .strictObject({
@@ -124,32 +122,32 @@ export const schema = z.strictObject({
     .prefault({}),
   limits: z
     .strictObject({
-      nupkg: size.prefault('512MiB').describe('Largest package that may be pushed'),
+      nupkg: size.prefault('512MiB').describe('Largest package that can be pushed'),
       manifest: size.prefault('4MiB').describe('Largest image manifest'),
       blob: size.optional().describe('Largest image blob; unlimited by default'),
-      accountStorage: size.optional().describe('What an account may host; unlimited by default'),
+      accountStorage: size.optional().describe('Bytes that an account may host; unlimited by default'),
       accountEgress: size
         .optional()
-        .describe('What an account may be sent in a month before its pushes are refused; unlimited by default'),
+        .describe('Bytes that an account may download in a month before its pushes are refused; unlimited by default'),
       accountFetches: whole(1, 10_000)
         .default(128)
-        .describe('Fetches from upstreams that an account has under way; more wait, up to a minute'),
-      uploadIdle: duration.prefault('60s').describe('A request that sends or takes nothing for so long is cut'),
-      uploadAge: duration.prefault('24h').describe('An upload session untouched for so long is dropped'),
+        .describe('Concurrent upstream fetches per account; further requests wait up to 1 minute, then fail with 429'),
+      uploadIdle: duration.prefault('60s').describe('Close a request that transfers no bytes for this long'),
+      uploadAge: duration.prefault('24h').describe('Delete an upload session that is idle for this long'),
     })
     .prefault({}),
   upstreams: upstreams
     .prefault(publicUpstreams)
-    .describe('Upstream feeds and registries, in order; by default the public ones'),
+    .describe('Upstream feeds and registries, in order; public ones by default'),
   reserved: z
     .strictObject({
-      packages: patterns.default([]).describe('Package ids never asked upstream, hosted or not'),
-      containers: patterns.default([]).describe('Repository names never asked upstream, hosted or not'),
+      packages: patterns.default([]).describe('Package IDs that are never sent to an upstream, hosted or not'),
+      containers: patterns.default([]).describe('Repository names that are never sent to an upstream, hosted or not'),
     })
     .prefault({}),
   merge: z
     .strictObject({
-      packages: patterns.default([]).describe('Hosted package ids whose other versions may come from upstream'),
+      packages: patterns.default([]).describe('Hosted package IDs whose other versions may come from an upstream'),
     })
     .prefault({}),
   mirror: z
@@ -157,16 +155,16 @@ export const schema = z.strictObject({
       maxSize: size
         .optional()
         .describe(
-          'What upstream content may take up; the least recently used goes first, that of offline upstreams never',
+          'Most bytes of mirrored content to keep; the least recently used is deleted first, content of offline upstreams never',
         ),
       unreadRest: size
         .prefault('16MiB')
         .describe(
-          'A body that all its clients have left is fetched to the end only if at most this much, or a tenth, is missing',
+          'After all clients of a download disconnect, finish it only if at most this much, or a tenth, is missing',
         ),
       keepPartial: duration
         .prefault('10m')
-        .describe('What came of a body that all its clients have left is kept for so long, to go on from there'),
+        .describe('Keep the received part of an unfinished download for this long, so that it can resume'),
     })
     .prefault({}),
   retention: z
@@ -175,31 +173,31 @@ export const schema = z.strictObject({
         .strictObject({
           keepVersions: whole(1, 1_000_000)
             .optional()
-            .describe('Of each hosted package keep so many newest releases, and as many prereleases; all by default'),
+            .describe('Newest releases to keep of each hosted package, and as many prereleases; all by default'),
         })
         .prefault({}),
       containers: z
         .strictObject({
           untaggedAfter: duration
             .optional()
-            .describe('Delete hosted manifests that nothing names or refers to for so long; never by default'),
+            .describe('Delete hosted manifests that had no tag and no reference for this long; never by default'),
         })
         .prefault({}),
       protect: patterns
         .default([])
-        .describe('Package ids, `id:version`s and repository names that retention leaves alone'),
+        .describe('Package IDs, `id:version` pairs and repository names that retention never deletes'),
     })
     .prefault({}),
   gc: z
     .strictObject({
-      grace: duration.prefault('24h').describe('Bytes that nothing refers to stay for so long after they came'),
+      grace: duration.prefault('24h').describe('Keep unreferenced bytes for this long after they were stored'),
     })
     .prefault({}),
   storage: z
     .strictObject({
       reserve: size
         .prefault('256MiB')
-        .describe('Free disk that is left alone: with less, upstream content is passed on and not stored'),
+        .describe('Free disk space to keep; with less, upstream content is sent to clients but not stored'),
     })
     .prefault({}),
   scrub: z
@@ -207,7 +205,7 @@ export const schema = z.strictObject({
       rate: size
         .pipe(z.number().min(1, 'expected more than 0'))
         .prefault('32MiB')
-        .describe('Bytes a second at most that a scrub reads'),
+        .describe('Most bytes per second that a scrub reads'),
     })
     .prefault({}),
   prefetch: z
@@ -215,40 +213,45 @@ export const schema = z.strictObject({
       files: z
         .array(z.string().min(1))
         .default([])
-        .describe('Files that list what the job `prefetch` fetches, as the command reads them'),
-      inUse: flag.default(true).describe('Also newest versions of mirrored packages, and tags that were pulled'),
-      newest: whole(1, 1000).default(1).describe('So many versions of each mirrored package'),
-      usedWithin: duration.prefault('30d').describe('Tags that were pulled in this time are looked at again'),
+        .describe('Files that list what the job `prefetch` fetches, in the formats of the command'),
+      inUse: flag
+        .default(true)
+        .describe('Also fetch the newest versions of mirrored packages, and tags that were pulled'),
+      newest: whole(1, 1000).default(1).describe('Number of versions to fetch of each mirrored package'),
+      usedWithin: duration.prefault('30d').describe('Refresh tags that were pulled within this time'),
       platforms: z
         .array(z.string().regex(/^[a-z0-9]+\/[a-z0-9_]+(?:\/[a-z0-9.]+)?$/, 'expected platforms such as linux/amd64'))
         .default([])
-        .describe('Of multi-platform images only these; all by default'),
-      frameworks: z.array(z.string().min(1)).default([]).describe('Choose dependencies for these, such as net8.0'),
-      referrers: flag.default(true).describe('Whether signatures and other referrers come with their image'),
-      concurrency: whole(1, 64).default(4).describe('So many fetches at a time'),
+        .describe('Platforms to fetch of multi-platform images; all by default'),
+      frameworks: z
+        .array(z.string().min(1))
+        .default([])
+        .describe('Target frameworks to choose dependencies for, such as net8.0; all by default'),
+      referrers: flag.default(true).describe('Also fetch signatures and other referrers of each image'),
+      concurrency: whole(1, 64).default(4).describe('Number of concurrent fetches'),
       rate: size
         .pipe(z.number().min(1, 'expected more than 0'))
         .optional()
-        .describe('Bytes a second from all upstreams together; unlimited by default'),
-      rateLimitShare: whole(1, 100).default(80).describe('Per cent of an upstream’s announced rate limit to use'),
+        .describe('Most bytes per second from all upstreams together; unlimited by default'),
+      rateLimitShare: whole(1, 100).default(80).describe('Percentage of an upstream’s announced rate limit to use'),
       window: z
         .string()
         .regex(/^((?:[01]\d|2[0-3]):[0-5]\d)-(?!\1$)(?:[01]\d|2[0-3]):[0-5]\d$/, 'expected hours such as 22:00-06:00')
         .optional()
-        .describe('Fetch at these hours only (local time), such as `22:00-06:00`'),
+        .describe('Fetch only during these hours (local time), such as `22:00-06:00`'),
     })
     .prefault({}),
   jobs: z
     .strictObject({
-      uploads: schedule.default('*/10 * * * *').describe('When abandoned uploads are dropped (cron, UTC), or `off`'),
-      retention: schedule.default('40 2 * * *').describe('When the rules of `retention` are applied, or `off`'),
-      evict: schedule.default('10 * * * *').describe('When upstream content is cut down to `mirror.maxSize`, or `off`'),
-      collect: schedule.default('20 * * * *').describe('When bytes that nothing refers to are removed, or `off`'),
+      uploads: schedule.default('*/10 * * * *').describe('When to delete abandoned uploads (cron, UTC), or `off`'),
+      retention: schedule.default('40 2 * * *').describe('When to apply the `retention` rules, or `off`'),
+      evict: schedule.default('10 * * * *').describe('When to reduce mirrored content to `mirror.maxSize`, or `off`'),
+      collect: schedule.default('20 * * * *').describe('When to delete unreferenced bytes, or `off`'),
       sample: schedule
         .default('*/10 * * * *')
-        .describe('When what accounts store is measured, once in an hour, or `off`'),
-      prefetch: schedule.default('off').describe('When `prefetch` is done, or `off`'),
-      scrub: schedule.default('0 4 * * 0').describe('When stored bytes are read again and checked, or `off`'),
+        .describe('When to measure the bytes that accounts store (one sample per hour), or `off`'),
+      prefetch: schedule.default('off').describe('When to run `prefetch`, or `off`'),
+      scrub: schedule.default('0 4 * * 0').describe('When to read and verify stored bytes, or `off`'),
     })
     .prefault({}),
 });
@@ -257,15 +260,15 @@ export type Config = z.output<typeof schema>;
 export type UpstreamConfig = Config['upstreams'][number];
 
 export interface Setting {
-  /** As in the file: `server.baseUrl`. */
+  /** The path in the file: `server.baseUrl`. */
   path: string;
-  /** As in the environment: `ENTREPOT_BASE_URL`. */
+  /** The name in the environment: `ENTREPOT_BASE_URL`. */
   environment: string;
   doc: string;
-  /** As written in a file, undefined when there is none. */
+  /** As written in a file; undefined without a default. */
   default: unknown;
   secret: boolean;
-  /** Whether the environment holds JSON (lists). */
+  /** Whether the value in the environment is JSON (for lists). */
   json: boolean;
 }
 
@@ -275,7 +278,7 @@ export function environmentName(path: string): string {
   return `ENTREPOT_${words.replaceAll('.', '_').toUpperCase()}`;
 }
 
-/** All settings, flat, in the order of the schema. */
+/** All settings as a flat list, in the order of the schema. */
 export const settings: readonly Setting[] = flatten(schema, '');
 
 function flatten(type: z.ZodType, path: string): Setting[] {

@@ -15,12 +15,12 @@ const bytes: Record<string, number> = {
   TiB: 2 ** 40,
 };
 
-/** Milliseconds of `90d`, `5m`, `1.5h`, `30s` or `250ms`; undefined when `text` is none of these. */
+/** The milliseconds of a duration such as `90d`, `5m`, `1.5h`, `30s` or `250ms`; undefined if malformed. */
 export function parseDuration(text: string): number | undefined {
   return parse(text, /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/, milliseconds);
 }
 
-/** Bytes of `512MiB`, `4 GB` or `1000`; undefined when `text` is none of these. */
+/** The bytes of a size such as `512MiB`, `4 GB` or `1000`; undefined if malformed. */
 export function parseSize(text: string): number | undefined {
   return parse(text, /^(\d+(?:\.\d+)?) ?(B|[kMGT]B|[KMGT]iB|)$/, bytes);
 }
@@ -30,7 +30,7 @@ function parse(text: string, pattern: RegExp, units: Record<string, number>): nu
   return match ? Math.round(Number(match[1]) * units[match[2]!]!) : undefined;
 }
 
-function measure(read: (text: string) => number | undefined, expected: string) {
+function withUnit(read: (text: string) => number | undefined, expected: string) {
   return z.union([z.string(), z.number()], { error: expected }).transform((value, context) => {
     const amount = read(String(value));
     if (amount !== undefined) return amount;
@@ -40,9 +40,9 @@ function measure(read: (text: string) => number | undefined, expected: string) {
 }
 
 /** A setting in milliseconds, written with a unit. */
-export const duration = measure(parseDuration, 'expected a duration such as 30s, 5m or 90d');
+export const duration = withUnit(parseDuration, 'expected a duration such as 30s, 5m or 90d');
 /** A setting in bytes, written with or without a unit. */
-export const size = measure(parseSize, 'expected a size such as 512MiB');
+export const size = withUnit(parseSize, 'expected a size such as 512MiB');
 
 /** When a job runs: a cron expression in UTC, or `off`. */
 export const schedule = z.string('expected a cron expression or off').superRefine((text, context) => {
@@ -53,7 +53,7 @@ export const schedule = z.string('expected a cron expression or off').superRefin
   context.addIssue({ code: 'custom', message: `expected a cron expression such as "15 3 * * *", or off: ${reason}` });
 });
 
-/** A whole number, which the environment writes as text. */
+/** A whole number. It is text if it comes from the environment. */
 export function whole(least: number, most: number) {
   const error = `expected a whole number from ${least} to ${most}`;
   const digits = z.string().regex(/^\d+$/).transform(Number);

@@ -11,7 +11,7 @@ export type Value = string | number | null;
 export type Row = Record<string, Value>;
 export type Dialect = 'sqlite' | 'mysql';
 
-/** Reads. SQL carries `?` placeholders; every value is bound, never written into the text. */
+/** Reads. SQL has `?` placeholders; every value is bound and never written into the SQL text. */
 export interface Queryable {
   readonly dialect: Dialect;
   select<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<T[]>;
@@ -19,73 +19,76 @@ export interface Queryable {
   get<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<T | undefined>;
 }
 
-/** Writes exist only here, so that on SQLite one writer at a time is a matter of types, not of care. */
+/** Only a transaction has write methods, so the types guarantee one writer at a time on SQLite. */
 export interface Transaction extends Queryable {
-  /** Runs a statement; resolves to the number of rows it found to change, those that were so already included. */
+  /** Runs a statement; resolves to the number of matched rows, including rows that already had the new values. */
   run(sql: string, values?: readonly Value[]): Promise<number>;
   /** Inserts one row; resolves to its generated key. */
   insert(table: string, row: Row): Promise<number>;
-  /** Inserts rows whose keys are not there yet; resolves to how many were inserted. */
+  /** Inserts the rows whose keys do not exist yet; resolves to the number of inserted rows. */
   insertNew(table: string, rows: readonly Row[]): Promise<number>;
-  /** Inserts rows; where the key is there, sets `update` (assignments; `new.x` stands for the row's value). */
+  /** Inserts rows. For a key that exists, applies `update` (assignments; `new.x` is the new row's value). */
   upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void>;
   /** Runs after the commit, in order; never after a rollback. */
   afterCommit(work: () => void): void;
 }
 
 export interface TransactionOptions {
-  /** Nobody recalls what it writes, and after a power cut nobody wants it: so SQLite need not wait for the disk. */
+  /** No cached read uses these rows, and they may be lost on power failure. So SQLite skips fsync. */
   fleeting?: boolean;
 }
 
 export interface CachedReadOptions {
-  /** How long what another instance writes may stay unseen where there are no `WriteSignal` to tell of it; milliseconds. */
+  /** Without a `WriteSignal`, rows may be out of date for this long after another instance writes; milliseconds. */
   lag?: number;
 }
 
 /**
- * The truth: MySQL, or SQLite through Node's own driver, both through Sequelize (pool, transactions, dialects).
- * Times are integers, milliseconds since 1970 UTC; text compares by bytes on both.
+ * MySQL, or SQLite through Node's built-in driver. Both use Sequelize (pool, transactions, dialects). Times are
+ * integers, in milliseconds since 1970 UTC. Both databases compare text by bytes.
  */
 export interface Database extends Queryable {
-  /** As `get`, for what every request asks: from memory while nothing was written, by any instance. Not to be changed. */
+  /**
+   * As `get`, for queries that every request makes: answered from memory until any instance writes. The caller must not
+   * change the row.
+   */
   getCached<T extends object = Row>(
     sql: string,
     values?: readonly Value[],
     options?: CachedReadOptions,
   ): Promise<Readonly<T> | undefined>;
-  /** As `getCached`, all rows: for what has few. */
+  /** As `getCached`, but all rows. For queries with few rows. */
   selectCached<T extends object = Row>(
     sql: string,
     values?: readonly Value[],
     options?: CachedReadOptions,
   ): Promise<readonly Readonly<T>[]>;
-  /** Runs `work` in one transaction and retries it whole on deadlock; so `work` must be repeatable until it commits. */
+  /** Runs `work` in one transaction. Repeats all of it after a deadlock, so `work` must be repeatable. */
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
-  /** Runs `work` alone among all processes that use this database (migrations). */
+  /** Runs `work` under a lock that only one of all processes on this database can hold (for migrations). */
   exclusively<T>(work: () => Promise<T>): Promise<T>;
   close(): Promise<void>;
 }
 
-/** Word among instances that something was written. SQLite knows by itself. */
+/** Tells instances on one MySQL database about each other's writes. SQLite does not need it. */
 export interface WriteSignal {
-  /** Another one than before if anything was written since; undefined while there is no knowing. */
-  mark(): Promise<string | undefined>;
-  /** Ends when every mark that is asked for from now on is another one than before. */
-  tell(): Promise<void>;
+  /** Changes after every write by any instance; undefined while it is unknown. */
+  version(): Promise<string | undefined>;
+  /** Changes the version. Resolves when no instance can still get the old one. */
+  announce(): Promise<void>;
 }
 
 /**
- * Opens the database named by `url`: `sqlite:PATH` or `mysql://user:password@host:port/name`. SQLite's folder is made;
- * a MySQL database must exist; without `changes`, which all of its instances share, nothing of it is recalled. Rejects
- * when it cannot be reached.
+ * Opens the database at `url`: `sqlite:PATH` or `mysql://user:password@host:port/name`. Creates the folder of a SQLite
+ * file; a MySQL database must exist. All instances on a MySQL database share `changes`; without it, only cached reads
+ * with a `lag` are cached. Rejects when the database is unreachable.
  */
 export async function openDatabase(url: string, changes?: WriteSignal): Promise<Database> {
   const database = url.startsWith('sqlite:')
     ? new SqliteDatabase(url.slice('sqlite:'.length))
     : new MysqlDatabase(url, changes);
   try {
-    await database.reach();
+    await database.connect();
     return database;
   } catch (error) {
     await database.close();
@@ -93,16 +96,18 @@ export async function openDatabase(url: string, changes?: WriteSignal): Promise<
   }
 }
 
-/** How long `exclusively` waits for its turn, in milliseconds. */
-const lockPatience = 60_000;
-const lockedOut = 'another instance has held the lock of this database for a minute';
+/** How long `exclusively` waits for the lock, in milliseconds. */
+const lockTimeout = 60_000;
+const lockTimeoutMessage = 'another instance has held the migration lock of this database for a minute';
 
-/** `?, ?, …`, as many as there are values: for `IN (…)`. */
+/** `?, ?, …`, one for each value: for `IN (…)`. */
 export function placeholders(values: readonly unknown[]): string {
   return values.map(() => '?').join(', ');
 }
 
-/** Ends a SELECT whose rows stay locked until the transaction ends. SQLite has one writer at a time and needs none. */
+/**
+ * Suffix of a SELECT that locks its rows until the transaction ends. SQLite needs none: it has one writer at a time.
+ */
 export function forUpdate({ dialect }: Queryable): '' | ' FOR UPDATE' {
   return dialect === 'mysql' ? ' FOR UPDATE' : '';
 }
@@ -111,15 +116,15 @@ abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
   protected readonly sequelize: Sequelize;
   #commits = 0;
-  readonly #underWay = new Set<Promise<void>>();
-  readonly #kept = new RowCache();
+  readonly #running = new Set<Promise<void>>();
+  readonly #cachedRows = new RowCache();
 
   constructor(sequelize: Sequelize) {
     this.sequelize = sequelize;
   }
 
-  /** Rejects when the database cannot be used. */
-  reach(): Promise<void> {
+  /** Rejects when the database is unreachable. */
+  connect(): Promise<void> {
     return this.sequelize.authenticate();
   }
 
@@ -144,27 +149,30 @@ abstract class SequelizeDatabase implements Database {
     values: readonly Value[] = [],
     { lag = 0 }: CachedReadOptions = {},
   ): Promise<readonly T[]> {
-    const mark = await this.mark(lag);
-    if (mark === undefined) return this.select<T>(sql, values);
-    return this.#kept.get(mark, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
+    const version = await this.version(lag);
+    if (version === undefined) return this.select<T>(sql, values);
+    return this.#cachedRows.get(version, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
   }
 
-  /** See `WriteSignal` and `CachedReadOptions`. */
-  protected abstract mark(lag: number): Promise<string | undefined>;
-  /** Something was written; ends when every instance's next mark will say so. */
-  protected async wrote(): Promise<void> {
+  /**
+   * Cached rows are valid while this stays the same; undefined: do not cache. See `WriteSignal` and
+   * `CachedReadOptions`.
+   */
+  protected abstract version(lag: number): Promise<string | undefined>;
+  /** Called after each commit that wrote. Resolves when the next version on every instance is a new one. */
+  protected async afterWrite(): Promise<void> {
     this.#commits += 1;
   }
 
-  /** How often this instance has written. */
+  /** Number of commits of this instance that wrote. */
   protected get commits(): number {
     return this.#commits;
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false }: TransactionOptions = {}): Promise<T> {
     const done = this.#attempt(work, fleeting);
-    const settled = done.then(ignore, ignore).then(() => void this.#underWay.delete(settled));
-    this.#underWay.add(settled);
+    const settled = done.then(ignore, ignore).then(() => void this.#running.delete(settled));
+    this.#running.add(settled);
     return done;
   }
 
@@ -175,7 +183,7 @@ abstract class SequelizeDatabase implements Database {
         const result = await this.sequelize.transaction((transaction) =>
           work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
-        if (effects.wrote && !fleeting) await this.wrote();
+        if (effects.wrote && !fleeting) await this.afterWrite();
         for (const each of effects.after) each();
         return result;
       } catch (error) {
@@ -188,22 +196,22 @@ abstract class SequelizeDatabase implements Database {
   abstract exclusively<T>(work: () => Promise<T>): Promise<T>;
 
   async close(): Promise<void> {
-    await Promise.all(this.#underWay);
+    await Promise.all(this.#running);
     await this.sequelize.close();
   }
 }
 
 function ignore(): void {}
 
-/** SQLite: one write transaction at a time in this process, queued here; other processes' are waited for. */
+/** SQLite. This class queues the write transactions of this process, and waits for those of other processes. */
 class SqliteDatabase extends SequelizeDatabase {
   readonly dialect = 'sqlite';
   readonly #path: string;
-  /** Reads outside transactions go past Sequelize, which costs more than SQLite itself. */
+  /** Reads outside transactions bypass Sequelize, which takes more time than SQLite itself. */
   readonly #reader: Connection;
   readonly #driver: Driver;
   #writing: Promise<unknown> = Promise.resolve();
-  #marked: { commits: number; mark: Promise<string> } | undefined;
+  #current: { commits: number; version: Promise<string> } | undefined;
 
   constructor(path: string) {
     mkdirSync(dirname(path), { recursive: true });
@@ -236,21 +244,24 @@ class SqliteDatabase extends SequelizeDatabase {
     return turn;
   }
 
-  /** The file is asked once in a turn of the event loop: whoever knew of a later change could not have a request here. */
-  protected override mark(): Promise<string> {
-    if (!this.#marked) setImmediate(() => (this.#marked = undefined));
+  /**
+   * Reads the file's version once per turn of the event loop. A client that knows of a later write cannot have sent a
+   * request that this turn handles.
+   */
+  protected override version(): Promise<string> {
+    if (!this.#current) setImmediate(() => (this.#current = undefined));
     const { commits } = this;
-    if (this.#marked?.commits !== commits) this.#marked = { commits, mark: Promise.resolve(this.#reader.version) };
-    return this.#marked.mark;
+    if (this.#current?.commits !== commits) this.#current = { commits, version: Promise.resolve(this.#reader.version) };
+    return this.#current.version;
   }
 
-  /** A file of its own holds the lock, because SQLite locks are a connection's and a migration uses several. */
+  /** The lock is on a separate file, because a SQLite lock belongs to one connection and a migration uses several. */
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
     const lock = new DatabaseSync(`${this.#path}.lock`);
     try {
-      const deadline = performance.now() + lockPatience;
-      while (!isTaken(lock)) {
-        if (performance.now() > deadline) throw new Error(lockedOut);
+      const deadline = performance.now() + lockTimeout;
+      while (!tryLock(lock)) {
+        if (performance.now() > deadline) throw new Error(lockTimeoutMessage);
         await sleep(5 + Math.random() * 20);
       }
       return await work();
@@ -267,8 +278,8 @@ class SqliteDatabase extends SequelizeDatabase {
   }
 }
 
-/** Whether `lock` is ours now; asks without waiting, since who has it may be in this process. */
-function isTaken(lock: DatabaseSync): boolean {
+/** Tries to take `lock` without waiting, because the holder may be in this process. Returns whether it succeeded. */
+function tryLock(lock: DatabaseSync): boolean {
   try {
     lock.exec('BEGIN EXCLUSIVE');
     return true;
@@ -296,26 +307,26 @@ class MysqlDatabase extends SequelizeDatabase {
     this.#changes = changes;
   }
 
-  protected override async mark(lag: number): Promise<string | undefined> {
-    if (this.#changes) return this.#changes.mark();
+  protected override async version(lag: number): Promise<string | undefined> {
+    if (this.#changes) return this.#changes.version();
     return lag > 0 ? `${this.commits} ${Math.floor(performance.now() / lag)}` : undefined;
   }
 
-  protected override async wrote(): Promise<void> {
-    await super.wrote();
-    await this.#changes?.tell();
+  protected override async afterWrite(): Promise<void> {
+    await super.afterWrite();
+    await this.#changes?.announce();
   }
 
   override async exclusively<T>(work: () => Promise<T>): Promise<T> {
     return this.sequelize.transaction(async (transaction) => {
       const name = `entrepot:${this.sequelize.getDatabaseName()}`.slice(0, 64);
-      const [row] = await select<{ taken: number }>(
+      const [row] = await select<{ acquired: number }>(
         this.sequelize,
-        'SELECT GET_LOCK(?, ?) AS taken',
-        [name, lockPatience / 1000],
+        'SELECT GET_LOCK(?, ?) AS acquired',
+        [name, lockTimeout / 1000],
         transaction,
       );
-      if (row?.taken !== 1) throw new Error(lockedOut);
+      if (row?.acquired !== 1) throw new Error(lockTimeoutMessage);
       try {
         return await work();
       } finally {
@@ -325,7 +336,7 @@ class MysqlDatabase extends SequelizeDatabase {
   }
 }
 
-/** Deadlock and lock wait time-out (MySQL 1213, 1205) and a busy SQLite: the whole transaction may be tried again. */
+/** Deadlock and lock wait timeout (MySQL 1213, 1205), or a busy SQLite: the whole transaction can be repeated. */
 function isConflict(error: unknown): boolean {
   const parent = (error as { parent?: { errno?: number } }).parent;
   return parent?.errno === 1213 || parent?.errno === 1205 || isBusy(parent ?? {});

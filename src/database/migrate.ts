@@ -2,17 +2,17 @@ import { Umzug } from 'umzug';
 import type { Database, Dialect } from './database.ts';
 import { migrations } from './migrations/index.ts';
 
-/** One statement: MySQL commits each DDL by itself, so a migration that is cut off must be a single step. */
+/** One statement. MySQL commits each DDL statement separately, so an interrupted migration must be a single step. */
 export interface Migration {
   name: string;
   /**
-   * Written for both: `{serial}` is the generated primary key, `{text}` a long text; `{clustered}` after a table keeps
-   * its rows in the order of their primary key, as MySQL always does.
+   * For both databases: `{serial}` is the generated primary key, `{text}` a long text. `{clustered}` after a table
+   * stores its rows in the order of the primary key, as MySQL always does.
    */
   sql: string;
 }
 
-/** Brings the schema up to date; safe when several processes start at once, and quick when there is nothing to do. */
+/** Runs all new migrations. Safe when several processes start at the same time, and fast when there are none. */
 export async function migrate(database: Database): Promise<void> {
   if ((await applied(database)).length === migrations.length) return;
   await database.exclusively(async () => {
@@ -40,7 +40,7 @@ async function applied(database: Database): Promise<string[]> {
   }
 }
 
-/** Runs and records one migration. On SQLite both or neither; MySQL may have run it when an earlier start was cut off. */
+/** Runs and records one migration. SQLite does both or neither. On MySQL, an interrupted start may have only run it. */
 async function apply(database: Database, { name, sql }: Migration): Promise<void> {
   try {
     await database.transaction(async (tx) => {
@@ -48,13 +48,13 @@ async function apply(database: Database, { name, sql }: Migration): Promise<void
       await tx.insertNew('migrations', [{ name }]);
     });
   } catch (error) {
-    if (!isThere(error)) throw error;
+    if (!existsAlready(error)) throw error;
     await database.transaction((tx) => tx.insertNew('migrations', [{ name }]));
   }
 }
 
-/** MySQL's 1050, 1060 and 1061: the table, the column or the index exists. */
-function isThere(error: unknown): boolean {
+/** MySQL errors 1050, 1060 and 1061: the table, column or index already exists. */
+function existsAlready(error: unknown): boolean {
   const { parent } = error as { parent?: { errno?: number } };
   return [1050, 1060, 1061].includes(parent?.errno ?? 0);
 }

@@ -2,7 +2,7 @@ import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlit
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
 
-/** What Sequelize's sqlite dialect reads from `this` after a statement. */
+/** Sequelize's sqlite dialect reads these from `this` after a statement. */
 interface SqliteResult {
   lastID: number;
   changes: number;
@@ -12,10 +12,10 @@ const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 
 type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
 
-/** How long a transaction waits for another process's, in milliseconds. */
-const patience = 30_000;
+/** How long a transaction waits for another process's transaction, in milliseconds. */
+const beginTimeout = 30_000;
 
-/** A connection to SQLite and its prepared statements. */
+/** A SQLite connection with its prepared statements. */
 export class Connection {
   readonly #database: DatabaseSync;
   readonly #statements = new LRUCache<string, StatementSync>({ max: 500 });
@@ -38,7 +38,7 @@ export class Connection {
     return statement;
   }
 
-  /** Another one when any other connection, in any process, has committed since (`PRAGMA data_version`). */
+  /** Changes when any other connection, in any process, commits (`PRAGMA data_version`). */
   get version(): string {
     return String(this.prepare('PRAGMA data_version').get()!['data_version']);
   }
@@ -54,29 +54,29 @@ export class Connection {
 }
 
 /**
- * What Sequelize's sqlite dialect takes for the `sqlite3` package (`dialectModule`). It opens a `Database` for each
- * transaction; their connections are used again, because to open one takes longer than most transactions.
+ * Replaces the `sqlite3` package for Sequelize's sqlite dialect (`dialectModule`). Sequelize opens a `Database` for
+ * each transaction. Connections are reused, because opening one takes longer than most transactions.
  */
 export class Driver {
   readonly OPEN_READWRITE = 2;
   readonly OPEN_CREATE = 4;
   readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;
-  /** How the next transaction commits: with FULL it survives a power cut, with NORMAL only once a later one does. */
+  /** How the next transaction commits. FULL survives a power failure; NORMAL only after a later FULL commit. */
   synchronous: 'FULL' | 'NORMAL' = 'FULL';
   readonly #idle: Connection[] = [];
 
   constructor() {
     const take = (filename: string) => this.#take(filename);
-    const giveBack = (connection: Connection) => this.#idle.push(connection);
+    const release = (connection: Connection) => this.#idle.push(connection);
     this.Database = class extends Database {
       constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
-        super(filename, take(filename), giveBack);
+        super(filename, take(filename), release);
         queueMicrotask(() => opened(null));
       }
     };
   }
 
-  /** Closes the connections that nobody uses. */
+  /** Closes the idle connections. */
   close(): void {
     for (const connection of this.#idle.splice(0)) connection.close();
   }
@@ -88,18 +88,18 @@ export class Driver {
   }
 }
 
-/** The face of the `sqlite3` package's connection, over Node's own SQLite. */
+/** The connection interface of the `sqlite3` package, implemented with Node's built-in SQLite. */
 class Database {
-  /** Set by Sequelize on a transaction's connection. */
+  /** Sequelize sets it on the connection of a transaction. */
   uuid: string | undefined;
   readonly filename: string;
   readonly #connection: Connection;
-  readonly #giveBack: (connection: Connection) => void;
+  readonly #release: (connection: Connection) => void;
 
-  constructor(filename: string, connection: Connection, giveBack: (connection: Connection) => void) {
+  constructor(filename: string, connection: Connection, release: (connection: Connection) => void) {
     this.filename = filename;
     this.#connection = connection;
-    this.#giveBack = giveBack;
+    this.#release = release;
   }
 
   serialize(work: () => void): void {
@@ -140,16 +140,16 @@ class Database {
   }
 
   close(done?: (error: Error | null) => void): void {
-    // One whose transaction could not be ended is of no use to the next.
+    // A connection whose transaction could not be ended cannot be reused.
     if (this.#connection.isTransaction) this.#connection.close();
-    else this.#giveBack(this.#connection);
+    else this.#release(this.#connection);
     done?.(null);
   }
 
-  /** Waits without blocking: the transaction it waits for may be this very process's, through another connection. */
+  /** Waits without blocking, because the other transaction may belong to this process, on another connection. */
   async #begin(sql: string, done?: Done): Promise<void> {
     const outcome: SqliteResult = { lastID: 0, changes: 0 };
-    const deadline = performance.now() + patience;
+    const deadline = performance.now() + beginTimeout;
     for (;;) {
       try {
         this.#connection.exec(`PRAGMA busy_timeout = 0; ${sql}`);

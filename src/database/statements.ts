@@ -1,21 +1,21 @@
 import type { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import type { Dialect, Row, Transaction, Value } from './database.ts';
 
-const numbered = new Map<string, string>();
+const numberedStatements = new Map<string, string>();
 
-/** Sequelize binds `$1`; the core writes `?`. */
+/** Sequelize binds `$1`; the callers write `?`. */
 function numberPlaceholders(sql: string): string {
-  let text = numbered.get(sql);
+  let text = numberedStatements.get(sql);
   if (text === undefined) {
     let count = 0;
     text = sql.replace(/\?/g, () => `$${++count}`);
-    if (numbered.size > 2000) numbered.clear();
-    numbered.set(sql, text);
+    if (numberedStatements.size > 2000) numberedStatements.clear();
+    numberedStatements.set(sql, text);
   }
   return text;
 }
 
-/** The rows of a statement with `?` for its values, inside `transaction` if there is one. */
+/** Runs a SELECT with `?` placeholders, inside `transaction` if given. */
 export async function select<T extends object>(
   sequelize: Sequelize,
   sql: string,
@@ -26,13 +26,13 @@ export async function select<T extends object>(
   return rows as T[];
 }
 
-/** What a transaction leaves to be done once it is committed. */
+/** What to do after the transaction commits. */
 export interface Effects {
   wrote: boolean;
   after: (() => void)[];
 }
 
-/** One transaction's statements, through Sequelize. */
+/** Runs the statements of one transaction through Sequelize. */
 export class SequelizeWork implements Transaction {
   readonly dialect: Dialect;
   readonly #sequelize: Sequelize;
@@ -64,7 +64,8 @@ export class SequelizeWork implements Transaction {
 
   async insertNew(table: string, rows: readonly Row[]): Promise<number> {
     if (rows.length === 0) return 0;
-    // MySQL counts no row for an assignment that changes nothing; INSERT IGNORE would forgive more than a known key.
+    // MySQL does not count a row whose assignment changes nothing. INSERT IGNORE would also hide errors other than a
+    // duplicate key.
     const [first] = Object.keys(rows[0]!);
     const tail = this.dialect === 'sqlite' ? 'ON CONFLICT DO NOTHING' : `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
     const values = rows.flatMap((row) => Object.values(row));
@@ -92,9 +93,9 @@ export class SequelizeWork implements Transaction {
       raw: true,
       transaction: this.#transaction,
     })) as unknown as [unknown, number | StatementResult];
-    // Sequelize answers [insertId, affectedRows] for MySQL's plain INSERT and [rows, outcome] for everything else.
+    // Sequelize returns [insertId, affectedRows] for a plain INSERT on MySQL, and [rows, result] for all others.
     if (typeof second === 'number') return { changes: second, lastId: Number(first) };
-    return { changes: second.changes ?? matched(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
+    return { changes: second.changes ?? matchedRows(second) ?? second.affectedRows ?? 0, lastId: second.lastID ?? 0 };
   }
 }
 
@@ -105,8 +106,10 @@ interface StatementResult {
   lastID?: number;
 }
 
-/** MySQL's `affectedRows` leaves out rows that were so already; "Rows matched: 1  Changed: 0" does not. */
-function matched({ info }: StatementResult): number | undefined {
+/**
+ * MySQL's `affectedRows` leaves out rows that already had the new values; "Rows matched: 1  Changed: 0" counts them.
+ */
+function matchedRows({ info }: StatementResult): number | undefined {
   const first = /\d+/.exec(info ?? '');
   return first ? Number(first[0]) : undefined;
 }

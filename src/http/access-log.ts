@@ -1,7 +1,7 @@
 import { pino, type Logger } from 'pino';
 import type { Use } from '../usage/counters.ts';
 
-/** What the access log says of a request that is over. */
+/** The access-log line of a finished request. */
 export interface AccessLine extends Use {
   request: string;
   method: string;
@@ -13,22 +13,22 @@ export interface AccessLine extends Use {
   billable: boolean;
 }
 
-/** The part of a logger that pino shows to those who write lines for it. */
-type Sink = Record<symbol, unknown>;
+/** The internals that pino exposes under `pino.symbols`. */
+type PinoInternals = Record<symbol, unknown>;
 
-/** Needs no escaping in JSON. */
+/** Matches text that needs no escaping in JSON. */
 const plain = /^[ !#-[\]-~]*$/;
 
 /**
- * Writes the very line that `log.info(line, 'request')` would. There is one for each request, and pino, which takes
- * objects of any shape, needs as long for it as the rest of a small answer does here.
+ * Writes the same line as `log.info(line, 'request')`. There is one for each request, and pino, which accepts any
+ * object, takes as much time for it as the rest of a small answer.
  */
 export function writeAccess(log: Logger, line: AccessLine): void {
   if (!log.isLevelEnabled('info')) return;
   const { chindingsSym, streamSym } = pino.symbols;
-  const sink = log as unknown as Sink;
-  const stream = sink[streamSym] as { write(text: string): void };
-  stream.write(`{"level":30,"time":${line.at}${String(sink[chindingsSym])},${fieldsOf(line)},"msg":"request"}\n`);
+  const internals = log as unknown as PinoInternals;
+  const stream = internals[streamSym] as { write(text: string): void };
+  stream.write(`{"level":30,"time":${line.at}${String(internals[chindingsSym])},${fieldsOf(line)},"msg":"request"}\n`);
 }
 
 function fieldsOf(line: AccessLine): string {

@@ -12,11 +12,11 @@ import type { Operations } from './operations.ts';
 import { problem, sendDefect } from './problem.ts';
 import { hostOf, isHost, originForm, remoteOf, splitTarget } from './target.ts';
 
-/** Answers a request; a rejection is a defect, which is logged and answered with 500. */
-export type Answering = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+/** Answers a request. A rejection is a bug: it is logged and answered with 500. */
+export type HttpHandler = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** What answers the requests below a path: a handler, or a router of Express, which costs more for each request. */
-export type Mount = { path: string } & ({ answer: Answering } | { router: Router });
+export type Mount = { path: string } & ({ answer: HttpHandler } | { router: Router });
 
 export interface Observers {
   log: Logger;
@@ -33,11 +33,11 @@ export function createApp(
 ): (request: IncomingMessage, response: AppResponse) => void {
   const { trustProxy } = config.server;
   const direct = mounts.filter((each) => 'answer' in each);
-  const site = Router();
-  for (const each of mounts) if ('router' in each) site.use(each.path, each.router);
+  const router = Router();
+  for (const each of mounts) if ('router' in each) router.use(each.path, each.router);
 
   const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
-    const fail = (error: unknown) => lastResort(observers.log, request, response, error);
+    const fail = (error: unknown) => answerFailure(observers.log, request, response, error);
     if (!isHost(request, hostOf(request, trustProxy))) {
       problem(request, response, 400, 'Invalid', 'The Host header is missing, malformed, or there is more than one.');
       return;
@@ -47,7 +47,7 @@ export function createApp(
       mount.answer(request, response).catch(fail);
       return;
     }
-    site(request as Request, response as Response, (error: unknown) => {
+    router(request as Request, response as Response, (error: unknown) => {
       if (error) fail(error);
       else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
     });
@@ -77,28 +77,28 @@ function isUnder(target: string, prefix: string): boolean {
   return next === undefined || next === '/' || next === '?';
 }
 
-/** What the access log says of a request beside what the context knows. */
-interface Particulars {
+/** Fields of the access log that are not in the request context. */
+interface RequestFacts {
   path: string;
   remote: string | undefined;
   seconds: number;
 }
 
-/** Counts a request that is over, and writes one JSON line; never a header's value, so never a token. */
+/** Counts a finished request and writes one JSON line. It contains no `Authorization` header, so never a token. */
 function record(
   { log, observe, usage, now }: Observers,
   request: IncomingMessage,
   response: AppResponse,
-  particulars: Particulars,
+  facts: RequestFacts,
 ): void {
   const { context } = response;
-  observe.count(request.method!, response.statusCode, particulars.seconds, context);
-  const line = accessLine(request, response, particulars, now());
+  observe.count(request.method!, response.statusCode, facts.seconds, context);
+  const line = accessLine(request, response, facts, now());
   const { principal } = context;
   if (principal) usage.count(principal.accountId, line, context.version);
   writeAccess(log, line);
   if (context.fetching === 0) return;
-  // Somebody left, and the mirror goes on.
+  // The client disconnected, and the mirror continues its downloads.
   context.fetchedLater = (fetched) => {
     const { request: id, status, account, token, kind, subject, billable } = line;
     const later = { request: id, at: now(), status, fetched, account, token, kind, subject, billable };
@@ -107,11 +107,11 @@ function record(
   };
 }
 
-/** Usage can be counted again from these lines (`entrepot usage reconcile`). */
+/** `entrepot usage reconcile` computes usage from these lines. */
 function accessLine(
   request: IncomingMessage,
   response: AppResponse,
-  { path, remote, seconds }: Particulars,
+  { path, remote, seconds }: RequestFacts,
   at: number,
 ): AccessLine {
   const { statusCode: status, context } = response;
@@ -140,20 +140,20 @@ function accessLine(
 }
 
 /**
- * For a rejected promise that no code has caught: logs it, and answers 500 to the request that it belongs to, unless that
- * has been answered. An answer that has begun is left alone: the rejected work may be another part of it.
+ * Handles a rejected promise that no code has caught: logs it, and answers its request with 500 unless an answer has
+ * begun. It does not interrupt an answer that has begun, because the rejected work may be unrelated to it.
  */
 export function answerUnhandled(log: Logger, error: unknown): void {
   const response = currentResponse();
-  if (response && !response.headersSent) lastResort(log, response.req, response, error);
+  if (response && !response.headersSent) answerFailure(log, response.req, response, error);
   else log.error({ err: error, request: response?.context.id }, 'a promise was rejected and no code caught it');
 }
 
-/** What no interface has answered: a malformed path, or a defect. Never a stack trace. */
-function lastResort(log: Logger, request: IncomingMessage, response: ServerResponse, error: unknown): void {
+/** Answers a request that no interface could answer: a malformed path, or a bug. Never sends a stack trace. */
+function answerFailure(log: Logger, request: IncomingMessage, response: ServerResponse, error: unknown): void {
   const { id } = contextOf(response);
   if (response.headersSent) {
-    log.error({ err: error, request: id }, 'an answer broke off');
+    log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();
     return;
   }

@@ -3,18 +3,18 @@ import type { Principal, Verifier } from '../accounts/principal.ts';
 import { isMistyped } from '../accounts/token-value.ts';
 import { DomainError } from '../errors.ts';
 
-/** The Bearer value that `/token` gives to somebody without credentials, where anonymous reading is allowed. */
+/** The Bearer value that `/token` returns to a client without credentials, if anonymous reading is allowed. */
 export const anonymousBearer = 'anonymous';
 
-/** The user name of HTTP Basic (interface.md, "Authentication"). */
+/** The user name of HTTP Basic. */
 export const basicUser = 'api';
 
-/** Turns a request's credentials into a principal; the same rule for all three interfaces. */
+/** Turns the credentials of a request into a principal, with the same rule for all three interfaces. */
 export class Authenticator {
   readonly #verifiers: readonly Verifier[];
   readonly #anonymous: Principal | undefined;
 
-  /** Each of `verifiers` knows one kind of credential. Requests without one are `anonymous`, where that is allowed. */
+  /** Each verifier checks one kind of credential. Requests without credentials are `anonymous`, if that is allowed. */
   constructor(verifiers: readonly Verifier[], anonymous: Principal | undefined) {
     this.#verifiers = verifiers;
     this.#anonymous = anonymous;
@@ -25,8 +25,8 @@ export class Authenticator {
   }
 
   /**
-   * Who sends `request`: by Basic (user `api`) or Bearer, and by `X-NuGet-ApiKey` where that is accepted. A valid API
-   * key wins over the credentials a client has for the source. Throws `Unauthorized`.
+   * The principal of `request`, by Basic (user `api`) or Bearer, and with `apiKey` also by `X-NuGet-ApiKey`. A valid
+   * API key takes precedence over the client's credentials for the package source. Throws `Unauthorized`.
    */
   async principalOf(request: Pick<IncomingMessage, 'headers'>, options: { apiKey?: boolean } = {}): Promise<Principal> {
     const key = options.apiKey ? request.headers['x-nuget-apikey'] : undefined;
@@ -67,7 +67,7 @@ export class Authenticator {
   }
 }
 
-/** The token in an `Authorization` header, if it is Basic with the one user name, or Bearer. */
+/** The token in an `Authorization` header with Bearer, or with Basic and the user name `api`; otherwise undefined. */
 export function tokenIn(authorization: string): string | undefined {
   const space = authorization.indexOf(' ');
   const scheme = authorization.slice(0, space).toLowerCase();
@@ -79,10 +79,13 @@ export function tokenIn(authorization: string): string | undefined {
   return pair.startsWith(`${basicUser}:`) ? pair.slice(basicUser.length + 1) : undefined;
 }
 
-/** Unknown, expired and revoked look the same; a typing error anybody could tell from the value alone. */
+/**
+ * The same message for unknown, expired and revoked tokens. A mistyped token is visible from its value, so it may
+ * differ.
+ */
 function unauthorized(value: string): DomainError {
   const message = isMistyped(value)
-    ? 'The API token is mistyped: its checksum does not fit.'
+    ? 'The API token is mistyped or incomplete: its checksum is wrong. Copy it again.'
     : 'The API token is not valid, or the user name of Basic authentication is not "api".';
   return new DomainError('Unauthorized', message);
 }

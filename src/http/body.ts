@@ -3,13 +3,13 @@ import { DomainError } from '../errors.ts';
 import { whenSilent } from '../incoming.ts';
 
 export interface BodyOptions {
-  /** Bytes the body may have; more is `TooLarge`. */
+  /** Most bytes of the body; more is `TooLarge`. */
   limit: number;
-  /** A sender that is silent for so many milliseconds is given up; `Aborted`. */
+  /** A sender that sends nothing for this many milliseconds is `Aborted`. */
   idle: number;
 }
 
-/** A small body, whole. After `TooLarge` or `Aborted` the connection is of no further use. */
+/** Reads a small body completely. After `TooLarge` or `Aborted` the connection cannot be used again. */
 export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions): Promise<Buffer> {
   const tooLarge = () => new DomainError('TooLarge', `The body is larger than the ${limit} bytes allowed here.`);
   if (Number(request.headers['content-length'] ?? 0) > limit) return Promise.reject(tooLarge());
@@ -42,7 +42,7 @@ export function readBody(request: IncomingMessage, { limit, idle }: BodyOptions)
   });
 }
 
-/** The JSON document that `bytes`, the body of `request`, are; `Unsupported` or `Invalid` when they are none. */
+/** Parses `bytes`, the body of `request`, as JSON; throws `Unsupported` or `Invalid`. */
 export function parseJson(request: IncomingMessage, bytes: Buffer): unknown {
   if (!/^application\/(?:[\w.-]+\+)?json\s*(?:;|$)/i.test(request.headers['content-type'] ?? '')) {
     throw new DomainError('Unsupported', 'Send the body as JSON, with Content-Type: application/json.');

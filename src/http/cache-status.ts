@@ -1,4 +1,4 @@
-/** Where an answer came from: this account's own content, or the mirror in one of its ways. */
+/** The source of an answer: the account's hosted content, or one of the outcomes of the mirror. */
 export type Served = 'hosted' | 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';
 
 const values: Record<Served, string> = {

@@ -1,31 +1,32 @@
 import type { IncomingMessage } from 'node:http';
 
-/** Bounds of what is taken in of a body after its request was answered. Times are in milliseconds. */
+/** Bounds for reading the rest of a body after its request was answered. Times are in milliseconds. */
 export interface DrainLimits {
-  /** How long the sender may be silent. */
+  /** How long the sender may send nothing. */
   idle: number;
-  /** How long the rest may take. */
-  whole?: number;
+  /** How long the rest may take in total. */
+  total?: number;
   bytes?: number;
 }
 
-/** Silence is counted in so many parts, as in `whenSilent`. */
-const parts = 4;
-/** More than the largest package by default: a client that sends first and reads later gets to read the answer. */
-const mostBytes = 2 ** 30;
-const longest = 30_000;
+/** Number of checks in each `idle` time, as in `whenSilent`. */
+const checksPerIdle = 4;
+/** More than the default limit for packages, so that a client which reads only after sending receives the answer. */
+const maxBytes = 2 ** 30;
+const maxDuration = 30_000;
 
 /**
- * Takes in the rest of a body that was refused, or was not needed, so that its sender gets to read the answer and can use
- * the connection again. Destroys the connection of a sender that exceeds the limits. To be called when the answer is over.
+ * Reads and discards the rest of a body that was refused or not needed, so that its sender can read the answer and use
+ * the connection again. Destroys the connection of a sender that exceeds the limits. Call it when the answer is
+ * finished.
  */
-export function drain(request: IncomingMessage, { idle, whole = longest, bytes = mostBytes }: DrainLimits): void {
+export function drain(request: IncomingMessage, { idle, total = maxDuration, bytes = maxBytes }: DrainLimits): void {
   if (request.complete || request.destroyed) return;
   const { socket } = request;
   const first = socket.bytesRead;
   const startedAt = performance.now();
-  let heard = first;
-  let quiet = 0;
+  let lastRead = first;
+  let silentChecks = 0;
   const timer = setInterval(
     () => {
       if (request.complete) {
@@ -33,14 +34,14 @@ export function drain(request: IncomingMessage, { idle, whole = longest, bytes =
         return;
       }
       // Node discards the body without events, but the socket counts it.
-      quiet = socket.bytesRead === heard ? quiet + 1 : 0;
-      heard = socket.bytesRead;
-      if (quiet >= parts || heard - first > bytes || performance.now() - startedAt > whole) {
+      silentChecks = socket.bytesRead === lastRead ? silentChecks + 1 : 0;
+      lastRead = socket.bytesRead;
+      if (silentChecks >= checksPerIdle || lastRead - first > bytes || performance.now() - startedAt > total) {
         clearInterval(timer);
         socket.destroy();
       }
     },
-    Math.min(idle, whole) / parts,
+    Math.min(idle, total) / checksPerIdle,
   );
   request.once('close', () => clearInterval(timer));
   request.on('error', () => undefined);

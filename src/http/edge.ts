@@ -8,15 +8,15 @@ import type { Quota } from '../usage/quota.ts';
 import { contextOf } from './request-context.ts';
 import { admit } from './quota.ts';
 
-/** What a protocol does for one kind of request. */
+/** How a protocol handles one kind of request. */
 export interface Operation<Call> {
   readonly action: Action;
-  /** Whether it stores its body, which counts against the limits of the account. */
+  /** Whether it stores the request body, which counts against the limits of the account. */
   readonly stores: boolean;
   run(call: Call): void | Promise<void>;
 }
 
-/** A request of a principal who may do the operation. */
+/** A request whose principal may do the operation. */
 export interface Allowed<Target, Call> {
   request: IncomingMessage;
   response: ServerResponse;
@@ -25,29 +25,29 @@ export interface Allowed<Target, Call> {
   operation: Operation<Call>;
 }
 
-/** What sets one protocol apart from the others at the edge. `Target` is what its path addresses. */
+/** How the edge handles one protocol. `Target` is the parsed path of a request. */
 export interface Protocol<Target, Call> {
   readonly kind: SubjectKind;
   readonly log: Logger;
   readonly quota: Quota;
   /** Throws `Unauthorized`. */
   authenticate(request: IncomingMessage, target: Target): Promise<Principal>;
-  /** Throws `NotFound`, or `Unsupported` for a method, after it has set `Allow`. */
+  /** Throws `NotFound`. For a wrong method, sets `Allow` and throws `Unsupported`. */
   find(target: Target, request: IncomingMessage, response: ServerResponse): Operation<Call>;
-  /** Checks the names that are asked for, and that the principal may use them. */
+  /** Checks the names in the request, and that the principal may use them. */
   open(allowed: Allowed<Target, Call>): Call | Promise<Call>;
-  /** The protocol's table of errors; undefined for one that it never meets, which is a defect. */
+  /** The HTTP status of a domain error; undefined for one that the protocol cannot have, which is a bug. */
   statusOf(error: DomainError): number | undefined;
-  /** `WWW-Authenticate` of a 401 or a 403. */
+  /** The `WWW-Authenticate` header of a 401 or 403. */
   challenge(error: DomainError, request: IncomingMessage, target: Target): string | string[] | undefined;
-  /** Sends the body of a refusal; without `error`, of a 500, which tells nothing but where to look. */
+  /** Sends an error answer. Without `error` it is a 500, which contains only the request ID to search the log for. */
   refuse(request: IncomingMessage, response: ServerResponse, status: number, error?: DomainError): void;
 }
 
 /** Answers a request. Never rejects. */
 export type Edge<Target> = (target: Target, request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
-/** The one way of a request through any protocol: authenticate, find the operation, allow, bound, run, answer or refuse. */
+/** The steps of a request in every protocol: authenticate, find the operation, allow, check limits, run, or refuse. */
 export function createEdge<Target, Call>(protocol: Protocol<Target, Call>): Edge<Target> {
   return async (target, request, response) => {
     const context = contextOf(response);
@@ -77,7 +77,7 @@ function refuse<Target, Call>(
   const status = known && protocol.statusOf(known);
   const { id } = contextOf(response);
   if (response.headersSent || response.destroyed) {
-    if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer broke off');
+    if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();
     return;
   }

@@ -2,7 +2,7 @@ import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:ht
 import { contextOf } from './request-context.ts';
 import { sendBytes } from './send.ts';
 
-/** Answers with an RFC 9457 problem document. `name` is the domain error's. */
+/** Answers with an RFC 9457 problem document. `name` is the name of the domain error. */
 export function problem(
   request: IncomingMessage,
   response: ServerResponse,
@@ -18,8 +18,14 @@ export function problem(
   });
 }
 
-/** Answers with 500 for what is no error of the domain. It tells nothing but where to look. */
+/** Answers with 500 for an error that is not a domain error. It contains only the request ID to search the log for. */
 export function sendDefect(request: IncomingMessage, response: ServerResponse): void {
   const { id } = contextOf(response);
-  problem(request, response, 500, 'Internal', `This is a defect here. The log tells more under ${id}.`);
+  problem(
+    request,
+    response,
+    500,
+    'Internal',
+    `The server failed because of a bug. The server log has the details under ${id}.`,
+  );
 }

@@ -7,8 +7,9 @@ export interface ByteRange {
 }
 
 /**
- * The one range that `header` asks of `size` bytes (RFC 9110, 14.2). Undefined when the whole is to be sent: no header,
- * another unit, malformed, or several ranges. Throws `RangeNotSatisfiable` when it lies outside or runs backwards.
+ * The single range that `header` requests from `size` bytes (RFC 9110, 14.2). Undefined means the whole content: no
+ * header, another unit, malformed, or several ranges. Throws `RangeNotSatisfiable` for a range that is outside or
+ * backwards.
  */
 export function parseByteRange(header: string | undefined, size: number): ByteRange | undefined {
   const match = header === undefined ? null : /^bytes=\s*(\d*)-(\d*)\s*$/i.exec(header);
@@ -21,7 +22,7 @@ export function parseByteRange(header: string | undefined, size: number): ByteRa
     end = size - 1;
   }
   if (start > end || start >= size) {
-    throw new DomainError('RangeNotSatisfiable', `The range lies outside the ${size} bytes there are.`, {
+    throw new DomainError('RangeNotSatisfiable', `The range is outside the content, which has ${size} bytes.`, {
       detail: { size },
     });
   }

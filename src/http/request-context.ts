@@ -4,32 +4,32 @@ import type { Principal } from '../accounts/principal.ts';
 import { currentCaller, runFor, type Caller } from '../caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 
-/** What is noted about one request on its way: for the access log, the metrics and usage. */
+/** The record of one request, for the access log, the metrics and usage. */
 export interface RequestContext {
   /** The request's `X-Request-Id`. */
   id: string;
   /** By `performance.now()`. */
   startedAt: number;
   principal: Principal | undefined;
-  /** What the request was about, and for what it was made: the routes know. */
+  /** The content that the request is about. The routes set it. */
   kind: SubjectKind;
   subject: string;
   version: string | undefined;
   act: UsageAction | undefined;
   /** The `Cache-Status` of the answer. */
   cache: string | undefined;
-  /** Bytes of body taken in. */
+  /** Bytes of the request body that were received. */
   received: number;
-  /** Bytes of body that were handed to the system, the last write of an answer that broke off included. */
+  /** Bytes of the body that were handed to the operating system, including the last write of an interrupted answer. */
   sent: number;
   /** Bytes of bodies that upstreams sent because of this request, until it ended. */
   fetched: number;
-  /** How many bodies are on their way from upstreams, and who hears of their bytes when the request has ended. */
+  /** Number of upstream bodies in progress. `fetchedLater` receives their bytes after the request has ended. */
   fetching: number;
   fetchedLater: ((bytes: number) => void) | undefined;
 }
 
-/** Every field is there from the start, which keeps it quick. */
+/** All fields exist from the start, so that the object keeps one shape and stays fast. */
 function newContext(): RequestContext {
   return {
     id: randomUUID(),
@@ -48,23 +48,23 @@ function newContext(): RequestContext {
   };
 }
 
-/** Stored content comes from strangers: a browser that is led to it runs nothing of it (CSP 3, 6.3.2 "sandbox"). */
+/** Stored content is untrusted: a browser that opens it must not run any of it (CSP 3, 6.3.2 "sandbox"). */
 const contentPolicy = "default-src 'none'; sandbox";
 
-/** An answer, with the record of the request that it answers: what servers here are made with (`ServerResponse`). */
+/** A response with the record of its request. Servers are created with it (Node's option `ServerResponse`). */
 export class AppResponse extends ServerResponse implements Caller {
   readonly context = newContext();
-  /** A client that takes nothing of the answer for so many milliseconds is cut off. */
+  /** A client that receives no bytes of the answer for this many milliseconds is disconnected. */
   idle = 60_000;
   #listeners: Set<() => void> | undefined;
-  /** The headers of every answer to this request. Node sends headers faster when none was set before, one by one. */
+  /** Headers of every answer to this request. Node is faster with one `writeHead` than with headers set one by one. */
   readonly always: OutgoingHttpHeaders = {
     'X-Request-Id': this.context.id,
     'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': contentPolicy,
   };
 
-  /** Anonymous readers have an account of their own where it is about how much is asked for at a time. */
+  /** The account for the limit of concurrent fetches. All anonymous readers share one of their own. */
   get account(): string | undefined {
     const { principal } = this.context;
     if (!principal) return undefined;
@@ -87,22 +87,23 @@ export class AppResponse extends ServerResponse implements Caller {
     return () => this.#listeners?.delete(then);
   }
 
-  /** Takes headers by name, and no reason phrase. */
+  /** Takes headers as an object, and no reason phrase. */
   override writeHead(status: number, ...rest: unknown[]): this {
     const headers = { ...this.always, ...(rest[0] as OutgoingHttpHeaders | undefined) };
     this.context.cache = headers['Cache-Status'] as string | undefined;
-    // Without a listener Node destroys the connection; after the answer it sets the time-out of idle connections again.
+    // Without a listener, Node destroys the connection at the timeout. After the answer, Node sets the keep-alive
+    // timeout.
     this.setTimeout(this.idle);
     return super.writeHead(status, headers);
   }
 }
 
-/** Runs `work`, which answers one request; everything that it starts belongs to that request. */
+/** Runs `work`, which answers one request. All work that it starts belongs to that request. */
 export function runInContext(answer: AppResponse, work: () => void): void {
   runFor(answer, work);
 }
 
-/** The answer to the request that the running code belongs to; undefined for work that no request started. */
+/** The response to the request that started the running code; undefined for work that no request started. */
 export function currentResponse(): AppResponse | undefined {
   let caller = currentCaller();
   while (caller && !(caller instanceof AppResponse)) caller = caller.startedBy;
@@ -114,17 +115,20 @@ export function contextOf(response: ServerResponse): RequestContext {
   return responseOf(response).context;
 }
 
-/** Gives every answer to this request a header, whatever it comes to. */
+/** Adds a header to every answer to this request, errors included. */
 export function alwaysSend(response: ServerResponse, name: string, value: string): void {
   responseOf(response).always[name] = value;
 }
 
 function responseOf(response: ServerResponse): AppResponse {
   if (response instanceof AppResponse) return response;
-  throw new Error('this response has no context: its server was not made with AppResponse');
+  throw new Error('this response has no context: its server was not created with AppResponse');
 }
 
-/** For whoever asks an upstream now: where to count the bytes that come, however long it takes. */
+/**
+ * Starts counting an upstream body for the current request. Call the result with its bytes at the end, even after the
+ * request.
+ */
 export function countFetched(): (bytes: number) => void {
   const context = currentResponse()?.context;
   if (!context) return () => undefined;

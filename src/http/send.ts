@@ -4,12 +4,12 @@ import { holdRead, type HeldRead } from '../storage/shared-reads.ts';
 import { contextOf, type RequestContext } from './request-context.ts';
 import { parseByteRange } from './ranges.ts';
 
-/** So many clients have the next piece read while one is sent; more keep the machine busy by themselves. */
-const readAheadClients = 4;
-const small = 64 * 1024;
-let pumps = 0;
+/** Up to this many streams read the next piece while one is sent. More streams keep the machine busy without it. */
+const readAheadStreams = 4;
+const maxWholeBytes = 64 * 1024;
+let activeStreams = 0;
 
-const finished: [ServerResponse, Buffer | undefined][] = [];
+const endings: [ServerResponse, Buffer | undefined][] = [];
 
 export interface SendOptions {
   headers: OutgoingHttpHeaders;
@@ -20,9 +20,9 @@ export interface SendOptions {
 }
 
 /**
- * Answers with `content` and closes it: HEAD, If-None-Match, Range with If-Range, and a client that leaves. Content that
- * fails before its first byte rejects with nothing sent, so that the error can be the answer; later the socket is
- * destroyed, so that a part never passes for the whole.
+ * Answers with `content` and closes it. Supports HEAD, If-None-Match, Range with If-Range, and clients that disconnect.
+ * If the content fails before its first byte, this rejects and sends nothing, so that the error can be the answer.
+ * After the first byte the socket is destroyed, so that no client takes a part for the whole.
  */
 export async function sendContent(
   request: IncomingMessage,
@@ -58,14 +58,14 @@ export async function sendContent(
     if (size !== undefined) headers['Content-Length'] = end - start;
     if (request.method === 'HEAD') finish(response.writeHead(status, headers));
     else if (content.bytes) sendWhole(response, status, headers, content.bytes.subarray(start, end));
-    else if (end - start <= small) sendWhole(response, status, headers, await readPart(content, start, end));
-    else await pump(content, response, status, headers, start, end);
+    else if (end - start <= maxWholeBytes) sendWhole(response, status, headers, await readPart(content, start, end));
+    else await stream(content, response, status, headers, start, end);
   } finally {
     content.close();
   }
 }
 
-/** Answers with bytes in memory. */
+/** Answers with bytes from memory. */
 export function sendBytes(
   request: IncomingMessage,
   response: ServerResponse,
@@ -93,15 +93,15 @@ export function sendJson(
 }
 
 /**
- * Ends an answer together with the others that this turn of the event loop makes: each write wakes its reader, and a
- * reader that is awake already costs much less.
+ * Ends an answer together with all others of this turn of the event loop. Each write wakes its reader, and writing to a
+ * reader that is already awake is much cheaper.
  */
 function finish(response: ServerResponse, bytes?: Buffer): void {
-  if (finished.push([response, bytes]) === 1) setImmediate(endFinished);
+  if (endings.push([response, bytes]) === 1) setImmediate(endAll);
 }
 
-function endFinished(): void {
-  for (const [response, bytes] of finished.splice(0)) response.end(bytes);
+function endAll(): void {
+  for (const [response, bytes] of endings.splice(0)) response.end(bytes);
 }
 
 function matches(header: string | undefined, etag: string): boolean {
@@ -124,8 +124,11 @@ async function readPart(content: Content, start: number, end: number): Promise<B
   return bytes;
 }
 
-/** A piece is held until its write has left; meanwhile the next one is read, where there are few clients. */
-async function pump(
+/**
+ * Sends content piece by piece. Each piece is held until it is written; with few streams, the next one is read
+ * meanwhile.
+ */
+async function stream(
   content: Content,
   response: ServerResponse,
   status: number,
@@ -134,14 +137,14 @@ async function pump(
   end: number,
 ): Promise<void> {
   const context = contextOf(response);
-  pumps += 1;
-  const most = pumps > readAheadClients ? 1 : 2;
+  activeStreams += 1;
+  const maxWrites = activeStreams > readAheadStreams ? 1 : 2;
   const writes: Promise<boolean>[] = [];
   let piece: HeldRead | undefined;
   try {
     for (let position = start; position < end;) {
-      if (writes.length === most && !(await writes.shift())) return;
-      piece = await holdRead(content, position, pumps);
+      if (writes.length === maxWrites && !(await writes.shift())) return;
+      piece = await holdRead(content, position, activeStreams);
       const bytes = piece.bytes.subarray(0, end - position);
       if (position === start) response.writeHead(status, headers);
       if (bytes.length === 0) {
@@ -149,9 +152,9 @@ async function pump(
         throw new Error('content is shorter than its size');
       }
       position += bytes.length;
-      const left = write(response, bytes, context, writes.at(-1));
-      void left.then(piece.release);
-      writes.push(left);
+      const written = write(response, bytes, context, writes.at(-1));
+      void written.then(piece.release);
+      writes.push(written);
       piece = undefined;
     }
     for (const each of writes) if (!(await each)) return;
@@ -162,13 +165,13 @@ async function pump(
   } finally {
     piece?.release();
     await Promise.all(writes);
-    pumps -= 1;
+    activeStreams -= 1;
   }
 }
 
 /**
- * Resolves when the bytes have left (true) or the client has (false). They count as sent once the write before them is
- * over: then their own begins, and what of it does not leave is at most one buffer.
+ * Resolves to true when the bytes are written, or to false when the client disconnects. They count as sent when the
+ * write before them is finished, because then their own write begins. So at most one buffer is counted but not written.
  */
 function write(
   response: ServerResponse,
@@ -177,13 +180,13 @@ function write(
   before: Promise<boolean> | undefined,
 ): Promise<boolean> {
   if (response.destroyed || response.closed) return Promise.resolve(false);
-  if (before) void before.then((left) => (context.sent += left ? bytes.length : 0));
+  if (before) void before.then((written) => (context.sent += written ? bytes.length : 0));
   else context.sent += bytes.length;
   return new Promise((resolve) => {
-    const gone = () => resolve(false);
-    response.once('close', gone);
+    const closed = () => resolve(false);
+    response.once('close', closed);
     response.write(bytes, (error) => {
-      response.off('close', gone);
+      response.off('close', closed);
       resolve(!error);
     });
   });

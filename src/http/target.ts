@@ -1,28 +1,28 @@
 import type { IncomingMessage } from 'node:http';
 
-// What a request is addressed to (RFC 9112, 3.2), and behind a trusted reverse proxy what it was addressed to there.
+// The target of a request (RFC 9112, 3.2). Behind a trusted reverse proxy, the target of the request to the proxy.
 
-/** A request's target in origin form: what stands before the path in absolute form is left out (RFC 9112, 3.2.2). */
+/** A request target in origin form. Removes scheme and host of the absolute form (RFC 9112, 3.2.2). */
 export function originForm(target: string): string {
   if (target.startsWith('/')) return target;
   const relative = target.replace(/^[a-z]+:\/\/[^/?]*/i, '');
   return relative.startsWith('/') ? relative : `/${relative}`;
 }
 
-/** The path and the query of a target in origin form, both with their percent-encoding. */
+/** The path and the query of a target in origin form, both still percent-encoded. */
 export function splitTarget(target: string): { path: string; query: string } {
   const mark = target.indexOf('?');
   return mark < 0 ? { path: target, query: '' } : { path: target.slice(0, mark), query: target.slice(mark + 1) };
 }
 
-/** Host and port as the client wrote them; undefined where it wrote none. With `trusted`, by the proxy's word. */
+/** Host and port as the client sent them; undefined if it sent none. With `trusted`, from the proxy's header. */
 export function hostOf({ headers }: IncomingMessage, trusted: boolean): string | undefined {
   return (trusted ? firstOf(headers['x-forwarded-host']) : undefined) ?? headers.host;
 }
 
 /**
- * Whether `host`, which `hostOf` gave for `request`, can stand in the URLs that answers hold. A request with two Host
- * headers is refused: the parties on its way could each believe another one (RFC 9112, 3.2).
+ * Whether `host`, the result of `hostOf` for `request`, can be part of a URL. A request with two Host headers has no
+ * valid host, because a proxy and the server could use different ones (RFC 9112, 3.2).
  */
 export function isHost({ rawHeaders }: IncomingMessage, host: string | undefined): boolean {
   if (host === undefined || !/^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(host)) return false;
@@ -34,7 +34,7 @@ export function isHost({ rawHeaders }: IncomingMessage, host: string | undefined
   return hosts < 2 && URL.canParse(`http://${host}`);
 }
 
-/** `http`; `https` where a trusted proxy says that the client spoke that with it. */
+/** `https` if a trusted proxy reports that the client used it; otherwise `http`. */
 export function schemeOf({ headers }: IncomingMessage, trusted: boolean): 'http' | 'https' {
   return trusted && firstOf(headers['x-forwarded-proto'])?.toLowerCase() === 'https' ? 'https' : 'http';
 }
@@ -44,7 +44,7 @@ export function remoteOf({ headers, socket }: IncomingMessage, trusted: boolean)
   return (trusted ? firstOf(headers['x-forwarded-for']) : undefined) ?? socket.remoteAddress;
 }
 
-/** Each proxy on the way adds its value at the end. */
+/** The first value of a list: each further proxy appends its own. */
 function firstOf(header: string | string[] | undefined): string | undefined {
   return (
     String(header ?? '')

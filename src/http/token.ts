@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isDomainError } from '../errors.ts';
 import { anonymousBearer, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
-import type { Answering } from './app.ts';
+import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
 import { contextOf } from './request-context.ts';
 import { sendJson } from './send.ts';
@@ -11,11 +11,11 @@ const formIdle = 30_000;
 const validFor = 300;
 
 /**
- * `/token`, the token endpoint of container clients (distribution's "Token Authentication Specification", and its OAuth 2
- * form). An API token is good as a Bearer value everywhere, so who presents one gets that very token; who presents
- * nothing gets the anonymous one, where anybody may read.
+ * `/token`, the token endpoint of container clients (distribution's "Token Authentication Specification", and its OAuth
+ * 2 form). An API token is a valid Bearer value everywhere, so a client with a token gets the same token back. A client
+ * without credentials gets the anonymous token, if anonymous reading is allowed.
  */
-export function createTokenEndpoint(authenticator: Authenticator, now: () => number): Answering {
+export function createTokenEndpoint(authenticator: Authenticator, now: () => number): HttpHandler {
   return (request, response) => answer(authenticator, now, request, response);
 }
 
@@ -28,7 +28,7 @@ async function answer(
   response.setHeader('Cache-Control', 'no-store');
   if (request.method !== 'GET' && request.method !== 'POST') {
     response.setHeader('Allow', 'GET, POST');
-    refuse(request, response, 405, 'UNSUPPORTED', 'The token endpoint takes GET and POST.');
+    refuse(request, response, 405, 'UNSUPPORTED', 'The token endpoint supports only GET and POST.');
     return;
   }
   try {
@@ -44,7 +44,13 @@ async function answer(
     });
   } catch (error) {
     if (!isDomainError(error, 'Unauthorized')) {
-      refuse(request, response, 400, 'UNSUPPORTED', 'The token request cannot be read.');
+      refuse(
+        request,
+        response,
+        400,
+        'UNSUPPORTED',
+        'The token request is malformed. Send the credentials as Basic, or as a form of at most 64 KiB.',
+      );
       return;
     }
     response.setHeader('WWW-Authenticate', 'Basic realm="Entrepot"');
@@ -52,7 +58,7 @@ async function answer(
   }
 }
 
-/** OAuth 2 (RFC 6749) sends a password, or a token it was given as refresh token. */
+/** The credentials of an OAuth 2 form (RFC 6749): a password, or a refresh token. */
 function credentialsIn(form: URLSearchParams): string | undefined {
   if (form.get('grant_type') === 'refresh_token') return `Bearer ${form.get('refresh_token') ?? ''}`;
   const password = form.get('password');

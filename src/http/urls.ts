@@ -2,14 +2,16 @@ import type { IncomingMessage } from 'node:http';
 import type { Config } from '../config/schema.ts';
 import { hostOf, schemeOf } from './target.ts';
 
-/** The public addresses of the three interfaces, without a slash at the end. */
+/** The public URLs of the three interfaces, without a slash at the end. */
 export interface PublicUrls {
   base: string;
   feed: string;
   registry: string;
 }
 
-/** The one owner of absolute URLs: as configured, else as the request was addressed (Host, or a trusted proxy's word). */
+/**
+ * Builds all absolute URLs: from the settings, otherwise from the request (Host, or the headers of a trusted proxy).
+ */
 export class Urls {
   readonly #configured: Partial<PublicUrls>;
   readonly #trustProxy: boolean;
@@ -20,11 +22,11 @@ export class Urls {
   }
 
   of(request: IncomingMessage): PublicUrls {
-    const { base = this.#addressed(request), feed = base, registry = base } = this.#configured;
+    const { base = this.#requestedBase(request), feed = base, registry = base } = this.#configured;
     return { base, feed, registry };
   }
 
-  #addressed(request: IncomingMessage): string {
+  #requestedBase(request: IncomingMessage): string {
     return `${schemeOf(request, this.#trustProxy)}://${hostOf(request, this.#trustProxy)}`;
   }
 }

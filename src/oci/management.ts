@@ -8,30 +8,30 @@ import { container, containerTag, listOf, timeOf, timeOrNull } from '../api/sche
 
 type Summary = RepositorySummary | MirroredSummary;
 
-/** `/containers`: the account's image repositories and their tags, and what was mirrored from upstreams. */
+/** `/containers`: image repositories and their tags, hosted by the account or mirrored from upstreams. */
 export function containerOperations(images: Images, mirrored: MirroredImages): Operation[] {
   return [
     operation({
       method: 'get',
       path: '/containers',
       id: 'listContainers',
-      summary: 'List all container images in the account and those mirrored from upstreams, by name',
+      summary: 'List all container images of the account and all mirrored images, by name',
       action: 'read',
       query: pageQuery,
       status: 200,
       answer: listOf(container),
       run: async ({ principal: { accountId, names }, query }) => {
         const { entries, next_cursor } = await readPage(query, {
-          list: 'containers',
+          name: 'containers',
           key: z.tuple([z.string()]),
           keyOf: (each: Summary) => [each.name] as [string],
           read: async (limit, after) => {
             const hosted = await images.listRepositories(accountId, limit, after?.[0], names?.container);
-            const others = await mirrored.list(accountId, limit, after?.[0], names?.container);
-            return [...hosted, ...others].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
+            const mirroredPage = await mirrored.list(accountId, limit, after?.[0], names?.container);
+            return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });
-        return { items: entries.map(shown), next_cursor };
+        return { items: entries.map(toContainer), next_cursor };
       },
     }),
     operation({
@@ -39,9 +39,9 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       path: '/containers/*name/:tag',
       id: 'deleteTag',
       summary:
-        'Delete one tag of a container image; its manifest stays and can be pulled by digest. A mirrored tag is dropped, and asked for anew at the next pull',
+        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag is fetched again at the next pull',
       action: 'delete',
-      about: { kind: 'container', param: 'name' },
+      subject: { kind: 'container', param: 'name' },
       params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
       status: 204,
       run: async ({ principal, params }) => {
@@ -55,13 +55,13 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
   ];
 }
 
-function shown(each: Summary): z.input<typeof container> {
+function toContainer(each: Summary): z.input<typeof container> {
   const isMirrored = 'upstream' in each;
   return {
     name: each.name,
     origin: isMirrored ? 'mirrored' : 'hosted',
     upstream: isMirrored ? each.upstream : null,
-    tags: each.tags.map(shownTag),
+    tags: each.tags.map(toTag),
     tag_count: each.tagCount,
     size_bytes: each.sizeBytes,
     pull_count: each.pullCount,
@@ -69,7 +69,7 @@ function shown(each: Summary): z.input<typeof container> {
   };
 }
 
-function shownTag(tag: TagSummary): z.input<typeof containerTag> {
+function toTag(tag: TagSummary): z.input<typeof containerTag> {
   return {
     name: tag.name,
     digest: tag.digest,

@@ -4,7 +4,7 @@ import { allow, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
-import type { Answering } from '../http/app.ts';
+import type { HttpHandler } from '../http/app.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../http/edge.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
@@ -79,7 +79,7 @@ const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
 };
 
 /** The container registry: everything under `/v2`. */
-export function createRegistry(parts: RegistryParts): Answering {
+export function createRegistry(parts: RegistryParts): HttpHandler {
   const { authenticator, urls, quota, log } = parts;
   const protocol: Protocol<Address, Call> = {
     kind: 'container',

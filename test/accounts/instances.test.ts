@@ -9,7 +9,7 @@ import { redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
 import { flushTokens } from '../support/inside.ts';
 
-/** Two servers in processes of their own, with one database, and what each answers to a token. */
+/** Two servers in separate processes with one database, and the status that each answers to a token. */
 async function twoInstances(t: ExecutionContext, dialect: Dialect, settings: Record<string, string> = {}) {
   const operator = 'bootstrap-token-of-a-test';
   const shared = {
@@ -35,17 +35,17 @@ async function twoInstances(t: ExecutionContext, dialect: Dialect, settings: Rec
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: two instances on one database agree about tokens within a second`, async (t) => {
+  test(`${dialect}: two instances on one database agree on tokens within a second`, async (t) => {
     const [one, two] = await twoInstances(t, dialect);
-    // More than once: an instance forgets what it remembers whenever it writes, which it does every five seconds.
+    // Several rounds: an instance drops its cached rows when it writes, which it does every five seconds.
     for (let round = 0; round < 3; round += 1) {
       const { id, token } = await one.create();
-      t.is(await two.statusOf(token), 200, 'known to the other at once');
+      t.is(await two.statusOf(token), 200, 'valid at once on the other instance');
       t.is(await one.revoke(id), 204);
       t.is(await one.statusOf(token), 401);
-      // Twice as long as is promised: the machine has other work.
+      // Twice the promised time, because the machine is busy.
       await until(async () => (await two.statusOf(token)) === 401, 2000);
-      t.is(await two.statusOf(token), 401, 'for good');
+      t.is(await two.statusOf(token), 401, 'refused permanently');
     }
   });
 }
@@ -54,9 +54,9 @@ for (const [what, dialect, settings] of [
   ['SQLite, by its file', 'sqlite', () => ({})],
   ['MySQL with Redis', 'mysql', () => ({ ENTREPOT_REDIS_URL: redisUrl() })],
 ] as const) {
-  test(`${what}: a revoked token is refused by the other instance at its very next request`, async (t) => {
+  test(`${what}: the other instance refuses a revoked token at its next request`, async (t) => {
     const [one, two] = await twoInstances(t, dialect, settings());
-    // Once could be luck: what an instance remembers lasts for a fifth of a second at most, even if it is told nothing.
+    // Several rounds: a cached row expires after a fifth of a second even without an announced write.
     for (let round = 0; round < 10; round += 1) {
       const { id, token } = await one.create();
       t.is(await two.statusOf(token), 200);
@@ -66,7 +66,7 @@ for (const [what, dialect, settings] of [
   });
 }
 
-test('requests are answered without a write to the database', async (t) => {
+test('requests cause no write to the database', async (t) => {
   const server = await startTestServer(t);
   const watch = new DatabaseSync(join(server.data, 'entrepot.db'));
   t.teardown(() => watch.close());

@@ -6,7 +6,7 @@ import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.
 const expression = (pattern: string) => new RegExp(`^${pattern.replace(/[.!]/g, '\\$&').replaceAll('*', '.*')}$`, 's');
 const many = (count: number) => Array.from({ length: count }, (_, index) => `p${index}`);
 
-test('a star stands for any characters, the letter case of patterns does not count, and nothing else is special', (t) => {
+test('a star matches any characters, letter case of patterns does not count, and no other character is special', (t) => {
   const names = new NameSet(['Contoso.*', 'team/*', 'exact', 'a.b*c', '*-internal', 'x_y%*']);
   for (const name of ['contoso.', 'contoso.core', 'team/app', 'exact', 'a.bc', 'a.b.c', 'x-internal', 'x_y%z']) {
     t.true(names.includes(name), name);
@@ -32,7 +32,7 @@ test('a star stands for any characters, the letter case of patterns does not cou
 
 const letters = array(constantFrom('a', 'b', '.', '*', '%', '_', '!'), { maxLength: 8 }).map((all) => all.join(''));
 
-test('patterns match as expressions would, and cover what they match', (t) => {
+test('patterns match as regular expressions do, and cover the names that they match', (t) => {
   assert(
     property(letters, letters, letters, (pattern, other, text) => {
       const name = text.replaceAll('*', 'ab');
@@ -45,12 +45,12 @@ test('patterns match as expressions would, and cover what they match', (t) => {
   );
 });
 
-test('a pattern of many stars takes no longer for it', (t) => {
+test('a pattern with many stars is not slow', (t) => {
   const names = new NameSet([`${'*a'.repeat(120)}*b`]);
   t.false(names.includes('a'.repeat(255)));
 });
 
-test('patterns have bounds, and a token that is narrowed to nothing is not made', (t) => {
+test('patterns have bounds, and a token needs at least one pattern', (t) => {
   for (const bad of [{}, { packages: [] }, { packages: [''] }, { packages: ['a b'] }, { packages: ['a,b'] }]) {
     t.throws(() => parsePatterns(bad), { name: 'Invalid' }, JSON.stringify(bad));
   }

@@ -4,7 +4,7 @@ import { hashToken, isMistyped, newTokenValue, prefixOf } from '../../src/accoun
 
 const alphabet = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'.split('');
 
-test('a value is ent_ and 36 characters of 62, and no two are alike', (t) => {
+test('a value is ent_ and 36 base-62 characters, and values are unique', (t) => {
   const values = Array.from({ length: 2000 }, newTokenValue);
   t.is(new Set(values).size, 2000);
   for (const value of values) t.regex(value, /^ent_[0-9A-Za-z]{36}$/);
@@ -17,7 +17,7 @@ test('a value is ent_ and 36 characters of 62, and no two are alike', (t) => {
   }
 });
 
-test('one wrong character, two swapped or a cut-off end are noticed', (t) => {
+test('the checksum detects a wrong character, two swapped characters and a missing end', (t) => {
   fc.assert(
     fc.property(fc.nat(35), fc.constantFrom(...alphabet), (at, other) => {
       const value = newTokenValue();
@@ -30,11 +30,11 @@ test('one wrong character, two swapped or a cut-off end are noticed', (t) => {
     }),
   );
   for (const other of ['', 'ent_', 'a-password', newTokenValue().slice(0, -1), `${newTokenValue()}0`, ' '.repeat(40)]) {
-    t.false(isMistyped(other), 'only what has a token’s shape is a mistyped token');
+    t.false(isMistyped(other), 'only text in the format of a token is a mistyped token');
   }
 });
 
-test('what is kept and shown of a value does not give it away', (t) => {
+test('the stored hash and the shown prefix do not reveal the value', (t) => {
   const value = newTokenValue();
   t.regex(hashToken(value), /^[0-9a-f]{64}$/);
   t.is(prefixOf(value).length, 8);

@@ -21,7 +21,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect) {
   return { database, clock, accounts, account, tokens: new Tokens(database, now), elsewhere };
 }
 
-/** What is promised within a second gets five: the two processes share a machine with other tests. Milliseconds. */
+/** Five times the promised second, because the two processes share a machine with other tests. Milliseconds. */
 const aSecond = 5000;
 
 function named(name: string): { instanceOf: typeof DomainError; name: string } {
@@ -33,10 +33,10 @@ for (const dialect of dialects) {
     title: string,
     run: (t: ExecutionContext, parts: Awaited<ReturnType<typeof setUp>>) => Promise<void>,
   ) =>
-    // One after the other: each may start processes, and MariaDB gives up connections of a machine that is too busy.
+    // Serial: each test may start processes, and MariaDB drops connections on a machine that is too busy.
     test.serial(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('a token stands for its account and scopes, and only its hash is stored', async (t, { database, ...parts }) => {
+  suite('a token identifies its account and scopes, and only its hash is stored', async (t, { database, ...parts }) => {
     const { token, value } = await parts.tokens.create(parts.account.id, { name: 'ci', scopes: ['write', 'read'] });
     const principal = await parts.tokens.verify(value);
     t.like(principal, { accountId: parts.account.id, accountName: 'default', tokenId: token.id });
@@ -49,7 +49,7 @@ for (const dialect of dialects) {
     }
   });
 
-  suite('a token ends at its time, also while it is trusted from memory', async (t, { tokens, clock, account }) => {
+  suite('a token expires on time, also while its row is cached', async (t, { tokens, clock, account }) => {
     const { value } = await tokens.create(account.id, { name: 'x', scopes: ['read'], expiresAt: clock.now + 200 });
     t.truthy(await tokens.verify(value));
     clock.now += 199;
@@ -63,7 +63,7 @@ for (const dialect of dialects) {
   });
 
   suite(
-    'a revocation counts at once here and within a second elsewhere',
+    'a revocation takes effect at once on this instance and within a second on others',
     async (t, { tokens, clock, account, database, ...parts }) => {
       const other = await parts.elsewhere();
       const { token, value } = await tokens.create(account.id, { name: 'x', scopes: ['read'] });
@@ -72,7 +72,8 @@ for (const dialect of dialects) {
       await tokens.revoke(account.id, token.id);
       t.is(await tokens.verify(value), undefined);
       clock.now += 999;
-      if (database.dialect === 'sqlite') t.is(await other.verify(value), undefined, 'its file tells at once');
+      if (database.dialect === 'sqlite')
+        t.is(await other.verify(value), undefined, 'the version of the file changes at once');
       else await until(async () => (await other.verify(value)) === undefined, aSecond);
       t.is((await other.list(account.id, 10))[0]!.revokedAt, clock.now - 999);
       clock.now += 1;
@@ -81,7 +82,7 @@ for (const dialect of dialects) {
     },
   );
 
-  suite('a look-up under way when a token is revoked is not remembered', async (t, { tokens, account }) => {
+  suite('a query that runs while a token is revoked is not cached', async (t, { tokens, account }) => {
     const { token, value } = await tokens.create(account.id, { name: 'x', scopes: ['read'] });
     const asked = tokens.verify(value);
     await tokens.revoke(account.id, token.id);
@@ -89,59 +90,68 @@ for (const dialect of dialects) {
     t.is(await tokens.verify(value), undefined);
   });
 
-  suite('a clock that is set back does not lengthen trust', async (t, { tokens, clock, account, ...parts }) => {
-    const other = await parts.elsewhere();
-    const { token, value } = await tokens.create(account.id, { name: 'x', scopes: ['read'] });
-    t.truthy(await other.verify(value));
-    await tokens.revoke(account.id, token.id);
-    clock.now -= 3_600_000;
-    await until(async () => (await other.verify(value)) === undefined, aSecond);
-    t.is(await other.verify(value), undefined);
-  });
+  suite(
+    'a clock that is set back does not make a revoked token valid for longer',
+    async (t, { tokens, clock, account, ...parts }) => {
+      const other = await parts.elsewhere();
+      const { token, value } = await tokens.create(account.id, { name: 'x', scopes: ['read'] });
+      t.truthy(await other.verify(value));
+      await tokens.revoke(account.id, token.id);
+      clock.now -= 3_600_000;
+      await until(async () => (await other.verify(value)) === undefined, aSecond);
+      t.is(await other.verify(value), undefined);
+    },
+  );
 
-  suite('uses are written together, later, and are not lost', async (t, { tokens, clock, account, database }) => {
-    const made = await Promise.all(
-      ['a', 'b', 'c'].map((name) => tokens.create(account.id, { name, scopes: ['read'] })),
-    );
-    for (const { value } of made.slice(0, 2)) await tokens.verify(value);
-    clock.now += 100;
-    await tokens.verify(made[1]!.value);
-    const written = async () =>
-      (await database.select<{ last_used_at: number | null }>('SELECT last_used_at FROM tokens ORDER BY name')).map(
-        (row) => row.last_used_at,
+  suite(
+    'times of last use are written later in one batch, and are not lost',
+    async (t, { tokens, clock, account, database }) => {
+      const made = await Promise.all(
+        ['a', 'b', 'c'].map((name) => tokens.create(account.id, { name, scopes: ['read'] })),
       );
-    const shown = new Map((await tokens.list(account.id, 10)).map((each) => [each.name, each.lastUsedAt]));
-    t.deepEqual([shown.get('a'), shown.get('b'), shown.get('c')], [clock.now - 100, clock.now, null]);
-    t.deepEqual(await written(), [null, null, null], 'a use is no write');
-    await tokens.flush();
-    t.deepEqual(await written(), [clock.now - 100, clock.now, null]);
-    await tokens.flush();
-    t.deepEqual(await written(), [clock.now - 100, clock.now, null]);
-  });
+      for (const { value } of made.slice(0, 2)) await tokens.verify(value);
+      clock.now += 100;
+      await tokens.verify(made[1]!.value);
+      const written = async () =>
+        (await database.select<{ last_used_at: number | null }>('SELECT last_used_at FROM tokens ORDER BY name')).map(
+          (row) => row.last_used_at,
+        );
+      const shown = new Map((await tokens.list(account.id, 10)).map((each) => [each.name, each.lastUsedAt]));
+      t.deepEqual([shown.get('a'), shown.get('b'), shown.get('c')], [clock.now - 100, clock.now, null]);
+      t.deepEqual(await written(), [null, null, null], 'a use causes no write');
+      await tokens.flush();
+      t.deepEqual(await written(), [clock.now - 100, clock.now, null]);
+      await tokens.flush();
+      t.deepEqual(await written(), [clock.now - 100, clock.now, null]);
+    },
+  );
 
-  suite('one first token, whoever starts first', async (t, { tokens, account, ...parts }) => {
+  suite('concurrent starts create one first token', async (t, { tokens, account, ...parts }) => {
     const others = await Promise.all([parts.elsewhere(), parts.elsewhere()]);
     const values = await Promise.all([tokens, ...others].map((each) => each.bootstrap(account.id)));
     const [first, ...more] = values.filter((each) => each !== undefined);
     t.deepEqual(more, []);
     t.deepEqual([...(await tokens.verify(first!))!.scopes], ['read', 'write', 'delete', 'admin']);
-    t.is(await tokens.bootstrap(account.id), undefined, 'never again');
+    t.is(await tokens.bootstrap(account.id), undefined, 'only once');
   });
 
-  suite('a configured first token is made sure of, but not revived', async (t, { tokens, account, ...parts }) => {
-    const other = await parts.elsewhere();
-    await tokens.create(account.id, { name: 'earlier', scopes: ['read'] });
-    const value = 'chosen-by-the-operator';
-    await Promise.all([tokens.bootstrap(account.id, value), other.bootstrap(account.id, value)]);
-    const principal = await tokens.verify(value);
-    t.true(principal!.scopes.has('admin'));
-    t.is((await tokens.list(account.id, 10)).length, 2);
-    await tokens.revoke(account.id, principal!.tokenId);
-    t.is(await tokens.bootstrap(account.id, value), undefined);
-    t.is(await tokens.verify(value), undefined);
-  });
+  suite(
+    'a configured first token is created if missing, but not if revoked',
+    async (t, { tokens, account, ...parts }) => {
+      const other = await parts.elsewhere();
+      await tokens.create(account.id, { name: 'earlier', scopes: ['read'] });
+      const value = 'chosen-by-the-operator';
+      await Promise.all([tokens.bootstrap(account.id, value), other.bootstrap(account.id, value)]);
+      const principal = await tokens.verify(value);
+      t.true(principal!.scopes.has('admin'));
+      t.is((await tokens.list(account.id, 10)).length, 2);
+      await tokens.revoke(account.id, principal!.tokenId);
+      t.is(await tokens.bootstrap(account.id, value), undefined);
+      t.is(await tokens.verify(value), undefined);
+    },
+  );
 
-  suite('what cannot be a token is refused', async (t, { tokens, account, accounts }) => {
+  suite('invalid tokens are refused', async (t, { tokens, account, accounts }) => {
     const bad = [
       { name: '', scopes: ['read'] },
       { name: '   ', scopes: ['read'] },
@@ -159,20 +169,23 @@ for (const dialect of dialects) {
     t.is((await tokens.list(other.id, 10))[0]!.revokedAt, null);
   });
 
-  suite('accounts: names, duplicates, and one default whoever starts first', async (t, { accounts, database }) => {
-    for (const name of ['a', 'team-1', 'a.b_c', 'x'.repeat(100)]) t.is((await accounts.create(name)).name, name);
-    for (const name of ['', 'A', 'é', '-a', 'a-', 'a b', 'a/b', '../a', 'x'.repeat(101), 'a\n']) {
-      await t.throwsAsync(accounts.create(name), named('Invalid'), name);
-    }
-    await t.throwsAsync(accounts.create('a'), named('AlreadyExists'));
-    const twice = await Promise.allSettled([accounts.create('same'), accounts.create('same')]);
-    t.deepEqual(twice.map((each) => each.status).sort(), ['fulfilled', 'rejected']);
-    await database.transaction((tx) => tx.run('DELETE FROM accounts'));
-    const defaults = await Promise.all([1, 2, 3].map(() => accounts.ensureDefault()));
-    t.is(defaults.filter(({ created }) => created).length, 1);
-    t.deepEqual(
-      (await accounts.list()).map(({ name }) => name),
-      ['default'],
-    );
-  });
+  suite(
+    'accounts: names, duplicates, and one default account after concurrent starts',
+    async (t, { accounts, database }) => {
+      for (const name of ['a', 'team-1', 'a.b_c', 'x'.repeat(100)]) t.is((await accounts.create(name)).name, name);
+      for (const name of ['', 'A', 'é', '-a', 'a-', 'a b', 'a/b', '../a', 'x'.repeat(101), 'a\n']) {
+        await t.throwsAsync(accounts.create(name), named('Invalid'), name);
+      }
+      await t.throwsAsync(accounts.create('a'), named('AlreadyExists'));
+      const twice = await Promise.allSettled([accounts.create('same'), accounts.create('same')]);
+      t.deepEqual(twice.map((each) => each.status).sort(), ['fulfilled', 'rejected']);
+      await database.transaction((tx) => tx.run('DELETE FROM accounts'));
+      const defaults = await Promise.all([1, 2, 3].map(() => accounts.ensureDefault()));
+      t.is(defaults.filter(({ created }) => created).length, 1);
+      t.deepEqual(
+        (await accounts.list()).map(({ name }) => name),
+        ['default'],
+      );
+    },
+  );
 }

@@ -24,7 +24,7 @@ for (const [kind, url] of [
   ['memory alone', () => undefined],
   ['Redis', redisUrl],
 ] as const) {
-  test.serial(`${kind}: what is set is there, as JSON has it, until it is deleted`, async (t) => {
+  test.serial(`${kind}: a value can be read as JSON until it is deleted`, async (t) => {
     const { cache, errors } = await openCache(t, url());
     t.is(await cache.get('a'), undefined);
     for (const value of ['text', '', 0, 7.5, true, false, [1, 'b'], { c: { d: null } }, 'ünïcode \u0000']) {
@@ -40,7 +40,7 @@ for (const [kind, url] of [
     t.deepEqual(errors, []);
   });
 
-  test.serial(`${kind}: a value is there until its time is over, and not for longer`, async (t) => {
+  test.serial(`${kind}: a value can be read until it expires`, async (t) => {
     let now = Date.now();
     const { cache } = await openCache(t, url(), () => now);
     await cache.set('a', 1, 5000);
@@ -65,7 +65,7 @@ for (const [kind, url] of [
     await t.notThrowsAsync(cache.set('too big for this process', 'x'.repeat(70 * 2 ** 20), 10_000));
   });
 
-  test.serial(`${kind}: closing twice, and asking afterwards, are no errors`, async (t) => {
+  test.serial(`${kind}: closing twice, and use after closing, are no errors`, async (t) => {
     const { cache } = await openCache(t, url());
     await cache.set('a', 1, 10_000);
     await cache.close();
@@ -87,7 +87,7 @@ test.serial('instances share what Redis holds; another namespace does not', asyn
   t.is(await other.get('key'), undefined);
 });
 
-test.serial('a value that another instance set ends when it said, also in the memory of this one', async (t) => {
+test.serial('a value of another instance also expires in the memory of this one', async (t) => {
   let now = Date.now();
   const { cache: a, namespace } = await openCache(t, redisUrl(), () => now);
   const { cache: b } = await openCache(t, redisUrl(), () => now, namespace);
@@ -97,7 +97,7 @@ test.serial('a value that another instance set ends when it said, also in the me
   t.is(await b.get('key'), undefined);
 });
 
-test.serial('what somebody else has put under a key is a miss, and does no harm', async (t) => {
+test.serial('a malformed value of another program is a miss and does no harm', async (t) => {
   const { cache, errors, namespace } = await openCache(t, redisUrl());
   const client = createClient({ url: redisUrl() });
   await client.connect();
@@ -117,10 +117,10 @@ async function timed<T>(work: Promise<T>): Promise<{ result: T; took: number }> 
   return { result, took: performance.now() - started };
 }
 
-/** RedisStore more than one wait for Redis, which takes 300 or 500 ms, and far less than many of them; milliseconds. */
+/** More than one wait for Redis, which takes 300 or 500 ms, and much less than many waits; milliseconds. */
 const oneWait = 3000;
 
-test.serial('a Redis that is not there delays the start by one wait at most, and nothing after it', async (t) => {
+test.serial('an unreachable Redis delays the start by at most one wait, and no later command', async (t) => {
   const redis = await ownRedis(t);
   const { result, took } = await timed(openCache(t, redis.url));
   t.true(took < oneWait, `${took} ms`);
@@ -135,7 +135,7 @@ test.serial('a Redis that is not there delays the start by one wait at most, and
     })(),
   );
   t.true(all.took < oneWait, `${all.took} ms`);
-  t.is(errors.length, 1, 'said once, not with each request');
+  t.is(errors.length, 1, 'reported once, not with each request');
 
   await redis.start();
   const { cache: other } = await openCache(t, redis.url, Date.now, result.namespace);
@@ -145,7 +145,7 @@ test.serial('a Redis that is not there delays the start by one wait at most, and
   });
 });
 
-test.serial('a Redis that says nothing at all delays the start as little', async (t) => {
+test.serial('a Redis that never answers delays the start by at most one wait', async (t) => {
   const silent = await startRawUpstream(t, () => undefined);
   const { took, result } = await timed(openCache(t, `redis://${silent.host}`));
   t.true(took < oneWait, `${took} ms`);
@@ -153,30 +153,33 @@ test.serial('a Redis that says nothing at all delays the start as little', async
   t.true(get.took < oneWait, `${get.took} ms`);
 });
 
-test.serial('a Redis that stops answering costs one short wait, not one each time; and it recovers', async (t) => {
-  const redis = await ownRedis(t);
-  await redis.start();
-  const { cache, namespace } = await openCache(t, redis.url);
-  const { cache: other } = await openCache(t, redis.url, Date.now, namespace);
-  await other.set('key', 'shared', 100_000);
-  redis.freeze();
-  const first = await timed(cache.get('key'));
-  t.is(first.result, undefined);
-  t.true(first.took < oneWait, `${first.took} ms`);
-  // One after the other: if each of them waited for Redis, that would take 30 seconds.
-  const more = await timed(
-    (async () => {
-      for (let index = 0; index < 100; index += 1) await cache.get(`key-${index}`);
-    })(),
-  );
-  t.true(more.took < oneWait, `${more.took} ms`);
-  redis.thaw();
-  await until(async () => (await cache.get('key')) === 'shared');
-  t.pass();
-});
+test.serial(
+  'a Redis that stops answering causes one short wait, not one per command; the cache recovers',
+  async (t) => {
+    const redis = await ownRedis(t);
+    await redis.start();
+    const { cache, namespace } = await openCache(t, redis.url);
+    const { cache: other } = await openCache(t, redis.url, Date.now, namespace);
+    await other.set('key', 'shared', 100_000);
+    redis.freeze();
+    const first = await timed(cache.get('key'));
+    t.is(first.result, undefined);
+    t.true(first.took < oneWait, `${first.took} ms`);
+    // One after the other: if each of them waited for Redis, that would take 30 seconds.
+    const more = await timed(
+      (async () => {
+        for (let index = 0; index < 100; index += 1) await cache.get(`key-${index}`);
+      })(),
+    );
+    t.true(more.took < oneWait, `${more.took} ms`);
+    redis.thaw();
+    await until(async () => (await cache.get('key')) === 'shared');
+    t.pass();
+  },
+);
 
 test.serial(
-  'Redis killed and emptied in the middle of traffic: answers stay the same, none waits long, and it recovers',
+  'with Redis killed and emptied during traffic, answers stay the same, none is slow, and the cache recovers',
   async (t) => {
     const redis = await ownRedis(t);
     await redis.start();
@@ -202,7 +205,7 @@ test.serial(
         await new Promise((resolve) => setTimeout(resolve, 1));
       }
     });
-    // Time passes, so that documents are asked for again and written to the cache all the while.
+    // Time passes, so that documents are requested again and written to the cache all the time.
     const age = () => (clock.now! += 61_000);
     const some = async () => {
       const enough = answers + 200;

@@ -17,23 +17,23 @@ function anyNamespace(): string {
   return randomBytes(8).toString('hex');
 }
 
-/** A mark, without that part of it that time alone changes. */
+/** A version without the part that changes with time. */
 async function valueOf(changes: RedisWriteSignal): Promise<string | undefined> {
-  return (await changes.mark())?.split(' ')[0];
+  return (await changes.version())?.split(' ')[0];
 }
 
-/** The same, once there is one. */
+/** The same, as soon as there is one. */
 async function known(changes: RedisWriteSignal): Promise<string> {
-  await until(async () => (await changes.mark()) !== undefined);
+  await until(async () => (await changes.version()) !== undefined);
   return (await valueOf(changes))!;
 }
 
-test('without Redis there is nobody to bring word', async (t) => {
+test('without Redis there is no write signal', async (t) => {
   const cache = await Cache.open(undefined, Date.now, () => undefined);
   t.is(cache.changes, undefined);
 });
 
-test('a mark stays while nobody writes, and is another one at once when any instance has', async (t) => {
+test('a version stays until an instance writes, and then changes at once on every instance', async (t) => {
   const namespace = anyNamespace();
   const [a, b] = [await changesOf(t, redisUrl(), namespace), await changesOf(t, redisUrl(), namespace)];
   const other = await changesOf(t, redisUrl(), anyNamespace());
@@ -46,50 +46,50 @@ test('a mark stays while nobody writes, and is another one at once when any inst
     [b, a],
     [a, a],
   ] as const) {
-    await writer.tell();
-    const mark = (await valueOf(reader))!;
-    t.false(seen.has(mark));
-    seen.add(mark);
+    await writer.announce();
+    const version = (await valueOf(reader))!;
+    t.false(seen.has(version));
+    seen.add(version);
   }
   t.is(await valueOf(other), before.other);
 });
 
-test('who asks in one turn of the event loop gets one answer; who asks later, a later one', async (t) => {
+test('reads in one turn of the event loop share one answer; a later read gets a later answer', async (t) => {
   const changes = await changesOf(t, redisUrl(), anyNamespace());
   await known(changes);
-  const [one, same] = [changes.mark(), changes.mark()];
+  const [one, same] = [changes.version(), changes.version()];
   t.is(one, same);
   await one;
-  t.not(changes.mark(), one);
+  t.not(changes.version(), one);
 });
 
-test('no mark is trusted for long', async (t) => {
+test('no version is valid for long', async (t) => {
   const changes = await changesOf(t, redisUrl(), anyNamespace());
   const value = await known(changes);
-  const first = await changes.mark();
-  await until(async () => (await changes.mark()) !== first);
+  const first = await changes.version();
+  await until(async () => (await changes.version()) !== first);
   t.is(await valueOf(changes), value);
 });
 
-test('a Redis that is emptied brings back no mark from before', async (t) => {
+test('a Redis that was emptied does not return an old version', async (t) => {
   const redis = await ownRedis(t);
   await redis.start();
   const changes = await changesOf(t, redis.url, 'emptied');
   const before = await known(changes);
   await redis.kill();
-  t.is(await changes.mark(), undefined);
+  t.is(await changes.version(), undefined);
   await redis.start();
   t.not(await known(changes), before);
 });
 
-test('an instance that cannot pass on the word waits until nobody trusts an older mark', async (t) => {
+test('an instance that cannot announce a write waits until every old version has expired', async (t) => {
   const redis = await ownRedis(t);
   const namespace = anyNamespace();
   const cutOff = await changesOf(t, redis.url, namespace);
   const reader = await changesOf(t, redisUrl(), namespace);
   const value = await known(reader);
-  const before = await reader.mark();
-  await cutOff.tell();
-  t.not(await reader.mark(), before);
-  t.is(await valueOf(reader), value, 'by time alone');
+  const before = await reader.version();
+  await cutOff.announce();
+  t.not(await reader.version(), before);
+  t.is(await valueOf(reader), value, 'only the time has changed');
 });

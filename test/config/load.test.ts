@@ -11,7 +11,7 @@ async function loadFile(t: ExecutionContext, yaml: string, environment: Environm
   return { file, load: () => loadConfig({ ENTREPOT_CONFIG: file, ...environment }) };
 }
 
-test('without a file and an environment there are defaults', (t) => {
+test('without a file and environment variables, all settings have defaults', (t) => {
   const config = loadConfig({ PATH: '/bin', HOME: '/root' });
   t.like(config, {
     server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: false },
@@ -26,7 +26,7 @@ test('without a file and an environment there are defaults', (t) => {
   t.throws(() => Object.assign(config.server, { port: 1 }), { instanceOf: TypeError }, 'frozen');
 });
 
-test('the environment wins over the file, and the file over the defaults', async (t) => {
+test('the environment overrides the file, and the file overrides the defaults', async (t) => {
   const yaml = 'server:\n  port: 1000\n  host: 10.0.0.1\nlog:\n  level: warn\nlimits:\n  nupkg: 1GiB\n';
   const { load } = await loadFile(t, yaml, { ENTREPOT_PORT: '2000', ENTREPOT_OFFLINE: 'true', ENTREPOT_HOST: '' });
   t.like(load(), {
@@ -37,7 +37,7 @@ test('the environment wins over the file, and the file over the defaults', async
   });
 });
 
-test('what a key leaves empty is as if left out', async (t) => {
+test('a key without a value has its default', async (t) => {
   t.is((await loadFile(t, '')).load().server.port, 8080);
   t.is((await loadFile(t, '# nothing\n')).load().server.port, 8080);
   const { load } = await loadFile(t, 'server:\n  # port: 1\nlog:\n  level:\nupstreams: []\n');
@@ -174,7 +174,7 @@ test('every setting can come from the environment', (t) => {
   t.like(config.upstreams[0], { name: 'ghcr.io', kind: 'registry', mode: 'online', freshFor: 300_000, include: ['*'] });
 });
 
-test('names in the environment are those that users were promised', (t) => {
+test('the environment variables have their documented names', (t) => {
   const promised = ['HOST', 'PORT', 'BASE_URL', 'FEED_URL', 'REGISTRY_URL', 'DATA', 'DATABASE_URL', 'REDIS_URL'];
   promised.push('BOOTSTRAP_TOKEN', 'ANONYMOUS_READ', 'OFFLINE', 'WORKERS', 'LOG_LEVEL', 'UPSTREAMS');
   const names = settings.map(({ environment }) => environment);
@@ -273,7 +273,7 @@ const wrongEnvironments: [Environment, string][] = [
   ],
 ];
 
-test('what is wrong in the environment stops the start with one line that names the variable', (t) => {
+test('a wrong environment variable stops the start with one line that names it', (t) => {
   for (const [environment, message] of wrongEnvironments) {
     t.throws(() => loadConfig(environment), { instanceOf: ConfigError, message }, message);
   }
@@ -306,7 +306,7 @@ const wrongFiles: [string, string][] = [
   ['just text', 'FILE: expected settings, one "key: value" a line'],
 ];
 
-test('what is wrong in the file stops the start with one line that names the key', async (t) => {
+test('a wrong setting in the file stops the start with one line that names it', async (t) => {
   for (const [yaml, message] of wrongFiles) {
     const { file, load } = await loadFile(t, yaml);
     t.throws(load, { instanceOf: ConfigError, message: message.replace('FILE', file) }, yaml);
@@ -331,7 +331,7 @@ test('no error repeats a secret', (t) => {
   }
 });
 
-test('what Kubernetes adds for a service named entrepot does not matter', (t) => {
+test('variables that Kubernetes adds for a Service named entrepot are ignored', (t) => {
   const config = loadConfig({
     ENTREPOT_PORT: 'tcp://10.96.0.12:80',
     ENTREPOT_SERVICE_HOST: '10.96.0.12',
@@ -346,7 +346,7 @@ test('what Kubernetes adds for a service named entrepot does not matter', (t) =>
   t.is(config.server.port, 8080);
 });
 
-test('the example names every setting, with its default, and loads', async (t) => {
+test('the example file has every setting with its default, and loads', async (t) => {
   const file = join(import.meta.dirname, '../../config/example.yaml');
   const config = loadConfig({ ENTREPOT_CONFIG: file });
   const defaults = schema.parse({});

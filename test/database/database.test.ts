@@ -12,7 +12,7 @@ import {
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { eventually } from '../support/until.ts';
 
-// One suite for the interface, run on each database that implements it.
+// One suite for the interface, run on both databases.
 
 interface Item {
   id: number;
@@ -96,15 +96,19 @@ for (const dialect of dialects) {
     t.is((await database.select('SELECT 1 FROM items WHERE name = ?', ['e'])).length, 0);
   });
 
-  suite('a transaction is there whole or not at all', async (t, database) => {
+  suite('a transaction is applied completely or not at all', async (t, database) => {
     const after: string[] = [];
     const result = await database.transaction(async (tx) => {
       const id = await tx.insert('items', { name: 'kept' });
       tx.afterCommit(() => after.push('first'));
       tx.afterCommit(() => after.push('second'));
       t.like(await tx.get<Item>('SELECT * FROM items WHERE id = ?', [id]), { name: 'kept' }, 'reads its own writes');
-      t.is(await database.get('SELECT 1 FROM items WHERE id = ?', [id]), undefined, 'nobody else does');
-      t.deepEqual(after, [], 'nothing is announced before the commit');
+      t.is(
+        await database.get('SELECT 1 FROM items WHERE id = ?', [id]),
+        undefined,
+        'other connections do not see them',
+      );
+      t.deepEqual(after, [], 'no callback runs before the commit');
       return id;
     });
     t.is(typeof result, 'number');
@@ -123,22 +127,22 @@ for (const dialect of dialects) {
     t.is(after.length, 2);
     await t.throwsAsync(database.transaction((tx) => tx.insert('items', { name: 'kept' })));
     await database.transaction((tx) => tx.insert('items', { name: 'next' }));
-    t.is((await database.select('SELECT 1 FROM items')).length, 2, 'a failed transaction blocks no later one');
+    t.is((await database.select('SELECT 1 FROM items')).length, 2, 'a failed transaction does not block a later one');
   });
 
-  suite('run counts rows, insert gives the key', async (t, database) => {
+  suite('run returns the number of matched rows, and insert the key', async (t, database) => {
     await database.transaction(async (tx) => {
       const first = await tx.insert('items', { name: 'a', amount: 1 });
       const second = await tx.insert('items', { name: 'b', amount: 1 });
       t.true(second > first);
       t.is(await tx.run('UPDATE items SET amount = 2'), 2);
-      t.is(await tx.run('UPDATE items SET amount = 2 WHERE name = ?', ['a']), 1, 'found counts, changed or not');
+      t.is(await tx.run('UPDATE items SET amount = 2 WHERE name = ?', ['a']), 1, 'matched rows count, changed or not');
       t.is(await tx.run('UPDATE items SET amount = 3 WHERE name = ?', ['z']), 0);
       t.is(await tx.run('DELETE FROM items WHERE id >= ?', [first]), 2);
     });
   });
 
-  suite('insertNew leaves what is there and counts what is new', async (t, database) => {
+  suite('insertNew keeps existing rows and returns the number of new ones', async (t, database) => {
     await database.transaction((tx) => tx.insert('items', { name: 'a', amount: 1 }));
     const counts = await database.transaction(async (tx) => [
       await tx.insertNew('items', [
@@ -157,7 +161,7 @@ for (const dialect of dialects) {
     await t.throwsAsync(
       database.transaction((tx) => tx.insertNew('items', [{ name: null, amount: 1 }])),
       undefined,
-      'only a known key is forgiven',
+      'only a duplicate key is ignored',
     );
     t.is((await database.select('SELECT 1 FROM items')).length, 3);
   });
@@ -179,24 +183,24 @@ for (const dialect of dialects) {
     );
   });
 
-  suite('many writers at once lose nothing, through two connections pools', async (t, database, url) => {
+  suite('many concurrent writers on two connection pools lose no write', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     await database.transaction((tx) => tx.insert('items', { name: 'counter', amount: 0 }));
-    let announced = 0;
+    let committed = 0;
     const write = (through: Database, index: number) =>
       through.transaction(async (tx) => {
         await tx.run('UPDATE items SET amount = amount + 1 WHERE name = ?', ['counter']);
         await tx.insert('items', { name: `w${index}`, amount: 1 });
-        tx.afterCommit(() => (announced += 1));
+        tx.afterCommit(() => (committed += 1));
       });
     const turns = Array.from({ length: 60 }, (_, index) => index);
     await Promise.all(turns.map((index) => write(index % 2 ? database : other, index)));
     t.is((await database.get<Item>('SELECT * FROM items WHERE name = ?', ['counter']))!.amount, 60);
     t.is((await database.select('SELECT 1 FROM items')).length, 61);
-    t.is(announced, 60, 'once for each, however often it was tried');
+    t.is(committed, 60, 'once for each transaction, however often it was repeated');
   });
 
-  suite('transactions that would lock each other out both succeed', async (t, database, url) => {
+  suite('two transactions that would deadlock both succeed', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     await database.transaction((tx) =>
       tx.insertNew('items', [
@@ -212,7 +216,7 @@ for (const dialect of dialects) {
         tries += 1;
         await tx.run('UPDATE items SET amount = amount + 1 WHERE name = ?', [first]);
         if (touched.push(first) === 2) bothTouched.resolve();
-        // SQLite lets one writer in at a time, so the other can never be waited for there.
+        // SQLite has one writer at a time, so this one cannot wait for the other.
         if (dialect === 'mysql') await bothTouched.promise;
         await tx.run('UPDATE items SET amount = amount + 1 WHERE name = ?', [second]);
       });
@@ -222,10 +226,10 @@ for (const dialect of dialects) {
       rows.map((row) => row.amount),
       [2, 2],
     );
-    t.is(tries, dialect === 'mysql' ? 3 : 2, 'the one that lost was tried again, whole');
+    t.is(tries, dialect === 'mysql' ? 3 : 2, 'the aborted transaction was repeated from its start');
   });
 
-  suite('a writer does not keep readers waiting', async (t, database) => {
+  suite('readers do not wait for a writer', async (t, database) => {
     const held = Promise.withResolvers<void>();
     const started = Promise.withResolvers<void>();
     const writing = database.transaction(async (tx) => {
@@ -240,18 +244,18 @@ for (const dialect of dialects) {
     t.is((await database.select('SELECT * FROM items')).length, 1);
   });
 
-  suite('what is cached is what get would find, whoever wrote it', async (t, database, url) => {
+  suite('a cached read returns the same as get, whichever instance wrote', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     const query = ['SELECT * FROM items WHERE name = ?', ['a']] as const;
     const both = async () => {
-      const [recalled, found] = [await database.getCached<Item>(...query), await other.get<Item>(...query)];
-      t.deepEqual(recalled, found);
-      return recalled;
+      const [cached, found] = [await database.getCached<Item>(...query), await other.get<Item>(...query)];
+      t.deepEqual(cached, found);
+      return cached;
     };
     t.is(await both(), undefined);
     for (const [index, writer] of [database, other, database, other].entries()) {
       await writer.transaction((tx) => tx.upsert('items', ['name'], [row('a', index)], 'amount = new.amount'));
-      // What another process writes is seen from the next turn of the event loop on: no request that knows of it is here sooner.
+      // Another process's write is visible from the next turn of the event loop on; no client can know of it earlier.
       if (writer === other) await new Promise(setImmediate);
       t.is((await both())!.amount, index);
       // Not only in the next turn of the event loop.
@@ -262,7 +266,7 @@ for (const dialect of dialects) {
     await t.throwsAsync(database.getCached('SELECT * FROM nothing'));
   });
 
-  suite('values that look alike are cached apart', async (t, database) => {
+  suite('values that look alike are cached separately', async (t, database) => {
     await database.transaction((tx) => tx.insertNew('items', [row('a', 1), row('1', 2), row('a","1', 3)]));
     const amounts = async (values: Value[]) =>
       (await database.getCached<Item>('SELECT amount FROM items WHERE name = ? AND ? IS NOT NULL', values))?.amount;
@@ -275,7 +279,7 @@ for (const dialect of dialects) {
     }
   });
 
-  suite('exclusively lets one in at a time, in this process and through any connection', async (t, database, url) => {
+  suite('exclusively runs one at a time, in this process and on all connections', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     let inside = 0;
     let most = 0;
@@ -295,7 +299,7 @@ for (const dialect of dialects) {
     t.is(await other.exclusively(() => Promise.resolve('free again')), 'free again');
   });
 
-  suite('close waits for what is being written', async (t, _database, url) => {
+  suite('close waits for running transactions', async (t, _database, url) => {
     const closing = await openDatabase(url);
     const writing = closing.transaction(async (tx) => {
       await tx.insert('items', { name: 'last' });
@@ -312,7 +316,7 @@ async function synchronous(tx: Transaction): Promise<number> {
   return (await tx.get<{ synchronous: number }>('PRAGMA synchronous'))!.synchronous;
 }
 
-test('sqlite: a transaction waits for the disk, unless it is fleeting', async (t) => {
+test('sqlite: a transaction waits for the disk unless it is fleeting', async (t) => {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   const [normal, full] = [1, 2];
   const asked = [{}, { fleeting: true }, {}, { fleeting: true }, { fleeting: false }];
@@ -320,7 +324,7 @@ test('sqlite: a transaction waits for the disk, unless it is fleeting', async (t
   t.deepEqual(found, [full, normal, full, normal, full]);
 });
 
-test('sqlite: what is cached is not read again while nothing is written, by any process', async (t) => {
+test('sqlite: a cached row is not read again until any process writes', async (t) => {
   const url = await temporaryDatabase(t, 'sqlite');
   const database = await withItems(t, url);
   const other = await openUntilEnd(t, url);
@@ -331,55 +335,55 @@ test('sqlite: what is cached is not read again while nothing is written, by any 
   await other.transaction((tx) => tx.get('SELECT * FROM items'));
   t.is(await getCached(), first);
   await other.transaction((tx) => tx.run("UPDATE items SET note = 'new'"));
-  // As long as it takes to be another request.
+  // A later turn of the event loop, as for another request.
   await sleep(0);
   t.like(await getCached(), { note: 'new' });
 });
 
-test('mysql: what is cached is not read again while the mark stays, and read each time without one', async (t) => {
+test('mysql: a cached row is not read again while the version stays, and read each time without a version', async (t) => {
   const url = await temporaryDatabase(t, 'mysql');
   const writer = await withItems(t, url);
-  const changes = { current: 'a' as string | undefined, told: 0 };
+  const changes = { current: 'a' as string | undefined, announced: 0 };
   const database = await openDatabase(url, {
-    mark: async () => changes.current,
-    tell: async () => void (changes.told += 1),
+    version: async () => changes.current,
+    announce: async () => void (changes.announced += 1),
   });
   t.teardown(() => database.close());
-  const recalled = async () => (await database.getCached<Item>("SELECT * FROM items WHERE name = 'a'"))?.amount;
+  const cached = async () => (await database.getCached<Item>("SELECT * FROM items WHERE name = 'a'"))?.amount;
   const write = (amount: number) =>
     writer.transaction((tx) => tx.upsert('items', ['name'], [row('a', amount)], 'amount = new.amount'));
-  t.is(await recalled(), undefined);
+  t.is(await cached(), undefined);
   await write(1);
-  t.is(await recalled(), undefined);
+  t.is(await cached(), undefined);
   changes.current = 'b';
-  t.is(await recalled(), 1);
+  t.is(await cached(), 1);
   await write(2);
-  t.is(await recalled(), 1);
+  t.is(await cached(), 1);
   changes.current = 'a';
-  t.is(await recalled(), 2, 'nothing of an older mark');
+  t.is(await cached(), 2, 'no row of an older version');
   changes.current = undefined;
   for (const amount of [3, 4]) {
     await write(amount);
-    t.is(await recalled(), amount);
+    t.is(await cached(), amount);
   }
   await database.transaction((tx) => tx.get('SELECT * FROM items'));
-  t.is(changes.told, 0, 'nothing was written');
+  t.is(changes.announced, 0, 'no write');
   await database.transaction((tx) => tx.run('UPDATE items SET amount = 5'));
-  t.is(changes.told, 1);
+  t.is(changes.announced, 1);
   await database.transaction((tx) => tx.run('UPDATE items SET amount = 7'), { fleeting: true });
-  t.is(changes.told, 1, 'it is not cached');
+  t.is(changes.announced, 1, 'fleeting writes are not announced');
   await t.throwsAsync(
     database.transaction(async (tx) => {
       await tx.run('UPDATE items SET amount = 6');
       throw new Error('on purpose');
     }),
   );
-  t.is(changes.told, 1);
+  t.is(changes.announced, 1);
 });
 
-// Alone: any transaction of this process counts as its own.
+// Serial: any transaction of this process would count as its own.
 test.serial(
-  'mysql: with nobody to bring word, what another process writes may stay unseen for as long as the asker says',
+  'mysql: without a write signal, another process’s write may stay unseen for the lag that the caller allows',
   async (t) => {
     const url = await temporaryDatabase(t, 'mysql');
     const database = await withItems(t, url);
@@ -398,10 +402,10 @@ test.serial(
       (found) => found === 2,
     );
     await database.transaction((tx) => tx.run('UPDATE items SET amount = 3'));
-    t.is(await amount(day), 3, 'its own at once');
+    t.is(await amount(day), 3, 'its own write is visible at once');
 
-    // Who is waited for when word does not get through must not trust what is older.
-    const cutOff = await openDatabase(url, { mark: async () => undefined, tell: async () => undefined });
+    // While the version is unknown, an instance must not use cached rows.
+    const cutOff = await openDatabase(url, { version: async () => undefined, announce: async () => undefined });
     t.teardown(() => cutOff.close());
     for (const written of [4, 5]) {
       await elsewhere.query('UPDATE items SET amount = ?', [written]);
@@ -410,7 +414,7 @@ test.serial(
   },
 );
 
-test('a database that cannot be reached is refused at once', async (t) => {
+test('opening an unreachable database fails at once', async (t) => {
   await t.throwsAsync(openDatabase('mysql://nobody:secret@127.0.0.1:1/none'), { message: /ECONNREFUSED/ });
   await t.throwsAsync(openDatabase(`sqlite:${import.meta.filename}/entrepot.db`), { code: 'EEXIST' });
 });

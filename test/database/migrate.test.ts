@@ -9,7 +9,7 @@ async function recorded(database: Database): Promise<string[]> {
   return rows.map(({ name }) => name).sort();
 }
 
-/** What a process sees that is cut off at the `steps`th write of a record. */
+/** A database that fails when migration number `steps` + 1 is recorded, as for a process that is interrupted there. */
 function cutOff(database: Database, steps: number): Database {
   let left = steps;
   return changedDatabase(database, {
@@ -49,14 +49,14 @@ for (const dialect of dialects) {
     t.like(await database.get('SELECT * FROM accounts'), { name: 'kept' });
   });
 
-  test(`${dialect}: several starts at once migrate once`, async (t) => {
+  test(`${dialect}: several concurrent starts run each migration once`, async (t) => {
     const { database, url } = await open(t);
     const others = await Promise.all([openUntilEnd(t, url), openUntilEnd(t, url)]);
     await Promise.all([database, ...others].map((each) => migrate(each)));
     t.is((await recorded(database)).length, migrations.length);
   });
 
-  test(`${dialect}: a start that was cut off is taken up by the next one`, async (t) => {
+  test(`${dialect}: the next start continues the migrations of an interrupted start`, async (t) => {
     const { database } = await open(t);
     for (let steps = 7; steps < migrations.length; steps += 7) {
       await t.throwsAsync(migrate(cutOff(database, 7)), { message: /cut off/ });
@@ -68,11 +68,11 @@ for (const dialect of dialects) {
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: what packages take up in the database is measured when it is first counted`, async (t) => {
+  test(`${dialect}: the migration measures the bytes of existing packages in the database`, async (t) => {
     const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
     const before = migrations.findIndex(({ name }) => name.startsWith('009-'));
     await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
-    // MySQL has run the one that was not recorded.
+    // MySQL has run the migration that was not recorded.
     const texts = [['{"id":"ä"}', '{"id":"A","title":"b"}'], ['{}'], []];
     await database.transaction(async (tx) => {
       for (const [index, metadata] of texts.entries()) {
@@ -114,7 +114,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('every migration has a name of its own', (t) => {
+test('every migration has a unique name', (t) => {
   const names = migrations.map(({ name }) => name);
   t.is(new Set(names).size, names.length);
 });

@@ -36,7 +36,7 @@ function parsed(each: string): [string, unknown][] {
   return Object.entries(JSON.parse(each) as object).filter(([name]) => name !== 'time');
 }
 
-test('a line says what pino would say, in the same order', (t) => {
+test('a line is the same as the one of pino', (t) => {
   const lines: string[] = [];
   const log = pino({ base: { pid: 7, hostname: 'a"b' } }, { write: (each: string) => lines.push(each) });
   fc.assert(
@@ -51,7 +51,7 @@ test('a line says what pino would say, in the same order', (t) => {
   );
 });
 
-test('a log that begins at warnings has no access lines', (t) => {
+test('a log of level warn has no access lines', (t) => {
   const lines: string[] = [];
   const log = pino({ level: 'warn' }, { write: (each: string) => lines.push(each) });
   writeAccess(log, fc.sample(line, 1)[0]!);

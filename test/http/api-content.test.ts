@@ -40,7 +40,7 @@ for (const dialect of dialects) {
       await run(t, await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } }));
     });
 
-  suite('a package is listed, described, and its versions deleted one by one', async (t, server) => {
+  suite('a package can be listed and described, and its versions can be deleted', async (t, server) => {
     const document = await OpenDocument.of(server);
     const before = Date.now();
     const old = await push(server, 'Contoso.Utility', '1.0.0');
@@ -88,37 +88,44 @@ for (const dialect of dialects) {
     t.deepEqual(await get(server, '/v1/packages'), { items: [], next_cursor: null });
   });
 
-  suite('an image is listed with its tags, and a tag deleted by either spelling of its name', async (t, server) => {
-    const document = await OpenDocument.of(server);
-    const repository = new TestRepository(server, 'team/deep/app');
-    const image = await repository.image('v1');
-    for (const tag of ['v2', 'v3', 'latest']) await repository.put(tag, image.bytes);
-    const { items } = (await document.read('GET /containers', await server.fetch('/v1/containers'))) as {
-      items: (Json & { tags: Json[] })[];
-    };
-    t.is(items.length, 1);
-    t.like(items[0], { name: 'team/deep/app', origin: 'hosted', upstream: null, tag_count: 4 });
-    t.deepEqual(
-      items[0]!.tags.map((tag) => tag['name']),
-      ['latest', 'v1', 'v2', 'v3'],
-    );
-    t.like(items[0]!.tags[0], { digest: image.digest, media_type: image.mediaType });
-    t.is(items[0]!['size_bytes'], image.size + 100 + 2, 'the manifest, a layer of 100 bytes and a configuration of 2');
+  suite(
+    'an image is listed with its tags, and a tag can be deleted by either spelling of the image name',
+    async (t, server) => {
+      const document = await OpenDocument.of(server);
+      const repository = new TestRepository(server, 'team/deep/app');
+      const image = await repository.image('v1');
+      for (const tag of ['v2', 'v3', 'latest']) await repository.put(tag, image.bytes);
+      const { items } = (await document.read('GET /containers', await server.fetch('/v1/containers'))) as {
+        items: (Json & { tags: Json[] })[];
+      };
+      t.is(items.length, 1);
+      t.like(items[0], { name: 'team/deep/app', origin: 'hosted', upstream: null, tag_count: 4 });
+      t.deepEqual(
+        items[0]!.tags.map((tag) => tag['name']),
+        ['latest', 'v1', 'v2', 'v3'],
+      );
+      t.like(items[0]!.tags[0], { digest: image.digest, media_type: image.mediaType });
+      t.is(
+        items[0]!['size_bytes'],
+        image.size + 100 + 2,
+        'the manifest, a layer of 100 bytes and a configuration of 2 bytes',
+      );
 
-    t.is((await server.fetch('/v1/containers/team/deep/app/v1', { method: 'DELETE' })).status, 204);
-    t.is((await server.fetch('/v1/containers/team%2Fdeep%2Fapp/v2', { method: 'DELETE' })).status, 204);
-    t.is((await server.fetch('/v1/containers/team/deep%2fapp/v3', { method: 'DELETE' })).status, 204);
-    t.is((await repository.fetch('manifests/v1')).status, 404);
-    t.is((await repository.fetch(`manifests/${image.digest}`)).status, 200, 'the manifest stays');
-    t.is((await repository.fetch('manifests/latest')).status, 200);
-    for (const path of ['team/deep/app/v1', 'team/deep/none/latest', 'deep/app/latest', 'team/deep/app/LATEST']) {
-      const response = await server.fetch(`/v1/containers/${path}`, { method: 'DELETE' });
-      t.is(response.status, 404, path);
-      t.like(await response.json(), { status: 404, code: 'NotFound' });
-    }
-  });
+      t.is((await server.fetch('/v1/containers/team/deep/app/v1', { method: 'DELETE' })).status, 204);
+      t.is((await server.fetch('/v1/containers/team%2Fdeep%2Fapp/v2', { method: 'DELETE' })).status, 204);
+      t.is((await server.fetch('/v1/containers/team/deep%2fapp/v3', { method: 'DELETE' })).status, 204);
+      t.is((await repository.fetch('manifests/v1')).status, 404);
+      t.is((await repository.fetch(`manifests/${image.digest}`)).status, 200, 'the manifest stays');
+      t.is((await repository.fetch('manifests/latest')).status, 200);
+      for (const path of ['team/deep/app/v1', 'team/deep/none/latest', 'deep/app/latest', 'team/deep/app/LATEST']) {
+        const response = await server.fetch(`/v1/containers/${path}`, { method: 'DELETE' });
+        t.is(response.status, 404, path);
+        t.like(await response.json(), { status: 404, code: 'NotFound' });
+      }
+    },
+  );
 
-  suite('accounts are walls', async (t, server) => {
+  suite('an account cannot see the content of another account', async (t, server) => {
     const theirs = await other(server);
     await push(server, 'Secret', '1.0.0');
     await new TestRepository(server, 'secret').image('v1');
@@ -130,10 +137,10 @@ for (const dialect of dialects) {
     t.is(await stored(server, theirs), 0);
     await push(server, 'Secret', '1.0.0', theirs);
     t.is((await server.fetch('/v1/packages/Secret/1.0.0', { method: 'DELETE', token: theirs })).status, 204);
-    t.is((await server.fetch('/v1/packages/Secret')).status, 200, 'the same name, another package');
+    t.is((await server.fetch('/v1/packages/Secret')).status, 200, 'another package with the same name');
   });
 
-  suite('long lists are walked page by page, while they change', async (t, server) => {
+  suite('long lists can be read page by page while they change', async (t, server) => {
     for (const id of ['b', 'D', 'a', 'C', 'e']) await push(server, `P.${id}`, '1.0.0');
     const pages: string[][] = [];
     let cursor: string | null = '';
@@ -144,7 +151,7 @@ for (const dialect of dialects) {
       };
       pages.push(page.items.map(({ id }) => id));
       cursor = page.next_cursor;
-      // What is pushed or deleted behind the cursor moves nothing ahead of it.
+      // A push or delete before the cursor does not move later entries.
       if (pages.length === 1) {
         await push(server, 'P.0', '1.0.0');
         await server.fetch('/v1/packages/P.b/1.0.0', { method: 'DELETE' });
@@ -190,7 +197,7 @@ for (const dialect of dialects) {
   );
 }
 
-test('scopes guard what they name', async (t) => {
+test('each operation needs its scope', async (t) => {
   const server = await startTestServer(t);
   await push(server, 'Kept', '1.0.0');
   await new TestRepository(server, 'kept').image('v1');
@@ -210,7 +217,7 @@ test('scopes guard what they name', async (t) => {
   t.is((await server.fetch('/v1/containers/kept/v1', { method: 'DELETE', token: deleter })).status, 204);
 });
 
-test('where anybody may read, anybody sees packages and images, and deletes none', async (t) => {
+test('anonymous readers see packages and images, and cannot delete them', async (t) => {
   const server = await startTestServer(t, { anonymousRead: true });
   await push(server, 'Open', '1.0.0');
   for (const path of ['/v1/packages', '/v1/packages/Open', '/v1/containers']) {
@@ -224,7 +231,7 @@ test('where anybody may read, anybody sees packages and images, and deletes none
   }
 });
 
-test('names that are none are not found, or malformed, and lead nowhere else', async (t) => {
+test('invalid names are not found or malformed, and never reach other content', async (t) => {
   const server = await startTestServer(t);
   const names = [
     '..',

@@ -19,12 +19,12 @@ async function list(
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: what was mirrored is listed among what is hosted, page by page`, async (t) => {
+  test(`${dialect}: mirrored images are listed together with hosted ones, page by page`, async (t) => {
     const upstreams = [await startUpstreamRegistry(t), await startUpstreamRegistry(t)];
     const [hub, other] = upstreams as [(typeof upstreams)[0], (typeof upstreams)[0]];
     const server = await startTestServer(t, {
       database: { url: await temporaryDatabase(t, dialect) },
-      // In the order of names, 'docker.io/…' comes after 'docker.io.test/…'.
+      // By name, 'docker.io/…' is after 'docker.io.test/…'.
       upstreams: [hub.settings('docker.io', { default: true }), other.settings('docker.io.test')],
     });
     const document = await OpenDocument.of(server);
@@ -80,7 +80,7 @@ for (const dialect of dialects) {
     });
     t.like((alpine['tags'] as Json[])[1], { name: 'multi', digest: multi.digest, media_type: ociIndex });
     t.regex((alpine['tags'] as Json[])[0]!['updated_at'] as string, /Z$/);
-    t.is((await server.fetch('/v2/docker.io/library/alpine/manifests/3')).status, 200, 'by the name that is shown');
+    t.is((await server.fetch('/v2/docker.io/library/alpine/manifests/3')).status, 200, 'by the listed name');
     t.like(
       whole.items.find(({ name }) => name === 'mine/app'),
       { origin: 'hosted', upstream: null },
@@ -94,7 +94,7 @@ for (const dialect of dialects) {
     );
   });
 
-  test(`${dialect}: a mirrored tag that is deleted is asked for anew`, async (t) => {
+  test(`${dialect}: a deleted mirrored tag is requested from the upstream again`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const { manifest } = upstream.image('team/app', 'v1');
     const server = await startTestServer(t, {
@@ -111,11 +111,11 @@ for (const dialect of dialects) {
     t.like(items[0], { name: 'up.test/team/app', tags: [], tag_count: 0 });
     const asked = upstream.asked.length;
     t.is((await server.fetch(`/v2/up.test/team/app/manifests/${manifest.digest}`)).status, 200);
-    t.is(upstream.asked.length, asked, 'by its digest it is still here');
+    t.is(upstream.asked.length, asked, 'still stored under its digest');
     t.is((await pull()).headers.get('cache-status'), 'entrepot; fwd=miss; stored');
     t.is(upstream.asked.length, asked + 1);
 
-    // What is hosted hides the mirrored one of that name, in its own account.
+    // A hosted image hides the mirrored image of the same name, only in its own account.
     const mine = new TestRepository(server, 'team/app');
     await mine.image('mine');
     t.deepEqual(

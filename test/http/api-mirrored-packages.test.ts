@@ -8,7 +8,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import type { TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
-// Mirrored packages as the management API shows them, beside hosted ones.
+// Mirrored and hosted packages in the management API.
 
 interface Setup {
   up: UpstreamFeed;
@@ -42,7 +42,7 @@ for (const dialect of dialects) {
       await run(t, { up, server, feed: new TestFeed(server) });
     });
 
-  suite('a mirrored package shows the versions that are stored, and where they are from', async (t, setup) => {
+  suite('a mirrored package shows its stored versions and its upstream', async (t, setup) => {
     const { up, server, feed } = setup;
     const document = await OpenDocument.of(server);
     const tool = { id: 'Public.Tool', packageTypes: [{ name: 'DotnetTool' }] };
@@ -86,7 +86,7 @@ for (const dialect of dialects) {
     t.is((await server.fetch('/v1/packages/Public.Other')).status, 404);
   });
 
-  suite('hosted and mirrored packages are paged through by id, each once', async (t, { up, server, feed }) => {
+  suite('pages of hosted and mirrored packages have each ID once', async (t, { up, server, feed }) => {
     for (const id of ['A.Up', 'C.Up', 'E.Up', 'Taken', 'Gone']) {
       await up.offer({ id, versions: [{ version: '1.0.0' }] });
       await download(feed, id, '1.0.0');
@@ -111,7 +111,7 @@ for (const dialect of dialects) {
     t.like(await (await server.fetch('/v1/packages/Taken')).json(), { origin: 'hosted', version_count: 1 });
   });
 
-  suite('a mirrored version that is deleted is fetched anew', async (t, { up, server, feed }) => {
+  suite('a deleted mirrored version is fetched again', async (t, { up, server, feed }) => {
     await up.offer({ id: 'A', versions: [{ version: '1.0.0' }, { version: '2.0.0' }] });
     for (const version of ['1.0.0', '2.0.0']) await download(feed, 'A', version);
     const remove = async (version: string) =>
@@ -133,7 +133,7 @@ for (const dialect of dialects) {
   });
 
   suite(
-    'of a merged id the hosted version is deleted first, and of a hosted one nothing is dropped',
+    'for a merged ID the hosted version is deleted first, and for a hosted ID no mirrored version is',
     async (t, { up, server, feed }) => {
       for (const id of ['Merged', 'Plain']) {
         await up.offer({ id, versions: [{ version: '1.0.0' }] });
@@ -149,7 +149,7 @@ for (const dialect of dialects) {
   );
 }
 
-test('of what two upstreams have sent the first one’s is shown, and nothing that is reserved by now', async (t) => {
+test('for an ID of two upstreams the first upstream is shown, and reserved IDs are hidden', async (t) => {
   const [first, second] = [await UpstreamFeed.start(t), await UpstreamFeed.start(t)];
   for (const id of ['Both', 'Secret.Plans']) await second.offer({ id, versions: [{ version: '1.0.0' }] });
   const upstreams = [first.as('first.test', { freshFor: '1s', negativeFor: '1s' }), second.as('second.test')];

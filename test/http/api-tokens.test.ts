@@ -23,7 +23,7 @@ function post(server: TestServer, body: unknown, headers: Record<string, string>
   });
 }
 
-test('a token is created, used, listed without its value, and revoked', async (t) => {
+test('a token can be created, used, listed without its value, and revoked', async (t) => {
   const server = await startTestServer(t);
   const document = await OpenDocument.of(server);
   const expires = new Date(Date.now() + 3_600_000).toISOString();
@@ -49,12 +49,12 @@ test('a token is created, used, listed without its value, and revoked', async (t
   await document.read('DELETE /tokens/{id}', revoked.clone());
   t.is(revoked.status, 204);
   t.is((await server.fetch('/v1/account', { token: token! })).status, 401, 'refused at once');
-  t.is((await server.fetch(`/v1/tokens/${id}`, { method: 'DELETE' })).status, 204, 'revoking twice is no error');
+  t.is((await server.fetch(`/v1/tokens/${id}`, { method: 'DELETE' })).status, 204, 'revoking twice is not an error');
   const after = (await (await server.fetch('/v1/tokens')).json()) as { items: { id: string; revoked_at: string }[] };
   t.not(after.items.find((each) => each.id === id)!.revoked_at, null);
 });
 
-test('tokens are pages: cursor and Link lead through all of them once', async (t) => {
+test('cursor and Link lead through all pages of tokens, with each token once', async (t) => {
   const server = await startTestServer(t);
   server.clock.now = Date.now();
   for (let index = 0; index < 6; index += 1) await make(server, ['read'], { name: `t${index}` });
@@ -77,10 +77,10 @@ test('tokens are pages: cursor and Link lead through all of them once', async (t
     path = next ? next.pathname + next.search : undefined;
   }
   t.is(pages, 3);
-  t.is(new Set(seen).size, 7, 'same moment of making, no entry twice or left out');
+  t.is(new Set(seen).size, 7, 'with the same creation time, no entry is repeated or missing');
 });
 
-test('bad limits and cursors are 400 with the field named', async (t) => {
+test('a bad limit or cursor is 400 and names the field', async (t) => {
   const server = await startTestServer(t);
   await make(server, ['read']);
   const { next_cursor: good } = (await (await server.fetch('/v1/tokens?limit=1')).json()) as { next_cursor: string };
@@ -100,7 +100,7 @@ test('bad limits and cursors are 400 with the field named', async (t) => {
   }
 });
 
-test('what is wrong with a new token is said', async (t) => {
+test('an error about a new token names the wrong field', async (t) => {
   const server = await startTestServer(t);
   const cases: [unknown, number, RegExp][] = [
     [{ scopes: ['read'] }, 400, /name/],
@@ -110,7 +110,7 @@ test('what is wrong with a new token is said', async (t) => {
     [{ name: 'x', scopes: ['root'] }, 400, /scopes\.0/],
     [{ name: 'x', scopes: 'read' }, 400, /scopes/],
     [{ name: 'x', scopes: ['read'], expires_at: 'tomorrow' }, 400, /expires_at/],
-    [{ name: 'x', scopes: ['read'], expires_at: '2001-01-01T00:00:00Z' }, 400, /ahead/],
+    [{ name: 'x', scopes: ['read'], expires_at: '2001-01-01T00:00:00Z' }, 400, /in the future/],
     [{ name: 'x', scopes: ['read'], account: 'other' }, 400, /account/],
     [['read'], 400, /body/],
     ['{"name": ', 400, /JSON/],
@@ -138,12 +138,12 @@ test('what is wrong with a new token is said', async (t) => {
     duplex: 'half',
     headers: { 'content-type': 'application/json' },
   });
-  t.is(chunked.status, 413, 'without an announced length too');
+  t.is(chunked.status, 413, 'also without Content-Length');
   const { items } = (await (await server.fetch('/v1/tokens')).json()) as { items: unknown[] };
-  t.is(items.length, 1, 'nothing was made');
+  t.is(items.length, 1, 'no token was created');
 });
 
-test('scopes: what is lacking is 403 and named, what is missing 401 with challenges', async (t) => {
+test('a missing scope is 403 and named; missing credentials are 401 with challenges', async (t) => {
   const server = await startTestServer(t);
   const document = await OpenDocument.of(server);
   const reader = await make(server, ['read']);
@@ -171,7 +171,7 @@ test('scopes: what is lacking is 403 and named, what is missing 401 with challen
   }
 });
 
-test('a token may revoke itself whatever its scopes, and no other', async (t) => {
+test('a token may revoke itself with any scopes, but no other token', async (t) => {
   const server = await startTestServer(t);
   const [one, other] = [await make(server, ['write']), await make(server, ['write'])];
   t.is((await server.fetch(`/v1/tokens/${other.id}`, { method: 'DELETE', token: one.token })).status, 403);
@@ -179,7 +179,7 @@ test('a token may revoke itself whatever its scopes, and no other', async (t) =>
   t.is((await server.fetch(`/v1/tokens/${one.id}`, { method: 'DELETE', token: one.token })).status, 401);
 });
 
-test('another account’s tokens are not there', async (t) => {
+test('tokens of another account are not found', async (t) => {
   const server = await startTestServer(t);
   const { token, value } = await createToken(server, ['read', 'admin'], 'other');
   t.is((await server.fetch(`/v1/tokens/${token.id}`, { method: 'DELETE' })).status, 404);
@@ -195,7 +195,7 @@ test('another account’s tokens are not there', async (t) => {
   t.is((await server.fetch('/v1/tokens/%E0%A4%A', { method: 'DELETE' })).status, 400);
 });
 
-test('an expired, a revoked and an unknown token get the same answer, byte for byte', async (t) => {
+test('expired, revoked and unknown tokens get the same answer, byte for byte', async (t) => {
   const server = await startTestServer(t);
   server.clock.now = Date.now();
   const revoked = await make(server, ['read']);
@@ -215,7 +215,7 @@ test('an expired, a revoked and an unknown token get the same answer, byte for b
   t.true(answers[0]!.startsWith('[401'));
 });
 
-test('Basic takes the user name "api" only; a mistyped token is told so', async (t) => {
+test('Basic accepts only the user name "api"; the answer to a mistyped token says so', async (t) => {
   const server = await startTestServer(t);
   const basic = (user: string, password: string) =>
     server.fetch('/v1/account', {
@@ -234,5 +234,9 @@ test('Basic takes the user name "api" only; a mistyped token is told so', async 
     t.is((await server.fetch('/v1/account', { headers: { authorization } })).status, 401, authorization);
   }
   const key = { 'x-nuget-apikey': server.token };
-  t.is((await server.fetch('/v1/account', { headers: key, token: null })).status, 401, 'an API key is the feed’s');
+  t.is(
+    (await server.fetch('/v1/account', { headers: key, token: null })).status,
+    401,
+    'only the feed accepts an API key',
+  );
 });

@@ -4,7 +4,7 @@ import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
 import { tokenOf } from '../support/inside.ts';
 
-test('the OpenAPI document names every operation and every schema it refers to', async (t) => {
+test('the OpenAPI document has every operation, and every schema that it refers to', async (t) => {
   const server = await startTestServer(t);
   const { document, operations } = await OpenDocument.of(server);
   t.deepEqual(
@@ -31,7 +31,7 @@ test('the OpenAPI document names every operation and every schema it refers to',
   for (const name of references) t.truthy(schemas[name], name);
 });
 
-test('a method an address does not take is 405 with what it takes', async (t) => {
+test('an unsupported method is 405 with the supported methods', async (t) => {
   const server = await startTestServer(t);
   const cases: [string, string, string][] = [
     ['PUT', '/v1/tokens', 'GET, HEAD, POST'],
@@ -64,7 +64,7 @@ test('a method an address does not take is 405 with what it takes', async (t) =>
   }
 });
 
-test('HEAD answers as GET, without the body', async (t) => {
+test('HEAD answers like GET, without a body', async (t) => {
   const server = await startTestServer(t);
   const head = await server.fetch('/v1/account', { method: 'HEAD' });
   t.is(head.status, 200);
@@ -73,7 +73,7 @@ test('HEAD answers as GET, without the body', async (t) => {
   t.is(head.headers.get('cache-control'), 'no-store');
 });
 
-test('the account: its period, its limits, and nothing stored yet', async (t) => {
+test('the account has its period, its limits, and no stored bytes at first', async (t) => {
   const server = await startTestServer(t, { limits: { nupkg: '10MiB' } });
   const document = await OpenDocument.of(server);
   server.clock.now = Date.UTC(2026, 11, 31, 23, 59, 59, 999);
@@ -126,7 +126,7 @@ test('usage of a period: open, closed, in the future, malformed', async (t) => {
   }
 });
 
-test('where anybody may read, the account and its tokens are still nobody’s business', async (t) => {
+test('anonymous reading does not include the account and its tokens', async (t) => {
   const server = await startTestServer(t, { anonymousRead: true });
   for (const path of ['/v1/account', '/v1/account/usage', '/v1/tokens']) {
     const response = await server.fetch(path, { token: null });
@@ -136,7 +136,7 @@ test('where anybody may read, the account and its tokens are still nobody’s bu
   t.is((await server.fetch('/v1/tokens/x', { token: null, method: 'DELETE' })).status, 401);
 });
 
-test('public addresses come from the settings, or from the request', async (t) => {
+test('public URLs come from the settings, or from the request', async (t) => {
   const set = await startTestServer(t, { server: { baseUrl: 'https://hub.example/entrepot/' } });
   await tokenOf(set, ['read']);
   const link = (await set.fetch('/v1/tokens?limit=1')).headers.get('link')!;
@@ -145,7 +145,7 @@ test('public addresses come from the settings, or from the request', async (t) =
   t.deepEqual(servers, [{ url: 'https://hub.example/entrepot/v1' }]);
 });
 
-test('a body that stops coming is given up, and the server goes on', async (t) => {
+test('a request whose body stops is aborted, and the server continues', async (t) => {
   const server = await startTestServer(t, { limits: { uploadIdle: '100ms' } });
   const status = await new Promise((resolve, reject) => {
     const sending = request(`${server.url}/v1/tokens`, {

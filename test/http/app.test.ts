@@ -4,7 +4,7 @@ import { freePort } from '../support/processes/services.ts';
 import { raw } from '../support/raw.ts';
 import { startTestServer } from '../support/server.ts';
 
-test('a target is split into path and query, in absolute form too', (t) => {
+test('a target is split into path and query, also in absolute form', (t) => {
   for (const target of ['/v2/a/tags/list?n=1&last=b', 'http://registry.example:5000/v2/a/tags/list?n=1&last=b']) {
     const { path, query } = splitTarget(originForm(target));
     t.is(path, '/v2/a/tags/list');
@@ -15,7 +15,7 @@ test('a target is split into path and query, in absolute form too', (t) => {
   t.is(originForm('http://registry.example?n=1'), '/?n=1');
 });
 
-test('each interface answers to its own prefix, in absolute form too, and to no other that begins alike', async (t) => {
+test('each interface answers only its own prefix, also in absolute form, and no similar prefix', async (t) => {
   const server = await startTestServer(t);
   for (const [target, status] of [
     ['/v2/', 200],
@@ -37,7 +37,7 @@ test('each interface answers to its own prefix, in absolute form too, and to no 
   }
 });
 
-test('behind a proxy that is trusted, and only there, its word is taken for scheme, host and client', async (t) => {
+test('only the headers of a trusted proxy set scheme, host and client', async (t) => {
   const headers = {
     'X-Forwarded-Proto': 'https, http',
     'X-Forwarded-Host': 'packages.example, inner.example',
@@ -63,7 +63,7 @@ test('behind a proxy that is trusted, and only there, its word is taken for sche
   t.is((await raw(trusting, '/v3/index.json', { headers: { 'X-Forwarded-Host': 'a"b' } })).status, 400);
 });
 
-test('operators have a port of their own when they want one', async (t) => {
+test('a separate port can serve the operations endpoints', async (t) => {
   const adminPort = await freePort();
   const server = await startTestServer(t, { server: { adminPort } });
   const admin = { ...server, url: `http://127.0.0.1:${adminPort}` };
@@ -74,7 +74,7 @@ test('operators have a port of their own when they want one', async (t) => {
   for (const path of ['/livez', '/readyz', '/metrics']) t.is((await raw(server, path)).status, 404, path);
 });
 
-test('every answer has the id that its line in the log has', async (t) => {
+test('every answer has the request ID of its log line', async (t) => {
   const server = await startTestServer(t);
   for (const [method, target, status] of [
     ['GET', '/v2/', 200],
@@ -95,7 +95,7 @@ test('every answer has the id that its line in the log has', async (t) => {
   }
 });
 
-test('requests and bytes are counted by method, status and direction, each time they are asked for', async (t) => {
+test('the metrics count requests and bytes by method, status and direction', async (t) => {
   const server = await startTestServer(t);
   const { body } = await raw(server, '/v2/');
   await raw(server, '/v2/', { method: 'HEAD' });

@@ -7,9 +7,9 @@ import { drain } from '../../src/http/drain.ts';
 import { startTestServer } from '../support/server.ts';
 import { containerRegistryOf, failAccounts, packageFeedOf, tokenOf } from '../support/inside.ts';
 
-// What holds for all three interfaces alike, because a request takes one way through them.
+// Rules for all three interfaces, which share one edge.
 
-/** A request with a body of each interface, with what stands outside of them. */
+/** A request with a body for each interface, and for a path outside of them. */
 const sending = [
   ['PUT', '/v3/push'],
   ['PUT', '/v3/nowhere'],
@@ -22,7 +22,7 @@ const sending = [
   ['PUT', '/nowhere'],
 ] as const;
 
-/** Resolves when the connection is over, by an end or a reset. */
+/** Resolves when the connection ends or is reset. */
 function over(socket: Socket): Promise<void> {
   socket.on('error', () => undefined);
   return new Promise((resolve) => socket.once('close', () => resolve()));
@@ -30,7 +30,7 @@ function over(socket: Socket): Promise<void> {
 
 const defect = () => Promise.reject(new Error('a secret of this core'));
 
-test('after a refusal the sender of a body that falls silent is cut off, wherever it sent it', async (t) => {
+test('after a refusal, a sender that stops sending its body is disconnected, on every interface', async (t) => {
   const server = await startTestServer(t, { limits: { uploadIdle: '200ms' } });
   const { hostname, port } = new URL(server.url);
   const startedAt = performance.now();
@@ -46,10 +46,10 @@ test('after a refusal the sender of a body that falls silent is cut off, whereve
       t.regex(answer, /^HTTP\/1\.1 4\d\d /, `${method} ${path}`);
     }),
   );
-  t.true(performance.now() - startedAt < 40_000, 'before the 75 seconds after which any idle connection ends');
+  t.true(performance.now() - startedAt < 40_000, 'before the 75 seconds after which every idle connection ends');
 });
 
-test('after a refusal the rest of a body is taken in, and the connection serves the next request', async (t) => {
+test('after a refusal, the rest of the body is read, and the connection serves the next request', async (t) => {
   const server = await startTestServer(t);
   for (const [method, path] of sending) {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -69,7 +69,7 @@ test('after a refusal the rest of a body is taken in, and the connection serves 
   }
 });
 
-test('a body over the limit of the management API does not cost the connection', async (t) => {
+test('after a body over the limit of the management API, the connection stays open', async (t) => {
   const server = await startTestServer(t);
   const response = await server.fetch('/v1/tokens', {
     method: 'POST',
@@ -80,10 +80,10 @@ test('a body over the limit of the management API does not cost the connection',
   t.not(response.headers.get('connection'), 'close');
 });
 
-test('what is taken in after an answer has a limit in bytes and in time', async (t) => {
+test('reading a body after the answer has a limit in bytes and in time', async (t) => {
   for (const limits of [
-    { idle: 60_000, whole: 400, bytes: 2 ** 30 },
-    { idle: 400, whole: 60_000, bytes: 100_000 },
+    { idle: 60_000, total: 400, bytes: 2 ** 30 },
+    { idle: 400, total: 60_000, bytes: 100_000 },
   ]) {
     const server = createServer((request, response) => {
       response.on('close', () => drain(request, limits));
@@ -95,7 +95,7 @@ test('what is taken in after an answer has a limit in bytes and in time', async 
     const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
     const closed = over(socket);
     socket.write(`PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: ${2 ** 40}\r\n\r\n`);
-    // Never silent for long.
+    // The sender is never idle for long.
     const dripping = setInterval(() => socket.write(Buffer.alloc(20_000)), 10);
     socket.resume();
     await closed;
@@ -104,7 +104,7 @@ test('what is taken in after an answer has a limit in bytes and in time', async 
   t.pass();
 });
 
-test('the management API says when to come back', async (t) => {
+test('the management API sends Retry-After', async (t) => {
   const server = await startTestServer(t);
   failAccounts(server, () => Promise.reject(new DomainError('TooManyRequests', 'Not now.', { retryAfter: 7 })));
   const response = await server.fetch('/v1/account');
@@ -113,7 +113,7 @@ test('the management API says when to come back', async (t) => {
   t.like(await response.json(), { code: 'TooManyRequests', retryAfter: 7 });
 });
 
-test('a defect is 500 in the shape of each interface, tells nothing, and is logged under its request', async (t) => {
+test('a bug is 500 in the format of each interface, without details, and is logged with its request ID', async (t) => {
   const server = await startTestServer(t);
   failAccounts(server, defect);
   packageFeedOf(server).source.openFile = defect;
@@ -139,7 +139,7 @@ test('a defect is 500 in the shape of each interface, tells nothing, and is logg
   }
 });
 
-test('a cookie changes nothing, whatever it holds', async (t) => {
+test('cookies are ignored', async (t) => {
   for (const anonymousRead of [false, true]) {
     const server = await startTestServer(t, { anonymousRead });
     const value = await tokenOf(server, ['read']);

@@ -14,12 +14,12 @@ import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { closeMirror, rowsOf, tokenOf } from '../support/inside.ts';
 
-// What one client may do to the others: leave in the middle, ask for very much, or ask where there is no room.
+// Clients that disconnect early, request very much, or request content when the disk is full must not harm others.
 
 const large = randomBytes(40 * 2 ** 20);
 const largeDigest = digestOf(large);
 
-/** A request whose client may leave. */
+/** A request whose client can disconnect. */
 function begin(server: TestServer, path: string, token = server.token, headers: Record<string, string> = {}) {
   const asked: ClientRequest = request(server.url + path, {
     agent: false,
@@ -31,7 +31,7 @@ function begin(server: TestServer, path: string, token = server.token, headers: 
   head.catch(() => undefined);
   return {
     head,
-    /** Waits until so many bytes have come. */
+    /** Waits until this many bytes are received. */
     has: async (wanted: number) => {
       const response = await head;
       let bytes = 0;
@@ -42,7 +42,7 @@ function begin(server: TestServer, path: string, token = server.token, headers: 
   };
 }
 
-/** Sends a first piece and nothing more; counts how many such answers are open. */
+/** Sends a first piece and then nothing; counts the open answers. */
 function stalling(open: { count: number }, headers = {}): Behaviour {
   return (_request, response) => {
     open.count += 1;
@@ -61,7 +61,7 @@ async function otherAccount(server: TestServer, name: string): Promise<string> {
   return tokenOf(server, ['read'], name);
 }
 
-test('fetches whose clients have left give their connections back, and other accounts do not wait for them', async (t) => {
+test('fetches of disconnected clients release their connections, and other accounts do not wait for them', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const open = { count: 0 };
   const paths = Array.from({ length: 260 }, (_, index) => `app${index % 5}/blobs/${digestOf(`slow ${index}`)}`);
@@ -81,7 +81,7 @@ test('fetches whose clients have left give their connections back, and other acc
   t.pass();
 });
 
-test('a client that leaves before the upstream answers calls the request off', async (t) => {
+test('a client that disconnects before the upstream answers cancels the upstream request', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const open = { count: 0 };
   const silent: Behaviour = (_request, response) => {
@@ -115,7 +115,7 @@ test('a client that leaves before the upstream answers calls the request off', a
   t.pass();
 });
 
-test('a body without an end stops soon after its last reader has left', async (t) => {
+test('an endless body stops soon after its last reader disconnects', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const sent = { bytes: 0 };
   let closed = false;
@@ -135,7 +135,7 @@ test('a body without an end stops soon after its last reader has left', async (t
   await closeMirror(server);
 });
 
-test('what little is missing is fetched without a reader; else the next one goes on where the fetch was stopped', async (t) => {
+test('a fetch without readers finishes if little is missing; otherwise the next reader resumes it', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const path = `/v2/team/app/blobs/${largeDigest}`;
   const half = large.length / 2;
@@ -158,7 +158,7 @@ test('what little is missing is fetched without a reader; else the next one goes
   t.true(Buffer.from(await next.arrayBuffer()).equals(large));
   const ranges = upstream.asked.filter((each) => each.path === path).map(({ range }) => range);
   t.is(ranges.length, 2);
-  t.regex(ranges[1] ?? '', /^bytes=\d{8}-$/, 'asked for the rest');
+  t.regex(ranges[1] ?? '', /^bytes=\d{8}-$/, 'only the rest is requested');
   t.true(Number(/\d+/.exec(ranges[1]!)![0]) >= half - 2 ** 20);
   t.deepEqual(
     (await server.fetch(`/v2/up.test/team/app/blobs/${largeDigest}`)).headers.get('cache-status'),
@@ -175,7 +175,7 @@ test('what little is missing is fetched without a reader; else the next one goes
   t.is(upstream.asked.filter((each) => each.path === path).length, 3);
 });
 
-test('an account has so many fetches under way; more of its own wait, those of others do not', async (t) => {
+test('the concurrent fetches of an account are limited; further ones wait, those of other accounts do not', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const gates = [0, 1, 2, 3].map((index) => {
     const bytes = Buffer.from(`layer ${index}`);
@@ -199,16 +199,16 @@ test('an account has so many fetches under way; more of its own wait, those of o
   t.is(await (await server.fetch(`/v2/up.test/team/app/blobs/${quick.digest}`, { token })).text(), 'quick');
   const anonymous = await server.fetch(`/v2/up.test/team/app/blobs/${digestOf(slow)}`, { token: null });
   t.is(await anonymous.text(), 'anonymous');
-  // Another account does not wait behind the one whose turn has not come.
+  // Another account does not wait behind the waiting account.
   gates[2]!.release();
   t.is(await (await server.fetch(gates[2]!.path, { token })).text(), 'layer 2');
   leaving.leave();
   for (const gate of gates) gate.release();
   t.deepEqual(await Promise.all(answers), ['layer 0', 'layer 1', 'layer 2']);
-  t.is(upstream.count(gates[3]!.upstreamPath), 0, 'the one that left was never asked for');
+  t.is(upstream.count(gates[3]!.upstreamPath), 0, 'the fetch of the disconnected client was never sent');
 });
 
-test('a blob may be no larger than the stored manifest says', async (t) => {
+test('a blob must not be larger than the stored manifest says', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const digest = digestOf('a small layer');
   const sent = { bytes: 0 };
@@ -235,13 +235,13 @@ test('a blob may be no larger than the stored manifest says', async (t) => {
   const before = sent.bytes;
   const response = await other.fetch(`/v2/up.test/team/app/blobs/${digest}`).catch(() => undefined);
   await response?.arrayBuffer().catch(() => undefined);
-  t.true(sent.bytes - before < 32 * 2 ** 20, 'another instance knows it too');
+  t.true(sent.bytes - before < 32 * 2 ** 20, 'the same limit on another instance');
   upstream.on(`/v2/team/app/blobs/${digest}`, answer(200, {}, 'a small layer'));
   server.clock.now = Date.now() + 120_000;
   t.is(await (await server.fetch(`/v2/up.test/team/app/blobs/${digest}`)).text(), 'a small layer');
 });
 
-test('without room on the disk blobs pass through, verified and not stored; what is stored is served', async (t) => {
+test('with a full disk, blobs are verified and streamed without being stored, and stored content is served', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const stored = upstream.blob('team/app', 'stored before');
   upstream.on(`/v2/team/app/blobs/${largeDigest}`, serve(large));
@@ -271,8 +271,8 @@ test('without room on the disk blobs pass through, verified and not stored; what
     t.true(bytes.equals(large), turn);
     t.is(response.headers.get('cache-status'), 'entrepot; fwd=miss', turn);
   }
-  t.true((await readBlob(full, digestOf(chunked))).bytes.equals(chunked), 'without a length');
-  t.true((await readBlob(full, digestOf(cut))).bytes.equals(cut), 'cut twice, and gone on');
+  t.true((await readBlob(full, digestOf(chunked))).bytes.equals(chunked), 'without Content-Length');
+  t.true((await readBlob(full, digestOf(cut))).bytes.equals(cut), 'interrupted twice and resumed');
   const range = await readBlob(full, largeDigest, { headers: { range: 'bytes=30000000-30000999' } });
   t.is(range.response.status, 206);
   t.true(range.bytes.equals(large.subarray(30_000_000, 30_001_000)));
@@ -294,7 +294,7 @@ test('without room on the disk blobs pass through, verified and not stored; what
   );
   await full.close();
 
-  // Between the reserve and half of it, documents and packages are fetched and removed as soon as they were sent.
+  // Between the reserve and half of it, documents and packages are fetched, sent and then deleted.
   const { bavail, bsize } = await statfs(tmpdir());
   const reserve = Math.floor(bavail * bsize * 1.5);
   const tight = await startTestServer(t, { upstreams, data: first.data, storage: { reserve } });
@@ -310,10 +310,14 @@ test('without room on the disk blobs pass through, verified and not stored; what
 
   const roomy = await startTestServer(t, { upstreams, data: first.data });
   await readBlob(roomy, largeDigest);
-  t.is((await readBlob(roomy, largeDigest)).response.headers.get('cache-status'), 'entrepot; hit', 'with room again');
+  t.is(
+    (await readBlob(roomy, largeDigest)).response.headers.get('cache-status'),
+    'entrepot; hit',
+    'with free space again',
+  );
 });
 
-test('a client that does not read its answers is cut off, whatever it asks for', async (t) => {
+test('a client that does not read its answers is disconnected, for every kind of request', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const tags = Array.from({ length: 5000 }, (_, index) => `tag-${index}-${'x'.repeat(100)}`);
   upstream.on('/v2/team/app/tags/list', answer(200, { 'content-type': 'application/json' }, JSON.stringify({ tags })));
@@ -343,7 +347,7 @@ test('a client that does not read its answers is cut off, whatever it asks for',
   t.pass();
 });
 
-/** Whether a line of the log tells of an answer that did not get to its client. */
+/** Whether a log line reports an answer that its client did not receive completely. */
 function isCut(line: string, path: string): boolean {
   const { msg, path: asked, complete } = JSON.parse(line) as { msg: string; path: string; complete: boolean };
   return msg === 'request' && asked === path && !complete;

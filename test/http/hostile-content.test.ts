@@ -8,7 +8,7 @@ import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts
 
 const manifestTypes = new Set([ociManifest, ociIndex, dockerManifest, dockerList]);
 
-test('every answer tells browsers to run and to guess nothing', async (t) => {
+test('every answer forbids browsers to run content and to guess its type', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('team/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
@@ -51,7 +51,7 @@ test('every answer tells browsers to run and to guess nothing', async (t) => {
   }
 });
 
-test('what is XML or text in a package comes as a type that no browser runs', async (t) => {
+test('XML and text from a package have a type that no browser runs', async (t) => {
   const feed = await UpstreamFeed.start(t);
   await feed.offer({ id: 'Their.Package', versions: [{ version: '1.0.0' }] });
   feed.upstream.on(
@@ -82,7 +82,7 @@ test('what is XML or text in a package comes as a type that no browser runs', as
   t.is(await typeOf('their.package/1.0.0/their.package.nuspec'), 'text/plain', 'read from the stored package');
 });
 
-test('a manifest of an upstream has a known manifest type, whatever the upstream says, or is refused', async (t) => {
+test('a manifest of an upstream is served with a known manifest type, or refused', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
   const { config, layer } = upstream.image('team/app', 'v1');

@@ -30,7 +30,7 @@ const badHosts = [
 ];
 const goodHosts = ['x:65535', 'hub.example', 'HUB.example:80', '127.0.0.1:8080', '[::1]:8080', 'a_b', 'localhost'];
 
-/** The status line of the answer to a request that is written by hand. */
+/** The status line of the answer to a hand-written request. */
 async function ask(url: string, target: string, headers: readonly string[]): Promise<string> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
@@ -40,7 +40,7 @@ async function ask(url: string, target: string, headers: readonly string[]): Pro
 }
 
 for (const anonymousRead of [true, false]) {
-  test(`a Host of which no URL can be made is refused everywhere, anonymous reading ${anonymousRead}`, async (t) => {
+  test(`a Host that is invalid in a URL is refused everywhere, anonymous reading ${anonymousRead}`, async (t) => {
     const server = await startTestServer(t, { anonymousRead });
     const bearer = `Authorization: Bearer ${server.token}`;
     const targets = [
@@ -72,7 +72,7 @@ for (const anonymousRead of [true, false]) {
   });
 }
 
-test('a rejected promise that no code catches is logged and answered, and the process goes on', async (t) => {
+test('a rejected promise that no code catches is logged and answered, and the process continues', async (t) => {
   const preload = join(import.meta.dirname, '../support/processes/provoke-rejection.ts');
   const command = await CommandLine.create(t, { ENTREPOT_UPSTREAMS: '[]', NODE_OPTIONS: `--import=${preload}` });
   const server = await command.serve();
@@ -81,7 +81,7 @@ test('a rejected promise that no code catches is logged and answered, and the pr
   t.like(await before.json(), { code: 'Internal' });
   const after = request(`${server.url}/livez?provoke=after`, { agent: false }).end();
   const [begun] = (await once(after, 'response')) as [IncomingMessage];
-  t.is(begun.statusCode, 200, 'an answer that has begun is left alone');
+  t.is(begun.statusCode, 200, 'an answer that has begun is not interrupted');
   after.destroy();
   t.is((await fetch(`${server.url}/livez`)).status, 200);
   await server.stop();

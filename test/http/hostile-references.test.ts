@@ -7,7 +7,7 @@ import { startTestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
-/** References that are neither tags nor digests, as a client may write them in a path. */
+/** References in a path that are neither tags nor digests. */
 const badTags = [
   '..%5C..%5Capp14%5Cmanifests%5Cv1',
   '..\\..\\app14\\manifests\\v1',
@@ -68,7 +68,7 @@ for (const dialect of dialects) {
     t.deepEqual(list.items, []);
   });
 
-  test(`${dialect}: no part of a package address reaches an upstream unless it is an id or a version`, async (t) => {
+  test(`${dialect}: no part of a package path reaches an upstream unless it is an ID or a version`, async (t) => {
     const feed = await UpstreamFeed.start(t);
     await feed.offer({ id: 'Their.Package', versions: [{ version: '1.0.0' }] });
     const server = await startMirrorOf(t, [feed.as('up.test')], {
@@ -114,7 +114,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a repository whose name resembles a path of the registry is asked for by its own name', async (t) => {
+test('a repository whose name looks like a path of the registry is requested by its own name', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const image = upstream.image('blobs/manifests/tags', 'list');
   const server = await startTestServer(t, { upstreams: [upstream.settings('reg.local')] });

@@ -19,7 +19,7 @@ function logged(server: TestServer): number[] {
   return lines.filter(({ msg }) => msg.includes('near its limit')).map(({ percent }) => percent);
 }
 
-test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and reading goes on', async (t) => {
+test('storage: warnings at 80, 90 and 100 per cent, then pushes are refused and reads still work', async (t) => {
   const server = await startTestServer(t, { limits: { accountStorage: 100_000 } });
   const repository = new TestRepository(server, 'team/app');
   const push = async (bytes: number): Promise<Response> => {
@@ -37,7 +37,7 @@ test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and re
   const tooMuch = await push(2000);
   t.deepEqual(await errorOf(tooMuch), [403, 'DENIED']);
   const chunk = await repository.fetch(begun, { method: 'PATCH', body: randomBytes(2000) });
-  t.deepEqual(await errorOf(chunk), [403, 'DENIED'], 'also in an upload that began while there was room');
+  t.deepEqual(await errorOf(chunk), [403, 'DENIED'], 'also in an upload that began below the limit');
   t.true((await ratio(server, 'storage')) > 0.99);
 
   const feed = new TestFeed(server);
@@ -56,7 +56,7 @@ test('storage: warned at 80, 90 and 100 per cent, then pushes are refused and re
   ]);
 });
 
-test('storage: what packages say of themselves counts, because it is kept apart of them', async (t) => {
+test('storage: the metadata of packages counts, because it is stored separately', async (t) => {
   const server = await startTestServer(t, { limits: { accountStorage: 90_000 } });
   const feed = new TestFeed(server);
   const dependencies = Array.from({ length: 1000 }, (_, index) => ({ id: `Some.Package.${index}`, version: '1.0.0' }));
@@ -74,7 +74,7 @@ test('storage: what packages say of themselves counts, because it is kept apart 
   t.is(used, blobs!.bytes + rows!.bytes);
 });
 
-test('egress: a month that is used up refuses pushes in both protocols, and reading goes on until the next', async (t) => {
+test('egress: above the limit of a month, pushes are refused in both protocols until the next month, and reads still work', async (t) => {
   const server = await startTestServer(t, { limits: { accountEgress: 20_000 } });
   server.clock.now = Date.UTC(2027, 0, 31, 12);
   const repository = new TestRepository(server, 'team/app');
@@ -97,7 +97,7 @@ test('egress: a month that is used up refuses pushes in both protocols, and read
   t.true((await ratio(server, 'egress')) > 1);
   await read();
   const other = await TestFeed.ofAccount(server, 'other');
-  t.is((await other.push()).status, 201, 'another account has its own');
+  t.is((await other.push()).status, 201, 'another account has its own limit');
   server.clock.now = Date.UTC(2027, 1, 1);
-  t.is((await feed.push({ version: '1.0.1' })).status, 201, 'the next month begins anew');
+  t.is((await feed.push({ version: '1.0.1' })).status, 201, 'a new month starts at zero');
 });

@@ -17,11 +17,11 @@ interface Sending {
   ask: (headers?: Record<string, string>, method?: string) => Promise<AppResponse>;
   url: string;
   contexts: RequestContext[];
-  /** How many contents are open. */
+  /** Number of open contents. */
   open: () => number;
 }
 
-/** A server that answers everything with the content that `make` makes. */
+/** A server that answers every request with the content from `make`. */
 async function sending(
   t: ExecutionContext,
   make: () => Content,
@@ -73,7 +73,7 @@ async function sending(
   };
 }
 
-/** Content that takes its time and gives at most `most` bytes a read. */
+/** Slow content that returns at most `most` bytes per read. */
 function slow(bytes: Buffer, most = Number.POSITIVE_INFINITY): Content {
   return {
     ...contentOf(bytes),
@@ -86,7 +86,7 @@ function slow(bytes: Buffer, most = Number.POSITIVE_INFINITY): Content {
 
 const large = randomBytes(3 * 1024 * 1024 + 17);
 
-test('content of any size arrives as it is', async (t) => {
+test('content of any size arrives unchanged', async (t) => {
   for (const size of [0, 1, 65_535, 65_536, 65_537, 512 * 1024, 1024 * 1024, large.length]) {
     const bytes = large.subarray(0, size);
     const { ask, contexts, open } = await sending(t, () => slow(bytes, 300_000));
@@ -100,7 +100,7 @@ test('content of any size arrives as it is', async (t) => {
   }
 });
 
-test('downloads at the same time do not mix', async (t) => {
+test('concurrent downloads do not mix', async (t) => {
   const bodies = Array.from({ length: 12 }, () => randomBytes(2 * 1024 * 1024));
   let turn = 0;
   const { ask } = await sending(t, () => slow(bodies[turn++ % bodies.length]!, 100_000));
@@ -114,13 +114,13 @@ test('downloads at the same time do not mix', async (t) => {
   }
 });
 
-test('HEAD, and what the client has already, go without a body', async (t) => {
+test('answers to HEAD and with 304 have no body', async (t) => {
   const { ask, open } = await sending(t, () => contentOf(large), { etag: '"abc"', ranges: true });
   const head = await ask({}, 'HEAD');
   t.like(head, { status: 200, body: Buffer.alloc(0) });
   t.is(head.headers['content-length'], String(large.length));
   t.is(head.headers['accept-ranges'], 'bytes');
-  t.is((await ask({ range: 'bytes=0-9' }, 'HEAD')).status, 200, 'a range is for GET');
+  t.is((await ask({ range: 'bytes=0-9' }, 'HEAD')).status, 200, 'a range applies only to GET');
   for (const match of ['"abc"', 'W/"abc"', '"x", "abc"', '*']) {
     const answer = await ask({ 'if-none-match': match });
     t.is(answer.status, 304, match);
@@ -131,7 +131,7 @@ test('HEAD, and what the client has already, go without a body', async (t) => {
   t.is(open(), 0);
 });
 
-test('a range is answered as one, unless the content has changed meanwhile', async (t) => {
+test('a range is answered with 206, unless the content has changed', async (t) => {
   const { ask, open } = await sending(t, () => contentOf(large), { etag: '"abc"', ranges: true });
   const part = await ask({ range: 'bytes=1000-1100000' });
   t.is(part.status, 206);
@@ -141,12 +141,12 @@ test('a range is answered as one, unless the content has changed meanwhile', asy
   const tail = await ask({ range: 'bytes=-17', 'if-range': '"abc"' });
   t.true(tail.body.equals(large.subarray(-17)));
   t.is((await ask({ range: 'bytes=0-1', 'if-range': '"old"' })).status, 200);
-  t.is((await ask({ range: 'bytes=0-1', 'if-range': 'W/"abc"' })).status, 200, 'a weak validator does not do');
+  t.is((await ask({ range: 'bytes=0-1', 'if-range': 'W/"abc"' })).status, 200, 'a weak validator is not enough');
   t.is((await ask({ range: 'bytes=9999999-' })).status, 416);
   t.is(open(), 0);
 });
 
-/** Content that does as `fail` does from `at` on. */
+/** Content that calls `fail` for reads from `at` on. */
 function failing(size: number | undefined, at: number, fail: () => number): Content {
   return {
     size,
@@ -159,7 +159,7 @@ function broken(): never {
   throw new Error('disk');
 }
 
-test('content that fails or ends early never passes for the whole', async (t) => {
+test('no client takes content that fails or ends early for complete', async (t) => {
   const cases: Content[] = [
     failing(60_000, 40_000, broken),
     failing(60_000, 40_000, () => 0),
@@ -174,14 +174,14 @@ test('content that fails or ends early never passes for the whole', async (t) =>
   }
 });
 
-test('content whose size nobody knows ends where it ends', async (t) => {
+test('content of unknown size is sent to its end', async (t) => {
   const { ask } = await sending(t, () => ({ ...slow(large, 250_000), size: undefined }));
   const { headers, body } = await ask();
   t.is(headers['content-length'], undefined);
   t.true(body.equals(large));
 });
 
-/** Starts a download and takes nothing of it. */
+/** Starts a download and reads none of it. */
 function stalled(url: string): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     get(url, { agent: false }, (response) => {
@@ -193,7 +193,7 @@ function stalled(url: string): Promise<IncomingMessage> {
 
 const endless: Content = { size: 2 ** 40, read: async (target) => target.length, close: () => undefined };
 
-test('a client that leaves has its content closed', async (t) => {
+test('the content of a disconnected client is closed', async (t) => {
   const { url, open } = await sending(t, () => endless);
   const download = await stalled(url);
   download.on('error', () => undefined);
@@ -204,7 +204,7 @@ test('a client that leaves has its content closed', async (t) => {
   t.is(open(), 0);
 });
 
-test('a client that takes nothing is cut off', async (t) => {
+test('a client that reads nothing is disconnected', async (t) => {
   const { url, open } = await sending(t, () => endless, {}, 100);
   const download = await stalled(url);
   const cut = new Promise<Error>((resolve) => download.once('error', resolve));

@@ -8,21 +8,21 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { createToken, flushUsage, rowsOf } from '../support/inside.ts';
 
-// Tokens that are narrowed to package ids, read as somebody who has one and wants more.
+// Tokens that are limited to package IDs, from the view of an attacker with such a token.
 
-interface Narrowing {
+interface Limits {
   packages?: string[];
   containers?: string[];
 }
 
 /** The feed as a token sees it that is narrowed so. */
-async function narrowed(server: TestServer, patterns: Narrowing, scopes = ['read', 'write', 'delete']) {
+async function limited(server: TestServer, patterns: Limits, scopes = ['read', 'write', 'delete']) {
   return new TestFeed(server, (await createToken(server, scopes, 'default', patterns)).value);
 }
 
 const json = (value: object) => answer(200, { 'content-type': 'application/json' }, JSON.stringify(value));
 
-/** Addresses that name a package, which has a version 1.0.0. */
+/** Paths with the name of a package that has a version 1.0.0. */
 function addressesOf(id: string): [method: string, path: string][] {
   const key = id.toLowerCase();
   const reading = [
@@ -49,13 +49,13 @@ function addressesOf(id: string): [method: string, path: string][] {
   ];
 }
 
-test('every address of another package is 403, in every spelling, and no upstream hears of it', async (t) => {
+test('every path of another package is 403, in every spelling, and no upstream is asked', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'Public.Lib', versions: [{ version: '1.0.0' }] });
   const server = await startMirrorOf(t, [up.as('up.test')]);
   const all = new TestFeed(server);
   await all.publish({ id: 'Contoso.Core' }, { id: 'Fabrikam.Core' });
-  const feed = await narrowed(server, { packages: ['Contoso.*'] });
+  const feed = await limited(server, { packages: ['Contoso.*'] });
   for (const id of [
     'Fabrikam.Core',
     'fabrikam.core',
@@ -76,12 +76,16 @@ test('every address of another package is 403, in every spelling, and no upstrea
       if (method === 'HEAD') continue;
       const body = (await response.json()) as { code: string; kind: string; detail: string };
       t.like(body, { code: 'NameDenied', kind: 'package' });
-      t.regex(body.detail, /narrowed by name patterns/);
-      if (path.startsWith('/v3')) t.is(response.statusText, body.detail, 'the reason phrase says it too');
+      t.regex(body.detail, /name patterns of this token do not match/);
+      if (path.startsWith('/v3')) t.is(response.statusText, body.detail, 'the reason phrase has the same text');
     }
   }
   t.deepEqual(up.asked, []);
-  t.is((await all.fetch('/package/fabrikam.core/1.0.0/fabrikam.core.1.0.0.nupkg')).status, 200, 'it is still there');
+  t.is(
+    (await all.fetch('/package/fabrikam.core/1.0.0/fabrikam.core.1.0.0.nupkg')).status,
+    200,
+    'the package still exists',
+  );
   for (const id of ['Contoso.Core', 'contoso.core', 'CONTOSO.CORE', 'Contoso%2ECore']) {
     for (const [method, path] of addressesOf(id).filter(([how]) => how === 'GET' || how === 'HEAD')) {
       const { status } = await server.fetch(path, { method, token: feed.token });
@@ -92,26 +96,26 @@ test('every address of another package is 403, in every spelling, and no upstrea
   t.is((await server.fetch('/v1/packages/CONTOSO.Core/1.0.0', { method: 'DELETE', token: feed.token })).status, 204);
 });
 
-test('a letter that is another one in lower case opens what is stored under that key, and nothing else', async (t) => {
+test('a letter with a different lower case gives access to the package stored under that key, and to no other', async (t) => {
   const server = await startTestServer(t);
   await new TestFeed(server).publish({ id: 'Kilo.Core' });
-  // The Kelvin sign is a k in lower case.
+  // The lower case of the Kelvin sign is k.
   const id = encodeURIComponent('\u212Ailo.Core');
   t.is(
-    (await (await narrowed(server, { packages: ['\u212Ailo.*'] })).fetch('/package/kilo.core/index.json')).status,
+    (await (await limited(server, { packages: ['\u212Ailo.*'] })).fetch('/package/kilo.core/index.json')).status,
     200,
   );
-  t.is((await (await narrowed(server, { packages: ['kilo.*'] })).fetch(`/package/${id}/index.json`)).status, 200);
-  t.is((await (await narrowed(server, { packages: ['other.*'] })).fetch(`/package/${id}/index.json`)).status, 403);
+  t.is((await (await limited(server, { packages: ['kilo.*'] })).fetch(`/package/${id}/index.json`)).status, 200);
+  t.is((await (await limited(server, { packages: ['other.*'] })).fetch(`/package/${id}/index.json`)).status, 403);
 });
 
-test('a push is decided by the id inside, and leaves nothing behind', async (t) => {
+test('the ID inside the package decides about a push, and a refused push stores nothing', async (t) => {
   const server = await startTestServer(t);
   const all = new TestFeed(server);
-  const feed = await narrowed(server, { packages: ['Contoso.*'] });
+  const feed = await limited(server, { packages: ['Contoso.*'] });
   const refused = await feed.push({ id: 'Fabrikam.Core' });
   t.is(refused.status, 403);
-  t.regex(refused.statusText, /narrowed by name patterns.*fabrikam\.core/);
+  t.regex(refused.statusText, /name patterns of this token do not match.*fabrikam\.core/);
   t.is((await all.fetch('/package/fabrikam.core/index.json')).status, 404);
   t.deepEqual(await rowsOf(server, 'SELECT * FROM packages'), [], 'no claim either');
   t.is((await feed.push({ id: 'CONTOSO.Core' })).status, 201);
@@ -121,12 +125,12 @@ test('a push is decided by the id inside, and leaves nothing behind', async (t) 
   t.is((await symbols('Fabrikam.Core')).status, 403);
   t.is((await symbols('Contoso.Core')).status, 201);
 
-  const images = await narrowed(server, { containers: ['team/*'] });
+  const images = await limited(server, { containers: ['team/*'] });
   const early = await images.fetch('/push', { method: 'PUT', body: 'no package at all' });
-  t.is(early.status, 403, 'the kind is closed, whatever is sent');
+  t.is(early.status, 403, 'no package is allowed');
 });
 
-/** What a search and a completion find, in the order of ids. */
+/** The results of a search and an autocompletion, by ID. */
 async function seen(feed: TestFeed, query: string) {
   const [search, ids] = [await feed.json(`/search?${query}`), await feed.json(`/autocomplete?${query}`)];
   return {
@@ -138,12 +142,12 @@ async function seen(feed: TestFeed, query: string) {
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: lists, searches and completions show what the token is narrowed to`, async (t) => {
+  test(`${dialect}: lists, searches and autocompletions show only names that the token may use`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const all = new TestFeed(server);
     const names = ['Contoso.Core', 'Contoso.Data', 'Fabrikam.Core', 'Fabrikam.Contoso', 'Exact', 'Exactly', 'Con_toso'];
     await all.publish(...names.map((id) => ({ id, description: 'shared words' })));
-    const feed = await narrowed(server, { packages: ['contoso.*', 'EXACT'] });
+    const feed = await limited(server, { packages: ['contoso.*', 'EXACT'] });
     const mine = ['Contoso.Core', 'Contoso.Data', 'Exact'];
     for (const [query, expected] of [
       ['', mine],
@@ -170,7 +174,7 @@ for (const dialect of dialects) {
     }
     const pages: { id: string }[] = [];
     for (let skip = 0; skip < 4; skip += 1) pages.push(...(await feed.json(`/search?skip=${skip}&take=1`)).data);
-    t.deepEqual(pages.map(({ id }) => id).sort(), mine, 'pages have no holes');
+    t.deepEqual(pages.map(({ id }) => id).sort(), mine, 'pages are complete');
     t.deepEqual((await feed.json('/autocomplete?id=Fabrikam.Core')).data, []);
     t.deepEqual((await feed.json('/autocomplete?id=contoso.core')).data, ['1.0.0']);
 
@@ -188,9 +192,9 @@ for (const dialect of dialects) {
       }
     };
     t.deepEqual(await listed(feed.token), mine);
-    const underscore = await narrowed(server, { packages: ['Con_*'] });
-    t.deepEqual(await listed(underscore.token), ['Con_toso'], 'an underscore is an underscore');
-    const images = await narrowed(server, { containers: ['*'] });
+    const underscore = await limited(server, { packages: ['Con_*'] });
+    t.deepEqual(await listed(underscore.token), ['Con_toso'], 'an underscore matches only itself');
+    const images = await limited(server, { containers: ['*'] });
     t.deepEqual(await listed(images.token), []);
     t.deepEqual(await seen(images, 'q=shared'), { search: [], total: 0, ids: [], idTotal: 0 });
 
@@ -207,7 +211,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('what upstreams find is filtered, and what is mirrored is listed by the same rule', async (t) => {
+test('search results of upstreams and lists of mirrored packages are filtered', async (t) => {
   const up = await UpstreamFeed.start(t);
   for (const id of ['Contoso.Public', 'Fabrikam.Public']) await up.offer({ id, versions: [{ version: '1.0.0' }] });
   const entry = { url: 'https://advisory.test/1', severity: 1, versions: '(, 2.0.0)' };
@@ -221,7 +225,7 @@ test('what upstreams find is filtered, and what is mirrored is listed by the sam
   for (const id of ['contoso.public', 'fabrikam.public']) {
     await (await all.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).arrayBuffer();
   }
-  const feed = await narrowed(server, { packages: ['Contoso.*'] });
+  const feed = await limited(server, { packages: ['Contoso.*'] });
   const found = await feed.json('/search?q=public');
   t.deepEqual([found.totalHits, found.data.map(({ id }: { id: string }) => id)], [1, ['Contoso.Public']]);
   const ids = await feed.json('/autocomplete?q=public');
@@ -235,7 +239,7 @@ test('what upstreams find is filtered, and what is mirrored is listed by the sam
   );
   t.deepEqual(Object.keys(await feed.json('/vulnerabilities/up.test/base.json')), ['contoso.public']);
   t.deepEqual(Object.keys(await all.json('/vulnerabilities/up.test/base.json')), ['contoso.public', 'fabrikam.public']);
-  const images = await narrowed(server, { containers: ['*'] });
+  const images = await limited(server, { containers: ['*'] });
   up.upstream.asked.length = 0;
   t.deepEqual(await images.json('/search?q=contoso'), { totalHits: 0, data: [] });
   t.deepEqual(await images.json('/vulnerabilities/up.test/base.json'), {});
@@ -246,7 +250,7 @@ test('what upstreams find is filtered, and what is mirrored is listed by the sam
   );
 });
 
-test('a look-up of symbols finds those of the token’s packages, and asks upstreams for no others', async (t) => {
+test('symbols are found only for packages of the token, and upstreams are asked only for those', async (t) => {
   const up = await UpstreamFeed.start(t);
   const server = await startMirrorOf(t, [up.as('up.test', { symbolsUrl: `${up.url}/symbols` })]);
   const all = new TestFeed(server);
@@ -254,11 +258,11 @@ test('a look-up of symbols finds those of the token’s packages, and asks upstr
   const guid = randomBytes(16);
   const groups = [guid.subarray(0, 4), guid.subarray(4, 6), guid.subarray(6, 8)].map((group) => group.toReversed());
   const key = `${Buffer.concat([...groups, guid.subarray(8)]).toString('hex')}ffffffff`;
-  // A file with a name of the one in the package of the other.
+  // Both packages have a file of the same name.
   const files = { 'lib/net8.0/Contoso.Core.pdb': makePdb(guid), 'lib/net8.0/Shared.pdb': makePdb(guid) };
   t.is((await all.push(await makeSnupkg({ id: 'Fabrikam.Core', files }), '/symbols')).status, 201);
-  const contoso = await narrowed(server, { packages: ['Contoso.*'] });
-  const fabrikam = await narrowed(server, { packages: ['Fabrikam.*'] });
+  const contoso = await limited(server, { packages: ['Contoso.*'] });
+  const fabrikam = await limited(server, { packages: ['Fabrikam.*'] });
   const statusOf = async (feed: TestFeed, file: string, signature = key) =>
     (await feed.fetch(`/symbols/${file}/${signature}/${file}`)).status;
   for (const file of ['Contoso.Core.pdb', 'CONTOSO.CORE.PDB', 'Shared.pdb', 'shared%2Epdb']) {
@@ -270,5 +274,5 @@ test('a look-up of symbols finds those of the token’s packages, and asks upstr
   t.is(await statusOf(contoso, 'Fabrikam.Core.pdb', other), 404);
   t.deepEqual(up.asked, []);
   t.is(await statusOf(contoso, 'Contoso.Else.pdb', other), 404);
-  t.is(up.asked.length, 1, 'what is called as a package of the token is asked for');
+  t.is(up.asked.length, 1, 'only a file with the name of an allowed package is requested');
 });

@@ -5,9 +5,9 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { createToken } from '../support/inside.ts';
 
-// Tokens that are narrowed to image repositories, read as somebody who has one and wants more.
+// Tokens that are limited to image repositories, from the view of an attacker with such a token.
 
-async function narrow(
+async function limit(
   server: TestServer,
   containers: string[] | undefined,
   packages?: string[],
@@ -16,7 +16,7 @@ async function narrow(
   return (await createToken(server, scopes, 'default', { containers, packages })).value;
 }
 
-/** Every kind of request to a repository that holds `digest` and the tag v1. */
+/** Every kind of request to a repository with `digest` and the tag v1. */
 function requestsTo(name: string, digest: string, blob: string): [method: string, path: string][] {
   const session = '00000000-0000-4000-8000-000000000000';
   return [
@@ -44,14 +44,14 @@ function blobOf(bytes: string): string {
   return (JSON.parse(bytes) as { layers: { digest: string }[] }).layers[0]!.digest;
 }
 
-test('every address of another repository is DENIED, in every spelling, and no upstream hears of it', async (t) => {
+test('every path of another repository is DENIED, in every spelling, and no upstream is asked', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, {
     upstreams: [upstream.settings('docker.io', { default: true }), upstream.settings('other.test')],
   });
   const { digest, bytes } = await new TestRepository(server, 'secret/app').image('v1');
   const blob = blobOf(bytes);
-  const token = await narrow(server, ['team/*', 'other.test/team/*']);
+  const token = await limit(server, ['team/*', 'other.test/team/*']);
   for (const name of [
     'secret/app',
     'docker.io/secret/app',
@@ -71,7 +71,7 @@ test('every address of another repository is DENIED, in every spelling, and no u
         const query = ns && `${path.includes('?') ? '&' : '?'}ns=${ns}`;
         const response = await server.fetch(path + query, { method, token });
         const what = `${method} ${path}${query}`;
-        // A name that none can be is malformed, and of a registry that is not known nothing can be changed.
+        // An invalid name is malformed, and content of an unknown registry cannot be changed.
         if (name.includes('..')) t.is(response.status, 400, what);
         else if (ns !== 'nobody.test') t.is(response.status, 403, what);
         else t.true(response.status === 403 || response.status === 404, what);
@@ -81,10 +81,10 @@ test('every address of another repository is DENIED, in every spelling, and no u
     }
   }
   t.deepEqual(upstream.requests(), []);
-  t.is((await new TestRepository(server, 'secret/app').fetch('manifests/v1')).status, 200, 'it is still there');
+  t.is((await new TestRepository(server, 'secret/app').fetch('manifests/v1')).status, 200, 'the image still exists');
 });
 
-test('a repository is one thing, however it is spelled', async (t) => {
+test('all spellings of a repository have the same permission', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   for (const name of ['library/alpine', 'team/app']) upstream.image(name, 'v1');
   const server = await startTestServer(t, {
@@ -92,7 +92,7 @@ test('a repository is one thing, however it is spelled', async (t) => {
   });
   const alpine = ['alpine', 'library/alpine', 'docker.io/alpine', 'docker.io/library/alpine', 'index.docker.io/alpine'];
   for (const pattern of ['alpine', 'library/*', 'docker.io/alpine', 'docker.io/library/*']) {
-    const token = await narrow(server, [pattern]);
+    const token = await limit(server, [pattern]);
     for (const name of alpine) {
       const get = async (query = '') => (await server.fetch(`/v2/${name}/manifests/v1${query}`, { token })).status;
       t.is(await get(), 200, `${pattern} opens ${name}`);
@@ -102,7 +102,7 @@ test('a repository is one thing, however it is spelled', async (t) => {
     t.is((await server.fetch('/v2/other.test/alpine/manifests/v1', { token })).status, 403, pattern);
     t.is((await server.fetch('/v2/team/app/manifests/v1', { token })).status, 403, pattern);
   }
-  const team = await narrow(server, ['team/*']);
+  const team = await limit(server, ['team/*']);
   for (const path of [
     'team/app/manifests/v1',
     'docker.io/team/app/manifests/v1',
@@ -113,23 +113,23 @@ test('a repository is one thing, however it is spelled', async (t) => {
   t.is((await server.fetch('/v2/team/app/manifests/v1?ns=other.test', { token: team })).status, 403);
 });
 
-test('a name that begins as another upstream is called does not open the default one', async (t) => {
+test('a name that starts with the name of another upstream gives no access to the default upstream', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('other.test/team/app', 'v1');
   const server = await startTestServer(t, {
     upstreams: [upstream.settings('up.test', { default: true }), upstream.settings('other.test', { mode: 'offline' })],
   });
-  const token = await narrow(server, ['other.test/*']);
+  const token = await limit(server, ['other.test/*']);
   t.is((await server.fetch('/v2/other.test/team/app/manifests/v1?ns=up.test', { token })).status, 403);
   t.deepEqual(upstream.requests(), []);
   t.is((await server.fetch('/v2/other.test/team/app/manifests/v1?ns=up.test')).status, 200);
 });
 
-test('what becomes hosted is decided by its hosted name, also while its first push is under way', async (t) => {
+test('the hosted name decides about a new repository, also during its first push', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('team/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
-  const hub = await narrow(server, ['docker.io/*'], undefined, ['read']);
+  const hub = await limit(server, ['docker.io/*'], undefined, ['read']);
   const hosted = new TestRepository(server, 'team/app');
   const { digest } = await hosted.blob('of the first push');
   for (const path of [`blobs/${digest}`, 'manifests/v1', 'tags/list']) {
@@ -139,14 +139,14 @@ test('what becomes hosted is decided by its hosted name, also while its first pu
   for (const name of ['docker.io/team/app', 'team/app']) {
     t.is((await server.fetch(`/v2/${name}/manifests/v2`, { token: hub })).status, 403, name);
   }
-  const team = await narrow(server, ['team/*'], undefined, ['read']);
+  const team = await limit(server, ['team/*'], undefined, ['read']);
   t.is((await server.fetch('/v2/docker.io/team/app/manifests/v2', { token: team })).status, 200);
 });
 
-test('its own names can be pushed, pulled, listed and deleted', async (t) => {
+test('allowed names can be pushed, pulled, listed and deleted', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
-  const token = await narrow(server, ['Team/*']);
+  const token = await limit(server, ['Team/*']);
   const mine = new TestRepository(server, 'team/app', token);
   const { digest, bytes } = await mine.image('v1');
   t.is((await mine.fetch(`blobs/${blobOf(bytes)}`)).status, 200);
@@ -175,11 +175,11 @@ test('its own names can be pushed, pulled, listed and deleted', async (t) => {
   t.is((await mine.fetch('manifests/v1', { method: 'DELETE' })).status, 202);
 });
 
-test('a mount takes nothing from a repository that the token may not read', async (t) => {
+test('a mount from a repository that the token may not read does not work', async (t) => {
   const server = await startTestServer(t);
   const { digest } = await new TestRepository(server, 'secret/app').blob('a secret');
   const open = await new TestRepository(server, 'team/base').blob('open to the team');
-  const mine = new TestRepository(server, 'team/app', await narrow(server, ['team/*']));
+  const mine = new TestRepository(server, 'team/app', await limit(server, ['team/*']));
   const mount = async (query: string) => (await mine.fetch(`blobs/uploads/?${query}`, { method: 'POST' })).status;
   for (const from of [
     '&from=secret/app',
@@ -196,10 +196,10 @@ test('a mount takes nothing from a repository that the token may not read', asyn
   t.is((await mine.fetch(`blobs/${open.digest}`)).status, 200);
 });
 
-test('an upload session serves no other repository than the one it was begun for', async (t) => {
+test('an upload session works only for its own repository', async (t) => {
   const server = await startTestServer(t);
   const location = await new TestRepository(server, 'secret/app').start();
-  const mine = new TestRepository(server, 'team/app', await narrow(server, ['team/*']));
+  const mine = new TestRepository(server, 'team/app', await limit(server, ['team/*']));
   t.is((await mine.fetch(location)).status, 403);
   const id = location.split('/').at(-1)!;
   for (const method of ['GET', 'PATCH', 'PUT', 'DELETE']) {
@@ -213,13 +213,13 @@ test('an upload session serves no other repository than the one it was begun for
   }
 });
 
-test('the lists of what is mirrored are filtered by every spelling of a place', async (t) => {
+test('lists of mirrored repositories are filtered by every spelling of a name', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   for (const name of ['library/alpine', 'secret/app']) upstream.image(name, 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
   for (const name of ['alpine', 'secret/app']) t.is((await server.fetch(`/v2/${name}/manifests/v1`)).status, 200);
   for (const pattern of ['alpine', 'docker.io/library/*']) {
-    const token = await narrow(server, [pattern]);
+    const token = await limit(server, [pattern]);
     const { items } = (await (await server.fetch('/v1/containers', { token })).json()) as { items: { name: string }[] };
     t.deepEqual(
       items.map(({ name }) => name),
@@ -230,12 +230,12 @@ test('the lists of what is mirrored are filtered by every spelling of a place', 
   }
 });
 
-test('a kind without patterns is closed', async (t) => {
+test('without patterns of a kind, no name of that kind is allowed', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.on('/v2/team/app/tags/list', answer(200, {}, '{"tags":["v1"]}'));
   const server = await startTestServer(t, { upstreams: [upstream.settings('docker.io', { default: true })] });
   await new TestRepository(server, 'app').image('v1');
-  const token = await narrow(server, undefined, ['*']);
+  const token = await limit(server, undefined, ['*']);
   for (const name of ['app', 'team/app']) {
     t.deepEqual(await errorOf(await server.fetch(`/v2/${name}/tags/list`, { token })), [403, 'DENIED']);
     const push = await server.fetch(`/v2/${name}/blobs/uploads/`, { method: 'POST', token });
@@ -243,17 +243,17 @@ test('a kind without patterns is closed', async (t) => {
   }
   t.deepEqual(await (await server.fetch('/v2/_catalog', { token })).json(), { repositories: [] });
   t.deepEqual(((await (await server.fetch('/v1/containers', { token })).json()) as { items: [] }).items, []);
-  t.is((await server.fetch('/v2/', { token })).status, 200, 'it can still sign in');
+  t.is((await server.fetch('/v2/', { token })).status, 200, 'the token can still sign in');
   t.is((await server.fetch('/v3/index.json', { token })).status, 200);
   t.deepEqual(upstream.requests(), []);
 });
 
-test('the token endpoint gives a narrowed token nothing more', async (t) => {
+test('the token endpoint does not extend a limited token', async (t) => {
   const server = await startTestServer(t, { anonymousRead: true });
   await new TestRepository(server, 'team/app').image('v1');
   await new TestRepository(server, 'secret/app').image('v1');
-  const narrowed = await narrow(server, ['team/*']);
-  const authorization = `Basic ${Buffer.from(`api:${narrowed}`).toString('base64')}`;
+  const limited = await limit(server, ['team/*']);
+  const authorization = `Basic ${Buffer.from(`api:${limited}`).toString('base64')}`;
   for (const scope of ['repository:secret/app:pull,push', 'repository:team/app:pull', 'registry:catalog:*', '']) {
     const response = await server.fetch(`/token?service=x&scope=${scope}`, { token: null, headers: { authorization } });
     const { token } = (await response.json()) as { token: string };

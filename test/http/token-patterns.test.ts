@@ -2,7 +2,7 @@ import test from 'ava';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
-// How tokens are narrowed to names, and who may do it.
+// Tokens that are limited to names, and the permission to create them.
 
 type Made = Record<string, unknown> & { id: string; token: string };
 
@@ -21,7 +21,7 @@ async function made(server: TestServer, body: object, token?: string): Promise<M
   return (await response.json()) as Made;
 }
 
-test('patterns are given with a new token, and shown with it from then on', async (t) => {
+test('a token is created with patterns, and listed with them', async (t) => {
   const server = await startTestServer(t);
   const document = await OpenDocument.of(server);
   const patterns = { packages: ['Contoso.*', 'Exact'], containers: ['team/*'] };
@@ -35,7 +35,7 @@ test('patterns are given with a new token, and shown with it from then on', asyn
   t.deepEqual(shown, [null, patterns, { packages: ['Contoso.*'], containers: [] }, null, null]);
 });
 
-test('patterns that make no sense are refused', async (t) => {
+test('invalid patterns are refused', async (t) => {
   const server = await startTestServer(t);
   for (const patterns of [
     {},
@@ -57,7 +57,7 @@ test('patterns that make no sense are refused', async (t) => {
   t.is((await create(server, { patterns: { containers: Array.from({ length: 50 }, (_, n) => `p${n}`) } })).status, 201);
 });
 
-test('a narrowed administrator makes no token that is wider than its own', async (t) => {
+test('a limited administrator cannot create a token with wider limits', async (t) => {
   const server = await startTestServer(t);
   const admin = await made(server, {
     scopes: ['read', 'admin'],
@@ -81,7 +81,7 @@ test('a narrowed administrator makes no token that is wider than its own', async
     t.like(await response.json(), { code: 'NameDenied' });
   }
   const scope = await create(server, { scopes: ['write'], patterns: { packages: ['Contoso.*'] } }, admin.token);
-  t.is(scope.status, 403, 'nor one with more scopes');
+  t.is(scope.status, 403, 'nor a token with more scopes');
   t.like(await scope.json(), { code: 'ScopeMissing', scope: 'write' });
   for (const within of [
     { patterns: { packages: ['Contoso.*'] } },
@@ -92,7 +92,7 @@ test('a narrowed administrator makes no token that is wider than its own', async
   }
 });
 
-test('a narrowed administrator sees and ends no token that is wider than its own', async (t) => {
+test('a limited administrator cannot see or revoke a token with wider limits', async (t) => {
   const server = await startTestServer(t);
   const wide = await made(server, {});
   const other = await made(server, { patterns: { packages: ['Fabrikam.*'] } });
@@ -112,5 +112,5 @@ test('a narrowed administrator sees and ends no token that is wider than its own
   t.is((await server.fetch('/v1/packages', { token: wide.token })).status, 200, 'it still works');
   t.is(await end({ id: '00000000-0000-0000-0000-000000000000' }), 404);
   t.is(await end(same), 204);
-  t.is(await end(admin), 204, 'a token may end itself');
+  t.is(await end(admin), 204, 'a token may revoke itself');
 });

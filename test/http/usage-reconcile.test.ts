@@ -26,7 +26,7 @@ interface Ask {
   token: string;
   body?: Buffer;
   headers?: Record<string, string>;
-  /** Leaves in the middle of the answer. */
+  /** Disconnects in the middle of the answer. */
   leave?: boolean;
 }
 
@@ -171,7 +171,7 @@ for (const dialect of dialects) {
   );
 }
 
-test('a log that cannot be read names file and line', async (t) => {
+test('an error in a log names file and line', async (t) => {
   const server = await startTestServer(t);
   const file = join(server.data, 'access.log');
   await writeFile(file, '{"msg":"ready"}\n\n10.0.0.1 - - [10/Oct/2027] "GET / HTTP/1.1" 200\n');

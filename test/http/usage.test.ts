@@ -14,7 +14,7 @@ import { createToken, flushUsage, runJob, tokenOf } from '../support/inside.ts';
 
 type Json = any;
 
-/** The report as the API's own description has it, with everything until now. */
+/** The report, checked against the OpenAPI document, with all usage until now. */
 async function report(server: TestServer, query = ''): Promise<Json> {
   await flushUsage(server);
   const document = await OpenDocument.of(server);
@@ -26,7 +26,7 @@ async function take(response: Response | Promise<Response>): Promise<Buffer> {
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: what has a very long name behind its upstream’s is counted, and holds up nothing else`, async (t) => {
+  test(`${dialect}: usage of a very long name is counted, and does not block other usage`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const up = await UpstreamFeed.start(t);
     const upstreams = [upstream.settings('up.test', { default: true }), up.as('feed.test')];
@@ -47,13 +47,13 @@ for (const dialect of dialects) {
     const { requests, items } = await report(server, '?group_by=container');
     t.is(requests.downloads, 4);
     const keys: string[] = items.map(({ key }: Json) => key).filter(Boolean);
-    t.is(keys.length, 2, 'two names are still two');
+    t.is(keys.length, 2, 'the two names stay different');
     for (const key of keys) t.true(key.startsWith('up.test/xxx') && key.length <= 255, key);
     const packages = await report(server, '?group_by=package');
     t.true(packages.items.some(({ key }: Json) => key === id.toLowerCase()));
   });
 
-  test(`${dialect}: a report counts what was done, to the byte, by day, token, package and container`, async (t) => {
+  test(`${dialect}: a report is exact to the byte, by day, token, package and container`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     server.clock.now = Date.UTC(2027, 4, 31, 12);
     const { token, value } = await createToken(server, ['read']);
@@ -142,7 +142,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('lists of a report are paged, and a cursor serves its own list only', async (t) => {
+test('lists of a report have pages, and a cursor is valid only for its list', async (t) => {
   const server = await startTestServer(t);
   server.clock.now = Date.UTC(2027, 4, 1);
   for (const name of ['a', 'b', 'c', 'd', 'e']) {
@@ -175,7 +175,7 @@ test('lists of a report are paged, and a cursor serves its own list only', async
   }
 });
 
-test('a download that is broken off counts what left, and is no download', async (t) => {
+test('an interrupted download counts the sent bytes, but no download', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'team/large');
   const size = 64 * 2 ** 20;
@@ -202,7 +202,7 @@ test('a download that is broken off counts what left, and is no download', async
   t.true(line.sent >= got && line.sent <= counted);
 });
 
-test('the mirror’s hits, misses and bytes from upstream are counted under the name it is listed by', async (t) => {
+test('hits, misses and upstream bytes of the mirror are counted under the listed name', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest, config, layer } = upstream.image('library/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { default: true })] });
@@ -253,7 +253,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('what the mirror goes on to fetch after a client left is counted and logged with its request', async (t) => {
+test('bytes that the mirror fetches after the client disconnects are counted and logged with the request', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { layer, manifest } = upstream.image('team/app', 'v1');
   const path = `/v2/team/app/blobs/${layer.digest}`;
@@ -278,7 +278,7 @@ test('what the mirror goes on to fetch after a client left is counted and logged
   await until(() => line('request') !== undefined);
   const left = line('request')!;
   t.like(left, { status: 200, complete: false, account: 'default', kind: 'container', billable: true });
-  t.is(line('fetched'), undefined, 'it is not there yet');
+  t.is(line('fetched'), undefined, 'not logged yet');
   server.clock.now += 5000;
   rest.release();
   await until(() => line('fetched') !== undefined);
@@ -289,7 +289,7 @@ test('what the mirror goes on to fetch after a client left is counted and logged
 });
 
 for (const dialect of dialects) {
-  test(`${dialect}: a report tells of one account, whatever another does`, async (t) => {
+  test(`${dialect}: a report covers one account only`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     server.clock.now = Date.UTC(2027, 0, 15, 12);
     const theirs = await TestFeed.ofAccount(server, 'theirs', ['read', 'write', 'admin']);
@@ -317,7 +317,7 @@ for (const dialect of dialects) {
       t.deepEqual(await lines(server.token), [['ours', 1]], query);
       t.deepEqual(await lines(theirs.token), [['theirs', 3]], query);
     }
-    // A closed month is told from its samples.
+    // The storage of a closed month comes from its samples.
     server.clock.now = Date.UTC(2027, 1, 15);
     const closed = [await of(server.token, '?period=2027-01'), await of(theirs.token, '?period=2027-01')];
     t.deepEqual(
@@ -342,7 +342,7 @@ test('a month ends at 23:59:59.999', async (t) => {
   t.is((await report(server, '?period=2027-01')).period.status, 'closed');
 });
 
-test('a manifest that refers to an index is an upload, and fetching an index no download', async (t) => {
+test('a manifest that refers to an index counts as an upload; fetching an index is not a download', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'team/app');
   const { mediaType, digest, size } = await repository.image('v1');

@@ -1,8 +1,8 @@
-/** The clock that a test gives to what it tests. */
+/** A clock that a test controls. */
 export interface TestClock {
-  /** Milliseconds since 1970 at which the clock stands; undefined for the real time. */
+  /** The time of the clock, in milliseconds since 1970; undefined for the real time. */
   now: number | undefined;
-  /** What the clock says. */
+  /** The current time of the clock. */
   time: () => number;
 }
 

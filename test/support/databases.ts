@@ -6,10 +6,10 @@ import { folderUntilEnd } from './folder.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
 
-/** Both databases, for suites that run on each. */
+/** Both databases, for suites that run on both. */
 export const dialects: readonly Dialect[] = ['sqlite', 'mysql'];
 
-/** The URL of a fresh, empty database; it is removed when the test ends. */
+/** The URL of a new, empty database, which is removed when the test ends. */
 export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<string> {
   if (dialect === 'mysql') {
     const database = await createDatabase();
@@ -20,14 +20,14 @@ export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<stri
   return `sqlite:${join(folder, 'entrepot.db')}`;
 }
 
-/** Opens `url` until the test ends. */
+/** Opens `url`, and closes it when the test ends. */
 export async function openUntilEnd(t: Test, url: string): Promise<Database> {
   const database = await openDatabase(url);
   t.teardown(() => database.close());
   return database;
 }
 
-/** `real`, but for what a test does in its place. */
+/** `real`, with some methods replaced. */
 export function changedDatabase(real: Database, changes: Partial<Database>): Database {
   return {
     dialect: real.dialect,

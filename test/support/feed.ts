@@ -11,7 +11,7 @@ export function packageForm(bytes: Buffer, boundary = 'made-boundary'): { body: 
   };
 }
 
-/** The feed of a test server, as one token sees it. */
+/** The feed of a test server, used with one token. */
 export class TestFeed {
   readonly server: TestServer;
   readonly token: string;
@@ -21,12 +21,12 @@ export class TestFeed {
     this.token = token;
   }
 
-  /** Another account's feed. */
+  /** The feed of another account. */
   static async ofAccount(server: TestServer, name: string, scopes = ['read', 'write', 'delete']): Promise<TestFeed> {
     return new TestFeed(server, await tokenOf(server, scopes, name));
   }
 
-  /** `path` is below `/v3`, or an absolute address of this server. */
+  /** `path` is below `/v3`, or an absolute URL of this server. */
   fetch(path: string, init: RequestInit & { duplex?: 'half' } = {}): Promise<Response> {
     const local = path.startsWith(this.server.url) ? path.slice(this.server.url.length) : `/v3${path}`;
     return this.server.fetch(local, { token: this.token, ...init });
@@ -38,7 +38,7 @@ export class TestFeed {
     return (await response.json()) as T;
   }
 
-  /** Pushes a package that is made of `options`, with the header that NuGet's clients authenticate with. */
+  /** Builds a package from `options` and pushes it, with the API-key header of NuGet's clients. */
   async push(options: NupkgOptions | Buffer = {}, path = '/push'): Promise<Response> {
     const { body, type } = packageForm(Buffer.isBuffer(options) ? options : await makeNupkg(options));
     return this.server.fetch(`/v3${path}`, {
@@ -49,7 +49,7 @@ export class TestFeed {
     });
   }
 
-  /** Pushes what must be accepted. */
+  /** Pushes a package; throws if it is refused. */
   async publish(...packages: NupkgOptions[]): Promise<void> {
     for (const each of packages) {
       const response = await this.push(each);

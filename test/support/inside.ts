@@ -10,7 +10,7 @@ import { ContainerRegistry } from '../../src/oci/protocol.ts';
 import type { Upstream } from '../../src/upstream/upstream.ts';
 import type { TestServer } from './server.ts';
 
-// What a test needs of a running server and cannot ask for by HTTP. No other file reaches into one.
+// Access to a running server for tests that cannot use HTTP. Only this file uses the internals of a server.
 
 type Server = Pick<TestServer, 'installation'>;
 
@@ -26,7 +26,7 @@ export function rowsOf<T extends object = Row>(server: Server, sql: string): Pro
   return databaseOf(server).select<T>(sql);
 }
 
-/** A new token with `scopes`, of the account with this name, which is made when there is none. */
+/** A new token with `scopes` in the account with this name, which is created if it does not exist. */
 export async function createToken(
   server: Server,
   scopes: readonly string[],
@@ -38,7 +38,7 @@ export async function createToken(
   return tokens.create(id, { name: 'a test', scopes, patterns });
 }
 
-/** The value of such a token. */
+/** As above, only the value of the token. */
 export async function tokenOf(server: Server, scopes: readonly string[], account?: string): Promise<string> {
   return (await createToken(server, scopes, account)).value;
 }
@@ -57,7 +57,7 @@ export function runJob(
   return installation.jobs.run(name, options);
 }
 
-// What a server writes every few seconds, written now.
+// Write now the data that a server writes every few seconds.
 
 export function flushUsage(server: Server): Promise<void> {
   return coreOf(server).usage.flush();

@@ -6,13 +6,13 @@ import type { StagedFile } from '../../src/storage/staged-file.ts';
 
 export type DriverOperation = 'put' | 'open' | 'stat' | 'delete' | 'setAside' | 'check';
 
-/** What a test lets go wrong. What a hook throws, the operation rejects with. */
+/** Faults for a test. An operation rejects with the error that its hook throws. */
 export interface DriverFaults {
   /** Before an operation has any effect. */
   before?: ((operation: DriverOperation, digest?: Digest) => void | Promise<void>) | undefined;
-  /** After its effect: a put that succeeded can so be reported as failed. */
+  /** After its effect: so a successful put can be reported as failed. */
   after?: ((operation: DriverOperation, digest?: Digest) => void | Promise<void>) | undefined;
-  /** So many of the last changes are not seen by `list` yet. */
+  /** Number of most recent changes that `list` does not show yet. */
   listLag?: number | undefined;
 }
 
@@ -24,7 +24,7 @@ interface Stored {
 
 const page = 100;
 
-/** Stored bytes in memory; several servers of one process can share it. */
+/** A driver with the bytes in memory. Several servers in one process can share it. */
 export class MemoryDriver implements Driver {
   faults: DriverFaults = {};
   readonly aside = new Map<Digest, Buffer>();
@@ -33,7 +33,7 @@ export class MemoryDriver implements Driver {
   readonly #unlisted: { digest: Digest; stored: Stored | undefined }[] = [];
   #versions = 0;
 
-  /** All that is stored, by digest. */
+  /** All stored bytes, by digest. */
   get contents(): Map<Digest, Buffer> {
     return new Map([...this.#stored].map(([digest, { bytes }]) => [digest, bytes]));
   }
@@ -92,7 +92,7 @@ export class MemoryDriver implements Driver {
     return this.#perform('check', undefined, () => undefined);
   }
 
-  /** Puts `bytes` there as a disk would that damages them. */
+  /** Replaces the stored bytes with `bytes`, as a faulty disk would. */
   damage(digest: Digest, bytes: Buffer): void {
     this.#change(digest, { bytes, version: String((this.#versions += 1)), storedAt: Date.now() });
   }

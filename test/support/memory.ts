@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 
-/** The most memory that `work` made the process have, beyond what it had before, in MiB; Linux alone tells. */
+/** The peak memory of the process during `work`, minus its memory before, in MiB. Only on Linux. */
 export async function peakGrowth(pid: number, work: () => Promise<void>): Promise<number> {
   if (!existsSync(`/proc/${pid}/clear_refs`)) {
     await work();

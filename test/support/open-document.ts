@@ -3,7 +3,7 @@ import type { TestServer } from './server.ts';
 
 type Json = Record<string, unknown>;
 
-/** The API as its own OpenAPI document describes it, for checking real answers against. */
+/** The OpenAPI document of the API, for checking real answers. */
 export class OpenDocument {
   readonly document: Json;
 
@@ -22,7 +22,7 @@ export class OpenDocument {
     );
   }
 
-  /** The body of `response`; throws unless the document allows this status, type and body for `operation`. */
+  /** The body of `response`; throws if the document does not allow this status, type and body for `operation`. */
   async read(operation: string, response: Response): Promise<Json> {
     const [method = '', path = ''] = operation.toLowerCase().split(' ');
     const described = (this.document['paths'] as Record<string, Record<string, Json>>)[path]?.[method];

@@ -4,7 +4,7 @@ import type { Report } from '../../src/prefetch/report.ts';
 import type { Requirement } from '../../src/prefetch/requirement.ts';
 import type { TestServer } from './server.ts';
 
-/** What a plain list asks for. */
+/** The requirements of a plain list. */
 export function wishesOf(...lines: string[]): Requirement[] {
   return wishesIn('list.txt', lines.join('\n'));
 }
@@ -13,7 +13,7 @@ export function wishesIn(file: string, text: string): Requirement[] {
   return inputs.read({ file, text, values: new Map() });
 }
 
-/** Prefetches into a test server, in its own process. */
+/** Prefetches into a test server, in the process of the test. */
 export function prefetchInto(
   { installation, clock }: TestServer,
   requirements: readonly Requirement[],
@@ -39,7 +39,7 @@ export function prefetchInto(
   );
 }
 
-/** `what: reason` of all that is missing, in order. */
+/** `what: reason` of all missing content, in order. */
 export function missingIn({ missing }: Report): string[] {
   return missing.map(({ what, reason }) => `${what}: ${reason}`).sort();
 }

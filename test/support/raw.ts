@@ -9,7 +9,7 @@ export interface Raw {
   body: Buffer;
 }
 
-/** Asks with the target as it is, where fetch would resolve dots, and gets what came over the wire, before it is decoded. */
+/** Sends the target unchanged, where fetch would resolve dots, and returns the body as sent, still compressed. */
 export async function raw(
   { url, token }: Pick<TestServer, 'url' | 'token'>,
   path: string,

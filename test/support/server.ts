@@ -15,15 +15,15 @@ export interface TestServer extends RunningServer {
   data: string;
   /** Log lines so far. */
   lines: string[];
-  /** fetch on this server with the token; `init.token` takes another one, null none. */
+  /** `fetch` on this server with the token. `init.token` sets another token, or null for none. */
   fetch(path: string, init?: RequestInit & { token?: string | null; duplex?: 'half' }): Promise<Response>;
   clock: TestClock;
 }
 
-/** A test does by hand what a schedule would do in its midst. */
+/** Tests run jobs themselves, so that no schedule interferes. */
 const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) => [name, 'off']));
 
-/** A whole server of this project on a free port with a fresh data folder; closed when the test ends. */
+/** A whole server of this project on a free port with a new data folder. It is closed when the test ends. */
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
   settings: Record<string, unknown> = {},

@@ -23,7 +23,7 @@ export interface Store<D extends Driver = FilesystemDriver> {
   blobs: BlobStore;
 }
 
-/** For tests that kill collectors: what one leaves is soon taken over. */
+/** For tests that kill collectors: another collector soon takes over the work. */
 export const quickTimes: DeletionTimes = { ...deletionTimes, beginWithin: 200, takeOverAfter: 2000 };
 
 export interface StoreOptions {
@@ -45,7 +45,7 @@ export function openStore(
   return openStoreOn(t, dialect, (paths) => new FilesystemDriver(paths), { now, times });
 }
 
-/** An empty blob store on a driver of any kind. */
+/** An empty blob store on any driver. */
 export async function openStoreOn<D extends Driver>(
   t: Pick<ExecutionContext, 'teardown'>,
   dialect: Dialect,

@@ -1,6 +1,6 @@
 /**
- * Waits until `condition` holds. Fails with the text of the condition when it does not hold within `milliseconds`, so
- * that a test which waits in vain ends with a reason and not with the time-out of the runner.
+ * Waits until `condition` is true. Fails with the source of the condition if it is not true within `milliseconds`, so
+ * that the test ends with a reason and not with the timeout of the runner.
  */
 export async function until(condition: () => boolean | Promise<boolean>, milliseconds = 10_000): Promise<void> {
   const deadline = performance.now() + milliseconds;
@@ -10,7 +10,7 @@ export async function until(condition: () => boolean | Promise<boolean>, millise
   }
 }
 
-/** Asks until `check` holds, and gives the last answer after ten seconds at the latest: the test looks at it. */
+/** Repeats `ask` until `check` is true, at most for ten seconds. Resolves to the last answer, which the test checks. */
 export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) => boolean): Promise<T> {
   const deadline = performance.now() + 10_000;
   for (;;) {
@@ -20,7 +20,7 @@ export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) =>
   }
 }
 
-/** What `work` comes to; fails when that takes longer than `milliseconds`, for work that might otherwise never end. */
+/** The result of `work`. Fails after `milliseconds`, for work that might never end. */
 export async function within<T>(work: Promise<T>, milliseconds = 10_000): Promise<T> {
   const deadline = Promise.withResolvers<never>();
   const timer = setTimeout(() => deadline.reject(new Error(`not over within ${milliseconds} ms`)), milliseconds);

@@ -4,7 +4,7 @@ import { parseVersion, sortKey } from '../../src/nuget/format/version.ts';
 const rowsPerStatement = 400;
 const names = new Set(['version_key', 'version', 'full_version']);
 
-/** Adds versions to a package that has one, which they are copies of but for their numbers: pushing so many takes long. */
+/** Adds versions to a package by copying its one version with other numbers, because pushing many versions is slow. */
 export async function addVersions(database: Database, id: string, versions: readonly string[]): Promise<void> {
   await database.transaction(async (tx) => {
     const { id: row, ...first } = (await tx.get(

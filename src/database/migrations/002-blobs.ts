@@ -1,6 +1,6 @@
 import type { Migration } from '../migrate.ts';
 
-/** What is stored, whoever refers to it. */
+/** Stored bytes, hosted and mirrored. */
 export const blobs: Migration[] = [
   {
     name: '002-1-blobs',

@@ -1,17 +1,17 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Hosted packages. A `packages` row without versions is a claim on the id: it keeps upstream content out.
+ * Hosted packages. A `packages` row without versions is a claim on the ID: the ID is not requested from upstreams.
  *
- * The four `latest_…` columns hold the newest listed version that a client sees, by whether it asks for prereleases
- * (`pre`) and understands SemVer 2 (`2`). `flags` has a bit for each that is there, and for common package types: what
- * a search filters by without another look-up. `standing` falls with the number of downloads, by steps, so that an
- * index is in the order of search results.
+ * The four `latest_…` columns hold the newest listed version that a client sees. They differ in prereleases (`pre`) and
+ * SemVer 2 (`2`). `flags` has a bit for each of these versions that exists, and for common package types, so that a
+ * search can filter without another query. `standing` decreases in steps with the number of downloads, so that an index
+ * has the order of search results.
  *
- * The index of the versions' order holds all that lists of versions show, because the rows themselves are long.
+ * The index of the order of versions contains all columns that lists of versions show, because the rows are long.
  *
- * `package_terms` holds the words under which the newest listed version is found; `terms` lists them once more, so that
- * they are found from the package. The words' `standing` is the package's within a tier of their own.
+ * `package_terms` holds the search words of the newest listed version. `terms` repeats them, to find them from the
+ * package. The `standing` of a word is that of the package within the tier of the word.
  */
 export const packages: Migration[] = [
   {

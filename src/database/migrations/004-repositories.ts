@@ -1,12 +1,13 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Hosted images. `claimed_at` is set by the first manifest and outlives the last one: it keeps upstream content of that
- * name out. `repository_blobs` is the permission to read a blob through a repository. `manifests.annotations` is kept for
- * referrers only. Names, tags and digests compare by bytes.
+ * Hosted images. The first manifest sets `claimed_at`, which stays after the last manifest is deleted: the name is not
+ * requested from upstreams. `repository_blobs` is the permission to read a blob through a repository.
+ * `manifests.annotations` is stored only for referrers. Names, tags and digests compare by bytes.
  *
- * An upload session's first `received` bytes are in its staged file and have `digest`, if that is known without reading
- * them again. `writer` holds a lease on the file until `writer_until`; `torn` marks a session whose writer vanished.
+ * The staged file of an upload session has its first `received` bytes. `digest` is their digest, if it is known without
+ * reading them again. `writer` has a lease on the file until `writer_until`. `torn` marks a session whose writer
+ * disappeared.
  */
 export const repositories: Migration[] = [
   {

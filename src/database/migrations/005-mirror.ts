@@ -1,8 +1,9 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * What was fetched from upstreams: disposable, apart from hosted content. `id` is the hash of upstream, kind, name and
- * reference; `kind` says what the protocol calls it. Freshness follows from `validated_at` and the configuration.
+ * Content from upstreams. It can be deleted at any time, so it is separate from hosted content. `id` is the hash of
+ * upstream, kind, name and reference; each protocol defines its kinds. Freshness follows from `validated_at` and the
+ * configuration.
  */
 export const mirror: Migration[] = [
   {

@@ -1,12 +1,12 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * What was used. `usage_counts` has a day's counters of an account (`dimension` 'account', no name) and once more of each
- * of its tokens, packages and containers, so that no report adds up more rows than it shows. `period_start` is the month's
- * first moment and comes before the name: a page of a month's names lies in one place.
+ * Usage. `usage_counts` has the daily counters of each account (`dimension` 'account', no name), and also of each of
+ * its tokens, packages and containers, so that no report adds up more rows than it shows. `period_start` is the start
+ * of the month. It is before the name in the key, so that one page of a month's names is contiguous.
  *
- * `mirrored_downloads` counts for ever what is not hosted, beside which hosted content has columns of its own.
- * `usage_writers` holds the number of the last batch that a process has written, in the transaction that wrote it.
+ * `mirrored_downloads` counts downloads of mirrored content without end; hosted content has columns for this.
+ * `usage_writers` holds the number of the last batch of each process, written in the transaction of the batch.
  */
 export const usage: Migration[] = [
   {

@@ -1,11 +1,12 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * Scheduled work. `jobs.run_id` is the run under way, which counts `beat` up for as long as it is alive: who sees it
- * stand still, by its own watch, may take over. A run's `scheduled_at` is the time it was due; one by hand has none.
+ * Scheduled jobs. `jobs.run_id` is the current run, which increments `beat` while it is alive. An instance that sees
+ * the same `beat` for long enough, by its own clock, may take over. `scheduled_at` is the time when a run was due; a
+ * manual run has none.
  *
- * `storage_cursors` says where work that goes through all blobs has got to. `manifests.untagged_at` is when a tag or a
- * parent last left a manifest.
+ * `storage_cursors` holds the position of jobs that go through all blobs. `manifests.untagged_at` is when a manifest
+ * last lost a tag or a parent.
  */
 export const jobs: Migration[] = [
   {

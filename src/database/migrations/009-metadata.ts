@@ -1,9 +1,9 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * What packages take up in the database itself. `package_versions.metadata_bytes` is of a version's metadata;
- * `packages.metadata_bytes` is of all its versions and their symbols together. `packages.largest_metadata` is what no
- * version exceeds: mostly so little that pages of a registration need not be measured.
+ * Bytes of packages in the database. `package_versions.metadata_bytes` is the size of a version's metadata;
+ * `packages.metadata_bytes` is the size of all its versions and their symbols. `packages.largest_metadata` is an upper
+ * bound for each version: usually so small that the pages of a registration need not be measured.
  */
 export const metadata: Migration[] = [
   {

@@ -11,7 +11,7 @@ import { repositories } from './004-repositories.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
 import { usage } from './006-usage.ts';
 
-/** Every migration, in the order in which they run. Add to the end; never change one that has been released. */
+/** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
   ...accounts,
   ...blobs,

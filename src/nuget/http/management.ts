@@ -9,7 +9,7 @@ import { operation, type Operation } from '../../api/operation.ts';
 import { pageQuery, readPage } from '../../api/paging.ts';
 import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from '../../api/schemas.ts';
 
-const id = 'The package id, in any letter case';
+const id = 'The package ID, in any letter case';
 
 type Summary = PackageSummary | MirroredSummary;
 
@@ -20,52 +20,52 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       method: 'get',
       path: '/packages',
       id: 'listPackages',
-      summary: 'List all packages in the account and those mirrored from upstreams, by id',
+      summary: 'List all packages of the account and all mirrored packages, by ID',
       action: 'read',
       query: pageQuery,
       status: 200,
       answer: listOf(packageSummary),
       run: async ({ principal, query }) => {
         const { entries, next_cursor } = await readPage(query, {
-          list: 'packages',
+          name: 'packages',
           key: z.tuple([z.string()]),
           keyOf: (each: Summary) => [each.key] as [string],
           read: async (limit, after) => {
-            const [hosted, others]: Summary[][] = await Promise.all([
+            const [hosted, mirroredPage]: Summary[][] = await Promise.all([
               listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package),
               mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
             ]);
-            return [...hosted!, ...others!].sort(byKey).slice(0, limit);
+            return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
           },
         });
-        return { items: entries.map(shown), next_cursor };
+        return { items: entries.map(toPackage), next_cursor };
       },
     }),
     operation({
       method: 'get',
       path: '/packages/:id',
       id: 'getPackage',
-      summary: 'Get details of one package, its versions newest first',
+      summary: 'Get one package with its versions, newest first',
       action: 'read',
       params: { id },
-      about: { kind: 'package', param: 'id', keyOf: packageKey },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
       status: 200,
       answer: packageDetails,
       run: async ({ principal, params }) => {
         const id = params['id']!;
         const found =
           (await mirrored.get(principal.accountId, id)) ?? (await getPackage(feed.database, principal.accountId, id));
-        return { ...shown(found), versions: found.versions.map(shownVersion) };
+        return { ...toPackage(found), versions: found.versions.map(toVersion) };
       },
     }),
     operation({
       method: 'delete',
       path: '/packages/:id/:version',
       id: 'deletePackageVersion',
-      summary: 'Delete one version of a package; a mirrored one is dropped, and asked for anew when it is wanted',
+      summary: 'Delete one version of a package. A mirrored version is downloaded again at the next request',
       action: 'delete',
-      about: { kind: 'package', param: 'id', keyOf: packageKey },
-      params: { id, version: 'The version, in any spelling that is equal' },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      params: { id, version: 'The version, in normalised or not' },
       status: 204,
       run: async ({ principal, params }) => {
         const asked = [principal.accountId, params['id']!, params['version']!] as const;
@@ -79,12 +79,12 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
   ];
 }
 
-/** In the order of the database: by bytes. */
+/** By bytes, as the database sorts. */
 function byKey(a: Summary, b: Summary): number {
   return Buffer.compare(Buffer.from(a.key), Buffer.from(b.key));
 }
 
-function shown(each: Summary): z.input<typeof packageSummary> {
+function toPackage(each: Summary): z.input<typeof packageSummary> {
   const isMirrored = 'upstream' in each;
   return {
     id: each.id,
@@ -101,7 +101,7 @@ function shown(each: Summary): z.input<typeof packageSummary> {
   };
 }
 
-function shownVersion(each: VersionSummary | MirroredVersion): z.input<typeof packageVersion> {
+function toVersion(each: VersionSummary | MirroredVersion): z.input<typeof packageVersion> {
   return {
     version: each.version,
     listed: each.listed,
