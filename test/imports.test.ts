@@ -170,9 +170,9 @@ test('only main.ts touches the process and its environment', (t) => {
 });
 
 test('only the core, the protocols and server.ts put parts together', (t) => {
-  const composing = ['core.ts', 'nuget/protocol.ts', 'oci/protocol.ts', 'server.ts'];
+  const composing = new Set(['core.ts', 'nuget/protocol.ts', 'oci/protocol.ts', 'server.ts']);
   const places = new Map<string, string>();
-  for (const source of sources.filter(({ path }) => composing.includes(path))) {
+  for (const source of sources.filter(({ path }) => composing.has(path))) {
     const imported = importedNames(source);
     for (const [, name = ''] of source.code.matchAll(/\bnew ([A-Z]\w+)\(/g)) {
       const definedIn = imported.get(name);
@@ -180,7 +180,7 @@ test('only the core, the protocols and server.ts put parts together', (t) => {
     }
   }
   t.true(places.size > 25, [...places.keys()].join());
-  for (const source of sources.filter(({ path }) => !composing.includes(path))) {
+  for (const source of sources.filter(({ path }) => !composing.has(path))) {
     const names = importedNames(source);
     for (const [name, definedIn] of places) {
       if (definedIn !== source.path && definedIn !== names.get(name)) continue;

@@ -1,8 +1,5 @@
-import type { IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
 import { pipeline, type Readable } from 'node:stream';
 import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib';
-import { release } from '../incoming.ts';
 import { Refused, timedOut } from './failures.ts';
 
 const nearEnd = 64 * 1024;
@@ -27,18 +24,6 @@ export function decode(body: Readable, coding: string | undefined): Readable | u
   }
   pipeline(body, decoder, () => undefined);
   return decoder;
-}
-
-/** Frees the chunks that a response's connection reads, after the HTTP parser has copied the body out of them. */
-export function releaseInput(response: IncomingMessage): void {
-  // A response without a body may have returned its connection already.
-  const socket = response.socket as Socket | null;
-  socket?.on('data', releaseSoon);
-  response.once('close', () => socket?.off('data', releaseSoon));
-}
-
-function releaseSoon(chunk: Buffer): void {
-  queueMicrotask(() => release(chunk));
 }
 
 /** Drops a body that has no reader. A short rest is read to its end, so that the connection can be used again. */

@@ -5,10 +5,11 @@ import got, { type Got } from 'got';
 import { isDigest } from '../digest.ts';
 import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
-import { decode, releaseInput } from './body.ts';
+import { decode } from './body.ts';
 import { Connections } from './connections.ts';
 import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
+import { mayReleaseInput, releaseInput } from './release-input.ts';
 
 /** One request to one host. */
 export interface Sending {
@@ -51,6 +52,7 @@ export class Client {
 
   /** Throws `Refused` for an address that is not allowed, `Busy`, `NotConnected`, or the error of got. */
   async send({ method = 'GET', url, headers, group, signal }: Sending): Promise<UpstreamAnswer> {
+    const mayRelease = await mayReleaseInput();
     const release = await this.#connections.take(url.origin, group, signal);
     const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
     // The reader of the body gets its error; without a reader the error must not end the process.
@@ -61,7 +63,7 @@ export class Client {
       count?.(sent.downloadProgress.transferred);
     });
     const response = await responseTo(sent, url);
-    releaseInput(response);
+    if (mayRelease) releaseInput(response);
     const stream = BackgroundTask.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
     const contentDigest = rest['docker-content-digest'];
