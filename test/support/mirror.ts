@@ -38,7 +38,7 @@ export function testLog(): TestLog {
   return { log: pino({ level: 'debug' }, new Writable({ write })), lines };
 }
 
-/** Settings of an upstream on loopback; a test that waits for its silence shortens the time-out. */
+/** Settings of an upstream on loopback. A test that waits for a time-out sets a shorter one. */
 export function upstreamConfig(settings: Record<string, unknown> = {}): UpstreamConfig {
   const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '5s', ...settings };
   return schema.parse({ upstreams: [upstream] }).upstreams[0]!;
@@ -49,7 +49,7 @@ export interface UpstreamSetup extends Partial<UpstreamParts> {
   auth?: UpstreamAuth;
 }
 
-/** An upstream as the server makes it, on its own. */
+/** An upstream as the server makes it, without a server. */
 export async function openUpstream(
   t: Test,
   base: URL,
@@ -82,9 +82,9 @@ export interface TestMirror {
   data: string;
   /** The file of a stored blob. */
   pathOf: (digest: Digest) => string;
-  /** A resource at `path` of the upstream, named by it; immutable unless told otherwise. */
+  /** A resource at `path` of the upstream, named by the path; immutable by default. */
   resource: (path: string, changes?: Partial<MirrorResource>, options?: Partial<FetchOptions>) => MirrorResource;
-  /** Names of what lies in the staging folder. */
+  /** Names of the files in the staging folder. */
   staged: () => Promise<string[]>;
   /** Number of stored blobs. */
   blobCount: () => Promise<number>;
@@ -96,11 +96,11 @@ export interface MirrorSetup extends UpstreamSetup {
   namespace?: string;
   /** Shares storage and, unless named, the database with another mirror. */
   data?: string;
-  /** Other than usual. */
+  /** Parts that differ from the defaults. */
   mirror?: Partial<MirrorParts>;
-  /** Changes a staged file before the mirror has it, to let the disk fail. */
+  /** Changes a staged file before the mirror gets it, to simulate a failing disk. */
   stage?: (staged: StagedFile) => void;
-  /** Stands between the mirror and the database. */
+  /** Wraps the database for the mirror. */
   wrap?: (database: Database) => Database;
 }
 
@@ -114,7 +114,7 @@ class TestBlobStore extends BlobStore {
   }
 }
 
-/** The mirror as the server wires it, without HTTP in front, before an upstream at `base`. */
+/** The mirror as the server sets it up, for an upstream at `base`, without HTTP. */
 export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): Promise<TestMirror> {
   const data = setup.data ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const real = await openDatabase(setup.databaseUrl ?? `sqlite:${join(data, 'entrepot.db')}`);

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { TestServer } from './server.ts';
 
-// The registry's wire, spoken without a client in between.
+// Requests of the registry's protocol, without a real client.
 
 export const ociManifest = 'application/vnd.oci.image.manifest.v1+json';
 export const ociIndex = 'application/vnd.oci.image.index.v1+json';
@@ -54,7 +54,7 @@ export class TestRepository {
     return { mediaType, digest, size: Buffer.byteLength(bytes) };
   }
 
-  /** Starts an upload session; its Location. */
+  /** Starts an upload session; resolves to its Location. */
   async start(query = ''): Promise<string> {
     const response = await this.fetch(`blobs/uploads/${query}`, { method: 'POST' });
     if (response.status !== 202) throw new Error(`${response.status} ${await response.text()}`);
@@ -68,7 +68,7 @@ export class TestRepository {
     return this.fetch(`manifests/${reference}`, { method: 'PUT', headers: { 'content-type': contentType }, body });
   }
 
-  /** Pushes a small image with what it refers to; `more` goes into its manifest. */
+  /** Pushes a small image with its blobs; `more` is added to its manifest. */
   async image(reference: string, more: Record<string, unknown> = {}): Promise<Descriptor & { bytes: string }> {
     const manifest = await this.manifest(more);
     const bytes = JSON.stringify(manifest);
@@ -77,7 +77,7 @@ export class TestRepository {
     return { mediaType: manifest.mediaType!, digest: digestOf(bytes), size: Buffer.byteLength(bytes), bytes };
   }
 
-  /** The manifest of a small image, of which everything but itself has been pushed. */
+  /** The manifest of a small image whose blobs have been pushed. */
   async manifest(more: Record<string, unknown> = {}): Promise<Manifest> {
     const config = await this.blob('{}', 'application/vnd.oci.empty.v1+json');
     const layer = await this.blob(randomBytes(100), 'application/vnd.oci.image.layer.v1.tar');
@@ -92,7 +92,7 @@ export async function errorOf(response: Response): Promise<[number, ...string[]]
   return [response.status, ...errors.map(({ code }) => code)];
 }
 
-/** A request whose body the test writes, and may break off. */
+/** A request whose body the test writes, and may cut. */
 export function openRequest(
   server: TestServer,
   method: string,
