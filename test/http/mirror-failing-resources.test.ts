@@ -10,7 +10,7 @@ import { startUpstreamRegistry, type UpstreamRegistry } from '../support/upstrea
 import { until } from '../support/until.ts';
 import { firstUpstream } from '../support/inside.ts';
 
-// A package or repository that fails upstream must not take the upstream from readers of other ones.
+// A package or repository that fails upstream must not stop the readers of other ones.
 
 const versions = json({ versions: ['1.0.0'] });
 
@@ -26,7 +26,7 @@ async function mirroredFeed(t: ExecutionContext, settings: Record<string, unknow
     feed,
     clock: server.clock as { now: number },
     index: (id: string) => feed.fetch(`/package/${id}/index.json`),
-    /** Asks for the versions of `count` packages that were never asked for; the statuses. */
+    /** Requests the versions of `count` new packages; resolves to the statuses. */
     ask: async (count: number) => {
       const statuses: number[] = [];
       for (let index = 0; index < count; index += 1) {
@@ -41,7 +41,7 @@ async function mirroredFeed(t: ExecutionContext, settings: Record<string, unknow
 
 async function mirroredRegistry(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const upstream = await startUpstreamRegistry(t);
-  // The bound of an account is another one than those of connections.
+  // The limit of fetches for an account must not be reached before that of connections.
   const limits = { accountFetches: 1000 };
   const server = await startTestServer(t, { limits, upstreams: [upstream.settings('up.test', settings)] });
   server.clock.now = Date.now();
@@ -55,7 +55,7 @@ async function mirroredRegistry(t: ExecutionContext, settings: Record<string, un
 
 const good = (count: number) => Array.from({ length: count }, () => 200);
 
-/** Does the same, one after the other, until `ended`; how often. */
+/** Repeats a request, one after the other, until `ended`; resolves to the number of requests. */
 async function again(ended: () => boolean, work: () => Promise<unknown>): Promise<number> {
   let count = 0;
   for (; !ended(); count += 1) await work();
@@ -69,7 +69,7 @@ async function statusOf(asked: Promise<Response>): Promise<number> {
   return response.status;
 }
 
-test('a package that answers 500, asked for again and again, fails alone and at once', async (t) => {
+test('a package that answers 500 and is requested repeatedly fails alone and at once', async (t) => {
   const { up, index, ask, clock } = await mirroredFeed(t);
   up.upstream.on('/flat/bad/index.json', answer(500));
   let ended = false;
@@ -125,7 +125,7 @@ test('a body that is cut each time stops no other package, and is requested anew
   t.true(server.lines.filter((line) => line.includes('in the middle of a body')).length <= 2);
 });
 
-test('several packages that fail close the upstream; one that answers opens it again', async (t) => {
+test('several failing packages pause the upstream; one that succeeds ends the pause', async (t) => {
   const { up, index, ask, clock } = await mirroredFeed(t);
   t.deepEqual(await ask(1), good(1));
   const bad = ['a', 'b', 'c', 'd', 'e'];
@@ -154,11 +154,11 @@ test('packages that fail do not stop the search, and a search that fails does no
   for (let each = 0; each < 8; each += 1) await feed.json(`/search?q=word${each}`);
   const asked = up.asked.filter((path) => path === '/query').length;
   await feed.json('/search?q=another');
-  t.is(up.asked.filter((path) => path === '/query').length, asked, 'the search is left alone');
+  t.is(up.asked.filter((path) => path === '/query').length, asked, 'the search is paused');
   t.deepEqual(await ask(20), good(20));
 });
 
-test('a repository that fails under each of its tags, asked for again and again, fails alone', async (t) => {
+test('a repository that fails for each of its tags and is requested repeatedly fails alone', async (t) => {
   const { upstream, server, get } = await mirroredRegistry(t);
   let tag = 0;
   const broken = async () => {
@@ -193,7 +193,7 @@ test('one bad tag does not stop the others of its repository', async (t) => {
   t.is((await get('team/app/manifests/good')).status, 200);
 });
 
-/** A registry that wants a token from `realm` for everything. */
+/** A registry that requires a token from `realm` for each request. */
 function guard(upstream: UpstreamRegistry, name: string, realm: URL, inside: Behaviour): void {
   const challenge = `Bearer realm="${realm.href}",service="registry",scope="repository:${name}:pull"`;
   for (const tag of ['1', '2', '3', '4']) {
@@ -233,7 +233,7 @@ test('a token context that fails stops its repository alone, and is not repeated
   t.is((await get('team/two/manifests/2')).status, 200, 'a realm elsewhere is not the upstream');
 });
 
-test('a storage host that is gone stops its blobs, and the upstream only when nothing else succeeds', async (t) => {
+test('a storage host without a connection stops its blobs, and the upstream only if nothing else succeeds', async (t) => {
   const { upstream, get } = await mirroredRegistry(t);
   const storage = await startFaultyUpstream(t);
   await storage.stop();
@@ -258,8 +258,8 @@ test('a storage host that is gone stops its blobs, and the upstream only when no
   t.deepEqual(await errorOf(await get('team/h/manifests/v1')), [502, 'UNAVAILABLE']);
 });
 
-test('an upstream that refuses connections is left alone at once, and asked again after the pause', async (t) => {
-  // Below the ports that the system gives out, so that no other server gets it in between.
+test('an upstream that refuses connections is paused at once, and requested again after the pause', async (t) => {
+  // Below the system's ephemeral ports, so that no other server gets this port meanwhile.
   const port = randomInt(20_000, 30_000);
   const gone = await startUpstreamRegistry(t, { port });
   const server = await startTestServer(t, { upstreams: [gone.settings('up.test')] });
@@ -295,7 +295,7 @@ function trickle(t: ExecutionContext): Behaviour {
 }
 
 test.serial(
-  'a repository whose bodies do not end takes a share of the connections; when all are taken, that is said in time',
+  'a repository with endless bodies takes its share of the connections; when all are in use, requests fail in time',
   async (t) => {
     const { upstream, server, get } = await mirroredRegistry(t, { timeout: '3s' });
     const endless = trickle(t);

@@ -9,7 +9,7 @@ const bearer = (scope: string) =>
   `Bearer realm="https://images.example:8443/token",service="images.example:8443"${scope && `,scope="${scope}"`}`;
 const form = (fields: Record<string, string>) => ({ method: 'POST', body: new URLSearchParams(fields) });
 
-test('everything needs credentials, Basic as user "api" or Bearer, and asks for Basic', async (t) => {
+test('every path needs credentials, Basic as user "api" or Bearer, and the 401 asks for Basic', async (t) => {
   const server = await startTestServer(t);
   for (const path of ['/v2/', '/v2/_catalog', '/v2/app/manifests/latest', '/v2/nonsense', '/v2/A/tags/list']) {
     for (const authorization of ['', basic('wrong'), basic(server.token, 'root'), 'Bearer wrong', 'Bearer anonymous']) {
@@ -25,7 +25,7 @@ test('everything needs credentials, Basic as user "api" or Bearer, and asks for 
   }
 });
 
-test('reading, writing and deleting each need their scope, and the answer names it', async (t) => {
+test('reads, writes and deletions each need their scope, and the answer names it', async (t) => {
   const server = await startTestServer(t);
   const all = new TestRepository(server, 'app');
   const { digest, bytes } = await all.image('v1');
@@ -68,7 +68,7 @@ test('reading, writing and deleting each need their scope, and the answer names 
   t.is((await all.fetch('manifests/v1')).status, 200);
 });
 
-test('accounts are walls', async (t) => {
+test('an account cannot see or change the content of another one', async (t) => {
   const server = await startTestServer(t);
   const mine = new TestRepository(server, 'app');
   const { digest, bytes } = await mine.image('v1');
@@ -88,7 +88,7 @@ test('accounts are walls', async (t) => {
   t.is((await mine.fetch('manifests/v1')).headers.get('docker-content-digest'), digest);
 });
 
-test('unknown addresses are 404, wrong methods 405 with what is allowed, malformed names 400', async (t) => {
+test('unknown paths are 404, wrong methods 405 with the allowed ones, malformed names 400', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   for (const path of [
     '/v2/app',
@@ -136,7 +136,7 @@ test('unknown addresses are 404, wrong methods 405 with what is allowed, malform
   t.is((await repository.fetch('/v2/team/app/manifests/v1')).status, 200);
 });
 
-test('where anybody may read, clients are shown where to get a token, and pushes still need one', async (t) => {
+test('with anonymous reads the 401 names the token endpoint, and pushes still need credentials', async (t) => {
   const server = await startTestServer(t, {
     anonymousRead: true,
     server: { registryUrl: 'https://images.example:8443' },
@@ -165,7 +165,7 @@ test('where anybody may read, clients are shown where to get a token, and pushes
   t.is((await ask('/v2/private/manifests/v1')).status, 404, 'of account "default" alone');
 });
 
-test('the token endpoint gives whoever has an API token that token, and anybody the anonymous one', async (t) => {
+test('the token endpoint returns the API token of the client, or an anonymous token', async (t) => {
   const server = await startTestServer(t, { anonymousRead: true });
   const ask = async (init: RequestInit = {}, path = '/token?service=x&scope=repository:app:pull') => {
     const response = await server.fetch(path, { token: null, ...init });

@@ -5,7 +5,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { tokenOf } from '../support/inside.ts';
 
-// oras and helm ask by HEAD for the manifest of a tag before their first push, and give up at anything but 200 and 404.
+// oras and helm send HEAD for the manifest of a tag before their first push, and stop at every status but 200 and 404.
 
 async function head(server: TestServer, path: string, token?: string | null): Promise<number> {
   return (await server.fetch(`/v2/${path}`, { method: 'HEAD', ...(token !== undefined && { token }) })).status;
@@ -17,7 +17,7 @@ for (const [away, failure] of [
   ['failing', 502],
   ['denying', 403],
 ] as const) {
-  test(`the HEAD before a first push is 404 while the default upstream is ${away}, and nothing else is`, async (t) => {
+  test(`the HEAD before a first push is 404 while the default upstream is ${away}, and no other request is`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     upstream.image('team/mirrored', 'v1');
     const settings = upstream.settings('up.test', { default: true, timeout: '500ms' });

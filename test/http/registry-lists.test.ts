@@ -58,7 +58,7 @@ for (const dialect of dialects) {
     t.deepEqual(await errorOf(await repository.fetch('/v2/_catalog?last=A')), [400, 'NAME_INVALID']);
   });
 
-  test(`${dialect}: referrers are found, filtered, and forgotten with their manifests`, async (t) => {
+  test(`${dialect}: referrers are found, filtered, and removed with their manifests`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'app');
     const list = async (query = '') => {
@@ -118,7 +118,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('referrers that a client listed under the fallback tag are listed too, while they are there', async (t) => {
+test('referrers that a client listed under the fallback tag are listed too, while their manifests exist', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   const { digest } = await repository.image('v1');
   const by = await repository.image('by-api', { subject: { mediaType: ociManifest, digest, size: 1 } });
@@ -151,7 +151,7 @@ test('referrers that a client listed under the fallback tag are listed too, whil
   t.is((await list('?n=1')).length, 1);
 });
 
-test('a page of referrers stays below 4 MiB, and the next one goes on', async (t) => {
+test('a page of referrers stays below 4 MiB, and the next page continues', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   const { digest } = await repository.image('v1');
   const subject = { mediaType: ociManifest, digest, size: 1 };
@@ -167,7 +167,7 @@ test('a page of referrers stays below 4 MiB, and the next one goes on', async (t
   t.true(found.length > 1 && sizes.every((size) => size <= 4 * 1024 * 1024));
 });
 
-test('a blob is served in parts, conditionally, and as often as asked', async (t) => {
+test('a blob is served by ranges, conditionally, and repeatedly', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   const bytes = randomBytes(300_000);
   const { digest } = await repository.blob(bytes);
@@ -197,7 +197,7 @@ test('a blob is served in parts, conditionally, and as often as asked', async (t
   t.is(head.headers.get('cache-status'), 'entrepot; hit; detail=hosted');
 });
 
-test('a blob is mounted from a repository, or from any, and else a session starts', async (t) => {
+test('a blob is mounted from a named repository or from any one, else a session starts', async (t) => {
   const server = await startTestServer(t);
   const source = new TestRepository(server, 'source');
   const { digest } = await source.blob(randomBytes(1000));

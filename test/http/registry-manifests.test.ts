@@ -18,11 +18,11 @@ const dockerConfig = 'application/vnd.docker.container.image.v1+json';
 const dockerLayer = 'application/vnd.docker.image.rootfs.diff.tar.gzip';
 
 for (const dialect of dialects) {
-  test(`${dialect}: a manifest is kept to the byte and to its type, under its tags and its digest`, async (t) => {
+  test(`${dialect}: a manifest keeps its bytes and its type, under its tags and its digest`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'blobs/manifests/tags');
     const manifest = await repository.manifest();
-    // Spaces and line ends that no serializer would write.
+    // Spaces and line ends that a serializer would not write.
     const text = JSON.stringify(manifest, null, '\t').replace('{', '{ \r\n');
     const digest = digestOf(text);
     const pushed = await repository.put('v1', text);
@@ -47,13 +47,13 @@ for (const dialect of dialects) {
     }
     const headers = { 'if-none-match': `"${digest}"` };
     t.is((await repository.fetch('manifests/v1', { headers })).status, 304);
-    t.is((await repository.fetch('manifests/V1')).status, 404, 'tags are told apart by case');
+    t.is((await repository.fetch('manifests/V1')).status, 404, 'tags are case-sensitive');
     const other = await repository.image('V1');
     t.is((await repository.fetch('manifests/V1')).headers.get('docker-content-digest'), other.digest);
     t.is((await repository.fetch('manifests/v1')).headers.get('docker-content-digest'), digest);
   });
 
-  test(`${dialect}: deletes take the tag alone, the manifest with its tags, the blob from one repository`, async (t) => {
+  test(`${dialect}: a deletion removes a tag alone, a manifest with its tags, or a blob of one repository`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'team/app');
     const { digest, bytes } = await repository.image('one');
@@ -80,7 +80,7 @@ for (const dialect of dialects) {
     t.deepEqual(await errorOf(await repository.put('one', bytes)), [400, 'MANIFEST_BLOB_UNKNOWN']);
   });
 
-  test(`${dialect}: many pushes of one tag at once leave one whole image, the last one answered or another`, async (t) => {
+  test(`${dialect}: many parallel pushes of one tag leave one whole image`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'app');
     const manifests = await Promise.all(Array.from({ length: 8 }, () => repository.manifest()));
@@ -95,7 +95,7 @@ for (const dialect of dialects) {
     t.true(manifests.some((manifest) => JSON.stringify(manifest) === text));
   });
 
-  test(`${dialect}: a manifest pushed while its blob is deleted is there with it, or neither`, async (t) => {
+  test(`${dialect}: after a push during the deletion of its blob, both manifest and blob exist, or neither`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'app');
     for (let round = 0; round < 10; round += 1) {
@@ -132,7 +132,7 @@ test('Docker’s schema 2 and its list, and an OCI index of manifests, indexes a
   t.is((await repository.put('empty', { schemaVersion: 2, mediaType: ociIndex, manifests: [] })).status, 201);
 });
 
-test('by digest, with tags beside it, under sha512 too', async (t) => {
+test('a push by digest, with additional tags, also with sha512', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   const text = JSON.stringify(await repository.manifest());
   for (const algorithm of ['sha256', 'sha512']) {
@@ -153,7 +153,7 @@ test('by digest, with tags beside it, under sha512 too', async (t) => {
   t.deepEqual(tags, ['sha256-1', 'sha256-2', 'sha512-1', 'sha512-2'], 'a refused push changes nothing');
 });
 
-test('what a manifest refers to has to be there, except foreign layers and its subject', async (t) => {
+test('the references of a manifest must exist, except foreign layers and its subject', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'app');
   const missing = { mediaType: 'application/x', digest: digestOf('missing'), size: 7 };
@@ -177,7 +177,7 @@ test('what a manifest refers to has to be there, except foreign layers and its s
   t.is(response.headers.get('oci-subject'), missing.digest);
 });
 
-test('what is no manifest is refused with what is wrong, and a body over the limit with 413', async (t) => {
+test('an invalid manifest is refused with the reason, and a body above the limit with 413', async (t) => {
   const server = await startTestServer(t, { limits: { manifest: '64KiB' } });
   const repository = new TestRepository(server, 'app');
   const manifest = await repository.manifest();
@@ -217,7 +217,7 @@ test('a large image: a thousand layers, and 4 MiB of annotations', async (t) => 
   t.deepEqual(await errorOf(await repository.put('large', manifest)), [400, 'MANIFEST_BLOB_UNKNOWN']);
 });
 
-test('what is not there is told by name, tag or digest', async (t) => {
+test('the error for missing content contains its name, tag or digest', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   t.deepEqual(await errorOf(await repository.fetch('manifests/latest')), [404, 'NAME_UNKNOWN']);
   t.deepEqual(await errorOf(await repository.fetch('tags/list')), [404, 'NAME_UNKNOWN']);

@@ -19,7 +19,7 @@ function guarded(realm: string, token: string, inside: Behaviour, error = ''): B
   };
 }
 
-test('an upstream that fails is told of by its name, and never as "not found"', async (t) => {
+test('the error for a failing upstream has its name, and is never "not found"', async (t) => {
   const cases: [string, Behaviour | undefined, number][] = [
     ['reset', (_request, response) => void response.socket?.resetAndDestroy(), 502],
     ['silent', () => undefined, 504],
@@ -45,19 +45,19 @@ test('an upstream that fails is told of by its name, and never as "not found"', 
         if (path.startsWith('manifests/sha256') && behaviour && name !== 'busy') continue;
         const response = await app.fetch(path);
         const body = (await response.json()) as { errors: [{ code: string; message: string }] };
-        // Asked again while the breaker is open, it has not failed by time any more.
+        // A second request during the pause is no time-out any more.
         t.true([status, 502].includes(response.status), `${name} ${path} ${response.status}`);
         t.is(body.errors[0].code, 'UNAVAILABLE', name);
         t.true(body.errors[0].message.includes(`${name}.test`), body.errors[0].message);
         if (path === 'manifests/v1') t.is(response.status, status, name);
         if (name === 'busy') t.true(Number(response.headers.get('retry-after')) > 115, 'kept');
       }
-      if (name === 'busy') t.is(upstream.asked.length, 1, 'then left alone');
+      if (name === 'busy') t.is(upstream.asked.length, 1, 'then paused');
     }),
   );
 });
 
-test('what an upstream denies is denied, by its name: neither missing nor worth another try', async (t) => {
+test('a denial of an upstream is 403 with its name: not 404, and not a status to retry', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const realm = new URL('/token', upstream.url).href;
   upstream.on('/token', answer(200, {}, '{"token":"one"}'));
@@ -77,7 +77,7 @@ test('what an upstream denies is denied, by its name: neither missing nor worth 
   t.deepEqual(await errorOf(await app.fetch('manifests/v3')), [502, 'UNAVAILABLE'], 'a 401 without end');
   t.is(upstream.count('/v2/team/app/manifests/v3'), 2);
 
-  // Denied later, what was pulled is still there.
+  // After a later denial, pulled content is still served.
   const { manifest } = upstream.image('team/app', 'v4');
   await app.fetch('manifests/v4');
   upstream.on('/v2/team/app/manifests/v4', answer(403));
@@ -87,7 +87,7 @@ test('what an upstream denies is denied, by its name: neither missing nor worth 
   t.is(cacheOf(stale), 'entrepot; hit; detail=stale');
 });
 
-test('tokens are exchanged with the upstream’s credentials alone, and its blobs’ other host gets none', async (t) => {
+test('only the upstream’s credentials are used for tokens, and the other host of its blobs gets none', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const storage = await startUpstreamRegistry(t);
   const { manifest, layer } = upstream.image('team/app', 'v1');
@@ -134,7 +134,7 @@ test('a realm on a foreign host gets no credentials', async (t) => {
   t.is(foreign.asked[0]!.headers.authorization, undefined);
 });
 
-test('a blob that is cut or wrong completes at no client and is not kept', async (t) => {
+test('a cut or wrong blob completes at no client and is not stored', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const bytes = randomBytes(1_000_000);
   const digest = digestOf(bytes);
@@ -159,12 +159,12 @@ test('a blob that is cut or wrong completes at no client and is not kept', async
     server.clock.now = (server.clock.now ?? Date.now()) + hour;
   }
   t.true(server.lines.some((line) => line.includes('an upstream sent content that must not be stored')));
-  // Cut again and again, it is put together by ranges.
+  // After repeated cuts it is completed by ranges.
   upstream.on(path, serve(bytes, { until: 200_000 }), serve(bytes, { until: 300_000 }), whole);
   const response = await app.fetch(`blobs/${digest}`);
   t.is(response.headers.get('content-length'), '1000000');
   t.is(digestOf(Buffer.from(await response.arrayBuffer())), digest);
-  // Without a length, the digest alone tells the end.
+  // Without a length, only the digest shows that it is complete.
   const other = randomBytes(300_000);
   upstream.on(`/v2/team/app/blobs/${digestOf(other)}`, serve(other, { length: false }));
   const chunked = await app.fetch(`blobs/${digestOf(other)}`);
@@ -173,7 +173,7 @@ test('a blob that is cut or wrong completes at no client and is not kept', async
   t.deepEqual(Buffer.from(await chunked.arrayBuffer()), other);
 });
 
-test('with its upstream gone, and after a new start, what was pulled is served, and the rest is not "not found"', async (t) => {
+test('without its upstream, also after a restart, pulled content is served, and other content is not "not found"', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest, layer } = upstream.image('team/app', 'v1');
   const settings = { upstreams: [upstream.settings('up.test', { freshFor: '1h', staleFor: '10h', default: true })] };
@@ -200,7 +200,7 @@ test('with its upstream gone, and after a new start, what was pulled is served, 
   t.is(digestAt(await mine.fetch('manifests/v1')), digest, 'what is hosted needs no upstream');
 });
 
-test('offline serves what is stored, however old, and contacts nobody', async (t) => {
+test('offline serves stored entries of any age and sends no request', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest } = upstream.image('team/app', 'v1');
   const online = upstream.settings('up.test', { freshFor: '1m', staleFor: '1m' });
@@ -219,7 +219,7 @@ test('offline serves what is stored, however old, and contacts nobody', async (t
   t.is(upstream.asked.length, before);
 });
 
-test('"not found" is the upstream’s own word, and is asked about again after a while', async (t) => {
+test('only the upstream’s answer is "not found", and it is requested again after a while', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { negativeFor: '1m' })] });
   const app = new TestRepository(server, 'up.test/team/app');
@@ -237,7 +237,7 @@ test('"not found" is the upstream’s own word, and is asked about again after a
   t.is(await (await app.fetch(`blobs/${blob}`)).text(), 'later');
 });
 
-test('an engine that has this for its mirror, and no credentials, pulls official images', async (t) => {
+test('a Docker engine with this mirror and no credentials pulls official images', async (t) => {
   const hub = await startUpstreamRegistry(t);
   const { manifest, layer } = hub.image('library/alpine', '3');
   const server = await startTestServer(t, {

@@ -13,7 +13,7 @@ const index = (manifest: object) => ({
 const digestAt = (response: Response) => response.headers.get('docker-content-digest');
 
 for (const dialect of dialects) {
-  test(`${dialect}: what is hosted is never asked upstream, in no document and by no name, its last tag gone or not`, async (t) => {
+  test(`${dialect}: a hosted name is never sent upstream, for no document and in no spelling, with or without tags`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const theirs = upstream.image('library/app', 'theirs');
     const server = await startTestServer(t, {
@@ -44,7 +44,7 @@ for (const dialect of dialects) {
     t.deepEqual(upstream.asked, []);
   });
 
-  test(`${dialect}: a push over a mirrored name goes first from then on, is said so, and may build on what was mirrored`, async (t) => {
+  test(`${dialect}: a push to a mirrored name takes it over, warns, and may refer to mirrored content`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const theirs = upstream.image('team/app', 'v1');
     const server = await startTestServer(t, {
@@ -53,7 +53,7 @@ for (const dialect of dialects) {
     });
     const app = new TestRepository(server, 'team/app');
     t.is(digestAt(await app.fetch('manifests/v1')), theirs.manifest.digest);
-    // Told that the base's layer is here, a client does not send it; what is asked for by HEAD alone comes along.
+    // A client that finds the base's layer by HEAD does not send it; content that was requested only by HEAD is fetched.
     t.is((await app.fetch(`blobs/${theirs.layer.digest}`, { method: 'HEAD' })).status, 200);
     const manifest = await app.manifest();
     const layers = [theirs.layer, ...(manifest['layers'] as object[])].map((each) => ({ ...each, bytes: undefined }));
@@ -81,7 +81,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('an index pushed over a mirrored name takes over the images that were mirrored', async (t) => {
+test('an index pushed to a mirrored name takes over the mirrored images', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const theirs = upstream.image('team/app', 'v1');
   const unrelated = upstream.image('team/other', 'v1');
@@ -106,7 +106,7 @@ test('an index pushed over a mirrored name takes over the images that were mirro
   }
 });
 
-test('a first push asks no upstream what it has, and succeeds without any', async (t) => {
+test('a first push sends no request to an upstream, and needs none', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('team/app', 'v1');
   for (const settings of [{}, { offline: true }]) {
@@ -130,7 +130,7 @@ test('a first push asks no upstream what it has, and succeeds without any', asyn
   t.deepEqual(upstream.asked, []);
 });
 
-test('until its first manifest, a name that is pushed to is still served from upstream', async (t) => {
+test('until its first manifest is pushed, a name is still served from upstream', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const theirs = upstream.image('team/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { default: true })] });
@@ -144,7 +144,7 @@ test('until its first manifest, a name that is pushed to is still served from up
   );
   t.is((await app.fetch(`blobs/${theirs.layer.digest}`)).headers.get('cache-status'), 'entrepot; fwd=miss; stored');
   t.is((await app.fetch(`blobs/${mine.digest}`)).headers.get('cache-status'), 'entrepot; hit; detail=hosted');
-  // A push that was given up does not keep the name for ever.
+  // An unfinished push does not keep the name for ever.
   await new TestRepository(server, 'team/late').blob('mine');
   const late = upstream.image('team/late', 'v1');
   const head = () => server.fetch('/v2/team/late/manifests/v1', { method: 'HEAD' });
@@ -153,7 +153,7 @@ test('until its first manifest, a name that is pushed to is still served from up
   t.is(digestAt(await head()), late.manifest.digest);
 });
 
-test('reserved names, and those an upstream is not to be asked for, are asked nowhere', async (t) => {
+test('reserved and excluded names are never sent to an upstream', async (t) => {
   const [first, second] = [await startUpstreamRegistry(t), await startUpstreamRegistry(t)];
   for (const name of ['team/app', 'library/alpine', 'library/secret', 'open/app', 'open/closed']) {
     first.image(name, 'v1');
@@ -193,7 +193,7 @@ test('reserved names, and those an upstream is not to be asked for, are asked no
   t.is(digestAt(await reserved.fetch('manifests/v1')), digest, 'a reserved name can be hosted');
 });
 
-test('a push that says which registry it means is found by who means the same', async (t) => {
+test('a push with a namespace is found by pulls with the same namespace', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
   const plain = new TestRepository(server, 'team/app');

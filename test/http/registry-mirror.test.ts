@@ -10,7 +10,7 @@ import { tokenOf } from '../support/inside.ts';
 const hour = 3_600_000;
 const cacheOf = (response: Response) => response.headers.get('cache-status');
 
-test('a pull through the mirror asks for everything once, and a warm one for nothing', async (t) => {
+test('a cold pull sends each request once, and a warm pull sends none', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest, config, layer } = upstream.image('team/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
@@ -55,7 +55,7 @@ test('a pull through the mirror asks for everything once, and a warm one for not
   t.is(upstream.asked.length, warm);
 });
 
-test('a tag is asked again by HEAD, and new content only where it is not stored', async (t) => {
+test('a tag is revalidated by HEAD, and new content is fetched only if it is not stored', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const one = upstream.image('team/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { freshFor: '1h' })] });
@@ -82,7 +82,7 @@ test('a tag is asked again by HEAD, and new content only where it is not stored'
     'HEAD /v2/team/app/manifests/v1',
     `GET /v2/team/app/manifests/${two.manifest.digest}`,
   ]);
-  // Back to what is stored already.
+  // Back to stored content.
   upstream.manifest('team/app', one.manifest.bytes, 'v1');
   later();
   t.deepEqual(await asked(async () => t.is((await get('v1'))[0], one.manifest.digest)), [
@@ -97,7 +97,7 @@ test('a tag is asked again by HEAD, and new content only where it is not stored'
   t.is((await app.fetch(`manifests/${one.manifest.digest}`)).status, 200, 'what was pulled by digest stays');
 });
 
-test('a bad new manifest is never served: the stale one stands in', async (t) => {
+test('a bad new manifest is never served: the stale one is served instead', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest } = upstream.image('team/app', 'v1');
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { freshFor: '1h' })] });
@@ -123,7 +123,7 @@ test('a bad new manifest is never served: the stale one stands in', async (t) =>
   t.deepEqual(await errorOf(await other.fetch('manifests/v1')), [502, 'UNAVAILABLE']);
 });
 
-test('an index is served unchanged, platforms as they are asked for, and sha512 as it was asked', async (t) => {
+test('an index is served unchanged, its platforms on request, and sha512 digests as requested', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const [amd64, arm64] = [upstream.image('team/app'), upstream.image('team/app')];
   const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [amd64.manifest, arm64.manifest] };
@@ -141,9 +141,9 @@ test('an index is served unchanged, platforms as they are asked for, and sha512 
   ]);
 
   const sha512 = digestOf(amd64.manifest.bytes, 'sha512');
-  const told = { 'content-type': amd64.manifest.mediaType, 'docker-content-digest': sha512 };
-  upstream.on(`/v2/team/app/manifests/${sha512}`, answer(200, told, amd64.manifest.bytes));
-  upstream.on('/v2/team/app/manifests/long', answer(200, told, amd64.manifest.bytes));
+  const headers = { 'content-type': amd64.manifest.mediaType, 'docker-content-digest': sha512 };
+  upstream.on(`/v2/team/app/manifests/${sha512}`, answer(200, headers, amd64.manifest.bytes));
+  upstream.on('/v2/team/app/manifests/long', answer(200, headers, amd64.manifest.bytes));
   for (const reference of ['long', sha512]) {
     const response = await app.fetch(`manifests/${reference}`);
     t.is(response.headers.get('docker-content-digest'), sha512);
@@ -156,7 +156,7 @@ test('an index is served unchanged, platforms as they are asked for, and sha512 
   t.is(digestOf(Buffer.from(await response.arrayBuffer()), 'sha512'), blob);
 });
 
-test('a manifest whose header says nothing of its type is served with its own', async (t) => {
+test('a manifest without a manifest type in its header is served with its own type', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest } = upstream.image('team/app');
   upstream.on('/v2/team/app/manifests/v1', answer(200, { 'content-type': 'application/json' }, manifest.bytes));
@@ -173,7 +173,7 @@ test('a manifest whose header says nothing of its type is served with its own', 
   }
 });
 
-test('the namespace, the prefix and the default lead to the same place, each applied once', async (t) => {
+test('namespace, prefix and default upstream lead to the same repository, each applied once', async (t) => {
   const hub = await startUpstreamRegistry(t);
   const other = await startUpstreamRegistry(t);
   const official = hub.image('library/alpine', '3');
@@ -222,7 +222,7 @@ test('the namespace, the prefix and the default lead to the same place, each app
   t.is((await hosted.fetch(`manifests/v1?ns=${new URL(server.url).host}`)).status, 200, 'its own name means itself');
 });
 
-test('tags are those of the upstream, all its pages as one list, paged here', async (t) => {
+test('the tags of all the upstream’s pages are one list, which is paged here', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('team/app', 'v1');
   const list = '/v2/team/app/tags/list';
@@ -255,7 +255,7 @@ test('tags are those of the upstream, all its pages as one list, paged here', as
   t.is(((await stale.json()) as { tags: string[] }).tags.length, 5);
 });
 
-test('without a list, the tags that were pulled are those there are', async (t) => {
+test('if the upstream’s list fails, the pulled tags are listed', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   for (const tag of ['b', 'a']) upstream.image('team/app', tag);
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
@@ -317,7 +317,7 @@ test('referrers come from the upstream’s list or its fallback tag, filtered an
 });
 
 for (const dialect of dialects) {
-  test(`${dialect}: every account reads what is mirrored, and none what another hosts`, async (t) => {
+  test(`${dialect}: every account reads mirrored content, and no account another one’s hosted content`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const { manifest, layer } = upstream.image('team/app', 'v1');
     const server = await startTestServer(t, {

@@ -50,7 +50,7 @@ test('chunks in order, with and without the unit, the last one in the PUT', asyn
   t.deepEqual(Buffer.from(await (await repository.fetch(`blobs/${digest}`)).arrayBuffer()), bytes);
 });
 
-test('a chunk out of order is 416 and tells where to go on, in the closing PUT too', async (t) => {
+test('a chunk out of order is 416 with the position to continue, also in the closing PUT', async (t) => {
   const repository = new TestRepository(await startTestServer(t), 'app');
   const location = await repository.start();
   const send = (method: string, range: string, from: number, to: number, query = '') =>
@@ -70,7 +70,7 @@ test('a chunk out of order is 416 and tells where to go on, in the closing PUT t
   t.is((await send('PUT', '10000-99999', 10_000, 100_000, `?digest=${digest}`)).status, 201);
 });
 
-test('a Content-Range that does not fit is refused, and nothing of its body stays', async (t) => {
+test('a wrong Content-Range is refused, and nothing of its body is kept', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'app');
   const location = await repository.start();
@@ -110,7 +110,7 @@ test('an empty blob, and one under sha512, announced or not', async (t) => {
   ]);
 });
 
-test('a digest that does not fit leaves nothing behind', async (t) => {
+test('a wrong digest leaves nothing behind', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'app');
   const other = digestOf('other');
@@ -145,7 +145,7 @@ test('a body over the limit is 413, and the session is as it was before', async 
   t.is((await repository.fetch(`${location}?digest=${digestOf(small)}`, last)).status, 201);
 });
 
-test('a session is cancelled once, and is unknown then, as one that never was', async (t) => {
+test('a session is cancelled once and is then unknown', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'app');
   const location = await repository.start();
@@ -174,7 +174,7 @@ test('a session belongs to one repository of one account', async (t) => {
 });
 
 for (const dialect of dialects) {
-  test(`${dialect}: an upload goes on after its connection broke off, and after a restart`, async (t) => {
+  test(`${dialect}: an upload continues after its connection was cut, and after a restart`, async (t) => {
     const database = { url: await temporaryDatabase(t, dialect) };
     const one = await startTestServer(t, { database });
     const repository = new TestRepository(one, 'app');
@@ -223,7 +223,7 @@ for (const dialect of dialects) {
     t.deepEqual(Buffer.from(await (await repositories[0]!.fetch(`blobs/${digest}`)).arrayBuffer()), bytes);
   });
 
-  test(`${dialect}: of two writers of one session one is told so, and nothing is mixed up`, async (t) => {
+  test(`${dialect}: of two writers of one session one is refused, and no bytes are mixed`, async (t) => {
     const database = { url: await temporaryDatabase(t, dialect) };
     const one = await startTestServer(t, { database });
     const two = await startTestServer(t, { data: one.data, database });
@@ -254,13 +254,13 @@ for (const dialect of dialects) {
     t.is(response.status, 201);
   });
 
-  test(`${dialect}: a session whose writer vanished with its process goes on when its lease has run out`, async (t) => {
+  test(`${dialect}: a session whose writer’s process died continues when its lease has expired`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'app');
     const location = await repository.start();
     await repository.fetch(location, { method: 'PATCH', body: bytes.subarray(0, 40_000) });
     await databaseOf(server).transaction((tx) =>
-      tx.run("UPDATE uploads SET writer = 'somebody', writer_until = ?", [Date.now() + 700]),
+      tx.run("UPDATE uploads SET writer = 'another', writer_until = ?", [Date.now() + 700]),
     );
     t.is((await repository.fetch(location, { method: 'PATCH', body: bytes.subarray(40_000) })).status, 202);
     t.is((await repository.fetch(`${location}?digest=${digest}`, { method: 'PUT' })).status, 201);
@@ -268,7 +268,7 @@ for (const dialect of dialects) {
     t.deepEqual(await staged(server.data), []);
   });
 
-  test(`${dialect}: a session that nobody touched for a day is dropped, one in use is not`, async (t) => {
+  test(`${dialect}: a session without a request for a day is removed, one in use is not`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'app');
     const old = await repository.start();
@@ -283,7 +283,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a POST whose connection breaks off leaves nothing, and the server goes on', async (t) => {
+test('a POST whose connection is cut leaves nothing, and the server keeps running', async (t) => {
   const server = await startTestServer(t);
   const repository = new TestRepository(server, 'app');
   const path = `/v2/app/blobs/uploads/?digest=${digest}`;
@@ -305,7 +305,7 @@ test('a POST whose connection breaks off leaves nothing, and the server goes on'
   t.is((await repository.fetch(path, { method: 'POST', body: bytes })).status, 201);
 });
 
-test('a sender that falls silent is cut off, and what it sent stays', async (t) => {
+test('a sender that stops sending is cut, and its bytes are kept', async (t) => {
   const server = await startTestServer(t, { limits: { uploadIdle: '200ms' } });
   const repository = new TestRepository(server, 'app');
   const location = await repository.start();

@@ -9,7 +9,7 @@ import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../sup
 const bytes = randomBytes(1_500_000);
 const digest = digestOf(bytes);
 const strong = { headers: { etag: '"one"' } };
-/** A reset may take bytes with it that had arrived; this way they stay. */
+/** A reset may drop bytes that have arrived; a normal end of the connection keeps them. */
 const early = { until: 400_000, how: 'end' as const };
 
 async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
@@ -18,14 +18,14 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   return { server, ...made };
 }
 
-/** Nothing is stored, nothing lies about, and the next request starts from the beginning. */
+/** Nothing is stored, no file is left, and the next request starts from the beginning. */
 async function assertNothingStored(t: ExecutionContext, made: TestMirror): Promise<void> {
   await made.mirror.close();
   t.is(await made.blobCount(), 0);
   t.deepEqual(await made.staged(), []);
 }
 
-test.serial('a body comes whole, is stored, and is not asked for again', async (t) => {
+test.serial('a body is complete, is stored, and is not requested again', async (t) => {
   const { server, mirror, resource, staged } = await setUp(t);
   server.on('/thing', serve(bytes, { headers: { 'content-type': 'application/x-thing' } }));
   const first = await mirror.open(resource('/thing', { digest }));
@@ -44,7 +44,7 @@ for (const how of ['reset', 'end'] as const) {
   for (const length of [true, false]) {
     // A chunked body shows its end; only one that ends with the connection does not.
     test.serial(
-      `a body with ${length ? 'Content-Length' : 'chunks'} that ends early by ${how} goes on by Range`,
+      `a body with ${length ? 'Content-Length' : 'chunks'} that ends early by ${how} is resumed by Range`,
       async (t) => {
         const { server, mirror, resource } = await setUp(t);
         server.on('/thing', serve(bytes, { length, until: 400_000, how }), serve(bytes));
@@ -88,7 +88,7 @@ function closing(t: ExecutionContext, sent: Buffer, ranges: boolean): Promise<UR
   });
 }
 
-test.serial('a body that ends with its connection is complete when its digest says so', async (t) => {
+test.serial('a body that ends with its connection is complete if its digest is right', async (t) => {
   const base = await closing(t, bytes, false);
   const { mirror, resource } = await openMirror(t, base);
   const entry = await mirror.open(resource('/thing', { digest }));
@@ -96,14 +96,14 @@ test.serial('a body that ends with its connection is complete when its digest sa
   t.true((await readEntry(entry)).equals(bytes));
 });
 
-test.serial('a body that ends with its connection too early goes on by Range where its digest is known', async (t) => {
+test.serial('a body whose connection ends too early is resumed by Range if its digest is known', async (t) => {
   const base = await closing(t, bytes.subarray(0, 700_000), true);
   const { mirror, resource } = await openMirror(t, base);
   const entry = await mirror.open(resource('/thing', { digest }));
   t.true((await readEntry(entry)).equals(bytes));
 });
 
-test.serial('a body that ends with its connection too early, and no Range: never completes', async (t) => {
+test.serial('a body whose connection ends too early never completes without Range', async (t) => {
   const base = await closing(t, bytes.subarray(0, 700_000), false);
   const made = await openMirror(t, base);
   const entry = await made.mirror.open(made.resource('/thing', { digest }));
@@ -120,16 +120,16 @@ test.serial('reset at a random byte, ten times in a row: the right bytes', async
   t.is(server.asked.length, 11);
 });
 
-test.serial('an upstream that is gone for a moment in the middle of a body does not end it', async (t) => {
+test.serial('a short outage of the upstream in the middle of a body does not end the body', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const cut = serve(bytes, early);
-  // The resumption fails, the body is left alone for a moment, and the next that is allowed to ask gets the rest.
+  // The first resumption fails and starts a pause; the next one after the pause gets the rest.
   server.on('/thing', cut, answer(500), answer(500), answer(500), serve(bytes));
   const entry = await mirror.open(resource('/thing', { digest }));
   t.true((await readEntry(entry)).equals(bytes));
 });
 
-test.serial('a stall after the headers is cut by the idle timer and goes on by Range', async (t) => {
+test.serial('a stall after the headers is cut by the idle timer, and the body is resumed by Range', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   server.on('/thing', serve(bytes, { until: 0, how: 'stall' }), serve(bytes));
   const entry = await mirror.open(resource('/thing', { digest, idle: 100 }));
@@ -137,20 +137,20 @@ test.serial('a stall after the headers is cut by the idle timer and goes on by R
   t.is(server.asked.length, 2);
 });
 
-test.serial('a stall in the middle is cut by the idle timer and goes on by Range', async (t) => {
+test.serial('a stall in the middle is cut by the idle timer, and the body is resumed by Range', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   server.on('/thing', serve(bytes, { until: 500_000, how: 'stall' }), serve(bytes));
   const entry = await mirror.open(resource('/thing', { digest, idle: 100 }));
   t.true((await readEntry(entry)).equals(bytes));
 });
 
-test.serial('stalls again and again end in failure, in time, and keep nobody from asking again', async (t) => {
+test.serial('repeated stalls end in a failure, in time, and the next request is sent', async (t) => {
   const made = await setUp(t);
   const { server, mirror, resource, upstream } = made;
   server.on('/thing', serve(bytes, { until: 500_000, how: 'stall' }), serve(bytes, { until: 0, how: 'stall' }));
   const entry = await mirror.open(resource('/thing', { digest, idle: 100 }));
   await t.throwsAsync(readEntry(entry), { name: 'UpstreamUnavailable', message: /stopped in the middle/ });
-  // The body, and then three tries that bring nothing: no more.
+  // The body, and then three attempts without progress.
   t.is(server.asked.length, 4);
   t.is(upstream.unavailable(), undefined);
   await assertNothingStored(t, made);
@@ -159,14 +159,14 @@ test.serial('stalls again and again end in failure, in time, and keep nobody fro
 });
 
 test.serial('a slow reader is not an idle upstream', async (t) => {
-  // Without room the body is passed on at the pace of its reader: 4 MiB are held at most.
+  // Without room the body is passed through at the speed of its reader, with at most 4 MiB in memory.
   const room = new Room('/', 1000, () => Promise.resolve(0));
   const { server, mirror, resource } = await setUp(t, { mirror: { room } });
   const large = randomBytes(12 * 2 ** 20);
   server.on('/thing', serve(large));
   const entry = await mirror.open(resource('/thing', { digest: digestOf(large), idle: 50 }));
   t.is(entry!.outcome, 'passed');
-  // Meanwhile another body, which has the same time to be silent, is given up: the time is over, several times.
+  // Meanwhile another body with the same idle time is given up, so the idle time has passed several times.
   server.on('/silent', serve(large, { until: 10, how: 'stall' }));
   const silent = await mirror.open(resource('/silent', { digest: digestOf(large), idle: 50 }));
   await t.throwsAsync(readEntry(silent), { message: /stopped in the middle/ });
@@ -206,7 +206,7 @@ for (const length of [true, false]) {
   );
 }
 
-test.serial('a digest that the upstream itself gives is held against the bytes', async (t) => {
+test.serial('the bytes are checked against a digest that the upstream states', async (t) => {
   const made = await setUp(t);
   const { server, mirror, resource } = made;
   server.on('/thing', serve(bytes, { headers: { 'docker-content-digest': digestOf('something else') } }));
@@ -215,7 +215,7 @@ test.serial('a digest that the upstream itself gives is held against the bytes',
 });
 
 for (const size of [0, 1]) {
-  test.serial(`of ${size} bytes with a wrong digest nothing completes`, async (t) => {
+  test.serial(`${size} bytes with a wrong digest never complete`, async (t) => {
     const made = await setUp(t);
     made.server.on('/thing', serve(Buffer.alloc(size)));
     await t.throwsAsync(async () => readEntry(await made.mirror.open(made.resource('/thing', { digest }))), {
@@ -224,7 +224,7 @@ for (const size of [0, 1]) {
     await assertNothingStored(t, made);
   });
 
-  test.serial(`of ${size} bytes the right ones come and stay`, async (t) => {
+  test.serial(`${size} right bytes are served and stored`, async (t) => {
     const { server, mirror, resource } = await setUp(t);
     const body = Buffer.alloc(size);
     server.on('/thing', serve(body));
@@ -238,7 +238,7 @@ for (const size of [0, 1]) {
   });
 }
 
-test.serial('what the protocol does not recognise is refused before its last byte, and never stored', async (t) => {
+test.serial('content that the protocol rejects ends before its last byte and is never stored', async (t) => {
   const made = await setUp(t);
   const { server, mirror, resource } = made;
   server.on(
@@ -255,7 +255,7 @@ test.serial('what the protocol does not recognise is refused before its last byt
   await assertNothingStored(t, made);
 });
 
-test.serial('more than was announced is not taken', async (t) => {
+test.serial('bytes beyond the announced length are ignored', async (t) => {
   const base = await startRawUpstream(t, (socket) => {
     socket.write(`HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n`);
     socket.write(bytes);
@@ -263,7 +263,7 @@ test.serial('more than was announced is not taken', async (t) => {
   const { mirror, resource } = await openMirror(t, base);
   const announced = bytes.subarray(0, 1000);
   const read = async (digest: Digest) => readEntry(await mirror.open(resource('/thing', { digest })));
-  // What follows the body is no HTTP: that may cut the body as well, but never change it.
+  // The bytes after the body are not HTTP: they may cut the body, but never change it.
   await read(digestOf(announced)).then(
     (body) => t.true(body.equals(announced)),
     (error: Error) => t.is(error.name, 'UpstreamUnavailable'),
@@ -271,7 +271,7 @@ test.serial('more than was announced is not taken', async (t) => {
   await t.throwsAsync(read(digest));
 });
 
-test.serial('an announced size over the limit is refused before a byte of it is taken', async (t) => {
+test.serial('an announced size above the limit is refused before the body is read', async (t) => {
   const made = await setUp(t);
   const { server, mirror, resource } = made;
   server.on('/thing', serve(bytes));
@@ -298,14 +298,14 @@ for (const [what, make] of [
   });
 }
 
-test.serial('an endless body stays small in memory', async (t) => {
+test.serial('an endless body uses little memory', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const sent = { bytes: 0 };
   server.on('/thing', endless(sent));
   const before = process.memoryUsage().rss;
   let most = 0;
   const timer = setInterval(() => (most = Math.max(most, process.memoryUsage().rss)), 10);
-  // Nobody reads: the flight goes on for itself.
+  // No reader: the fetch continues.
   const entry = await mirror.open(resource('/thing', { limit: 512 * 2 ** 20 }));
   entry!.content.close();
   await t.throwsAsync(entry!.complete);
@@ -314,7 +314,7 @@ test.serial('an endless body stays small in memory', async (t) => {
   t.true(most - before < 250 * 2 ** 20, `grew by ${Math.round((most - before) / 2 ** 20)} MiB`);
 });
 
-test.serial('a body that came coded is undone, and asked for anew when it is cut', async (t) => {
+test.serial('a coded body is decoded, and requested again when it is cut', async (t) => {
   const { server, mirror, resource, clock } = await setUp(t);
   clock.now = 1_000_000;
   const coded = gzipSync(bytes);
@@ -328,7 +328,7 @@ test.serial('a body that came coded is undone, and asked for anew when it is cut
   t.is(server.asked[1]!.range, undefined, 'offsets in what is coded are not ours');
 });
 
-test.serial('pieces of two versions are never put together', async (t) => {
+test.serial('pieces of two versions are never combined', async (t) => {
   const made = await setUp(t);
   const { server, mirror, resource, clock } = made;
   clock.now = 1_000_000;
@@ -351,7 +351,7 @@ test.serial('pieces of two versions are never put together', async (t) => {
   await assertNothingStored(t, made);
 });
 
-test.serial('a body without a digest or a validator is fetched again, and goes on where it was cut', async (t) => {
+test.serial('a body without digest or validator is fetched again and continues where it was cut', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const cuts = [400_000, 900_000, 1_400_000].map((until) => serve(bytes, { ranges: false, until, how: 'end' }));
   server.on('/thing', ...cuts, serve(bytes, { ranges: false }));
@@ -360,7 +360,7 @@ test.serial('a body without a digest or a validator is fetched again, and goes o
   t.true(server.asked.every(({ range }) => range === undefined));
 });
 
-test.serial('a body without a known digest goes on where a validator vouches for it', async (t) => {
+test.serial('a body without a known digest is resumed with a validator', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   server.on('/thing', serve(bytes, { ...strong, ...early }), serve(bytes, strong));
   t.true((await readEntry(await mirror.open(resource('/thing')))).equals(bytes));
@@ -372,7 +372,7 @@ test.serial('a body without a known digest goes on where a validator vouches for
   t.is(server.asked.at(-1)!.headers['if-range'], lastModified);
 });
 
-test.serial('an answer to a Range that is another range is not taken', async (t) => {
+test.serial('an answer with another range than the requested one is not used', async (t) => {
   const made = await setUp(t);
   const { server, mirror, resource } = made;
   const shifted = answer(206, { 'content-range': `bytes 0-9/${bytes.length}` }, bytes.subarray(0, 10));
@@ -382,7 +382,7 @@ test.serial('an answer to a Range that is another range is not taken', async (t)
 });
 
 for (const status of [204, 206]) {
-  test.serial(`${status} where the whole was asked for is not the whole`, async (t) => {
+  test.serial(`${status} to a request for the whole body is a failure`, async (t) => {
     const made = await setUp(t);
     made.server.on('/thing', answer(status));
     await t.throwsAsync(made.mirror.open(made.resource('/thing')), { message: new RegExp(`answered ${status}`) });
@@ -390,13 +390,13 @@ for (const status of [204, 206]) {
   });
 }
 
-test.serial('304 without a condition is no answer', async (t) => {
+test.serial('304 without a condition is a failure', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   server.on('/thing', answer(304));
   await t.throwsAsync(mirror.open(resource('/thing')), { name: 'UpstreamUnavailable' });
 });
 
-test.serial('a disk that fills up on the way: what comes from then on is passed on, to all who read', async (t) => {
+test.serial('when the disk becomes full, the rest of a body is passed through to all readers', async (t) => {
   const server = await startFaultyUpstream(t);
   const body = randomBytes(48 * 2 ** 20);
   const expected = { digest: digestOf(body), idle: 5000 };
@@ -423,7 +423,7 @@ test.serial('a disk that fills up on the way: what comes from then on is passed 
   t.is((await mirror.open(resource('/thing', expected)))!.outcome, 'miss');
 });
 
-test.serial('a wrong body that is passed on completes at nobody', async (t) => {
+test.serial('a wrong body that is passed through completes at no client', async (t) => {
   const server = await startFaultyUpstream(t);
   const body = randomBytes(10 * 2 ** 20);
   server.on('/thing', serve(body));

@@ -41,7 +41,7 @@ async function startFront(t: ExecutionContext) {
 interface Received {
   status: number;
   body: Buffer;
-  /** Whether the client could take what it got for the whole. */
+  /** Whether the client sees its body as complete. */
   complete: boolean;
 }
 
@@ -63,7 +63,7 @@ function get(url: string, headers: Record<string, string> = {}): Promise<Receive
 for (const length of [true, false]) {
   const how = length ? 'with' : 'without';
 
-  test.serial(`clients of a body ${how} a length get it, also many at once`, async (t) => {
+  test.serial(`clients get a body ${how} a length, also many at the same time`, async (t) => {
     const { upstream, url, digests } = await startFront(t);
     digests.set('/thing', digestOf(bytes));
     upstream.on('/thing', serve(bytes, { length }));
@@ -75,7 +75,7 @@ for (const length of [true, false]) {
     t.is(upstream.asked.length, 1);
   });
 
-  test.serial(`no client ever takes a wrong body ${how} a length for the whole`, async (t) => {
+  test.serial(`no client sees a wrong body ${how} a length as complete`, async (t) => {
     const { upstream, url, digests } = await startFront(t);
     digests.set('/thing', digestOf(bytes));
     upstream.on('/thing', serve(wrong, { length, ranges: false }));
@@ -85,7 +85,7 @@ for (const length of [true, false]) {
     }
   });
 
-  test.serial(`no client ever takes a body ${how} a length that broke off for the whole`, async (t) => {
+  test.serial(`no client sees a cut body ${how} a length as complete`, async (t) => {
     const { upstream, url, digests } = await startFront(t);
     digests.set('/thing', digestOf(bytes));
     upstream.on('/thing', serve(bytes, { length, ranges: false, until: 1_000_000, how: 'end' }));
@@ -94,7 +94,7 @@ for (const length of [true, false]) {
   });
 }
 
-test.serial('a small body that is wrong is an error the client can read', async (t) => {
+test.serial('for a wrong small body the client gets a readable error', async (t) => {
   const { upstream, url, digests } = await startFront(t);
   digests.set('/thing', digestOf('right'));
   upstream.on('/thing', serve(Buffer.from('wrong')));
@@ -104,7 +104,7 @@ test.serial('a small body that is wrong is an error the client can read', async 
   t.regex(body.toString(), /instead of sha256:/);
 });
 
-test.serial('a body that never begins is an error the client can read', async (t) => {
+test.serial('without an answer from the upstream the client gets a readable error', async (t) => {
   const { upstream, url, digests } = await startFront(t);
   digests.set('/thing', digestOf(bytes));
   upstream.on('/thing', serve(bytes, { until: 0, how: 'end', ranges: false }));
@@ -112,7 +112,7 @@ test.serial('a body that never begins is an error the client can read', async (t
   t.is(status, 502);
 });
 
-test.serial('a range of a body on its way is answered as a range of a stored one', async (t) => {
+test.serial('a range of a body that is being fetched is served like one of a stored body', async (t) => {
   const { upstream, url, digests } = await startFront(t);
   digests.set('/thing', digestOf(bytes));
   upstream.on('/thing', serve(bytes));
@@ -124,7 +124,7 @@ test.serial('a range of a body on its way is answered as a range of a stored one
   t.is(upstream.asked.length, 1);
 });
 
-test.serial('a client that leaves stops neither the others nor the flight', async (t) => {
+test.serial('a client that leaves stops neither the other clients nor the fetch', async (t) => {
   const { upstream, url, digests, mirror, resource } = await startFront(t);
   digests.set('/thing', digestOf(bytes));
   upstream.on('/thing', serve(bytes, { until: 1_000_000, how: 'stall' }), serve(bytes));

@@ -18,14 +18,14 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   return { server, ...(await openMirror(t, server.url, setup)) };
 }
 
-/** The bodies this process has open, by Linux's account: files are named where they are now. */
+/** The files of bodies that this process has open, as Linux lists them, with their present paths. */
 async function openFiles(data: string): Promise<string[]> {
   const descriptors = await readdir('/proc/self/fd').catch(() => []);
   const targets = await Promise.all(descriptors.map((each) => readlink(`/proc/self/fd/${each}`).catch(() => '')));
   return targets.filter((target) => ['staging', 'blobs'].some((folder) => target.startsWith(join(data, folder))));
 }
 
-/** Sends the first half, and the second when it is let go. */
+/** Sends the first half, and the second at `release`. */
 function inHalves(bytes: Buffer): { behaviour: Behaviour; release: () => void } {
   const second = held((_request, response) => void response.end(bytes.subarray(bytes.length / 2)));
   return {
@@ -38,7 +38,7 @@ function inHalves(bytes: Buffer): { behaviour: Behaviour; release: () => void } 
   };
 }
 
-/** Whether a reader sees all of `large`, held against it piece by piece: a hundred copies are too much to hold. */
+/** Whether a reader gets all of `large`, compared piece by piece: a hundred copies would need too much memory. */
 async function follow(entry: Entry | undefined, target: Buffer): Promise<boolean> {
   let position = 0;
   let right = true;
@@ -60,7 +60,7 @@ test.serial(
     server.on('/thing', body.behaviour);
     const read = async () =>
       follow(await mirror.open(resource('/thing', { digest: largeDigest })), Buffer.alloc(256 * 1024));
-    // Some come at once, some when half of it is there, some when it is stored.
+    // Some start at once, some when half of it has arrived, some when it is stored.
     const readers = Array.from({ length: 40 }, read);
     await until(() => server.asked.length === 1);
     readers.push(...Array.from({ length: 40 }, read));
@@ -71,11 +71,11 @@ test.serial(
     t.is(server.asked.length, 1);
     await mirror.close();
     t.deepEqual(await staged(), []);
-    t.deepEqual(await openFiles(data), [], 'nobody keeps a file open');
+    t.deepEqual(await openFiles(data), [], 'no file is left open');
   },
 );
 
-test.serial('a reader that leaves, the first included, stops nobody', async (t) => {
+test.serial('a reader that leaves, the first included, stops no other reader', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const body = inHalves(large);
   server.on('/thing', body.behaviour);
@@ -89,7 +89,7 @@ test.serial('a reader that leaves, the first included, stops nobody', async (t) 
   t.is(server.asked.length, 1);
 });
 
-test.serial('when all readers leave the flight goes on, and what it brings is stored', async (t) => {
+test.serial('when all readers leave, the fetch continues, and the body is stored', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const body = inHalves(large);
   server.on('/thing', body.behaviour);
@@ -103,7 +103,7 @@ test.serial('when all readers leave the flight goes on, and what it brings is st
   t.is(server.asked.length, 1);
 });
 
-test.serial('a reader may begin anywhere, and wait for what is not there yet', async (t) => {
+test.serial('a reader may start at any position and wait for bytes that have not arrived', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const body = inHalves(large);
   server.on('/thing', body.behaviour);
@@ -117,7 +117,7 @@ test.serial('a reader may begin anywhere, and wait for what is not there yet', a
   t.true((await across).equals(large.subarray(large.length / 2 - 500, large.length / 2 + 500)));
 });
 
-test.serial('the last byte is withheld until the whole is stored', async (t) => {
+test.serial('the last byte is held back until the whole body is stored', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const small = randomBytes(1000);
   const { promise: verified, resolve: verify } = Promise.withResolvers<void>();
@@ -136,7 +136,7 @@ test.serial('the last byte is withheld until the whole is stored', async (t) => 
   t.deepEqual((await mirror.stored(resource('/thing').key))?.attributes, { seen: 'yes' });
 });
 
-test.serial('whoever comes just as a flight lands finds what it brought', async (t) => {
+test.serial('a request at the end of a fetch gets the stored body', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   for (let round = 0; round < 30; round += 1) {
     const path = `/thing-${round}`;
@@ -157,14 +157,14 @@ test.serial('whoever comes just as a flight lands finds what it brought', async 
   }
 });
 
-test.serial('many who ask for what does not exist cause one request', async (t) => {
+test.serial('many readers of a missing resource cause one request', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const answers = await Promise.all(Array.from({ length: 50 }, () => mirror.open(resource('/missing'))));
   t.true(answers.every((each) => each === undefined));
   t.is(server.asked.length, 1);
 });
 
-test.serial('many who ask an upstream that fails cause the requests of one, and all hear of it', async (t) => {
+test.serial('many readers of a failing upstream cause the requests of one, and all get the error', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   server.on('/thing', answer(500));
   const asked = Array.from({ length: 50 }, () => t.throwsAsync(mirror.open(resource('/thing'))));
@@ -174,7 +174,7 @@ test.serial('many who ask an upstream that fails cause the requests of one, and 
 
 for (const dialect of dialects) {
   test.serial(
-    `two instances on one ${dialect} database: both serve, one entry, and the second asks nobody`,
+    `two instances on one ${dialect} database: both serve one entry, and the second sends no request`,
     async (t) => {
       const server = await startFaultyUpstream(t);
       const databaseUrl = await temporaryDatabase(t, dialect);
@@ -186,14 +186,14 @@ for (const dialect of dialects) {
       server.on('/thing', serve(body, { headers: { etag: '"1"' } }));
       a.clock.now = b.clock.now = 1_700_000_000_000;
 
-      // Both at once: each may ask, and neither harms the other.
+      // Both at the same time: each may send a request, and both succeed.
       const both = await Promise.all([open(a), open(b), open(a), open(b)]);
       for (const entry of both) t.true((await readEntry(entry)).equals(body));
       await Promise.all(both.map((entry) => entry!.complete));
       t.true(server.asked.length <= 2);
       t.is(await a.blobCount(), 1);
 
-      // One renews; the other, whose own memory says that it is old, finds that in the database.
+      // One renews the entry. The other one's memory is older, so it reads the database and finds the renewed entry.
       a.clock.now = b.clock.now += 60_000;
       server.on('/thing', answer(304));
       const before = server.asked.length;
@@ -203,7 +203,7 @@ for (const dialect of dialects) {
     },
   );
 
-  test.serial(`uses are written down in batches on ${dialect}`, async (t) => {
+  test.serial(`uses are recorded in batches on ${dialect}`, async (t) => {
     const { server, mirror, resource, entries, database, clock } = await setUp(t, {
       databaseUrl: await temporaryDatabase(t, dialect),
     });
@@ -232,7 +232,7 @@ for (const dialect of dialects) {
   });
 }
 
-test.serial('uses that could not be written down are written the next time', async (t) => {
+test.serial('uses that could not be recorded are recorded the next time', async (t) => {
   let broken = false;
   const { server, mirror, resource, entries, database, clock } = await setUp(t, {
     wrap: (real) =>
@@ -251,7 +251,7 @@ test.serial('uses that could not be written down are written the next time', asy
   await entries.flushUses();
   t.is((await database.get<{ used_at: number }>('SELECT used_at FROM mirror_entries'))?.used_at, 5_000_000);
 
-  // A commit that fails is an error of the readers, and leaves nothing behind.
+  // A failed commit is an error for the readers, and leaves nothing behind.
   broken = true;
   server.on('/other', serve(large));
   const entry = await mirror.open(resource('/other', { digest: largeDigest }));
@@ -261,7 +261,7 @@ test.serial('uses that could not be written down are written the next time', asy
   t.is(await digestEntry(await mirror.open(resource('/other', { digest: largeDigest }))), largeDigest);
 });
 
-/** Lets a staged file fail as on a full disk, in the middle: behind its first mebibyte nothing can be written. */
+/** Makes a staged file fail as on a full disk: after its first mebibyte nothing can be written. */
 function fill(staged: StagedFile): void {
   const append = staged.append.bind(staged);
   staged.append = async (source, options) => {
@@ -277,7 +277,7 @@ function fill(staged: StagedFile): void {
   };
 }
 
-test.serial('a full disk ends the flight, not the process; nothing is left or stored', async (t) => {
+test.serial('a full disk ends the fetch, not the process; nothing is left or stored', async (t) => {
   let isFull = true;
   const stage = (staged: StagedFile) => {
     if (isFull) fill(staged);
@@ -287,7 +287,7 @@ test.serial('a full disk ends the flight, not the process; nothing is left or st
   const entry = await mirror.open(resource('/thing', { digest: largeDigest }));
   await t.throwsAsync(digestEntry(entry), { code: 'ENOSPC' });
   await t.throwsAsync(entry!.complete);
-  // With nobody listening either.
+  // Without a reader, too.
   (await mirror.open(resource('/thing', { digest: largeDigest })))!.content.close();
   await mirror.close();
   t.deepEqual(await staged(), []);
@@ -297,7 +297,7 @@ test.serial('a full disk ends the flight, not the process; nothing is left or st
   t.is(await digestEntry(await mirror.open(resource('/thing', { digest: largeDigest }))), largeDigest);
 });
 
-test.serial('a storage that is away fails the request and lets go of the upstream', async (t) => {
+test.serial('if the storage fails, the request fails and the upstream’s connection is closed', async (t) => {
   const { server, mirror, resource, data } = await setUp(t);
   let closed = false;
   server.on('/thing', (request, response) => {
@@ -310,7 +310,7 @@ test.serial('a storage that is away fails the request and lets go of the upstrea
   t.pass();
 });
 
-test.serial('a flight that fails with nobody following harms nobody', async (t) => {
+test.serial('a fetch that fails without readers does not end the process', async (t) => {
   const { server, mirror, resource, staged } = await setUp(t);
   const body = inHalves(large);
   const { promise: left, resolve: leave } = Promise.withResolvers<void>();
@@ -324,7 +324,7 @@ test.serial('a flight that fails with nobody following harms nobody', async (t) 
   t.deepEqual(await staged(), []);
 });
 
-test.serial('the first bytes of a miss are there while the upstream sends no more', async (t) => {
+test.serial('the first bytes of a miss are served before the upstream sends more', async (t) => {
   const { server, mirror, resource } = await setUp(t);
   const rest = held((_request, response) => void response.end(Buffer.alloc(999_000)));
   server.on('/thing', (request, response) => {
@@ -332,7 +332,7 @@ test.serial('the first bytes of a miss are there while the upstream sends no mor
     response.write(Buffer.alloc(1000));
     rest.behaviour(request, response);
   });
-  // The upstream waits for this read to end, and is given up after 10 s.
+  // The upstream waits until this read ends; after 10 s the read is given up.
   const entry = await mirror.open(resource('/thing', { idle: 10_000 }));
   t.is(await entry!.content.read(Buffer.alloc(512 * 1024), 0), 999, 'all that came, but for the withheld byte');
   entry!.content.close();
@@ -341,7 +341,7 @@ test.serial('the first bytes of a miss are there while the upstream sends no mor
   t.is(server.asked.length, 1, 'it was not given up in between');
 });
 
-test.serial('a database that is away for a moment loses nothing of what had come of a body', async (t) => {
+test.serial('a short outage of the database loses no bytes of a body', async (t) => {
   let isAway = false;
   const { server, mirror, resource } = await setUp(t, {
     mirror: { unreadRest: 0 },

@@ -18,7 +18,7 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   const made = await openMirror(t, server.url, setup);
   made.clock.now = 1_700_000_000_000;
   const open = () => made.mirror.open(made.resource('/thing', { lifetime }));
-  /** How it was served, and what; waits until it is stored. */
+  /** The outcome and the bytes; waits until the entry is stored. */
   const get = async () => {
     const entry = await open();
     if (!entry) return 'absent';
@@ -29,7 +29,7 @@ async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   return { server, ...made, clock: made.clock as { now: number }, open, get };
 }
 
-test('a document is fresh for a while, and then asked for again', async (t) => {
+test('a document is fresh for a while, and then requested again', async (t) => {
   const { server, get, clock } = await setUp(t);
   server.on('/thing', serve(one), serve(two));
   t.is(await get(), 'miss: the first version');
@@ -75,7 +75,7 @@ for (const [what, failure] of [
   ['a refusal', answer(403)],
   ['a body over the limit', answer(200, { 'content-length': 2 ** 40 })],
 ] as const) {
-  test(`a stale document stands in while the upstream fails by ${what}, and not for longer than it may`, async (t) => {
+  test(`a stale document is served while the upstream fails (${what}), until its time is over`, async (t) => {
     const { server, get, clock } = await setUp(t, what === 'silence' ? { settings: { timeout: '400ms' } } : {});
     server.on('/thing', serve(one), failure);
     await get();
@@ -92,7 +92,7 @@ for (const [what, failure] of [
   });
 }
 
-test('with the breaker open, stale is served at once and without contact, and missing is unavailable', async (t) => {
+test('while the upstream is paused, a stale entry is served at once without a request, and a missing one is unavailable', async (t) => {
   const { server, get, clock, mirror, resource } = await setUp(t);
   server.on('/thing', serve(one));
   await get();
@@ -107,14 +107,14 @@ test('with the breaker open, stale is served at once and without contact, and mi
   t.is(server.asked.length, before);
 });
 
-test('an upstream that is gone is never "not found"', async (t) => {
+test('an upstream that fails is never "not found"', async (t) => {
   const { server, get } = await setUp(t);
   await server.stop();
   await t.throwsAsync(get(), { name: 'UpstreamUnavailable' });
   await t.throwsAsync(get(), { name: 'UpstreamUnavailable' });
 });
 
-test('"not found" is believed for a while, and then asked again', async (t) => {
+test('"not found" is cached for a while, and then requested again', async (t) => {
   const { server, get, clock } = await setUp(t);
   server.on('/thing', answer(404), serve(one));
   t.is(await get(), 'absent');
@@ -125,7 +125,7 @@ test('"not found" is believed for a while, and then asked again', async (t) => {
   t.is(await get(), 'miss: the first version');
 });
 
-test('what the upstream has taken back is not found, though an old copy is stored', async (t) => {
+test('content that the upstream has removed is not found, although an old copy is stored', async (t) => {
   const { server, get, clock } = await setUp(t);
   server.on('/thing', serve(one), answer(410), serve(two));
   await get();
@@ -136,7 +136,7 @@ test('what the upstream has taken back is not found, though an old copy is store
   t.is(await get(), 'miss: the second version');
 });
 
-test('immutable content is asked for once, ever', async (t) => {
+test('immutable content is requested only once', async (t) => {
   const { server, clock, mirror, resource } = await setUp(t);
   server.on('/thing', serve(one));
   await readEntry(await mirror.open(resource('/thing')));
@@ -148,7 +148,7 @@ test('immutable content is asked for once, ever', async (t) => {
   t.is((await readEntry(entry)).toString(), one.toString());
 });
 
-test('offline serves what is stored, however old, and contacts nobody', async (t) => {
+test('offline serves stored entries of any age and sends no request', async (t) => {
   const online = await setUp(t);
   online.server.on('/thing', serve(one));
   await online.get();
@@ -169,7 +169,7 @@ test('offline serves what is stored, however old, and contacts nobody', async (t
   t.is(online.server.connections(), connections);
 });
 
-test('a server that starts while the upstream is out of reach serves what it has', async (t) => {
+test('a server that starts without its upstream serves the stored entries', async (t) => {
   const first = await setUp(t);
   first.server.on('/thing', serve(one));
   await first.get();
@@ -181,7 +181,7 @@ test('a server that starts while the upstream is out of reach serves what it has
   t.is((await readEntry(entry)).toString(), one.toString());
 });
 
-/** Counts what goes to the database. */
+/** Counts the queries to the database. */
 function counting(count: { reads: number; writes: number }): (database: Database) => Database {
   return (database) =>
     changedDatabase(database, {
@@ -223,7 +223,7 @@ test('a warm hit makes no upstream request and touches no database', async (t) =
   t.is(count.writes, 1, 'and none when there was none');
 });
 
-test('an entry whose bytes are gone is fetched anew, and forgotten where that cannot be', async (t) => {
+test('an entry without its blob is fetched again, or dropped if that fails', async (t) => {
   const { server, get, pathOf, clock } = await setUp(t);
   // Too large to be in memory.
   const text = one.toString().repeat(20_000);
@@ -235,7 +235,7 @@ test('an entry whose bytes are gone is fetched anew, and forgotten where that ca
   t.is(await get(), `miss: ${text}`);
   t.is(await get(), `hit: ${text}`);
 
-  // A condition would be answered with 304, and nothing would be there to serve.
+  // A conditional request would get 304, and there would be nothing to serve.
   await lose();
   clock.now += lifetime.freshFor;
   server.on('/thing', (request, response) =>
@@ -248,7 +248,7 @@ test('an entry whose bytes are gone is fetched anew, and forgotten where that ca
   await t.throwsAsync(get(), { name: 'UpstreamUnavailable' });
 });
 
-test('many readers of an entry whose bytes are gone fetch it once', async (t) => {
+test('many readers of an entry without its blob cause one fetch', async (t) => {
   const { server, get, pathOf } = await setUp(t);
   server.on('/thing', serve(one));
   await get();
@@ -284,7 +284,7 @@ test('an alias is the same entry under another name, without another request', a
   t.deepEqual(await mirror.references({ upstream: 'up.test', kind: 'thing', name: 'a' }), ['/latest', digest]);
 });
 
-test('a type or validator that is too long to keep does not keep the content from being kept', async (t) => {
+test('content with a too long type or validator is stored', async (t) => {
   const { server, get } = await setUp(t);
   const headers = {
     'content-type': 'x/'.padEnd(2000, 'y'),

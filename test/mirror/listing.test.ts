@@ -32,13 +32,13 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: what is in use is read in pages, each once`, async (t) => {
+  test(`${dialect}: used tags are read in pages, each tag once`, async (t) => {
     const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
     await migrate(database);
     const rows: Row[] = [];
     for (let index = 0; index < 1100; index += 1) {
       rows.push(row('a', 'nupkg', `p${number(index)}`, '1.0.0', 5), row('b', 'nupkg', `p${number(index)}`, '2.0.0', 5));
-      // Many of one moment, so that a page ends among them.
+      // Many with the same time, so that a page ends between them.
       rows.push(row('r', 'manifest', `n${number(index)}`, 'v1', index < 900 ? 2000 : 1000 + index));
       rows.push(row('r', 'manifest', `n${number(index)}`, digestOf(String(index)), 2000));
     }

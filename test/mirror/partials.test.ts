@@ -31,14 +31,14 @@ async function setUp(t: ExecutionContext, keptFor: number) {
   return { partials, partial, files: () => readdir(paths.staging) };
 }
 
-test('of what came of bodies that no client waits for, the last 64 are kept', async (t) => {
+test('the last 64 beginnings of bodies without readers are kept', async (t) => {
   const { partials, partial, files } = await setUp(t, 600_000);
   for (let index = 0; index < 70; index += 1) await partials.keep(`${index}`, await partial());
   t.is((await files()).length, 64);
   t.is(partials.take('5'), undefined);
   const kept = partials.take('6')!;
   t.truthy(kept);
-  t.is(partials.take('6'), undefined, 'whoever takes it has it');
+  t.is(partials.take('6'), undefined, 'a file can be taken once');
   await kept.staged.discard();
   await partials.keep('69', await partial());
   t.is((await files()).length, 63, 'one in place of the other');
@@ -46,7 +46,7 @@ test('of what came of bodies that no client waits for, the last 64 are kept', as
   t.deepEqual(await files(), []);
 });
 
-test('what is kept goes after its time', async (t) => {
+test('a kept beginning is removed after its time', async (t) => {
   const { partials, partial, files } = await setUp(t, 20);
   await partials.keep('a', await partial());
   t.is((await files()).length, 1);

@@ -14,7 +14,7 @@ const image = { schemaVersion: 2, mediaType: ociManifest, config: descriptor('a'
 const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor('c')] };
 const parse = (document: unknown, type?: string) => parseManifest(Buffer.from(JSON.stringify(document)), type);
 
-test('the four types are taken, with or without a Content-Type and with parameters on it', (t) => {
+test('the four media types are accepted, without a Content-Type and with its parameters', (t) => {
   for (const mediaType of [ociManifest, dockerManifest]) {
     for (const type of [undefined, mediaType, `${mediaType}; charset=utf-8`]) {
       const manifest = parse({ ...image, mediaType }, type);
@@ -27,7 +27,7 @@ test('the four types are taken, with or without a Content-Type and with paramete
   t.is(parse({ ...image, mediaType: undefined }, ociManifest).mediaType, ociManifest);
 });
 
-test('what other tools write is taken: empty lists, null lists, unknown fields, one layer twice', (t) => {
+test('manifests of other tools are accepted: empty lists, null lists, unknown fields, a repeated layer', (t) => {
   t.is(parse({ ...image, layers: [] }).required.length, 1);
   t.is(parse({ ...image, layers: null }).required.length, 1);
   t.is(parse({ ...index, manifests: [] }).required.length, 0);
@@ -35,7 +35,7 @@ test('what other tools write is taken: empty lists, null lists, unknown fields, 
   t.is(parse({ ...image, layers: [descriptor('b'), descriptor('b')] }).required.length, 2);
 });
 
-test('layers that are kept elsewhere are referred to but not required', (t) => {
+test('foreign layers are references but not required', (t) => {
   const foreign = [
     descriptor('d', { urls: ['https://example.com/layer'] }),
     descriptor('e', { mediaType: 'application/vnd.oci.image.layer.nondistributable.v1.tar+gzip' }),
@@ -91,7 +91,7 @@ test('a Content-Type other than the document’s own type is refused', (t) => {
   t.throws(() => parse(image, 'application/json'), { name: 'ManifestInvalid' });
 });
 
-test('bytes that are no UTF-8, no JSON, or start with a byte order mark are refused', (t) => {
+test('bytes that are not UTF-8, not JSON, or start with a byte order mark are refused', (t) => {
   const text = JSON.stringify(image);
   for (const bytes of [
     Buffer.from([0xff, 0xfe]),
@@ -103,7 +103,7 @@ test('bytes that are no UTF-8, no JSON, or start with a byte order mark are refu
   }
 });
 
-test('whatever JSON comes, it is a manifest or ManifestInvalid', (t) => {
+test('any JSON is a manifest or ManifestInvalid', (t) => {
   const field = fc.constantFrom(
     'config',
     'layers',

@@ -37,11 +37,11 @@ function format({ kind, name, item }: Target): string {
   return `/v2/${name}/${middle[kind as keyof typeof middle]}/${item}`;
 }
 
-test('a path is read back as it was written, whatever segments the name has', (t) => {
+test('a path is parsed to the name it was made from, with any segments', (t) => {
   fc.assert(fc.property(target, (wanted) => void t.deepEqual(parsePath(format(wanted)), wanted)));
 });
 
-test('percent-encoding changes nothing, not even of slashes and colons', (t) => {
+test('percent-encoding changes nothing, also of slashes and colons', (t) => {
   fc.assert(
     fc.property(target, fc.infiniteStream(fc.boolean()), (wanted, coin) => {
       const path = format(wanted)
@@ -54,7 +54,7 @@ test('percent-encoding changes nothing, not even of slashes and colons', (t) => 
   );
 });
 
-test('no path makes the parser throw, and what it finds is in the path', (t) => {
+test('the parser never throws, and its result is part of the path', (t) => {
   fc.assert(
     fc.property(
       fc.oneof(
@@ -115,7 +115,7 @@ test('names follow the grammar and have at most 255 characters', (t) => {
   t.throws(() => parseRepositoryName('a/../b'), { name: 'NameInvalid' });
 });
 
-test('a reference is a tag or a digest, and which of them is wrong is told', (t) => {
+test('a reference is a tag or a digest, and the error says which of them is wrong', (t) => {
   fc.assert(fc.property(tag, (text) => void t.deepEqual(parseReference(text), { tag: text })));
   fc.assert(fc.property(digest, (text) => void t.is(parseReference(text).digest, text as never)));
   for (const bad of ['.a', '-a', 'a/b', 'a b', 'x'.repeat(129), '..', '']) {
@@ -140,7 +140,7 @@ test('any text is a reference or a domain error', (t) => {
   );
 });
 
-test('the fallback tag of a subject is a tag, however long its digest', (t) => {
+test('the fallback tag of a subject is a valid tag for any digest', (t) => {
   t.is(fallbackTag(`sha256:${'a'.repeat(64)}`), `sha256-${'a'.repeat(64)}`);
   t.is(fallbackTag(`sha512:${'b'.repeat(128)}`), `sha512-${'b'.repeat(64)}`);
 });

@@ -38,7 +38,7 @@ export function testLog(): TestLog {
   return { log: pino({ level: 'debug' }, new Writable({ write })), lines };
 }
 
-/** Settings of an upstream on loopback. A test that waits for a timeout sets a shorter one. */
+/** Settings of an upstream on loopback. A test that waits for a time-out sets a shorter one. */
 export function upstreamConfig(settings: Record<string, unknown> = {}): UpstreamConfig {
   const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '5s', ...settings };
   return schema.parse({ upstreams: [upstream] }).upstreams[0]!;
@@ -49,7 +49,7 @@ export interface UpstreamSetup extends Partial<UpstreamParts> {
   auth?: UpstreamAuth;
 }
 
-/** An upstream as the server creates it, without a server. */
+/** An upstream as the server makes it, without a server. */
 export async function openUpstream(
   t: Test,
   base: URL,
@@ -82,7 +82,7 @@ export interface TestMirror {
   data: string;
   /** The file of a stored blob. */
   pathOf: (digest: Digest) => string;
-  /** A resource at `path` of the upstream, with the path as its name; immutable by default. */
+  /** A resource at `path` of the upstream, named by the path; immutable by default. */
   resource: (path: string, changes?: Partial<MirrorResource>, options?: Partial<FetchOptions>) => MirrorResource;
   /** Names of the files in the staging folder. */
   staged: () => Promise<string[]>;
@@ -94,13 +94,13 @@ export interface MirrorSetup extends UpstreamSetup {
   databaseUrl?: string;
   redisUrl?: string;
   namespace?: string;
-  /** Shares the storage with another mirror, and also the database unless one is given. */
+  /** Shares storage and, unless named, the database with another mirror. */
   data?: string;
-  /** Options that replace the defaults. */
+  /** Parts that differ from the defaults. */
   mirror?: Partial<MirrorParts>;
-  /** Changes a staged file before the mirror receives it, to simulate a disk failure. */
+  /** Changes a staged file before the mirror gets it, to simulate a failing disk. */
   stage?: (staged: StagedFile) => void;
-  /** Wraps the database of the mirror. */
+  /** Wraps the database for the mirror. */
   wrap?: (database: Database) => Database;
 }
 
@@ -114,7 +114,7 @@ class TestBlobStore extends BlobStore {
   }
 }
 
-/** The mirror as the server creates it, without HTTP, for an upstream at `base`. */
+/** The mirror as the server sets it up, for an upstream at `base`, without HTTP. */
 export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): Promise<TestMirror> {
   const data = setup.data ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const real = await openDatabase(setup.databaseUrl ?? `sqlite:${join(data, 'entrepot.db')}`);
@@ -174,7 +174,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   };
 }
 
-/** Reads an entry piece by piece from `start` to its end, and closes it. */
+/** Reads an entry to its end from `start` on, piece by piece, and closes it. */
 export async function readEntry(entry: Entry | undefined, start = 0, end = Infinity): Promise<Buffer> {
   if (!entry) throw new Error('there is no entry');
   const pieces: Buffer[] = [];
@@ -192,7 +192,7 @@ export async function readEntry(entry: Entry | undefined, start = 0, end = Infin
   return Buffer.concat(pieces);
 }
 
-/** The digest of a whole entry, without keeping its bytes in memory. */
+/** The digest of a whole entry, without keeping it. */
 export async function digestEntry(entry: Entry | undefined): Promise<Digest> {
   return digestOf(await readEntry(entry));
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { TestServer } from './server.ts';
 
-// Requests to the registry protocol, without a container client.
+// Requests of the registry's protocol, without a real client.
 
 export const ociManifest = 'application/vnd.oci.image.manifest.v1+json';
 export const ociIndex = 'application/vnd.oci.image.index.v1+json';
@@ -28,7 +28,7 @@ export function digestOf(bytes: Buffer | string, algorithm = 'sha256'): string {
   return `${algorithm}:${createHash(algorithm).update(bytes).digest('hex')}`;
 }
 
-/** A repository of a test server, used with `token`. */
+/** A repository of a test server, as the bearer of `token` sees it. */
 export class TestRepository {
   readonly server: TestServer;
   readonly name: string;
@@ -40,7 +40,7 @@ export class TestRepository {
     this.token = token;
   }
 
-  /** `path` is inside the repository, or an absolute path such as a Location. */
+  /** `path` within the repository, or an absolute path such as a Location. */
   fetch(path: string, init: RequestInit & { duplex?: 'half' } = {}): Promise<Response> {
     const whole = path.startsWith('/') ? path : `/v2/${this.name}/${path}`;
     return this.server.fetch(whole, { ...init, ...(this.token !== undefined && { token: this.token }) });
@@ -68,7 +68,7 @@ export class TestRepository {
     return this.fetch(`manifests/${reference}`, { method: 'PUT', headers: { 'content-type': contentType }, body });
   }
 
-  /** Pushes a small image with its blobs. Adds `more` to its manifest. */
+  /** Pushes a small image with its blobs; `more` is added to its manifest. */
   async image(reference: string, more: Record<string, unknown> = {}): Promise<Descriptor & { bytes: string }> {
     const manifest = await this.manifest(more);
     const bytes = JSON.stringify(manifest);
@@ -77,7 +77,7 @@ export class TestRepository {
     return { mediaType: manifest.mediaType!, digest: digestOf(bytes), size: Buffer.byteLength(bytes), bytes };
   }
 
-  /** The manifest of a small image. Pushes its blobs, but not the manifest. */
+  /** The manifest of a small image whose blobs have been pushed. */
   async manifest(more: Record<string, unknown> = {}): Promise<Manifest> {
     const config = await this.blob('{}', 'application/vnd.oci.empty.v1+json');
     const layer = await this.blob(randomBytes(100), 'application/vnd.oci.image.layer.v1.tar');
@@ -92,7 +92,7 @@ export async function errorOf(response: Response): Promise<[number, ...string[]]
   return [response.status, ...errors.map(({ code }) => code)];
 }
 
-/** A request whose body the test writes and may interrupt. */
+/** A request whose body the test writes, and may cut. */
 export function openRequest(
   server: TestServer,
   method: string,
@@ -105,7 +105,7 @@ export function openRequest(
   return request;
 }
 
-/** The answer to an `openRequest`, after reading its body. */
+/** The answer to an `openRequest`, its body read. */
 export async function answerOf(request: ClientRequest): Promise<{ status: number; response: IncomingMessage }> {
   const [response] = (await once(request, 'response')) as [IncomingMessage];
   response.resume();

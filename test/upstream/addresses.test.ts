@@ -36,26 +36,26 @@ const never = [
 ];
 
 for (const address of allowed) {
-  test(`${address} is dialled`, (t) => {
+  test(`${address} is allowed`, (t) => {
     t.notThrows(() => checkAddress(address, false));
   });
 }
 
 for (const address of privateOnly) {
-  test(`${address} is dialled only where private networks are allowed`, (t) => {
+  test(`${address} is allowed only with allowPrivateNetwork`, (t) => {
     t.throws(() => checkAddress(address, false), { instanceOf: AddressRefused, message: /allowPrivateNetwork/ });
     t.notThrows(() => checkAddress(address, true));
   });
 }
 
 for (const address of never) {
-  test(`${address} is never dialled`, (t) => {
+  test(`${address} is never allowed`, (t) => {
     t.throws(() => checkAddress(address, false), { instanceOf: AddressRefused });
     t.throws(() => checkAddress(address, true), { instanceOf: AddressRefused });
   });
 }
 
-/** Names as a test has them; anything else is unknown. */
+/** Resolves the names of a test; any other name is unknown. */
 function names(addresses: Record<string, string[]>): Resolve {
   return (hostname, _options, done) => {
     const found = addresses[hostname];
@@ -66,7 +66,7 @@ function names(addresses: Record<string, string[]>): Resolve {
 }
 
 for (const host of ['127.0.0.1', '[::1]', '[::ffff:127.0.0.1]', '2130706433', '0x7f.1', 'localhost', 'inner.test']) {
-  test(`an upstream at ${host} is refused without allowPrivateNetwork, and nobody is contacted`, async (t) => {
+  test(`an upstream at ${host} is refused without allowPrivateNetwork, and no request is sent`, async (t) => {
     const server = await startFaultyUpstream(t, { host: host.includes('::1]') ? '::1' : '127.0.0.1' });
     const url = new URL(`http://${host}:${server.url.port}/thing`);
     const { upstream } = await openUpstream(t, url, {
@@ -80,7 +80,7 @@ for (const host of ['127.0.0.1', '[::1]', '[::ffff:127.0.0.1]', '2130706433', '0
   });
 }
 
-test('a name that resolves to a private address is dialled where that is allowed', async (t) => {
+test('a name that resolves to a private address is used with allowPrivateNetwork', async (t) => {
   const server = await startFaultyUpstream(t);
   server.on('/thing', answer(200, {}, 'here'));
   const url = new URL(`http://inner.test:${server.url.port}/thing`);
@@ -90,7 +90,7 @@ test('a name that resolves to a private address is dialled where that is allowed
   t.is((await body.toArray()).join(''), 'here');
 });
 
-test('an IPv6 literal is dialled where that is allowed', async (t) => {
+test('an IPv6 literal is used with allowPrivateNetwork', async (t) => {
   const server = await startFaultyUpstream(t, { host: '::1' });
   server.on('/thing', answer(200, {}, 'here'));
   const { upstream } = await openUpstream(t, server.url);
@@ -98,7 +98,7 @@ test('an IPv6 literal is dialled where that is allowed', async (t) => {
   t.is((await body.toArray()).join(''), 'here');
 });
 
-test('cloud metadata is never dialled, allowed or not, by name or address', async (t) => {
+test('cloud metadata is refused even with allowPrivateNetwork, by name and by address', async (t) => {
   const url = new URL('http://metadata.test/latest');
   const { upstream } = await openUpstream(t, url, { resolve: names({ 'metadata.test': ['169.254.169.254'] }) });
   for (const each of [url, new URL('http://169.254.169.254/latest'), new URL('http://[::ffff:a9fe:a9fe]/latest')]) {

@@ -15,7 +15,7 @@ async function setUp(t: ExecutionContext) {
   return { server, ...(await openMirror(t, server.url, { data: await folderUntilEnd(t, inMemory) })) };
 }
 
-test('a task takes no more than its bytes a second, over all its fetches; a client is not slowed', async (t) => {
+test('the rate of a task holds for all its fetches together; a client is not slowed', async (t) => {
   const { mirror, resource, server } = await setUp(t);
   const task = new BackgroundTask(new AbortController().signal, 400_000);
   const startedAt = performance.now();
@@ -33,7 +33,7 @@ test('a task takes no more than its bytes a second, over all its fetches; a clie
   t.true(took > 1400, `${took} ms for 1.5 s of bytes`);
 });
 
-test('a very slow task is no upstream that stalls', async (t) => {
+test('a very slow task does not count as an upstream that stalls', async (t) => {
   const { mirror, resource, server, upstream } = await setUp(t);
   server.on('/small', serve(body.subarray(0, 3000)));
   const task = new BackgroundTask(new AbortController().signal, 2000);
@@ -42,7 +42,7 @@ test('a very slow task is no upstream that stalls', async (t) => {
   t.is(upstream.unavailable(), undefined);
 });
 
-test('what is called off ends at once, stores nothing and is no failure of the upstream', async (t) => {
+test('a cancelled task ends at once, stores nothing, and is no failure of the upstream', async (t) => {
   const { mirror, resource, upstream, staged, blobCount } = await setUp(t);
   const calling = new AbortController();
   const task = new BackgroundTask(calling.signal, 20_000);
@@ -60,7 +60,7 @@ test('what is called off ends at once, stores nothing and is no failure of the u
   t.deepEqual(await readEntry(await mirror.open(resource('/other'))), body, 'others go on');
 });
 
-test('what a task fetches or looks at does not count as used', async (t) => {
+test('entries that a task fetches or reads do not count as used', async (t) => {
   const { mirror, resource, entries, database, clock } = await setUp(t);
   const task = new BackgroundTask(new AbortController().signal);
   const brief = resource('/thing', { lifetime: { freshFor: 10, staleFor: 0 } });

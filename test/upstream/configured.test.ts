@@ -22,7 +22,7 @@ async function file(t: ExecutionContext, content: string): Promise<string> {
   return join(folder, 'file');
 }
 
-test('an upstream is where its name says, unless a URL is given', (t) => {
+test('the URL of an upstream is derived from its name unless one is set', (t) => {
   t.is(baseOf({ kind: 'nuget', name: 'nuget.test', url: undefined }).href, 'https://api.nuget.test/v3/index.json');
   t.is(baseOf({ kind: 'registry', name: 'quay.test', url: undefined }).href, 'https://quay.test/');
   t.is(baseOf({ kind: 'registry', name: 'docker.io', url: undefined }).host, 'registry-1.docker.io');
@@ -61,7 +61,7 @@ for (const [key, settings] of [
   });
 }
 
-test('a proxy may be named without a scheme; what is no HTTP proxy stops the start, without its password', (t) => {
+test('a proxy may lack a scheme; one that is no HTTP proxy stops the start, and its password is not shown', (t) => {
   t.like(readProxies({ HTTPS_PROXY: 'proxy.test:3128' }), { HTTPS_PROXY: 'http://proxy.test:3128/' });
   t.like(readProxies({ http_proxy: 'http://u:p@proxy.test' }), { http_proxy: 'http://u:p@proxy.test/' });
   t.deepEqual(readProxies({ HTTP_PROXY: '', HTTPS_PROXY: undefined, PATH: '/bin' }), {});
@@ -74,7 +74,7 @@ test('a proxy may be named without a scheme; what is no HTTP proxy stops the sta
   }
 });
 
-test('a name in NO_PROXY stands for its domain too', async (t) => {
+test('a name in NO_PROXY includes its subdomains', async (t) => {
   t.is(
     readProxies({ NO_PROXY: 'corp.test, *.other.test 10.0.0.1,host:8080,.dotted' })['no_proxy'],
     '.corp.test,*.other.test,10.0.0.1,host:8080,.dotted',

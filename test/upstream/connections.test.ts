@@ -23,7 +23,7 @@ async function setUp(t: ExecutionContext, maxConnections: number, timeout = '5s'
       const { body } = await send(path, signal);
       return (await body.toArray()).join('');
     },
-    /** Asks for things that are answered when they are let go, and waits until the upstream has heard. */
+    /** Sends requests that are answered at `release`, and waits until the upstream has them. */
     hang: async (...paths: string[]) => {
       for (const path of paths) server.on(path, slow.behaviour);
       const asked = server.asked.length + paths.length;
@@ -35,9 +35,9 @@ async function setUp(t: ExecutionContext, maxConnections: number, timeout = '5s'
   };
 }
 
-test('when all connections are taken a request waits for its time-out, and that is no failure of the upstream', async (t) => {
+test('without a free connection a request waits for its time-out, and that is no failure of the upstream', async (t) => {
   const { server, upstream, get, hang, release, lines } = await setUp(t, 4, '1s');
-  // Bodies that go on: their time-outs for an answer are over.
+  // The bodies have begun, so the time-out for an answer does not end them.
   const names = ['a', 'b', 'c', 'd'];
   const open = names.map(async (name) => {
     server.on(`/${name}/1`, (_request, response) => {
@@ -57,7 +57,7 @@ test('when all connections are taken a request waits for its time-out, and that 
   t.is(upstream.unavailable(), undefined);
   t.is(lines.filter((line) => line.includes('are in use')).length, 1);
   bodies[0]!.destroy();
-  t.is(await get('/other/1'), '', 'the same is not left alone for it');
+  t.is(await get('/other/1'), '', 'the same address is not paused');
   for (const body of bodies) body.destroy();
   const answers = await hang('/e/1', '/f/1', '/g/1', '/h/1');
   release();
@@ -78,7 +78,7 @@ test('waiting requests are served in turn, as connections become free', async (t
   t.true(server.connections() <= 5, `${server.connections()}`);
 });
 
-test('a waiting request that is called off leaves the queue at once, and is never sent; the queue is bounded', async (t) => {
+test('a cancelled request leaves the queue at once and is never sent; the queue is bounded', async (t) => {
   const { server, get, hang, release } = await setUp(t, 1);
   const [first] = await hang('/a/1');
   const leaving = new AbortController();
@@ -95,7 +95,7 @@ test('a waiting request that is called off leaves the queue at once, and is neve
   t.is(server.count('/left/1'), 0);
 });
 
-test('when the server ends, waiting requests fail at once, and nothing more is sent', async (t) => {
+test('when the server stops, waiting requests fail at once and no request is sent', async (t) => {
   const { server, upstream, get, hang } = await setUp(t, 1);
   const [first] = await hang('/a/1');
   const waiting = ['b', 'c', 'd'].map((name) => t.throwsAsync(get(`/${name}/1`), { message: /server is stopping/ }));
@@ -142,7 +142,7 @@ test('each host has its own connections', async (t) => {
   await Promise.all(answers);
 });
 
-test('however a request ends, it gives its connection back', async (t) => {
+test('every request releases its connection, however it ends', async (t) => {
   const { server, upstream, send, get, clock } = await setUp(t, 1, '300ms');
   server.on('/good/1', answer(200, {}, 'good'));
   server.on('/moved/1', answer(302, { location: '/good/1' }, 'moved'));
@@ -188,7 +188,7 @@ test('however a request ends, it gives its connection back', async (t) => {
   }
 });
 
-test('a slow token realm holds up neither requests without a token nor the end of those called off', async (t) => {
+test('a slow token realm does not delay requests without a token, nor the end of cancelled ones', async (t) => {
   const { server, upstream, get } = await setUp(t, 8, '2s');
   const challenge = `Bearer realm="${new URL('/token', server.url).href}",service="s"`;
   server.on('/token', () => undefined);

@@ -40,7 +40,7 @@ for (const [realm, base, name, expected] of belongs) {
   });
 }
 
-test('challenges are read as registries write them', (t) => {
+test('the challenges of known registries are parsed', (t) => {
   t.deepEqual(
     parseChallenges('Bearer realm="https://a.test/token",service="reg \\"x\\"",scope="repository:a/b:pull,push"'),
     [
@@ -58,7 +58,7 @@ test('challenges are read as registries write them', (t) => {
   t.deepEqual(parseChallenges(undefined), []);
 });
 
-test('whatever stands in a challenge is read quickly and without a complaint', (t) => {
+test('any challenge is parsed quickly and without an error', (t) => {
   const started = performance.now();
   for (const header of [
     'a'.repeat(16_000),
@@ -73,7 +73,7 @@ test('whatever stands in a challenge is read quickly and without a complaint', (
   t.true(performance.now() - started < 1500);
 });
 
-/** A registry that wants a token; `realm` is where it sends for one. */
+/** A registry that requires a token from `realm`. */
 function registry(server: FaultyUpstream, realm: URL, accepts: () => string): void {
   const challenge = `Bearer realm="${realm.href}",service="registry.test",scope="${scope}"`;
   server.on('/v2/thing', (request, response) => {
@@ -95,7 +95,7 @@ async function setUp(t: Parameters<typeof startFaultyUpstream>[0], setup: Parame
   return { server, ...made, clock, read, realm: new URL('/token', server.url) };
 }
 
-test('a registry is asked, refuses, and gets the token that its realm gives for the credentials', async (t) => {
+test('after a 401 the registry gets the token that its realm gives for the credentials', async (t) => {
   const { server, read, realm } = await setUp(t, { auth: me });
   registry(server, realm, () => 'one');
   server.on('/token', grant('one', { expires_in: 300 }));
@@ -110,7 +110,7 @@ test('a registry is asked, refuses, and gets the token that its realm gives for 
   );
 });
 
-test('a token is kept by realm, service and scope, and presented at once', async (t) => {
+test('a token is cached by realm, service and scope, and sent with the first request', async (t) => {
   const { server, read, realm, upstream } = await setUp(t);
   registry(server, realm, () => 'one');
   server.on('/token', grant('one'));
@@ -134,7 +134,7 @@ test('many requests that need the same token fetch it once', async (t) => {
   t.is(server.count(tokenPath), 1);
 });
 
-test('a token that the registry refuses is renewed; one that has run out is not presented', async (t) => {
+test('a refused token is renewed; an expired one is not sent', async (t) => {
   const { server, read, realm, clock } = await setUp(t);
   clock.now = 1_000_000;
   let current = 'one';
@@ -163,7 +163,7 @@ test('many requests whose token is refused renew it once', async (t) => {
   t.is(server.count(tokenPath), 2);
 });
 
-test('a registry that words its scope otherwise costs one refusal, not one each time', async (t) => {
+test('a registry with its own form of scope causes one 401, not one for each request', async (t) => {
   const { server, upstream, realm } = await setUp(t);
   registry(server, realm, () => 'one');
   server.on('/token', grant('one'));
@@ -193,7 +193,7 @@ test('instances that share a cache share tokens, but not those of other credenti
   }
 });
 
-test('a realm on a foreign host gets no credentials; its anonymous token is fine', async (t) => {
+test('a realm on a foreign host gets no credentials; its anonymous token is used', async (t) => {
   const { server, read } = await setUp(t, { auth: me });
   const foreign = await startFaultyUpstream(t);
   const byName = new URL('/token', `http://localhost:${foreign.url.port}`);
@@ -218,7 +218,7 @@ test('a realm in the domain that the upstream is named after gets the credential
   t.is(auth.asked[0]!.headers.authorization, basic);
 });
 
-test('a 401 without end is a few requests and a refusal that says so', async (t) => {
+test('a registry that always answers 401 gets a few requests, and the error says so', async (t) => {
   const { server, upstream, realm } = await setUp(t, { auth: me });
   registry(server, realm, () => 'never given');
   server.on('/token', grant('one'));
@@ -249,7 +249,7 @@ for (const [what, behaviour, message] of [
   });
 }
 
-test('a realm that asks to be left alone closes the upstream for as long', async (t) => {
+test('a 429 from the upstream’s own realm pauses the upstream for that time', async (t) => {
   const { server, read, realm } = await setUp(t);
   registry(server, realm, () => 'one');
   server.on('/token', answer(429, { 'retry-after': '30' }));
@@ -258,7 +258,7 @@ test('a realm that asks to be left alone closes the upstream for as long', async
   t.is(server.count('/v2/thing'), 1);
 });
 
-test('429 from a realm on a foreign host does not close the upstream', async (t) => {
+test('a 429 from a realm on a foreign host does not pause the upstream', async (t) => {
   const { server, read, upstream } = await setUp(t);
   const foreign = await startFaultyUpstream(t);
   registry(server, new URL('/token', foreign.url), () => 'one');
@@ -269,7 +269,7 @@ test('429 from a realm on a foreign host does not close the upstream', async (t)
   t.is(status, 404);
 });
 
-test('a token exchange that fails has a pause of its own, whatever address needs the token', async (t) => {
+test('a failed token exchange has its own pause, for all addresses that need the token', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
   clock.now = 1_000_000;
   const challenge = `Bearer realm="${realm.href}",service="registry.test",scope="${scope}"`;
@@ -291,14 +291,14 @@ test('a token exchange that fails has a pause of its own, whatever address needs
   t.is((await t.throwsAsync<DomainError>(send('5'))).detail?.['retryAfter'], 2);
 });
 
-test('the memory of failed exchanges is bounded', async (t) => {
+test('the number of remembered failed exchanges is bounded', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
   clock.now = 1_000_000;
   server.on('/v2/thing', answer(401, { 'www-authenticate': `Bearer realm="${realm.href}",service="s"` }));
   server.on('/token', answer(503, { 'retry-after': '60' }));
   let number = 0;
   const send = async (scoped = (number += 1)) => {
-    // An address of its own each time, so that only the exchange is left alone.
+    // A new address each time, so that only the exchange is paused.
     const url = new URL(`/v2/thing?${(number += 1)}`, server.url);
     await t.throwsAsync(upstream.send({ subject: 'thing', url, scope: `repository:a${scoped}:pull` }));
   };
@@ -311,7 +311,7 @@ test('the memory of failed exchanges is bounded', async (t) => {
   t.is(exchanges(), 2);
 });
 
-test('a registry that wants Basic gets it when it asks, and then at once', async (t) => {
+test('a registry that asks for Basic gets it after the first 401, and then with each request', async (t) => {
   const { server, read } = await setUp(t, { auth: me });
   server.on('/v2/thing', (request, response) => {
     const behaviour =
@@ -328,7 +328,7 @@ test('a registry that wants Basic gets it when it asks, and then at once', async
   );
 });
 
-test('requests that learn together that a registry wants Basic are all answered', async (t) => {
+test('parallel requests to a registry that asks for Basic are all answered', async (t) => {
   const server = await startFaultyUpstream(t);
   server.on('/thing', (request, response) => {
     const isKnown = request.headers.authorization === basic;
@@ -343,7 +343,7 @@ test('requests that learn together that a registry wants Basic are all answered'
   );
 });
 
-test('a feed gets its credentials at once, and a refusal is not answered with them again', async (t) => {
+test('a feed gets its credentials with the first request, and not again after a 401', async (t) => {
   const { server, upstream } = await setUp(t, { auth: me, settings: { kind: 'nuget' } });
   server.on('/index.json', answer(401, { 'www-authenticate': 'Basic realm="x"' }));
   await t.throwsAsync(upstream.send({ subject: 'thing', url: new URL('/index.json', server.url) }), {
@@ -355,7 +355,7 @@ test('a feed gets its credentials at once, and a refusal is not answered with th
   );
 });
 
-test('a configured bearer token is presented at once, and exchanged where the registry wants that', async (t) => {
+test('a configured bearer token is sent with the first request, and exchanged if the registry asks for that', async (t) => {
   const { server, read, realm } = await setUp(t, { auth: { bearer: 'pat' } });
   registry(server, realm, () => 'one');
   server.on('/token', grant('one'));
@@ -366,7 +366,7 @@ test('a configured bearer token is presented at once, and exchanged where the re
   );
 });
 
-test('a host that the upstream redirects to is not asked what it wants', async (t) => {
+test('the challenge of a host that the upstream redirects to is ignored', async (t) => {
   const { server, upstream } = await setUp(t, { auth: me });
   const other = await startFaultyUpstream(t);
   server.on('/v2/thing', answer(302, { location: new URL('/blob', other.url).href }));

@@ -5,7 +5,7 @@ import { answer, held, startFaultyUpstream } from '../support/upstreams/faulty-u
 import { openUpstream } from '../support/mirror.ts';
 import { until } from '../support/until.ts';
 
-// Which failure stops which requests, for how long, and how the upstream is asked again.
+// Which failure stops which requests, for how long, and which request is the probe.
 
 async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const server = await startFaultyUpstream(t);
@@ -34,12 +34,12 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
     base,
     get,
     refused,
-    /** Whether connections come about; those that there are go on. */
+    /** Whether new connections succeed. Open ones stay open. */
     connect: (how: boolean) => {
       reachable = how;
       server.cutIdle();
     },
-    /** Five things fail, so that the upstream counts as failing. */
+    /** Five subjects fail, so that the upstream counts as failing. */
     failAll: async () => {
       for (const name of ['a', 'b', 'c', 'd', 'e']) {
         server.on(`/${name}/1`, answer(500));
@@ -49,7 +49,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   };
 }
 
-test('an address that answers 5xx fails at once for a while, without contact; all others are asked', async (t) => {
+test('after a 5xx an address fails at once for a while, without a request; other addresses work', async (t) => {
   const { server, get, refused } = await setUp(t);
   server.on('/bad/1', answer(500));
   const error = await refused('/bad/1', /up\.test answered 500/);
@@ -63,7 +63,7 @@ test('an address that answers 5xx fails at once for a while, without contact; al
   t.is(await get('/bad/2'), 404, 'another version, or another tag');
 });
 
-test('no answer in time stops the one address, not the upstream', async (t) => {
+test('a time-out stops the one address, not the upstream', async (t) => {
   const { server, upstream, base, get, refused } = await setUp(t, { timeout: '100ms' });
   server.on('/silent/1', () => undefined);
   const url = new URL('/silent/1', base);
@@ -96,7 +96,7 @@ test('requests that fail together count once', async (t) => {
   server.on('/bad/1', answer(500));
   await Promise.all(Array.from({ length: 20 }, () => refused('/bad/1')));
   t.is((await refused('/bad/1', /a moment ago/)).detail!['retryAfter'], 1);
-  // One that began before the first had failed, and ends later than the pause, is of the same failure.
+  // A request that began before the first failure, and ends after the pause, counts as the same failure.
   clock.now! += 1000;
   const slow = held(answer(500));
   server.on('/bad/1', slow.behaviour, slow.behaviour, answer(500));
@@ -120,7 +120,7 @@ for (const [retryAfter, seconds] of [
   ['86400', 300],
   ['Fri, 31 Dec 2199 23:59:59 GMT', 300],
 ] as const) {
-  test(`503 with Retry-After ${retryAfter} holds for ${seconds} s, and for that alone`, async (t) => {
+  test(`503 with Retry-After ${retryAfter} pauses that address alone, for ${seconds} s`, async (t) => {
     const { server, get, refused, clock } = await setUp(t);
     server.on('/bad/1', answer(503, { 'retry-after': retryAfter }));
     t.is((await refused('/bad/1', /answered 503/)).detail?.['retryAfter'], seconds);
@@ -134,7 +134,7 @@ for (const [retryAfter, seconds] of [
   });
 }
 
-test('429 is for the whole upstream, optional services included, and for a day at most', async (t) => {
+test('429 pauses the whole upstream, optional services included, for a day at most', async (t) => {
   const { server, upstream, refused, get, clock, base } = await setUp(t);
   server.on('/bad/1', answer(429, { 'retry-after': '999999999' }), answer(200));
   t.is((await refused('/bad/1', /429/)).detail?.['retryAfter'], 86_400);
@@ -154,7 +154,7 @@ test('429 from another host that the upstream redirects to stops the one address
   t.is(await get('/other/1'), 404);
 });
 
-test('a connection that fails closes the upstream at once, and the same request may be the probe', async (t) => {
+test('a failed connection pauses the upstream at once, and the same request may be the probe', async (t) => {
   const { refused, get, clock, connect, upstream, lines } = await setUp(t);
   connect(false);
   await refused('/a/1', /up\.test cannot be reached \(ENOTFOUND\)/);
@@ -175,7 +175,7 @@ test('a connection that fails closes the upstream at once, and the same request 
   t.is((await refused('/a/1')).detail?.['retryAfter'], 1);
 });
 
-test('a connection that fails while other requests are answered closes nothing', async (t) => {
+test('a failed connection while other requests are answered pauses nothing else', async (t) => {
   const { server, refused, get, connect, upstream } = await setUp(t);
   const slow = held(answer(200));
   server.on('/slow/1', slow.behaviour);
@@ -194,7 +194,7 @@ test('a connection that fails while other requests are answered closes nothing',
   await refused('/away/1', /a moment ago for the same request/);
 });
 
-test('several subjects that fail, with no success in between, close the upstream', async (t) => {
+test('several subjects that fail without a success in between pause the upstream', async (t) => {
   const { server, failAll, refused, upstream } = await setUp(t);
   await failAll();
   const before = server.asked.length;
@@ -217,7 +217,7 @@ test('one subject counts once, however many of its addresses fail', async (t) =>
   t.is(await get('/other/1'), 404);
 });
 
-test('failures while other requests succeed do not close the upstream', async (t) => {
+test('failures while other requests succeed do not pause the upstream', async (t) => {
   const { server, refused, get, upstream } = await setUp(t);
   for (let index = 0; index < 12; index += 1) {
     server.on(`/bad${index}/1`, answer(500));
@@ -238,7 +238,7 @@ test('failures while other requests succeed do not close the upstream', async (t
   t.is(upstream.unavailable(), undefined);
 });
 
-test('after the pause one request is the probe; the others answer at once until it is back', async (t) => {
+test('after the pause one request is the probe; the others fail at once until it is answered', async (t) => {
   const { server, get, refused, clock, upstream, failAll } = await setUp(t);
   await failAll();
   const before = server.asked.length;
@@ -256,7 +256,7 @@ test('after the pause one request is the probe; the others answer at once until 
   t.is(await get('/other/1'), 404);
 });
 
-test('a probe that hangs keeps the upstream closed no longer than the pause was', async (t) => {
+test('a probe that hangs keeps the upstream paused no longer than the pause was', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
   clock.now! += 1000;
@@ -272,7 +272,7 @@ test('a probe that hangs keeps the upstream closed no longer than the pause was'
   t.is(await get('/other/2'), 404, 'what fails later than another has succeeded closes nothing');
 });
 
-test('a probe that is called off lets another one probe', async (t) => {
+test('after a cancelled probe the next request is the probe', async (t) => {
   const { server, get, clock, failAll, upstream, base } = await setUp(t);
   await failAll();
   clock.now! += 1000;
@@ -286,13 +286,13 @@ test('a probe that is called off lets another one probe', async (t) => {
   t.is(await get('/other/1'), 404);
 });
 
-test('a probe that fails closes the upstream for as long again; a failing subject is never the probe', async (t) => {
+test('a failed probe repeats the pause; a failing subject is never the probe', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
   clock.now! += 999;
   await refused('/other/1', /a moment ago/);
   clock.now! += 1;
-  // Its own pause is over too: it is asked, fails, and prolongs nothing but its own pause.
+  // Its own pause is over too: its request is sent, fails, and extends only its own pause.
   await refused('/a/1', /answered 500/);
   server.on('/a/2', answer(500));
   await refused('/a/2', /a moment ago/);
@@ -304,7 +304,7 @@ test('a probe that fails closes the upstream for as long again; a failing subjec
   t.is(await get('/other/2'), 404);
 });
 
-test('when only failing subjects are requested, they are asked, and a success opens the upstream', async (t) => {
+test('if only failing subjects are requested, their requests are sent, and a success ends the pause', async (t) => {
   const { server, get, refused, clock, failAll } = await setUp(t);
   await failAll();
   for (const pause of [1000, 2000, 4000]) {
@@ -348,7 +348,7 @@ for (const [what, break_] of [
   ['cannot be reached', undefined],
   ['answers 500', answer(500)],
 ] as const) {
-  test(`a host that the upstream leads to and that ${what} stops what is on it, and the upstream when nothing else succeeds`, async (t) => {
+  test(`a host behind a redirect that ${what} stops its resources, and the upstream if nothing else succeeds`, async (t) => {
     const { server, get, refused } = await setUp(t);
     const cdn = await startFaultyUpstream(t);
     if (!break_) await cdn.stop();
@@ -401,7 +401,7 @@ for (const service of ['search', 'symbols'] as const) {
   });
 }
 
-test('the memory of failures is bounded', async (t) => {
+test('the number of remembered failures is bounded', async (t) => {
   const { server, upstream, base, refused, get } = await setUp(t);
   server.on('/bad/1', answer(503, { 'retry-after': '60' }));
   await refused('/bad/1');
@@ -420,13 +420,13 @@ test('the memory of failures is bounded', async (t) => {
 
 test('the log has each reason once in 10 s, and the number of lines left out', async (t) => {
   const { server, refused, clock, lines } = await setUp(t);
-  const told = () => lines.map((line) => JSON.parse(line)).filter(({ upstream }) => upstream === 'up.test');
+  const logged = () => lines.map((line) => JSON.parse(line)).filter(({ upstream }) => upstream === 'up.test');
   for (let index = 0; index < 100; index += 1) {
     server.on(`/bad/${index}`, answer(index % 2 === 0 ? 501 : 502, { 'retry-after': '1' }));
     await refused(`/bad/${index}`, /answered 50/);
   }
   t.deepEqual(
-    told().map(({ reason, subject }) => [reason, subject]),
+    logged().map(({ reason, subject }) => [reason, subject]),
     [
       ['answered 501', 'bad'],
       ['answered 502', 'bad'],
@@ -434,10 +434,10 @@ test('the log has each reason once in 10 s, and the number of lines left out', a
   );
   clock.now! += 10_000;
   await refused('/bad/0', /answered 501/);
-  t.is(told().at(-1).untold, 98);
+  t.is(logged().at(-1).untold, 98);
   for (let index = 0; index < 100; index += 1) {
     server.on(`/odd/${index}`, answer(300 + index, { 'content-encoding': `odd-${index}` }));
     await refused(`/odd/${index}`);
   }
-  t.true(told().length <= 23, 'many different reasons are not told without end either');
+  t.true(logged().length <= 23, 'the number of different reasons is limited too');
 });

@@ -13,7 +13,7 @@ interface Proxy {
   headers: IncomingMessage['headers'][];
 }
 
-/** Forwards to `port` on loopback, whatever name was asked for; `silent` takes requests and says nothing. */
+/** Forwards to `port` on loopback for any requested name; `silent` accepts requests and does not answer. */
 async function startProxy(t: ExecutionContext, port: string, silent = false): Promise<Proxy> {
   const asked: string[] = [];
   const headers: IncomingMessage['headers'][] = [];
@@ -65,7 +65,7 @@ test('HTTP_PROXY is used for http, with its credentials; it may be at a private 
   t.is(proxy.headers[0]!['proxy-authorization'], `Basic ${Buffer.from('proxy-user:proxy-secret').toString('base64')}`);
 });
 
-test('HTTPS_PROXY is asked for a tunnel; the upstream’s certificate is checked against our own authority', async (t) => {
+test('HTTPS_PROXY opens a tunnel; the upstream’s certificate is checked with the configured authority', async (t) => {
   const server = await startFaultyUpstream(t, { tls: authority.issue('feed.test') });
   server.on('/thing', answer(200, {}, 'content'));
   const proxy = await startProxy(t, server.url.port);
@@ -87,14 +87,14 @@ test('HTTPS_PROXY is asked for a tunnel; the upstream’s certificate is checked
   t.is(server.asked.length, 1);
 });
 
-test('a certificate for another name is refused, whoever vouches for it', async (t) => {
+test('a certificate for another name is refused, even from a trusted authority', async (t) => {
   const server = await startFaultyUpstream(t, { tls: authority.issue('other.test') });
   const { upstream } = await openUpstream(t, server.url, { ca: authority.ca });
   await t.throwsAsync(read(upstream, new URL('/thing', server.url)), { message: /ERR_TLS_CERT_ALTNAME_INVALID/ });
   t.is(server.asked.length, 0);
 });
 
-test('NO_PROXY names what is asked directly', async (t) => {
+test('hosts in NO_PROXY are connected to directly', async (t) => {
   const server = await startFaultyUpstream(t);
   server.on('/thing', answer(200, {}, 'content'));
   const proxy = await startProxy(t, server.url.port);
@@ -105,7 +105,7 @@ test('NO_PROXY names what is asked directly', async (t) => {
   t.deepEqual(proxy.asked, []);
 });
 
-test('an address that is refused is not asked of a proxy either', async (t) => {
+test('a request for a refused address is not sent to a proxy either', async (t) => {
   const server = await startFaultyUpstream(t);
   const proxy = await startProxy(t, server.url.port);
   const { upstream } = await openUpstream(t, new URL('http://feed.test/'), {
@@ -119,7 +119,7 @@ test('an address that is refused is not asked of a proxy either', async (t) => {
 });
 
 for (const scheme of ['http', 'https']) {
-  test(`a proxy that says nothing to ${scheme} is a failure after the time-out`, async (t) => {
+  test(`a proxy that does not answer for ${scheme} is a failure after the time-out`, async (t) => {
     const proxy = await startProxy(t, '9', true);
     const base = new URL(`${scheme}://feed.test/`);
     const { upstream } = await openUpstream(t, base, {
@@ -133,7 +133,7 @@ for (const scheme of ['http', 'https']) {
   });
 }
 
-test('a proxy that is not there is a failure, not a way round it', async (t) => {
+test('without a connection to the proxy the request fails, and the proxy is not bypassed', async (t) => {
   const server = await startFaultyUpstream(t);
   const gone = await startFaultyUpstream(t);
   await gone.stop();
@@ -165,7 +165,7 @@ for (const proxied of [false, true]) {
   });
 }
 
-test('what is https stays https: redirects, links and realms in clear text are refused', async (t) => {
+test('an https upstream stays https: http redirects, links and realms are refused', async (t) => {
   const plain = await startFaultyUpstream(t);
   plain.on('/thing', serve(Buffer.from('content')));
   const server = await startFaultyUpstream(t, { tls: authority.issue('127.0.0.1') });

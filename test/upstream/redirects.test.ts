@@ -5,7 +5,7 @@ import { openUpstream } from '../support/mirror.ts';
 const secret = { username: 'me', password: 'secret' };
 const redirect = (status: number, location: string) => answer(status, { location }, 'moved');
 
-test('a redirect to another host is followed without credentials, and back again with them', async (t) => {
+test('a redirect to another host is followed without credentials, and one back to the upstream with them', async (t) => {
   const upstreamServer = await startFaultyUpstream(t);
   const other = await startFaultyUpstream(t);
   const otherHost = await startFaultyUpstream(t, { host: '127.0.0.1' });
@@ -33,7 +33,7 @@ test('a redirect to another host is followed without credentials, and back again
   t.is(otherHost.asked.length, 1);
 });
 
-test('the request’s own headers go along: a Range must reach the host that has the bytes', async (t) => {
+test('the request’s own headers are sent after a redirect: a Range must reach the host with the bytes', async (t) => {
   const server = await startFaultyUpstream(t);
   server.on('/start', redirect(302, '/end'));
   server.on('/end', answer(206, {}, 'x'));
@@ -46,7 +46,7 @@ for (const [what, next] of [
   ['a loop', '/again'],
   ['a loop by way of another path', '/other'],
 ] as const) {
-  test(`${what} is left after a few requests`, async (t) => {
+  test(`${what} is given up after a few requests`, async (t) => {
     const server = await startFaultyUpstream(t);
     server.on('/again', redirect(302, next));
     server.on('/other', redirect(302, '/again'));
@@ -60,7 +60,7 @@ for (const [what, next] of [
 }
 
 for (const target of ['http://169.254.169.254/latest/meta-data/', 'http://[fe80::1]/', 'http://0.0.0.0/']) {
-  test(`a redirect to ${target} is refused, whatever is allowed`, async (t) => {
+  test(`a redirect to ${target} is refused even with allowPrivateNetwork`, async (t) => {
     const server = await startFaultyUpstream(t);
     server.on('/start', redirect(302, target));
     const { upstream } = await openUpstream(t, server.url);
@@ -73,7 +73,7 @@ for (const target of ['http://169.254.169.254/latest/meta-data/', 'http://[fe80:
 }
 
 test('a redirect to a name that resolves to loopback is refused without allowPrivateNetwork', async (t) => {
-  // Offline no allowed address answers, so a proxy stands in for the Internet: it knows the first name only.
+  // A test has no public address, so a proxy takes the place of the Internet: it knows the first name only.
   const server = await startFaultyUpstream(t);
   server.on('http://public.test/start', redirect(302, 'http://127.0.0.1:9/inner'));
   const base = new URL('http://public.test/');
@@ -110,7 +110,7 @@ for (const target of ['ftp://example.test/', 'file:///etc/passwd', 'javascript:1
   });
 }
 
-test('credentials written into a redirect are not used', async (t) => {
+test('credentials in the URL of a redirect are not used', async (t) => {
   const server = await startFaultyUpstream(t);
   const other = await startFaultyUpstream(t);
   server.on('/start', redirect(302, `http://someone:else@${other.url.host}/end`));

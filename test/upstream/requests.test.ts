@@ -13,7 +13,7 @@ async function setUp(t: Parameters<typeof startFaultyUpstream>[0], settings?: Re
   return { server, ...made, get };
 }
 
-test.serial('the memory of a body does not wait for the garbage collector', async (t) => {
+test.serial('the memory of a body is freed without the garbage collector', async (t) => {
   const { server, get } = await setUp(t);
   const bytes = Buffer.alloc(128 * 2 ** 20);
   server.on('/thing', serve(bytes));
@@ -30,7 +30,7 @@ test.serial('the memory of a body does not wait for the garbage collector', asyn
   t.true(most < 8 * 2 ** 20, `${most}`);
 });
 
-test('"not found" is an answer, and only the upstream’s own', async (t) => {
+test('"not found" is an answer that only the upstream itself gives', async (t) => {
   const { server, get, upstream } = await setUp(t);
   server.on('/gone', answer(410));
   t.is((await get('/missing')).status, 404);
@@ -39,7 +39,7 @@ test('"not found" is an answer, and only the upstream’s own', async (t) => {
 });
 
 for (const status of [400, 403, 405, 418, 300]) {
-  test(`${status} is a refusal of this request, not trouble with the upstream`, async (t) => {
+  test(`${status} is a refusal of this request, not a failure of the upstream`, async (t) => {
     const { server, get, upstream } = await setUp(t);
     server.on('/thing', answer(status));
     await t.throwsAsync(get('/thing'), { name: 'UpstreamUnavailable' });
@@ -48,7 +48,7 @@ for (const status of [400, 403, 405, 418, 300]) {
   });
 }
 
-test('a single 5xx passes unnoticed', async (t) => {
+test('a single 5xx is retried, and the client does not see it', async (t) => {
   const { server, get } = await setUp(t);
   server.on('/thing', answer(503), answer(200, {}, 'better'));
   t.is((await (await get('/thing')).body.toArray()).join(''), 'better');
@@ -58,10 +58,10 @@ for (const [what, header] of [
   ['seconds', '120'],
   ['a date', 'Sun, 06 Nov 1994 08:51:37 GMT'],
 ] as const) {
-  test(`429 with Retry-After in ${what} closes the upstream for as long, without a second try`, async (t) => {
+  test(`429 with Retry-After in ${what} pauses the upstream for that time, without a retry`, async (t) => {
     const { server, get, clock } = await setUp(t);
     clock.now = 1_000_000;
-    // The upstream's clock is years off: its date counts from its own time.
+    // The upstream's clock is wrong by years: a date is compared with its own `Date`.
     server.on('/thing', answer(429, { 'retry-after': header, date: 'Sun, 06 Nov 1994 08:49:37 GMT' }));
     const error = await t.throwsAsync<DomainError>(get('/thing'), { message: /429/ });
     t.is(error.detail?.['retryAfter'], 120);
@@ -77,7 +77,7 @@ for (const [what, header] of [
   });
 }
 
-test('a success that was under way does not end the pause that a 429 asked for', async (t) => {
+test('the success of an earlier request does not end the pause that a 429 asked for', async (t) => {
   const { server, get, clock } = await setUp(t);
   clock.now = 1_000_000;
   const slow = held(answer(200));
@@ -92,7 +92,7 @@ test('a success that was under way does not end the pause that a 429 asked for',
   t.is(server.count('/thing'), 1);
 });
 
-test('a refused connection: the next request answers at once', async (t) => {
+test('after a refused connection the next request fails at once', async (t) => {
   const { server, get, clock, lines } = await setUp(t);
   clock.now = 1_000_000;
   await server.stop();
@@ -102,7 +102,7 @@ test('a refused connection: the next request answers at once', async (t) => {
   t.is(lines.filter((line) => line.includes('an upstream failed')).length, 1);
 });
 
-test('no answer in time is a time-out, and opens the breaker', async (t) => {
+test('without an answer in time the request is a time-out, and the next one fails at once', async (t) => {
   const { server, get } = await setUp(t, { timeout: '100ms' });
   server.on('/thing', () => undefined);
   await t.throwsAsync(get('/thing'), { name: 'UpstreamTimeout', message: /did not answer in time/ });
@@ -110,7 +110,7 @@ test('no answer in time is a time-out, and opens the breaker', async (t) => {
   t.is(server.asked.length, 1);
 });
 
-test('headers that come byte by byte are a time-out too', async (t) => {
+test('headers that arrive byte by byte are a time-out too', async (t) => {
   const timers: NodeJS.Timeout[] = [];
   const url = await startRawUpstream(t, (socket) => {
     socket.write('HTTP/1.1 200 OK\r\n');
@@ -121,13 +121,13 @@ test('headers that come byte by byte are a time-out too', async (t) => {
   await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamTimeout' });
 });
 
-test('what is no HTTP is a failure', async (t) => {
+test('an answer that is not HTTP is a failure', async (t) => {
   const url = await startRawUpstream(t, (socket) => socket.end('220 mail.test ESMTP\r\n'));
   const { upstream } = await openUpstream(t, url);
   await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' });
 });
 
-test('headers without end are a failure, and stay small in memory', async (t) => {
+test('endless headers are a failure, and use little memory', async (t) => {
   const url = await startRawUpstream(t, (socket) => {
     socket.write('HTTP/1.1 200 OK\r\n');
     const more = () => {
@@ -140,7 +140,7 @@ test('headers without end are a failure, and stay small in memory', async (t) =>
   await t.throwsAsync(upstream.send({ subject: 'thing', url }), { name: 'UpstreamUnavailable' });
 });
 
-test('resets before the answer are tried again, but not for ever', async (t) => {
+test('resets before the answer are retried a few times', async (t) => {
   const { server, get } = await setUp(t);
   server.on('/thing', (request) => void request.socket.resetAndDestroy(), answer(200, {}, 'there'));
   t.is((await (await get('/thing')).body.toArray()).join(''), 'there');
@@ -149,7 +149,7 @@ test('resets before the answer are tried again, but not for ever', async (t) => 
   t.is(server.count('/never'), 3);
 });
 
-test('connections are used again, and one that has gone stale costs no failure', async (t) => {
+test('connections are reused, and a stale one causes no failure', async (t) => {
   const { server, get } = await setUp(t);
   server.on('/thing', answer(200, {}, 'there'));
   const read = async () => (await (await get('/thing')).body.toArray()).join('');
@@ -181,7 +181,7 @@ test('refusals, redirects and "not found" leave the connection usable', async (t
   t.true(server.connections() <= 2);
 });
 
-test('a refusal with an endless body is let go', async (t) => {
+test('a refusal with an endless body is dropped', async (t) => {
   const { server, get } = await setUp(t);
   let closed = false;
   server.on('/thing', (_request, response) => {
@@ -204,7 +204,7 @@ for (const [coding, encode] of [
   ['deflate', deflateSync],
   ['br', brotliCompressSync],
 ] as const) {
-  test(`${coding} is undone where nobody asked for it`, async (t) => {
+  test(`${coding} is decoded although it was not requested`, async (t) => {
     const { server, get } = await setUp(t);
     const coded = encode(Buffer.from('the content'));
     server.on('/thing', answer(200, { 'content-encoding': coding }, coded));
@@ -216,14 +216,14 @@ for (const [coding, encode] of [
   });
 }
 
-test('a coding that we cannot undo is a refusal', async (t) => {
+test('an unknown content coding is a refusal', async (t) => {
   const { server, get, upstream } = await setUp(t);
   server.on('/thing', answer(200, { 'content-encoding': 'zstd' }, zstdCompressSync(Buffer.from('x'))));
   await t.throwsAsync(get('/thing'), { message: /content coding zstd/ });
   t.is(upstream.unavailable(), undefined);
 });
 
-test('a coded body that is cut or garbage ends with an error, read or not', async (t) => {
+test('a coded body that is cut or damaged ends with an error, with and without a reader', async (t) => {
   const { server, get } = await setUp(t);
   const coded = gzipSync(Buffer.alloc(100_000, 'content'));
   server.on('/cut', answer(200, { 'content-encoding': 'gzip' }, coded.subarray(0, 60)));
@@ -233,7 +233,7 @@ test('a coded body that is cut or garbage ends with an error, read or not', asyn
   await t.throwsAsync(async () => (await get('/garbage')).body.toArray());
 });
 
-test('what the upstream says of its rate limit is kept', async (t) => {
+test('the upstream’s rate limit headers are recorded', async (t) => {
   const { server, get, upstream } = await setUp(t);
   server.on('/thing', answer(200, { 'ratelimit-limit': '100;w=21600', 'ratelimit-remaining': '76;w=21600' }));
   await get('/thing');
@@ -244,7 +244,7 @@ for (const [what, setup] of [
   ['globally', { offline: true }],
   ['for this upstream', { settings: { mode: 'offline' } }],
 ] as const) {
-  test(`offline ${what} contacts nobody`, async (t) => {
+  test(`offline ${what} sends no request`, async (t) => {
     const server = await startFaultyUpstream(t);
     const { upstream } = await openUpstream(t, server.url, setup);
     const error = await t.throwsAsync<DomainError>(upstream.send({ subject: 'thing', url: server.url }), {
@@ -255,7 +255,7 @@ for (const [what, setup] of [
   });
 }
 
-test('a request that its reader gave up is no failure of the upstream', async (t) => {
+test('a cancelled request is no failure of the upstream', async (t) => {
   const { server, upstream } = await setUp(t);
   server.on('/thing', () => undefined);
   const leaving = new AbortController();
@@ -266,7 +266,7 @@ test('a request that its reader gave up is no failure of the upstream', async (t
   t.is(upstream.unavailable(), undefined);
 });
 
-test('an answer that is cut before anybody reads it harms nobody', async (t) => {
+test('an answer that is cut before it is read does not end the process', async (t) => {
   const { server, get } = await setUp(t);
   server.on('/thing', serve(Buffer.alloc(1000), { until: 10 }));
   const { body } = await get('/thing');
@@ -274,7 +274,7 @@ test('an answer that is cut before anybody reads it harms nobody', async (t) => 
   await t.throwsAsync(body.toArray());
 });
 
-test('a reset in the same moment as the headers is tried again or reported, never thrown into the air', async (t) => {
+test('a reset at the time of the headers is retried or reported, never an uncaught error', async (t) => {
   const url = await startRawUpstream(t, (socket) => {
     socket.write('HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n');
     socket.resetAndDestroy();

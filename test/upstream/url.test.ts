@@ -2,7 +2,7 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { urlBelow } from '../../src/upstream/url.ts';
 
-test('whatever a segment holds, it stays one segment of the path', (t) => {
+test('any segment stays one segment of the path', (t) => {
   const segment = fc.string({ minLength: 1, unit: 'grapheme' }).filter((text) => text !== '.' && text !== '..');
   fc.assert(
     fc.property(fc.array(segment, { minLength: 1, maxLength: 5 }), (segments) => {
@@ -15,7 +15,7 @@ test('whatever a segment holds, it stays one segment of the path', (t) => {
   );
 });
 
-test('what could lead to another path, a query or another host does not', (t) => {
+test('a segment never adds a path, a query or another host', (t) => {
   for (const text of ['..\\..\\x', 'a/b', 'a?b', 'a#b', '%2e%2e', '@other.test', '//other.test', 'a\tb', '\n']) {
     const url = urlBelow('http://up.test/v2/', text);
     t.is(url.href, `http://up.test/v2/${encodeURIComponent(text)}`);

@@ -5,8 +5,8 @@ import type { ExecutionContext } from 'ava';
 
 export { until } from '../until.ts';
 
-// An upstream that misbehaves by a script, on a real socket. Each path has a list of behaviours: the first request gets
-// the first, and so on; the last one stays. Everything that was asked is noted.
+// An upstream with scripted faults, on a real socket. Each path has a list of behaviours: the first request gets
+// the first, and so on; the last one stays. All requests are recorded.
 
 export type Behaviour = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -23,13 +23,13 @@ export interface FaultyUpstream {
   /** Connections accepted. */
   connections(): number;
   on(path: string, ...behaviours: Behaviour[]): void;
-  /** How often a path was asked for, by whatever method unless one is given. */
+  /** How often a path was requested, by any method unless one is given. */
   count(path: string, method?: string): number;
   /** Cuts every connection, and each new one at once; its port stays its own, so that no other server gets it. */
   unplug(): void;
   /** Stops listening and cuts every connection. */
   stop(): Promise<void>;
-  /** Cuts connections that no request is using, without a word. */
+  /** Cuts idle connections. */
   cutIdle(): void;
 }
 
@@ -91,7 +91,7 @@ export async function startFaultyUpstream(
   };
 }
 
-/** A server that says on each connection what it is told to, byte by byte. */
+/** A server that sends given bytes on each connection. */
 export async function startRawUpstream(
   t: Pick<ExecutionContext, 'teardown'>,
   speak: (socket: Socket, request: string, connection: number) => void,
@@ -137,12 +137,12 @@ export interface Serving {
   length?: boolean;
   /** Serves ranges, with 206. */
   ranges?: boolean;
-  /** Bytes of body after which the connection ends; `how` is it then cut, or does it fall silent? */
+  /** Bytes of body after which the connection is cut or sends nothing more, as `how` says. */
   until?: number;
   how?: 'reset' | 'end' | 'stall';
 }
 
-/** Serves `bytes`, as told. */
+/** Serves `bytes`, with these options. */
 export function serve(bytes: Buffer, options: Serving = {}): Behaviour {
   const { headers = {}, length = true, ranges = true, until, how = 'reset' } = options;
   return (request, response) => {
@@ -162,7 +162,7 @@ export function serve(bytes: Buffer, options: Serving = {}): Behaviour {
       if (how === 'reset') response.socket?.resetAndDestroy();
       else if (how === 'end') response.socket?.end();
     };
-    // Headers are sent even where no byte of the body is to follow.
+    // Headers are sent even if no byte of the body follows.
     if (part.length === 0) {
       response.flushHeaders();
       setImmediate(then);
@@ -172,7 +172,7 @@ export function serve(bytes: Buffer, options: Serving = {}): Behaviour {
   };
 }
 
-/** Sends a body that never ends, as fast as it is taken; `sent` counts its bytes. */
+/** Sends an endless body, as fast as it is read; `sent` counts its bytes. */
 export function endless(sent: { bytes: number }, headers: OutgoingHttpHeaders = {}): Behaviour {
   const piece = Buffer.alloc(65_536, 'x');
   return (_request, response) => {
@@ -188,7 +188,7 @@ export function endless(sent: { bytes: number }, headers: OutgoingHttpHeaders = 
   };
 }
 
-/** Behaves so only when it is let go, and at once from then on. */
+/** Waits for `release` before it behaves so; later requests do not wait. */
 export function held(behaviour: Behaviour): { behaviour: Behaviour; release: () => void } {
   const waiting: (() => void)[] = [];
   let released = false;
