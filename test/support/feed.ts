@@ -11,7 +11,7 @@ export function packageForm(bytes: Buffer, boundary = 'made-boundary'): { body: 
   };
 }
 
-/** The feed of a test server, as one token sees it. */
+/** The feed of a test server, used with one token. */
 export class TestFeed {
   readonly server: TestServer;
   readonly token: string;
@@ -21,7 +21,7 @@ export class TestFeed {
     this.token = token;
   }
 
-  /** Another account's feed. */
+  /** The feed of another account. */
   static async ofAccount(server: TestServer, name: string, scopes = ['read', 'write', 'delete']): Promise<TestFeed> {
     return new TestFeed(server, await tokenOf(server, scopes, name));
   }
@@ -38,7 +38,7 @@ export class TestFeed {
     return (await response.json()) as T;
   }
 
-  /** Pushes a package that is made of `options`, with the header that NuGet's clients authenticate with. */
+  /** Pushes a package that is made from `options`, with the authentication header of NuGet's clients. */
   async push(options: NupkgOptions | Buffer = {}, path = '/push'): Promise<Response> {
     const { body, type } = packageForm(Buffer.isBuffer(options) ? options : await makeNupkg(options));
     return this.server.fetch(`/v3${path}`, {
@@ -49,7 +49,7 @@ export class TestFeed {
     });
   }
 
-  /** Pushes what must be accepted. */
+  /** Pushes packages; throws if a push fails. */
   async publish(...packages: NupkgOptions[]): Promise<void> {
     for (const each of packages) {
       const response = await this.push(each);
