@@ -7,7 +7,7 @@ import { startTestServer } from '../support/server.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 
 for (const dialect of dialects) {
-  test(`an unlisted version stays downloadable and is shown as such until it is listed again (${dialect})`, async (t) => {
+  test(`an unlisted version stays downloadable and is shown as unlisted until it is listed again (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     await feed.publish({ id: 'Shy', version: '1.0.0' });
@@ -29,7 +29,7 @@ for (const dialect of dialects) {
     }
   });
 
-  test(`a deleted version is gone from every document, its number is free, the claim on the id stays (${dialect})`, async (t) => {
+  test(`a deleted version is in no document, its number is free, the claim on the id stays (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     const remove = async (path: string) => (await server.fetch(`/v1/packages/${path}`, { method: 'DELETE' })).status;
@@ -58,7 +58,7 @@ for (const dialect of dialects) {
     t.deepEqual(Buffer.from(await file.arrayBuffer()), other);
   });
 
-  test(`documents that were asked for before show each change at once, on every instance (${dialect})`, async (t) => {
+  test(`cached documents show each change at once, on every instance (${dialect})`, async (t) => {
     const database = { url: await temporaryDatabase(t, dialect) };
     const here = await startTestServer(t, { database });
     const feed = new TestFeed(here);
@@ -86,7 +86,7 @@ for (const dialect of dialects) {
     await feed.fetch('/push/swift/1.1.0', { method: 'DELETE' });
     const hidden = [...first, '1.1.0 false second'];
     t.deepEqual(await shown(), [['1.0.0', '1.1.0'], hidden, hidden, hidden]);
-    // By another instance's hand, which tells this one nothing.
+    // Another instance makes the change and does not notify this one.
     await databaseOf(here).transaction(async (tx) => {
       await tx.run('UPDATE package_versions SET listed = 1');
       await refreshPackage(tx, 1, Date.now());
@@ -99,7 +99,7 @@ for (const dialect of dialects) {
     t.deepEqual(await shown(), [['1.0.0', '1.1.0'], anew, anew, anew]);
   });
 
-  test(`accounts are walls (${dialect})`, async (t) => {
+  test(`an account never sees the packages of another account (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const ours = new TestFeed(server);
     const theirs = await TestFeed.ofAccount(server, 'theirs');
@@ -132,14 +132,14 @@ for (const dialect of dialects) {
     t.deepEqual((await theirs.json('/autocomplete?q=')).data, ['Theirs']);
     t.deepEqual((await theirs.json('/autocomplete?id=secret.sauce')).data, []);
     t.is((await theirs.fetch('/push/secret.sauce/1.0.0', { method: 'DELETE' })).status, 404);
-    t.is((await theirs.push({ id: 'Secret.Sauce', version: '1.0.0' })).status, 201, 'an id is each account’s own');
+    t.is((await theirs.push({ id: 'Secret.Sauce', version: '1.0.0' })).status, 201, 'each account can use every id');
     t.is((await theirs.fetch('/push/secret.sauce/1.0.0', { method: 'DELETE' })).status, 204);
     t.true((await ours.json('/registration/secret.sauce/1.0.0.json')).listed);
     const { items } = (await (await server.fetch('/v1/packages')).json()) as { items: unknown[] };
     t.is(items.length, 1);
   });
 
-  test(`downloads are counted once each, whole ones only, and outlive a restart (${dialect})`, async (t) => {
+  test(`each complete download is counted once, and counts survive a restart (${dialect})`, async (t) => {
     const url = await temporaryDatabase(t, dialect);
     const server = await startTestServer(t, { database: { url } });
     const feed = new TestFeed(server);
@@ -169,7 +169,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a list of packages goes on where it was left', async (t) => {
+test('a list of packages continues at its cursor', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   await feed.publish(

@@ -8,10 +8,10 @@ import { addVersions } from '../support/versions.ts';
 import { until } from '../support/until.ts';
 import { databaseOf } from '../support/inside.ts';
 
-// Answers that list much, of packages that are hosted here and elsewhere.
+// Answers with long lists, of hosted and upstream packages.
 
 for (const dialect of dialects) {
-  test(`a search shows the newest versions of packages that have very many (${dialect})`, async (t) => {
+  test(`a search shows the newest versions of packages with very many versions (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     await feed.publish({ id: 'Vast.One' }, { id: 'Vast.Two' }, { id: 'Vast.Few' });
@@ -29,7 +29,7 @@ for (const dialect of dialects) {
     }
     t.is(data.length, 3);
     const { versions } = (await feed.json('/search?q=vast.two&take=1')).data[0];
-    t.is(versions.length, 10_501, 'one alone is shown whole');
+    t.is(versions.length, 10_501, 'a single hit is complete');
   });
 
   test(`the management API shows the newest thousand versions of a package (${dialect})`, async (t) => {
@@ -47,7 +47,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a thousand long hits of an upstream are shown in part, and a few of them whole', async (t) => {
+test('a thousand long upstream hits are shortened, and a few are complete', async (t) => {
   const up = await UpstreamFeed.start(t);
   const text = 'word '.repeat(800);
   const versions = Array.from({ length: 60 }, (_, index) => ({ version: `1.0.${index}`, downloads: 1 }));
@@ -63,7 +63,7 @@ test('a thousand long hits of an upstream are shown in part, and a few of them w
   t.deepEqual([few.data[0].description.length, few.data[0].versions.length], [4000, 60]);
   let answer = '';
   let data: any[] = [];
-  // On a busy machine the upstream's answer comes too late for the first search, and is there for the next.
+  // On a busy machine the upstream's answer is too late for the first search, and cached for the next.
   await until(async () => {
     answer = await (await feed.fetch('/search?q=long&take=1000')).text();
     ({ data } = JSON.parse(answer) as { data: any[] });
@@ -73,7 +73,7 @@ test('a thousand long hits of an upstream are shown in part, and a few of them w
   t.true(data.every(({ versions: shown }) => shown.length === 20 && shown.at(-1).version === '1.0.59'));
 });
 
-test('an upstream document that lists too much is a failing upstream', async (t) => {
+test('an upstream document with too long a list is an upstream failure', async (t) => {
   const up = await UpstreamFeed.start(t);
   const many = Array.from({ length: 100_001 }, () => '1.0.0');
   up.upstream.on('/flat/a/index.json', json({ versions: many }));

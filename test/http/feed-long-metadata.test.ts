@@ -7,7 +7,7 @@ import { startTestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 
-// Packages that say more about themselves than documents have room for.
+// Packages with more metadata than documents show.
 
 const long = (what: string, length: number) => `${what} `.repeat(length).slice(0, length).trim().padEnd(length, '.');
 const groups = Array.from({ length: 250 }, (_, group) => ({
@@ -15,10 +15,10 @@ const groups = Array.from({ length: 250 }, (_, group) => ({
   dependencies: Array.from({ length: 6 }, (_, each) => ({ id: `D${group}.${each}`, version: '1.0.0' })),
 }));
 
-/** A text that does not compress well: what looks like a bomb is refused for that. */
+/** A text that does not compress well: otherwise the package is refused as a zip bomb. */
 const huge = randomBytes(2 ** 19 + 1).toString('hex');
 
-/** What is shown of the package below, hosted or mirrored. */
+/** The metadata that documents show of the package below, hosted or mirrored. */
 function isShort(t: { is: (a: unknown, b: unknown) => void; true: (a: boolean) => void }, entry: any): void {
   t.is(entry.title.length, 256);
   for (const text of ['description', 'summary', 'authors'] as const) t.is(entry[text].length, 4000);
@@ -44,7 +44,7 @@ const tags = Array.from({ length: 500 }, (_, index) => `tag${index}`.padEnd(10, 
 const licenseExpression = Array.from({ length: 200 }, () => 'MIT').join(' OR ');
 const packageTypes = Array.from({ length: 100 }, (_, index) => ({ name: `${index}`.padEnd(300, 'T') }));
 
-test('documents show a part of long metadata, and the package stays as it is', async (t) => {
+test('documents shorten long metadata, and the package itself is unchanged', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   const nupkg = await makeNupkg({
     id: 'Long',
@@ -65,7 +65,7 @@ test('documents show a part of long metadata, and the package stays as it is', a
   t.true(nuspec.includes(texts.description));
 });
 
-test('what was stored before there were bounds is shown within them', async (t) => {
+test('metadata that was stored before there were limits is shown within them', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   await feed.publish({ id: 'Old' });
@@ -76,7 +76,7 @@ test('what was stored before there were bounds is shown within them', async (t) 
   isShort(t, (await feed.json('/registration/old/1.0.0.json')).catalogEntry);
 });
 
-test('an upstream package is shown within the same bounds, and none is refused for its length', async (t) => {
+test('an upstream package is shown within the same limits, and not refused for long metadata', async (t) => {
   const up = await UpstreamFeed.start(t);
   const entry = {
     ...texts,
@@ -123,7 +123,7 @@ test('an upstream package is shown within the same bounds, and none is refused f
 });
 
 for (const dialect of dialects) {
-  test(`what a package takes up in the database is known after each change (${dialect})`, async (t) => {
+  test(`the database size of a package is correct after each change (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     const database = databaseOf(server);
@@ -180,7 +180,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a nuspec over 1 MiB, or one of nothing but markup, is refused when it is pushed', async (t) => {
+test('a push with a nuspec over 1 MiB, or with too much markup, is refused', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   for (const [nuspec, reason] of [
     [makeNuspec({ id: 'Big', description: huge }), /nuspec' is larger than 1048576 bytes/],
@@ -196,7 +196,7 @@ test('a nuspec over 1 MiB, or one of nothing but markup, is refused when it is p
   t.is((await feed.fetch('/package/big/index.json')).status, 404);
 });
 
-test('a mirrored nupkg with such a nuspec never completes and is not kept', async (t) => {
+test('a mirrored nupkg with too much markup in its nuspec never completes and is not stored', async (t) => {
   const up = await UpstreamFeed.start(t);
   const nuspec = makeNuspec({ id: 'Big', description: huge });
   await up.offer({ id: 'Big', versions: [{ version: '1.0.0', nupkg: await makeNupkg({ id: 'Big', nuspec }) }] });

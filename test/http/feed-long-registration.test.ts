@@ -6,7 +6,7 @@ import { addVersions } from '../support/versions.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { databaseOf } from '../support/inside.ts';
 
-// Registrations whose versions say much of themselves, or are many: no document of them is long.
+// Registrations with much metadata or many versions: every document stays short.
 
 const mebibyte = 2 ** 20;
 const hive = 'registration-gz-semver2';
@@ -19,7 +19,7 @@ const heavy = Array.from({ length: 1000 }, (_, index) => ({
 const dependencyGroups = [{ dependencies: heavy.map(({ id, version }) => ({ id, range: version })) }];
 const numbers = (count: number) => Array.from({ length: count }, (_, minor) => `1.${minor}.0`);
 
-/** Every version by way of the index, in order; no document may be long. */
+/** All versions, read through the index, in order. Fails if a document is long. */
 async function walk(t: ExecutionContext, feed: TestFeed, id: string, most = 1.3 * mebibyte) {
   const read = async (path: string) => {
     const response = await feed.fetch(path);
@@ -56,7 +56,7 @@ for (const dialect of dialects) {
     const versions = numbers(36);
     for (const version of versions.slice(0, 3)) await feed.publish({ id: 'Heavy', version, dependencies: heavy });
     const inline = await walk(t, feed, 'heavy');
-    t.is(inline.index.items[0].items.length, 3, 'few are in the index');
+    t.is(inline.index.items[0].items.length, 3, 'three versions are in the index');
     for (const version of versions.slice(3)) await feed.publish({ id: 'Heavy', version, dependencies: heavy });
     const { index, pages, versions: found } = await walk(t, feed, 'heavy');
     t.deepEqual(found, versions);
@@ -65,16 +65,16 @@ for (const dialect of dialects) {
     await isTooLong(t, feed, `/${hive}/heavy/page/1.0.0/1.35.0.json`);
     await isTooLong(t, feed, `/registration/heavy/page/0.0.1/9.0.0.json`);
     const grown = await feed.json(`/${hive}/heavy/page/1.0.0/1.9.0.json`);
-    t.is(grown.count, 10, 'a page may have grown since it was listed');
+    t.is(grown.count, 10, 'a page can have more versions than the index listed');
     t.is((await feed.json(`/${hive}/heavy/1.35.0.json`)).catalogEntry.dependencyGroups[0].dependencies.length, 1000);
 
     await feed.publish(...['2.0.0', '2.1.0'].map((version) => ({ id: 'Heavy', version })));
     const last = (await walk(t, feed, 'heavy')).index.items.at(-1);
-    t.is(last.upper, '2.1.0', 'light ones share a page with heavy ones');
+    t.is(last.upper, '2.1.0', 'short and long versions share a page');
     t.true(last.count > 2);
   });
 
-  test(`a range of more versions than a page can have is refused (${dialect})`, async (t) => {
+  test(`a range with more versions than a page can have is refused (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     await feed.publish({ id: 'Many', version: '1.0.0' });
@@ -91,7 +91,7 @@ for (const dialect of dialects) {
 }
 
 for (const dialect of dialects) {
-  test(`a mirrored page between the longest versions is kept, and one between longer ones is none (${dialect})`, async (t) => {
+  test(`a mirrored page with the longest versions is served, and one with longer versions is ignored (${dialect})`, async (t) => {
     const up = await UpstreamFeed.start(t);
     const versions = ['a', 'b', 'c', 'd'].map((letter) => ({ version: `1.0.0-${letter.repeat(58)}` }));
     await up.offer({ id: 'Lengthy', versions: [...versions, { version: `1.0.0-${'e'.repeat(300)}` }], pageSize: 2 });
@@ -105,7 +105,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a mirrored index that has all versions in it is cut into pages when they are long', async (t) => {
+test('a mirrored index that contains all versions is split into pages if they are long', async (t) => {
   const up = await UpstreamFeed.start(t);
   const versions = numbers(36);
   await up.offer({ id: 'Heavy', versions: versions.map((version) => ({ version, entry: { dependencyGroups } })) });
@@ -118,7 +118,7 @@ test('a mirrored index that has all versions in it is cut into pages when they a
   t.is((await feed.json(`/${hive}/heavy/1.35.0.json`)).catalogEntry.version, '1.35.0');
 });
 
-test('a mirrored page of more versions than a page here can have is cut as well', async (t) => {
+test('a mirrored page with more versions than a page of this feed can have is split', async (t) => {
   const up = await UpstreamFeed.start(t);
   const versions = numbers(1100);
   await up.offer({ id: 'Many', versions: versions.map((version) => ({ version })), pageSize: 1100 });
@@ -128,7 +128,7 @@ test('a mirrored page of more versions than a page here can have is cut as well'
   await isTooLong(t, feed, `/${hive}/many/page/1.0.0/1.1099.0.json`);
 });
 
-test('a range over many mirrored pages is refused before any of them is asked for', async (t) => {
+test('a range over many mirrored pages is refused before a page is requested', async (t) => {
   const up = await UpstreamFeed.start(t);
   const versions = numbers(40);
   await up.offer({ id: 'Thin', versions: versions.map((version) => ({ version })), pageSize: 1 });
@@ -139,7 +139,7 @@ test('a range over many mirrored pages is refused before any of them is asked fo
   t.deepEqual((await walk(t, feed, 'thin')).versions, versions);
 });
 
-test('a merged registration is cut by what its versions have together', async (t) => {
+test('a merged registration is split into pages by the size of all its versions', async (t) => {
   const up = await UpstreamFeed.start(t);
   const versions = numbers(36);
   await up.offer({ id: 'Heavy', versions: versions.map((version) => ({ version, entry: { dependencyGroups } })) });

@@ -8,7 +8,7 @@ import { makeNupkg, makeNuspec } from '../support/builders/nupkg.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { emptyFields, writeZip, type RawEntry } from '../support/builders/zip.ts';
 
-// What a package costs a server of its own process, in memory; one after the other, so that ports stay free.
+// Memory that a package costs a server in its own process. The tests run one after the other, so that ports stay free.
 
 async function start(t: ExecutionContext, upstreams: unknown[] = []): Promise<Entrepot> {
   const server = await startEntrepot(await folderUntilEnd(t), { ENTREPOT_UPSTREAMS: JSON.stringify(upstreams) });
@@ -24,13 +24,13 @@ async function push({ url, token }: Entrepot, nupkg: Buffer): Promise<Response> 
 
 const nuspec = (id: string): RawEntry => ({ name: `${id}.nuspec`, data: makeNuspec({ id }) });
 
-/** 13 MB of extra fields, of which each would become an object. */
+/** 13 MB of extra fields; a reader that parses them makes an object of each. */
 function withManyFields(id: string): Buffer {
   const extra = emptyFields(65_532);
   return writeZip([nuspec(id), ...Array.from({ length: 200 }, (_, i) => ({ name: `f${i}`, extra }))]);
 }
 
-test.serial('a push whose zip has millions of extra fields is refused in little memory', async (t) => {
+test.serial('a push with millions of extra fields in its zip is refused without much memory', async (t) => {
   const server = await start(t);
   t.is((await push(server, await makeNupkg({ payloadBytes: 13_000_000 }))).status, 201);
   const nupkg = withManyFields('Evil');
@@ -42,7 +42,7 @@ test.serial('a push whose zip has millions of extra fields is refused in little 
   t.true(grown < 80, `${grown} MiB`);
 });
 
-test.serial('the same from an upstream is refused in little memory', async (t) => {
+test.serial('an upstream package with millions of extra fields is refused without much memory', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({
     id: 'Good',
@@ -58,13 +58,13 @@ test.serial('the same from an upstream is refused in little memory', async (t) =
   };
   t.true((await read('good')) > 13_000_000);
   const grown = await peakGrowth(server.pid, async () => {
-    // The last byte is withheld: the answer breaks off.
+    // The last byte is withheld, so the body is cut.
     await t.throwsAsync(read('evil'));
   });
   t.true(grown < 80, `${grown} MiB`);
 });
 
-test.serial('many entries cost time and not memory, however many push them at once', async (t) => {
+test.serial('concurrent pushes with many entries take time, but not memory', async (t) => {
   const server = await start(t);
   t.is((await push(server, await makeNupkg({ payloadBytes: 13_000_000 }))).status, 201);
   const files = Array.from({ length: 65_534 }, (_, i) => ({ name: `lib/net8.0/some/folder/f${i}`, method: 0 }));

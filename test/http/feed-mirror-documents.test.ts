@@ -7,11 +7,11 @@ import { json, startMirrorOf, stringsIn, UpstreamFeed, validated } from '../supp
 import { until } from '../support/until.ts';
 import { databaseOf } from '../support/inside.ts';
 
-// What the mirror says of packages that are elsewhere: complete, to the last digit, and with no address but its own.
+// Documents of mirrored packages: complete and exact, with no addresses except those of this server.
 
 const hives = ['registration', 'registration-gz', 'registration-gz-semver2'];
 
-/** Fails on any string that leads to the upstream instead of this server. */
+/** Fails for a string that contains an address of the upstream. */
 function leadsNowhereElse(t: ExecutionContext, document: unknown, upstreamUrl: string): void {
   const { host } = new URL(upstreamUrl);
   t.deepEqual(
@@ -20,7 +20,7 @@ function leadsNowhereElse(t: ExecutionContext, document: unknown, upstreamUrl: s
   );
 }
 
-/** A server of this project before another one. */
+/** A server of this project that mirrors another one. */
 async function chained(t: ExecutionContext): Promise<{ up: TestServer; upFeed: TestFeed; feed: TestFeed }> {
   const up = await startTestServer(t);
   const server = await startMirrorOf(t, [
@@ -35,7 +35,7 @@ async function chained(t: ExecutionContext): Promise<{ up: TestServer; upFeed: T
   return { up, upFeed: new TestFeed(up), feed: new TestFeed(server) };
 }
 
-test('every document of a package is as its upstream has it, at this server’s addresses', async (t) => {
+test('every document of a package has the upstream’s data and this server’s addresses', async (t) => {
   const { up, upFeed, feed } = await chained(t);
   await upFeed.publish(
     {
@@ -87,7 +87,7 @@ test('every document of a package is as its upstream has it, at this server’s 
 
 const oddDate = '2019-02-03T04:05:06.0070000+00:00';
 
-/** A hundred and fifty versions, as a gallery with paged registrations has them. */
+/** 150 versions in a registration with pages. */
 async function gallery(t: ExecutionContext): Promise<{ up: UpstreamFeed; feed: TestFeed; server: TestServer }> {
   const up = await UpstreamFeed.start(t);
   const versions = Array.from({ length: 150 }, (_, index) => ({
@@ -123,7 +123,7 @@ async function gallery(t: ExecutionContext): Promise<{ up: UpstreamFeed; feed: T
   return { up, feed: new TestFeed(server), server };
 }
 
-test('a registration in pages is served in pages, each fetched when it is asked for', async (t) => {
+test('a registration in pages is served in pages, and each page is fetched on request', async (t) => {
   const { up, feed } = await gallery(t);
   const pages = () => up.asked.filter((path) => path.startsWith('/registration-pages/')).length;
   for (const hive of hives) {
@@ -181,7 +181,7 @@ for (const [what, behaviour] of [
   ['failing', answer(500)],
   ['a web page', answer(200, { 'content-type': 'text/html' }, '<!doctype html><p>Sign in</p>')],
 ] as const) {
-  test(`a page of a registration that is ${what} upstream is a failing upstream, and the index is served`, async (t) => {
+  test(`a registration page that is ${what} upstream is an upstream failure, and the index is served`, async (t) => {
     const { up, feed } = await gallery(t);
     up.upstream.on('/registration-pages/big.package/page/1.64.0/1.127.0.json', behaviour);
     const index = await feed.json('/registration/big.package/index.json');
@@ -196,7 +196,7 @@ for (const [what, behaviour] of [
   });
 }
 
-test('searches, completions and advisories lead to this server alone', async (t) => {
+test('searches, completions and advisories have only addresses of this server', async (t) => {
   const { up, feed } = await gallery(t);
   up.upstream.on(
     '/vulnerabilities/index.json',
@@ -217,7 +217,7 @@ test('searches, completions and advisories lead to this server alone', async (t)
   leadsNowhereElse(t, await feed.json('/index.json'), up.url);
 });
 
-test('a service index is read as clients read it', async (t) => {
+test('a service index is read with the rules of clients', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
   const resources = [
@@ -232,7 +232,7 @@ test('a service index is read as clients read it', async (t) => {
     { '@id': `${up.url}/wrong`, '@type': 'registrationsbaseurl/3.6.0' },
     { '@id': `${up.url}/registration`, '@type': 'RegistrationsBaseUrl' },
   ];
-  // With a byte order mark, as some servers send it.
+  // Some servers send a byte order mark.
   up.upstream.on('/index.json', answer(200, {}, `\uFEFF${JSON.stringify({ version: '3.0.0', resources })}`));
   const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
   t.deepEqual(await feed.json('/package/a/index.json'), { versions: ['1.0.0'] });
@@ -245,7 +245,7 @@ for (const [type, path] of [
   ['PackageBaseAddress/3.0.0', '/package/a/index.json'],
   ['RegistrationsBaseUrl/3.6.0', '/registration-gz-semver2/a/index.json'],
 ] as const) {
-  test(`an upstream without ${type} is said to lack it`, async (t) => {
+  test(`an upstream without ${type} is reported to lack it`, async (t) => {
     const up = await UpstreamFeed.start(t);
     await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
     for (const each of Object.keys(up.resources)) {
@@ -259,7 +259,7 @@ for (const [type, path] of [
   });
 }
 
-test('the nuspec, the readme and the icon come out of the stored nupkg, and before that from upstream', async (t) => {
+test('the nuspec, the readme and the icon are read from the stored nupkg, or fetched if there is none', async (t) => {
   const up = await UpstreamFeed.start(t);
   const nupkg = await makeNupkg({ id: 'Full', version: '1.0.0', icon: pngPixel, readme: '# Inside' });
   await up.offer({ id: 'Full', versions: [{ version: '1.0.0', nupkg }] });
@@ -290,14 +290,14 @@ test('the nuspec, the readme and the icon come out of the stored nupkg, and befo
   t.regex(String((await read(`${base}/full.nuspec`))[3]), /<readme>README\.md<\/readme>/);
   t.is(up.asked.length, asked);
 
-  // A gallery may have an icon of its own for a package that has none.
+  // A gallery can serve its own icon for a package without an icon.
   t.is((await feed.fetch('/package/bare/1.0.0/bare.1.0.0.nupkg')).status, 200);
   up.upstream.on('/flat/bare/1.0.0/icon', answer(200, {}, pngPixel));
   t.is((await feed.fetch('/package/bare/1.0.0/icon')).headers.get('content-type'), 'image/png');
   t.is((await feed.fetch('/package/bare/1.0.0/readme')).status, 404);
 });
 
-test('what stands beside a nupkg is refused when it is something else', async (t) => {
+test('a sidecar file of the wrong kind is refused', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
   const page = answer(200, { 'content-type': 'text/markdown' }, '\n<!DOCTYPE html><html>Sign in</html>');
@@ -323,7 +323,7 @@ test('what stands beside a nupkg is refused when it is something else', async (t
   t.is((await feed.fetch('/package/a/1.0.0/a.nuspec')).status, 200);
 });
 
-test('each answer says how it was come by, HEAD as GET does', async (t) => {
+test('each answer has a Cache-Status, for HEAD as for GET', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
   up.upstream.on('/flat/a/index.json', validated({ versions: ['1.0.0'] }, '"one"'));
@@ -359,7 +359,7 @@ test('each answer says how it was come by, HEAD as GET does', async (t) => {
   t.is(await how(nupkg), 'entrepot; hit');
 });
 
-test('HEAD of what nobody has asked for yet', async (t) => {
+test('HEAD of files that are not stored yet', async (t) => {
   const up = await UpstreamFeed.start(t);
   const nupkg = await makeNupkg({ id: 'A', version: '1.0.0' });
   await up.offer({ id: 'A', versions: [{ version: '1.0.0', nupkg }] });
@@ -373,7 +373,7 @@ test('HEAD of what nobody has asked for yet', async (t) => {
   t.is(up.asked.filter((path) => path.endsWith('a.1.0.0.nupkg')).length, 1);
 });
 
-test('a warm hit asks nobody and writes nothing', async (t) => {
+test('a fresh hit sends no upstream request and writes nothing', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
   const server = await startMirrorOf(t, [up.as('up.test')]);
@@ -394,7 +394,7 @@ test('a warm hit asks nobody and writes nothing', async (t) => {
   const database = databaseOf(server);
   const transaction = database.transaction.bind(database);
   database.transaction = (work) => {
-    // What is counted in memory is written down every few seconds, whoever asks.
+    // Counts in memory are written to the database every few seconds, without a request.
     if (!new Error().stack!.includes('flush')) writes += 1;
     return transaction(work);
   };

@@ -11,7 +11,8 @@ import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream
 import { writeZip } from '../support/builders/zip.ts';
 import { databaseOf } from '../support/inside.ts';
 
-// Upstreams that fail, lie or are not there: nothing wrong is served or kept, and their failing is never "not found".
+// Upstreams that fail, send wrong content or cannot be reached: nothing wrong is served or stored, and a failure is
+// never "not found".
 
 interface Setup {
   up: UpstreamFeed;
@@ -34,7 +35,7 @@ async function mirrored(
 const nupkgPath = '/package/a/1.0.0/a.1.0.0.nupkg';
 const theirs = '/flat/a/1.0.0/a.1.0.0.nupkg';
 
-/** The body, or what came instead of it. */
+/** The body, the status if it is not 200, or `cut` if the body is not complete. */
 async function read(feed: TestFeed, path: string): Promise<Buffer | number | 'cut'> {
   try {
     const response = await feed.fetch(path);
@@ -68,25 +69,25 @@ const wrong: [what: string, bytes: Buffer | string, headers?: Record<string, str
 ];
 
 for (const [what, bytes, headers] of wrong) {
-  test(`a nupkg that is ${what} completes at nobody and is not kept`, async (t) => {
+  test(`a nupkg that is ${what} never completes at a client and is not stored`, async (t) => {
     const { up, server, feed } = await mirrored(t);
     up.upstream.on(theirs, answer(200, headers, bytes), serve(good));
     t.false(Buffer.isBuffer(await read(feed, nupkgPath)));
     t.is(await sizeOfStorage(server), 0);
     if (bytes.length > 0) t.true(server.lines.some((line) => line.includes('must not be stored')));
-    // It was no failure to be reached, so the next may ask at once.
+    // The upstream was reachable, so the next request may ask it at once.
     t.deepEqual(await read(feed, nupkgPath), good);
   });
 }
 
-test('a nupkg that is cut without a Content-Length is not taken for whole', async (t) => {
+test('a nupkg that is cut without a Content-Length is not treated as complete', async (t) => {
   const { up, server, feed } = await mirrored(t);
   up.upstream.on(theirs, serve(good, { length: false, until: 200_000, how: 'end' }));
   t.false(Buffer.isBuffer(await read(feed, nupkgPath)));
   t.is(await sizeOfStorage(server), 0);
 });
 
-test('a nupkg that comes compressed though nobody asked for that is served as it is', async (t) => {
+test('a nupkg that an upstream compresses without request is served uncompressed', async (t) => {
   const { up, feed } = await mirrored(t);
   up.upstream.on(theirs, answer(200, gzipped, gzipSync(good)));
   t.deepEqual(await read(feed, nupkgPath), good);
@@ -95,7 +96,7 @@ test('a nupkg that comes compressed though nobody asked for that is served as it
   t.deepEqual(await feed.json('/package/a/index.json'), { versions: ['1.0.0'] });
 });
 
-test('a nupkg of old tools, with backslashes in its names, is served; nobody can push one', async (t) => {
+test('a mirrored nupkg of old tools, with backslashes in its names, is served; a push of it is refused', async (t) => {
   const { up, feed } = await mirrored(t);
   const nuspec = makeNuspec({ id: 'A', version: '1.0.0', readmePath: 'docs\\README.md' });
   const old = writeZip([
@@ -110,7 +111,7 @@ test('a nupkg of old tools, with backslashes in its names, is served; nobody can
   t.is((await feed.push(old)).status, 400);
 });
 
-test('a package whose icon or readme is not in it is served as clients take it', async (t) => {
+test('a mirrored package is served although its icon or readme is missing', async (t) => {
   const { up, feed } = await mirrored(t);
   const odd = await makeNupkg({ id: 'A', version: '1.0.0', iconPath: 'none.png', readmePath: 'none.md' });
   up.upstream.on(theirs, serve(odd));
@@ -122,7 +123,7 @@ function sha512(bytes: Buffer): string {
   return createHash('sha512').update(bytes).digest('base64');
 }
 
-test('a nupkg that hashes to something else than the registration says is refused, without asking for that', async (t) => {
+test('a nupkg that does not match the hash in the stored registration is refused, without a further request', async (t) => {
   const { up, server, feed } = await mirrored(t);
   const version = (nupkg: Buffer) => ({
     version: '1.0.0',
@@ -144,14 +145,14 @@ test('a nupkg that hashes to something else than the registration says is refuse
   t.deepEqual(await read(feed, nupkgPath), good);
 });
 
-test('without a stored registration nobody is asked for the hash', async (t) => {
+test('without a stored registration the hash is not requested', async (t) => {
   const { up, feed } = await mirrored(t);
   up.upstream.on(theirs, serve(good));
   t.deepEqual(await read(feed, nupkgPath), good);
   t.deepEqual(up.asked, [theirs]);
 });
 
-test('a document without end is cut off', async (t) => {
+test('a document without end is aborted', async (t) => {
   const { up, server, feed } = await mirrored(t, {}, { limits: { nupkg: '1MiB' } });
   const sent = { bytes: 0 };
   up.upstream.on('/flat/a/index.json', endless(sent, { 'content-type': 'application/json' }));
@@ -171,7 +172,7 @@ for (const [what, body] of [
   ['a cut document', '{"versions":["1.0.0"'],
   ['nothing', ''],
 ] as const) {
-  test(`a document that is ${what} is a failing upstream, and the stored one stands in`, async (t) => {
+  test(`a document that is ${what} is an upstream failure, and the stored document is served`, async (t) => {
     const { up, server, feed } = await mirrored(t, { freshFor: '1m' });
     for (const path of ['/index.json', '/flat/a/index.json', '/registration/a/index.json']) {
       up.upstream.on(path, answer(200, { 'content-type': 'text/html' }, body));
@@ -190,7 +191,7 @@ for (const [what, body] of [
   });
 }
 
-test('addresses that are none, in the upstream’s documents, are its failure', async (t) => {
+test('an invalid address in a document of the upstream is an upstream failure', async (t) => {
   const { up, server, feed } = await mirrored(t);
   const page = { '@id': 'https://[', count: 1, lower: '1.0.0', upper: '1.0.0' };
   up.upstream.on('/registration/a/index.json', json({ count: 1, items: [page] }));
@@ -203,7 +204,7 @@ test('addresses that are none, in the upstream’s documents, are its failure', 
   t.false(server.lines.some((line) => JSON.parse(line).err !== undefined));
 });
 
-test('"not found" is believed for a while, and then asked again', async (t) => {
+test('"not found" is cached for a while, and then requested again', async (t) => {
   const { up, server, feed } = await mirrored(t, { negativeFor: '1m' });
   const paths = ['/package/new/index.json', '/package/new/1.0.0/new.1.0.0.nupkg', '/registration/new/index.json'];
   for (const path of paths) t.is(await read(feed, path), 404);
@@ -216,7 +217,7 @@ test('"not found" is believed for a while, and then asked again', async (t) => {
   for (const path of paths) t.true(Buffer.isBuffer(await read(feed, path)), path);
 });
 
-test('an upstream that fails is named, and asked for no longer than it takes', async (t) => {
+test('the error names the upstream that failed, and retries end within the time limit', async (t) => {
   const { up, server, feed } = await mirrored(t);
   up.upstream.on('/flat/a/index.json', answer(429, { 'retry-after': '120' }));
   const response = await feed.fetch('/package/a/index.json');
@@ -232,7 +233,7 @@ test('an upstream that fails is named, and asked for no longer than it takes', a
   t.is(up.upstream.asked.length, asked);
 });
 
-test('an upstream that says nothing is a gateway’s time-out', async (t) => {
+test('an upstream that does not answer is 504', async (t) => {
   const { up, feed } = await mirrored(t, { timeout: '500ms' });
   up.upstream.on('/flat/a/index.json', () => undefined);
   const response = await feed.fetch('/package/a/index.json');
@@ -240,7 +241,7 @@ test('an upstream that says nothing is a gateway’s time-out', async (t) => {
   t.regex(response.statusText, /up\.test did not answer in time/);
 });
 
-/** A port that nobody listens on. */
+/** A port on which no process listens. */
 async function deadPort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -249,7 +250,7 @@ async function deadPort(): Promise<number> {
   return port;
 }
 
-test('the server starts and serves what is hosted with every upstream out of reach', async (t) => {
+test('the server starts and serves hosted packages while every upstream is unreachable', async (t) => {
   const dead = `http://127.0.0.1:${await deadPort()}/v3/index.json`;
   const upstreams = ['one.test', 'two.test'].map((name) => ({
     name,
@@ -275,7 +276,7 @@ for (const [what, upstream, settings] of [
   ['globally', {}, { offline: true }],
   ['for the upstream', { mode: 'offline' }, {}],
 ] as const) {
-  test(`offline ${what}: what is stored is served, the rest is nobody's to ask`, async (t) => {
+  test(`offline ${what}: stored content is served, and no upstream is asked for the rest`, async (t) => {
     const { up, server, feed } = await mirrored(t, { staleFor: '1s', freshFor: '1s' });
     const paths = ['/package/a/index.json', nupkgPath, '/package/a/1.0.0/a.nuspec', '/registration/a/index.json'];
     for (const path of paths) t.true(Buffer.isBuffer(await read(feed, path)), path);

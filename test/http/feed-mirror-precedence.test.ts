@@ -5,12 +5,12 @@ import { makeNupkg } from '../support/builders/nupkg.ts';
 import type { TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
-// Who owns an id is a matter of security: what is hosted, claimed or reserved is never asked for elsewhere, and of
-// several upstreams only the first that has it is heard.
+// The owner of an id matters for security: hosted, claimed and reserved ids are never sent upstream, and of several
+// upstreams only the first that has an id is used.
 
 const hives = ['registration', 'registration-gz', 'registration-gz-semver2'];
 
-/** Every document there is of a version. */
+/** The paths of all documents of a version. */
 function pathsOf(id: string, version: string): string[] {
   const key = id.toLowerCase();
   return [
@@ -51,7 +51,7 @@ async function mirrored(t: ExecutionContext, settings: Record<string, unknown> =
   return { up, server, feed: new TestFeed(server) };
 }
 
-/** Nothing of this id in any document, and nobody is asked for it. */
+/** Checks that no document contains this id, and that the upstream is not asked for it. */
 async function isClosed(t: ExecutionContext, { up, feed }: Setup, id: string, version = '9.0.0'): Promise<void> {
   const before = up.asked.length;
   const paths = pathsOf(id, version);
@@ -77,7 +77,7 @@ function isNine({ versions }: any): boolean {
   return versions.some(({ version }: { version: string }) => version === '9.0.0');
 }
 
-test('a hosted id is served from what is hosted alone, and no document of it is asked for', async (t) => {
+test('a hosted id is served from hosted versions only, and no upstream document of it is requested', async (t) => {
   const setup = await mirrored(t);
   await setup.feed.publish({ id: 'contoso.utility', version: '1.0.0' });
   await isClosed(t, setup, 'Contoso.Utility');
@@ -85,7 +85,7 @@ test('a hosted id is served from what is hosted alone, and no document of it is 
   const search = await setup.feed.json('/search?q=utility');
   t.is(search.totalHits, 1);
   t.deepEqual(search.data[0].versions.length, 1);
-  // The others are mirrored all the same.
+  // Other ids are still mirrored.
   t.deepEqual(await setup.feed.json('/package/public.thing/index.json'), { versions: ['1.0.0'] });
 });
 
@@ -101,7 +101,7 @@ test('an id whose last version was deleted stays claimed', async (t) => {
 });
 
 for (const pattern of ['Contoso.Utility', 'contoso.*', 'CONTOSO*', '*utility', 'c*.*y']) {
-  test(`an id that matches the reserved pattern ${pattern} is never asked for`, async (t) => {
+  test(`an id that matches the reserved pattern ${pattern} is never sent upstream`, async (t) => {
     const setup = await mirrored(t, { reserved: { packages: [pattern] } });
     await isClosed(t, setup, 'Contoso.Utility');
     t.is((await setup.feed.fetch('/package/contoso.utility/index.json')).status, 404);
@@ -110,7 +110,7 @@ for (const pattern of ['Contoso.Utility', 'contoso.*', 'CONTOSO*', '*utility', '
   });
 }
 
-test('a search that names a hosted or reserved id does not tell anybody of it', async (t) => {
+test('a search that names a hosted or reserved id is not sent upstream', async (t) => {
   const setup = await mirrored(t, { reserved: { packages: ['Secret.*'] } });
   await setup.feed.publish({ id: 'Contoso.Utility', version: '1.0.0' });
   const { up, feed } = setup;
@@ -131,7 +131,7 @@ test('a search that names a hosted or reserved id does not tell anybody of it', 
   t.is(up.asked.length, 1);
 });
 
-test('of a merged id further versions come from upstream, and the hosted ones win in every document', async (t) => {
+test('a merged id has further versions from upstream, and the hosted ones win in every document', async (t) => {
   const setup = await mirrored(t, { merge: { packages: ['contoso.*'] } });
   const { up, feed } = setup;
   const hosted = await makeNupkg({ id: 'Contoso.Utility', version: '1.0.0', description: 'Ours' });
@@ -156,13 +156,13 @@ test('of a merged id further versions come from upstream, and the hosted ones wi
     t.is((await feed.json(`/${hive}/contoso.utility/9.0.0.json`)).catalogEntry.version, '9.0.0');
   }
   t.deepEqual((await feed.json('/autocomplete?id=Contoso.Utility')).data, ['1.0.0', '9.0.0']);
-  // What the hosted version does not have is not taken from its namesake.
+  // A file that the hosted version lacks is not taken from the upstream's version of the same number.
   up.upstream.on('/flat/contoso.utility/1.0.0/readme', answer(200, { 'content-type': 'text/markdown' }, '# Theirs'));
   t.is((await feed.fetch('/package/contoso.utility/1.0.0/readme')).status, 404);
   t.false(up.asked.some((path) => path.includes('contoso.utility/1.0.0')));
 });
 
-test('of a merged id the hosted versions are there while the upstream is not', async (t) => {
+test('the hosted versions of a merged id are served while the upstream fails', async (t) => {
   const { up, feed } = await mirrored(t, { merge: { packages: ['contoso.*'] } });
   await feed.publish({ id: 'Contoso.Utility', version: '1.0.0' });
   await up.upstream.stop();
@@ -171,7 +171,7 @@ test('of a merged id the hosted versions are there while the upstream is not', a
   t.is((await feed.fetch('/package/contoso.utility/9.0.0/contoso.utility.9.0.0.nupkg')).status, 502);
 });
 
-test('a version hosted with SemVer 2 parts hides its namesake from clients that cannot see it', async (t) => {
+test('a hosted SemVer 2 version hides the equal upstream version, also from clients that do not see the hosted one', async (t) => {
   const { feed } = await mirrored(t, { merge: { packages: ['contoso.*'] } });
   await feed.publish({ id: 'Contoso.Utility', version: '9.0.0', dependencies: [{ id: 'A', version: '1.0.0-a.b' }] });
   const [page] = (await feed.json('/registration/contoso.utility/index.json')).items;
@@ -181,7 +181,7 @@ test('a version hosted with SemVer 2 parts hides its namesake from clients that 
   );
 });
 
-test('what is pushed over a mirrored id goes first from the next request on, and the push and the log say so', async (t) => {
+test('a package pushed over a mirrored id is served from the next request on; the push and the log warn', async (t) => {
   const { up, server, feed } = await mirrored(t);
   t.deepEqual(await feed.json('/package/contoso.utility/index.json'), { versions: ['1.0.0', '9.0.0'] });
   t.is((await feed.fetch('/package/contoso.utility/9.0.0/contoso.utility.9.0.0.nupkg')).status, 200);
@@ -200,7 +200,7 @@ test('what is pushed over a mirrored id goes first from the next request on, and
   t.is((await feed.json('/search?q=utility')).data[0].version, '2.0.0');
   t.is(up.asked.length, asked);
 
-  // Only the first version takes anything over, also when all were deleted in between.
+  // Only the first version of an id warns, also if all versions were deleted in between.
   const second = await feed.push({ id: 'Contoso.Utility', version: '3.0.0' });
   t.is(second.headers.get('x-nuget-warning'), null);
   for (const version of ['2.0.0', '3.0.0']) {
@@ -213,7 +213,7 @@ test('what is pushed over a mirrored id goes first from the next request on, and
   t.is(unknown.headers.get('x-nuget-warning'), null);
 });
 
-test('a nupkg alone makes an id a mirrored one, and a merged id is told what it gets', async (t) => {
+test('a stored nupkg is enough for the warning, and the warning for a merged id differs', async (t) => {
   const { feed } = await mirrored(t, { merge: { packages: ['Public.*'] } });
   for (const id of ['contoso.utility', 'public.thing']) {
     t.is((await feed.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).status, 200);
@@ -226,7 +226,7 @@ test('a nupkg alone makes an id a mirrored one, and a merged id is told what it 
   t.notRegex(said, /only versions pushed here/);
 });
 
-test('what one account hosts is mirrored for the others', async (t) => {
+test('an id that one account hosts is mirrored for other accounts', async (t) => {
   const { up, server, feed } = await mirrored(t);
   await feed.publish({ id: 'Contoso.Utility', version: '1.0.0' });
   const other = await TestFeed.ofAccount(server, 'other');
@@ -241,7 +241,7 @@ test('what one account hosts is mirrored for the others', async (t) => {
   t.is((await feed.json('/search?q=utility')).data[0].version, '1.0.0');
 });
 
-test('an upstream is asked only for what it is configured for', async (t) => {
+test('an upstream is asked only for ids that its settings include', async (t) => {
   const up = await UpstreamFeed.start(t);
   for (const id of ['In.One', 'In.Two', 'Out.One']) await up.offer({ id, versions: [{ version: '1.0.0' }] });
   const server = await startMirrorOf(t, [up.as('up.test', { include: ['in.*'], exclude: ['IN.TWO'] })]);
@@ -301,7 +301,7 @@ test('the first upstream that has an id owns it, and the next is not asked', asy
   t.deepEqual([found.totalHits, found.data[0].version], [1, '1.0.0']);
 });
 
-test('an upstream that fails is never passed over for the next one', async (t) => {
+test('a failing upstream is never skipped for the next one', async (t) => {
   const { first, second, feed } = await two(t);
   first.upstream.on('/flat/shared/index.json', answer(503));
   first.upstream.on('/flat/only.second/index.json', answer(503));
@@ -316,7 +316,7 @@ test('an upstream that fails is never passed over for the next one', async (t) =
   );
 });
 
-test('what the second upstream had when the first had said no is served while the first fails, and nothing new', async (t) => {
+test('while the first upstream fails, only stored content of the second is served', async (t) => {
   const { first, second, server, feed } = await two(t);
   t.deepEqual(await feed.json('/package/only.second/index.json'), { versions: ['2.0.0'] });
   const nupkg = await feed.fetch('/package/only.second/2.0.0/only.second.2.0.0.nupkg');
@@ -339,7 +339,7 @@ test('what the second upstream had when the first had said no is served while th
   t.is(second.asked.length, asked);
 });
 
-test('an id that appears at the first upstream is its own from then on, stored copies of the second notwithstanding', async (t) => {
+test('an id that appears at the first upstream belongs to it from then on, despite stored copies of the second', async (t) => {
   const { first, second, server, feed } = await two(t);
   const path = '/package/only.second/2.0.0/only.second.2.0.0.nupkg';
   t.is((await feed.fetch(path)).status, 200);

@@ -7,7 +7,7 @@ import { redisUrl } from '../support/processes/services.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { until, within } from '../support/until.ts';
 
-// Searches and advisories that are put together of what is hosted and what upstreams say, whoever is slow or gone.
+// Searches and advisories that combine hosted and upstream data, also while an upstream is slow or fails.
 
 interface Setup {
   up: UpstreamFeed;
@@ -25,7 +25,7 @@ async function mirrored(
   return { up, feed: new TestFeed(server) };
 }
 
-/** Seven hosted and thirty upstream, two of which are hosted as well. */
+/** Seven hosted packages and thirty upstream packages, two of which are also hosted. */
 async function seamed(t: ExecutionContext): Promise<Setup> {
   const setup = await mirrored(t);
   for (let i = 0; i < 30; i += 1) await setup.up.offer({ id: `Seam.Up${i}`, versions: [{ version: '1.0.0' }] });
@@ -38,13 +38,13 @@ async function seamed(t: ExecutionContext): Promise<Setup> {
 const expected = 7 + 30 - 2;
 
 for (const take of [1, 4, 10, 20, 1000]) {
-  test(`pages of ${take} hits hold each package once, hosted ones first`, async (t) => {
+  test(`pages of ${take} hits contain each package once, hosted ones first`, async (t) => {
     const { feed } = await seamed(t);
     const [ids, completed]: [string[], string[]] = [[], []];
     for (let skip = 0; skip < expected + 5; skip += take) {
       const page = await feed.json(`/search?q=seam&skip=${skip}&take=${take}`);
       t.is(page.data.length, Math.max(0, Math.min(take, expected - skip)));
-      // Before the upstream is asked far enough, its own duplicates are not known.
+      // Duplicates between upstream and hosted are known only for upstream hits that were requested.
       t.true(page.totalHits >= expected && page.totalHits <= expected + 2);
       ids.push(...page.data.map((hit: any) => hit.id));
       completed.push(...(await feed.json(`/autocomplete?q=seam&skip=${skip}&take=${take}`)).data);
@@ -59,7 +59,7 @@ for (const take of [1, 4, 10, 20, 1000]) {
   });
 }
 
-test('a search upstream is kept for as long as documents are fresh', async (t) => {
+test('the result of an upstream search is cached for freshFor', async (t) => {
   const { up, feed } = await mirrored(t, { freshFor: '1m' });
   await up.offer({ id: 'First', versions: [{ version: '1.0.0' }] });
   const hits = async () => (await feed.json('/search?q=first')).data.map((hit: any) => hit.version);
@@ -87,10 +87,10 @@ for (const [what, stall] of [
   });
 }
 
-test('a slow search holds up neither the answer nor anything else of its upstream', async (t) => {
+test('a slow search delays neither the answer nor other requests to its upstream', async (t) => {
   const { up, feed } = await mirrored(t, { timeout: '2s' });
   await up.offer({ id: 'Slow.Upstream', versions: [{ version: '1.0.0' }] });
-  // The service index is read by this search; on a busy machine that takes its time.
+  // This search reads the service index, which takes time on a busy machine.
   t.is((await feed.json('/search?q=other')).totalHits, 0);
   let givenUp = false;
   up.upstream.on('/query', (_request, response) => response.once('close', () => (givenUp = true)));
@@ -99,7 +99,7 @@ test('a slow search holds up neither the answer nor anything else of its upstrea
   t.deepEqual(await feed.json('/package/slow.upstream/index.json'), { versions: ['1.0.0'] });
 });
 
-test('what comes too late for one search is there for the next', async (t) => {
+test('an answer that is too late for one search is cached for the next', async (t) => {
   const { up, feed } = await mirrored(t, { timeout: '5s' });
   await up.offer({ id: 'Late', versions: [{ version: '1.0.0' }] });
   const { behaviour, release } = held(up.search());
@@ -115,9 +115,9 @@ for (const [what, behaviour] of [
   ['is not there', answer(404)],
   ['is a web page', answer(200, { 'content-type': 'text/html' }, '<html>')],
   ['is another document', json({ hits: [] })],
-  ['finds what is no package', json({ totalHits: 3, data: [null, { id: '../x', version: '1.0.0' }, { id: 'A' }] })],
+  ['finds invalid packages', json({ totalHits: 3, data: [null, { id: '../x', version: '1.0.0' }, { id: 'A' }] })],
 ] as const) {
-  test(`a search upstream that ${what} leaves what is hosted`, async (t) => {
+  test(`a search upstream that ${what} leaves the hosted hits`, async (t) => {
     const { up, feed } = await mirrored(t);
     await feed.publish({ id: 'Hosted', version: '1.0.0' });
     for (const path of ['/query', '/autocomplete']) up.upstream.on(path, behaviour);
@@ -130,7 +130,7 @@ for (const [what, behaviour] of [
   });
 }
 
-test('the versions that complete an id are the upstream’s, or what is known of them while it does not answer', async (t) => {
+test('versions for autocompletion come from the upstream’s autocompletion, or from its version list if that fails', async (t) => {
   const { up, feed } = await mirrored(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }, { version: '2.0.0-beta' }, { version: '3.0.0-a.b' }] });
   t.is((await feed.fetch('/package/a/index.json')).status, 200);
@@ -143,7 +143,7 @@ test('the versions that complete an id are the upstream’s, or what is known of
   t.deepEqual(await unknown.json(), { data: [] });
 });
 
-test('instances that share Redis share what was searched for', async (t) => {
+test('instances that share Redis share upstream search results', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'Shared', versions: [{ version: '1.0.0' }] });
   const name = `up-${randomBytes(8).toString('hex')}.test`;
@@ -191,7 +191,7 @@ test('advisories come through the mirror, page by page', async (t) => {
   t.is((await feed.fetch('/vulnerabilities/up.test/none.json')).status, 404);
   t.is((await feed.fetch('/vulnerabilities/other.test/base.json')).status, 404);
 
-  // A page that the index dates anew is not answered from what was stored before.
+  // After the index has a new date for a page, the stored page is not served.
   const renewed = [
     {
       '@name': 'update',
@@ -211,7 +211,7 @@ test('advisories come through the mirror, page by page', async (t) => {
   t.deepEqual(await feed.json('/vulnerabilities/up.test/update.json'), { c: advisory });
 });
 
-test('advisories on what is elsewhere are none on what is hosted under the same id, or reserved', async (t) => {
+test('upstream advisories on hosted or reserved ids are left out', async (t) => {
   const { feed } = await advised(t, { reserved: { packages: ['Secret.*'] }, merge: { packages: ['B'] } });
   for (const id of ['Hosted', 'B']) await feed.publish({ id, version: '1.0.0' });
   t.deepEqual(await feed.json('/vulnerabilities/up.test/base.json'), { a: advisory });
@@ -220,7 +220,7 @@ test('advisories on what is elsewhere are none on what is hosted under the same 
   t.deepEqual(await other.json('/vulnerabilities/up.test/base.json'), { a: advisory, hosted: advisory });
 });
 
-test('without advisories upstream there is an empty page', async (t) => {
+test('without upstream advisories there is an empty page', async (t) => {
   const { up, feed } = await advised(t);
   delete up.resources['VulnerabilityInfo/6.7.0'];
   up.announce();
@@ -233,7 +233,7 @@ for (const [what, behaviour] of [
   ['a list', json([])],
   ['failing', answer(500)],
 ] as const) {
-  test(`a page of advisories that is ${what} upstream is a failing upstream`, async (t) => {
+  test(`a page of advisories that is ${what} upstream is an upstream failure`, async (t) => {
     const { up, feed } = await advised(t);
     up.upstream.on('/advisories/2024-02-01T00:00:00Z/update.json', behaviour);
     const response = await feed.fetch('/vulnerabilities/up.test/update.json');
@@ -242,7 +242,7 @@ for (const [what, behaviour] of [
   });
 }
 
-test('an index of advisories that cannot be had leaves the others', async (t) => {
+test('an index of advisories that cannot be fetched does not affect the others', async (t) => {
   const { up, feed } = await advised(t);
   up.upstream.on('/vulnerabilities/index.json', answer(500));
   t.is((await feed.json('/vulnerabilities/index.json')).length, 1);

@@ -11,7 +11,7 @@ import { rowsOf } from '../support/inside.ts';
 
 // Symbols that are not hosted come from the upstreams' symbol servers.
 
-/** The key under which debuggers ask for a portable PDB of this GUID, as .NET lays it out. */
+/** The key that debuggers request for a portable PDB with this GUID in .NET's byte order. */
 function keyOf(guid: Buffer): string {
   const groups = [guid.subarray(0, 4), guid.subarray(4, 6), guid.subarray(6, 8)].map((group) => group.toReversed());
   return `${Buffer.concat([...groups, guid.subarray(8)]).toString('hex')}ffffffff`;
@@ -31,7 +31,7 @@ async function mirrored(t: ExecutionContext, settings: Record<string, unknown> =
   return { up, server, feed: new TestFeed(server) };
 }
 
-test('a file that is not hosted is asked for once, and kept', async (t) => {
+test('a file that is not hosted is requested once, and stored', async (t) => {
   const { up, feed } = await mirrored(t);
   up.upstream.on(theirs, answer(200, {}, pdb));
   for (const how of ['entrepot; fwd=miss; stored', 'entrepot; hit']) {
@@ -45,7 +45,7 @@ test('a file that is not hosted is asked for once, and kept', async (t) => {
   t.is(up.upstream.asked[0]!.headers['symbolchecksum'], 'SHA256:0123abcd');
 });
 
-test('a file that nobody has is not found, and asked for again later', async (t) => {
+test('a file that no upstream has is not found, and requested again later', async (t) => {
   const { up, server, feed } = await mirrored(t);
   t.is((await feed.fetch(path)).status, 404);
   up.upstream.on(theirs, answer(200, {}, pdb));
@@ -54,7 +54,7 @@ test('a file that nobody has is not found, and asked for again later', async (t)
   t.is((await feed.fetch(path)).status, 200);
 });
 
-test('what is hosted goes first, and a hosted or reserved name is not told', async (t) => {
+test('hosted symbols are served first, and a hosted or reserved name is not sent upstream', async (t) => {
   const { up, feed } = await mirrored(t, { reserved: { packages: ['Secret.*'] } });
   await feed.publish({ id: 'Lib', version: '1.0.0' });
   const snupkg = await makeSnupkg({ id: 'Lib', version: '1.0.0', files: { 'lib/net8.0/Lib.pdb': pdb } });
@@ -69,7 +69,7 @@ test('what is hosted goes first, and a hosted or reserved name is not told', asy
   t.deepEqual(up.asked, []);
 });
 
-test('only PDBs are asked for', async (t) => {
+test('only PDBs are requested', async (t) => {
   const { up, feed } = await mirrored(t);
   for (const [name, signature] of [
     ['lib.dll', '5f1a2b3c1000'],
@@ -82,7 +82,7 @@ test('only PDBs are asked for', async (t) => {
   t.deepEqual(up.asked, []);
 });
 
-test('a file that is not the one is refused; a PDB of the older format is known by its beginning', async (t) => {
+test('a file that is not the requested PDB is refused; a Windows PDB is recognised by its first bytes', async (t) => {
   const { up, server, feed } = await mirrored(t);
   for (const wrong of [makePdb(), Buffer.from('<html>Sign in</html>'), pdb.subarray(0, 50)]) {
     up.upstream.on(theirs, answer(200, {}, wrong));
@@ -99,7 +99,7 @@ test('a file that is not the one is refused; a PDB of the older format is known 
   t.deepEqual(Buffer.from(await (await feed.fetch(`/symbols/old.pdb/${old}/old.pdb`)).arrayBuffer()), bytes);
 });
 
-test('a symbol server that fails closes nothing else of its upstream, and is not "not found"', async (t) => {
+test('a failing symbol server does not affect the rest of its upstream, and is not "not found"', async (t) => {
   const { up, feed } = await mirrored(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
   up.upstream.on(theirs, answer(500));
@@ -110,7 +110,7 @@ test('a symbol server that fails closes nothing else of its upstream, and is not
   t.is((await feed.json('/search?q=a')).totalHits, 1);
 });
 
-test('a second upstream may have what the first cannot be asked for', async (t) => {
+test('a second upstream can serve the file while the first fails', async (t) => {
   const [first, second] = [await UpstreamFeed.start(t), await UpstreamFeed.start(t)];
   first.upstream.on(theirs, answer(500));
   second.upstream.on(theirs, answer(200, {}, pdb));
@@ -122,7 +122,7 @@ test('a second upstream may have what the first cannot be asked for', async (t) 
   t.is((await feed.fetch(`/symbols/lib.pdb/${other}/lib.pdb`)).status, 502);
 });
 
-test('a server of this project has its symbols mirrored, with credentials', async (t) => {
+test('symbols of another server of this project are mirrored, with credentials', async (t) => {
   const up = await startTestServer(t);
   const upFeed = new TestFeed(up);
   await upFeed.publish({ id: 'Lib', version: '1.0.0' });
@@ -146,7 +146,7 @@ function of(upstream: object): string | undefined {
   return symbolsOf(schema.parse({ upstreams: [upstream] }).upstreams[0]!)?.href;
 }
 
-test('a public feed’s symbol server is where public feeds have theirs', (t) => {
+test('a public feed has its known symbol server address', (t) => {
   t.is(of({ name: 'gallery.example', kind: 'nuget' }), 'https://symbols.gallery.example/download/symbols');
   t.is(of({ name: 'gallery.example', kind: 'nuget', url: 'https://x.example/v3/index.json' }), undefined);
   t.is(of({ name: 'images.example', kind: 'registry' }), undefined);

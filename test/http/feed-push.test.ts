@@ -13,7 +13,7 @@ import { databaseOf, rowsOf } from '../support/inside.ts';
 
 const staged = (server: TestServer) => readdir(join(server.data, 'staging'));
 
-/** What a refused push leaves: nothing. */
+/** Whether a refused push left nothing. */
 async function holdsNothing(server: TestServer): Promise<boolean> {
   const rows = await databaseOf(server).get<{ n: number }>(
     `SELECT (SELECT COUNT(*) FROM packages) + (SELECT COUNT(*) FROM package_versions)
@@ -51,7 +51,7 @@ test('the body itself may be the package', async (t) => {
 });
 
 for (const dialect of dialects) {
-  test(`a version that is too long for a row is refused as such (${dialect})`, async (t) => {
+  test(`a version that is too long for the database column is refused as invalid (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     for (const version of [
@@ -77,7 +77,7 @@ for (const dialect of dialects) {
     t.is((await feed.json('/registration-gz-semver2/long/index.json')).items[0].count, 4);
   });
 
-  test(`of concurrent pushes of one version one wins, and its bytes are what is served (${dialect})`, async (t) => {
+  test(`of concurrent pushes of one version one succeeds, and its bytes are served (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     const made = await Promise.all(
@@ -130,7 +130,7 @@ test('a version never changes: pushed again it is 409, also when unlisted, in an
   t.is(problem.detail, again.statusText);
 });
 
-test('the id is shown as it was pushed last, and the publisher is told', async (t) => {
+test('the id is shown in the spelling of the last push, and the push warns', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   await feed.publish({ id: 'CONTOSO.Core', version: '1.0.0' });
   const pushed = await feed.push({ id: 'Contoso.Core', version: '1.1.0' });
@@ -141,7 +141,7 @@ test('the id is shown as it was pushed last, and the publisher is told', async (
   t.deepEqual((await feed.json('/autocomplete?q=contoso')).data, ['Contoso.Core']);
 });
 
-test('what is no package is refused with the reason, and leaves nothing', async (t) => {
+test('an invalid package is refused with the reason, and nothing is stored', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   const good = await makeNupkg();
@@ -172,10 +172,10 @@ test('what is no package is refused with the reason, and leaves nothing', async 
     t.notRegex(text, /\.ts|node_modules|at Object/, name);
   }
   t.true(await holdsNothing(server));
-  t.is((await feed.push()).status, 201, 'and the server goes on');
+  t.is((await feed.push()).status, 201, 'the server still works');
 });
 
-test('malformed forms are refused and leave nothing', async (t) => {
+test('malformed forms are refused and nothing is stored', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   const good = packageForm(await makeNupkg());
@@ -209,7 +209,7 @@ test('malformed forms are refused and leave nothing', async (t) => {
 
 const stream = (bytes: Buffer) => new Blob([new Uint8Array(bytes)]).stream();
 
-test('a package over the limit is 413, announced or not, in a form or not', async (t) => {
+test('a package over the limit is 413, with or without Content-Length, in a form or not', async (t) => {
   const server = await startTestServer(t, { limits: { nupkg: '100kB' } });
   const feed = new TestFeed(server);
   const large = await makeNupkg({ id: 'Large', payloadBytes: 300_000 });
@@ -228,7 +228,7 @@ test('a package over the limit is 413, announced or not, in a form or not', asyn
   t.is((await feed.push({ id: 'Small', payloadBytes: 50_000 })).status, 201);
 });
 
-test('a connection that is cut in mid-push, in a form or not, leaves nothing', async (t) => {
+test('a push whose connection is cut stores nothing, in a form or not', async (t) => {
   const server = await startTestServer(t);
   const nupkg = await makeNupkg({ payloadBytes: 3_000_000 });
   const form = packageForm(nupkg);
@@ -263,7 +263,7 @@ test('a connection that is cut in mid-push, in a form or not, leaves nothing', a
   t.is((await new TestFeed(server).push()).status, 201);
 });
 
-test('a sender that falls silent is given up', async (t) => {
+test('an upload fails after a time without data', async (t) => {
   const server = await startTestServer(t, { limits: { uploadIdle: '100ms' } });
   const { body, type } = packageForm(await makeNupkg());
   for (const sent of [10, body.length - 100]) {
@@ -283,7 +283,7 @@ test('a sender that falls silent is given up', async (t) => {
   t.true(await holdsNothing(server));
 });
 
-test('a push needs a token with the scope, and says so in the way that clients understand', async (t) => {
+test('a push needs a token with the scope, and the refusal is in the form that clients understand', async (t) => {
   const server = await startTestServer(t, { anonymousRead: true });
   const nupkg = await makeNupkg();
   const put = (headers: Record<string, string>) =>
@@ -317,7 +317,7 @@ test('equal files of two packages are stored once', async (t) => {
   t.is(blobs.length, 5, 'two packages, two nuspecs, one readme');
 });
 
-test('the push address takes PUT alone, with or without a slash', async (t) => {
+test('the push address allows only PUT, with or without a slash', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   for (const path of ['/push', '/push/']) {
     const response = await feed.fetch(path);

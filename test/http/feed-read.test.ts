@@ -7,7 +7,7 @@ import { startTestServer } from '../support/server.ts';
 
 const hives = ['registration', 'registration-gz', 'registration-gz-semver2'];
 
-test('the service index: the four of the interface first, one type an entry, every address absolute and ours', async (t) => {
+test('the service index: the four fixed types first, one type in each entry, every address absolute and of this server', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   const index = await feed.json('/index.json');
   t.is(index.version, '3.0.0');
@@ -94,7 +94,7 @@ test('every file of a version, in any spelling, with GET and HEAD', async (t) =>
   }
 });
 
-test('a part of a package, and none of one that the client has', async (t) => {
+test('a range of a package, and no body if the client has it', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   const nupkg = await makeNupkg({ id: 'Big', payloadBytes: 200_000 });
   await feed.push(nupkg);
@@ -114,7 +114,7 @@ test('a part of a package, and none of one that the client has', async (t) => {
   t.is(changed.status, 200);
 });
 
-test('what is not there is 404 with a problem document, whatever the path says', async (t) => {
+test('a missing package is 404 with a problem document, for every path', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   await feed.publish({ id: 'A' });
@@ -201,7 +201,7 @@ test('three hives: plain or gzip, with or without SemVer 2', async (t) => {
       t.is(leaf.registration, `${server.url}/v3/${hive}/mixed/index.json`);
       const alone = await feed.json(leaf['@id']);
       t.is(alone.catalogEntry.version, leaf.catalogEntry.version);
-      t.is((await feed.fetch(leaf.packageContent)).status, 200, 'what is listed can be downloaded');
+      t.is((await feed.fetch(leaf.packageContent)).status, 200, 'a listed version can be downloaded');
     }
     t.is((await feed.fetch(`/${hive}/newest/index.json`)).status, hive.endsWith('2') ? 200 : 404, hive);
     t.is((await feed.fetch(`/${hive}/mixed/3.0.0.json`)).status, hive.endsWith('2') ? 200 : 404, hive);
@@ -211,7 +211,7 @@ test('three hives: plain or gzip, with or without SemVer 2', async (t) => {
   }
 });
 
-test('a registration leaf tells what the nuspec says', async (t) => {
+test('a registration leaf has the metadata of the nuspec', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   server.clock.now = Date.UTC(2026, 2, 4, 5, 6, 7, 89);
@@ -303,7 +303,7 @@ test('a long registration is in pages of 64, each fetched at its address', async
   t.deepEqual(await feed.json('/package/long/index.json'), { versions });
 });
 
-test('audit data is there and empty', async (t) => {
+test('vulnerability data is served and empty', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   const index = await feed.json('/vulnerabilities/index.json');
   t.true(Array.isArray(index) && index.length === 1);
@@ -312,7 +312,7 @@ test('audit data is there and empty', async (t) => {
   t.deepEqual(await feed.json(index[0]['@id']), {});
 });
 
-test('reading needs a token too, and a wrong one is told by 401, never by 403 or 404', async (t) => {
+test('reading needs a token, and a wrong token is 401, never 403 or 404', async (t) => {
   const server = await startTestServer(t);
   await new TestFeed(server).publish({ id: 'A' });
   for (const path of [
@@ -342,7 +342,7 @@ test('reading needs a token too, and a wrong one is told by 401, never by 403 or
   }
 });
 
-test('a document that was made for one address of the server is not answered to who asks at another', async (t) => {
+test('a cached document for one address of the server is not served at another address', async (t) => {
   const server = await startTestServer(t);
   await new TestFeed(server).publish({ id: 'Known.As' });
   const at = async (host: string, path: string) => {

@@ -13,7 +13,7 @@ async function startFeed(t: ExecutionContext, dialect: Dialect, packages: readon
   return feed;
 }
 
-/** Downloads a version so many times, and has it written down. */
+/** Downloads a version `times` times, and writes the counts to the database. */
 async function download(feed: TestFeed, id: string, times: number): Promise<void> {
   for (let time = 0; time < times; time += 1) {
     await (await feed.fetch(`/package/${id}/1.0.0/${id}.1.0.0.nupkg`)).arrayBuffer();
@@ -25,7 +25,7 @@ const idsOf = async (feed: TestFeed, query: string) =>
   (await feed.json(`/search?${query}`)).data.map((hit: any) => hit.id);
 
 for (const dialect of dialects) {
-  test(`the id itself, then ids that start so, then words of the name, then mentions; by downloads (${dialect})`, async (t) => {
+  test(`the id itself, then ids that start with the text, then words of the name, then mentions; each by downloads (${dialect})`, async (t) => {
     const feed = await startFeed(t, dialect, [
       { id: 'Mention', description: 'Reads json of all kinds.' },
       { id: 'Acme.Json' },
@@ -122,7 +122,7 @@ for (const dialect of dialects) {
     }
   });
 
-  test(`each client sees the versions it understands (${dialect})`, async (t) => {
+  test(`each client sees the versions that it supports (${dialect})`, async (t) => {
     const feed = await startFeed(t, dialect, [
       { id: 'Grown', version: '1.0.0', description: 'old' },
       { id: 'Grown', version: '1.1.0-beta' },
@@ -165,7 +165,7 @@ for (const dialect of dialects) {
     }
   });
 
-  test(`what is unlisted or deleted is not found any more, at once (${dialect})`, async (t) => {
+  test(`unlisted and deleted packages are no longer found, at once (${dialect})`, async (t) => {
     const feed = await startFeed(t, dialect, [
       { id: 'Going', version: '1.0.0', tags: 'early' },
       { id: 'Going', version: '2.0.0', tags: 'late' },
@@ -173,7 +173,7 @@ for (const dialect of dialects) {
     const versions = async () =>
       (await feed.json('/search?q=going')).data.map((hit: any) => [hit.version, hit.versions.length]);
     t.deepEqual(await versions(), [['2.0.0', 2]]);
-    t.deepEqual(await idsOf(feed, 'q=tags:early'), [], 'the newest version tells');
+    t.deepEqual(await idsOf(feed, 'q=tags:early'), [], 'the newest version decides');
     await feed.fetch('/push/going/2.0.0', { method: 'DELETE' });
     t.deepEqual(await versions(), [['1.0.0', 1]]);
     t.deepEqual([await idsOf(feed, 'q=late'), await idsOf(feed, 'q=early')], [[], ['Going']]);
@@ -188,7 +188,7 @@ for (const dialect of dialects) {
     t.deepEqual(await versions(), []);
   });
 
-  test(`more hits than are counted, and more than a page (${dialect})`, async (t) => {
+  test(`more hits than a page, and more than are counted (${dialect})`, async (t) => {
     const ids = Array.from({ length: 45 }, (_, index) => `Many.P${String(index).padStart(2, '0')}`);
     const feed = await startFeed(t, dialect);
     for (let start = 0; start < ids.length; start += 9) {
@@ -206,7 +206,7 @@ for (const dialect of dialects) {
     t.is((await feed.json('/search?take=0')).totalHits, 45);
     t.is((await feed.json('/search?take=0')).data.length, 0);
     t.is((await feed.json('/search?take=99999')).data.length, 45);
-    t.is((await feed.json('/search?take=-1&skip=x')).data.length, 20, 'nonsense counts as not given');
+    t.is((await feed.json('/search?take=-1&skip=x')).data.length, 20, 'an invalid value counts as not given');
     t.is((await feed.json('/search?take=10&take=20')).data.length, 10);
     t.is((await feed.json('/autocomplete?q=many')).totalHits, 45);
   });
@@ -246,7 +246,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('a hit has what clients show', async (t) => {
+test('a hit has the fields that clients show', async (t) => {
   const feed = new TestFeed(await startTestServer(t));
   await feed.publish({
     id: 'Contoso.Hit',

@@ -6,7 +6,7 @@ import { makeNupkg, makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
 
-/** The key under which debuggers ask for a portable PDB of this GUID, as .NET lays it out. */
+/** The key that debuggers request for a portable PDB with this GUID in .NET's byte order. */
 function keyOf(guid: Buffer): string {
   const groups = [guid.subarray(0, 4), guid.subarray(4, 6), guid.subarray(6, 8)].map((group) => group.toReversed());
   return `${Buffer.concat([...groups, guid.subarray(8)]).toString('hex')}ffffffff`;
@@ -58,7 +58,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('symbols without their package, and what are no symbols, are refused', async (t) => {
+test('symbols without their package, and invalid symbols packages, are refused', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);
   await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });

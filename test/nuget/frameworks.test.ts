@@ -1,7 +1,7 @@
 import test from 'ava';
 import { nearestGroups } from '../../src/nuget/format/frameworks.ts';
 
-/** The group that is nearest to a target, of those written with bars between; `any` names no framework. */
+/** The nearest group for a target. Groups are separated by bars; `any` is a group without a framework. */
 function nearest(groups: string, ...targets: string[]): string {
   const list = groups.split('|').map((each) => (each === 'any' ? {} : { targetFramework: each }));
   const chosen = nearestGroups(
@@ -11,7 +11,7 @@ function nearest(groups: string, ...targets: string[]): string {
   return chosen.map(({ targetFramework }) => targetFramework ?? 'any').join('|');
 }
 
-test('each target has the nearest group that it can use', (t) => {
+test('each target gets the nearest group that it can use', (t) => {
   const table: [string, string, string][] = [
     ['net8.0|net6.0|netstandard2.0', 'net7.0', 'net6.0'],
     ['net8.0|netstandard2.0', 'net10.0', 'net8.0'],
@@ -33,7 +33,7 @@ test('each target has the nearest group that it can use', (t) => {
   for (const [groups, target, expected] of table) t.is(nearest(groups, target), expected, `${groups} for ${target}`);
 });
 
-test('several targets have a group each, and without a known one all groups count', (t) => {
+test('several targets get one group each; without a known target all groups are returned', (t) => {
   t.is(nearest('net8.0|netstandard2.0|net45', 'net8.0', 'net48'), 'net8.0|net45');
   t.is(nearest('net8.0|netstandard2.0', 'net8.0', 'net9.0'), 'net8.0');
   t.is(nearest('net8.0|netstandard2.0'), 'net8.0|netstandard2.0');

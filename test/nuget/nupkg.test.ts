@@ -69,7 +69,7 @@ test('SemVer 2.0.0 is recognised in the version and in the bounds of dependencie
   t.true((await read(await makeNupkg({ dependencies: [{ id: 'A', version: '1.0.0-a.b' }] }))).semVer2);
 });
 
-test('named files are found whatever their case, slashes and encoding', async (t) => {
+test('named files are found in any case, with any slashes and encoding', async (t) => {
   const jpeg = Buffer.from([0xff, 0xd8, 0xff, 0xe0]);
   const nupkg = await read(
     await makeNupkg({
@@ -82,7 +82,7 @@ test('named files are found whatever their case, slashes and encoding', async (t
   t.deepEqual(nupkg.entries.readme, Buffer.alloc(0));
 });
 
-test('a named file that is missing, too large or no picture is refused', async (t) => {
+test('a named file that is missing, too large or not an image is refused', async (t) => {
   await refused(t, read(await makeNupkg({ iconPath: 'gone.png' })), /<icon> names 'gone.png'/);
   await refused(t, read(await makeNupkg({ readmePath: 'gone.md' })), /<readme> names 'gone.md'/);
   await refused(t, read(await makeNupkg({ icon: randomBytes(1024 ** 2 + 1) })), /larger than/);
@@ -97,7 +97,7 @@ test('a package needs exactly one nuspec at its root', async (t) => {
   t.is((await read(await zip({ 'A.NuSpec': makeNuspec(), 'lib/b.nuspec': '' }))).nuspec.id, 'Made.Package');
 });
 
-test('the nuspec must be valid, and in ASCII when asked', async (t) => {
+test('the nuspec must be valid, and its id ASCII if the option says so', async (t) => {
   await refused(t, read(await makeNupkg({ version: 'new' })), /version 'new'/);
   await refused(t, read(await makeNupkg({ nuspec: '<!DOCTYPE a>' })), /document type/);
   await refused(t, read(await makeNupkg({ nuspec: randomBytes(1024 ** 2 + 1) })), /larger than/);
@@ -106,7 +106,7 @@ test('the nuspec must be valid, and in ASCII when asked', async (t) => {
   await refused(t, read(bytes, { asciiOnly: true }), /ASCII/);
 });
 
-test('what is no zip, or only a part of one, is refused', async (t) => {
+test('a file that is not a zip, or only a part of one, is refused', async (t) => {
   const sound = await makeNupkg({ payloadBytes: 1000 });
   for (const bytes of [
     Buffer.alloc(0),
@@ -137,18 +137,18 @@ for (const name of [
   '..',
   'a\0b',
 ]) {
-  test(`${JSON.stringify(name)} would leave the folder`, async (t) => {
+  test(`${JSON.stringify(name)} would be extracted outside the folder`, async (t) => {
     await refused(t, read(writeZip([nuspecEntry, { name }])), /outside the package's folder/);
   });
 }
 
-test('odd but harmless names pass', async (t) => {
+test('unusual but harmless names are accepted', async (t) => {
   const names = ['lib/', 'lib/..a', 'a..b/c', '100%', '%zz', '%ff', 'größe', '[Content_Types].xml', './x'];
   t.is((await read(writeZip([nuspecEntry, ...names.map((name) => ({ name }))]))).nuspec.id, 'a');
 });
 
 const text = 'some text '.repeat(50);
-// Small entries are read at once, and others piece by piece.
+// Small entries are inflated in one call, others piece by piece.
 for (const [extent, text] of [
   ['small', 'some text '.repeat(50)],
   ['large', 'some text '.repeat(10_000)],
@@ -170,7 +170,7 @@ for (const [extent, text] of [
   }
 }
 
-test('lies that cost nothing to find are found even when entries are not all read', async (t) => {
+test('defects of the directory and headers are found even if not every entry is read', async (t) => {
   for (const [entries, lies, message] of [
     [[{ name: 'a', data: 'ab', compressedSize: 100_000 }], {}, /overlaps/],
     [[{ name: 'a', data: 'ab', offset: 1_000_000 }], {}, /overlaps/],
@@ -195,7 +195,7 @@ test('lies that cost nothing to find are found even when entries are not all rea
   }
 });
 
-test('a sound 64-bit zip is read', async (t) => {
+test('a valid 64-bit zip is read', async (t) => {
   t.is((await read(writeZip([nuspecEntry], { zip64: {} }))).nuspec.id, 'a');
 });
 
@@ -211,7 +211,7 @@ test('more than 65,535 entries are refused, in either format', async (t) => {
   const limits = { verifyAll: false };
   await refused(t, read(writeZip([nuspecEntry, ...many], { zip64: {} }), limits), /more than 65535 entries/);
   await refused(t, read(writeZip([nuspecEntry, ...many], { count: 65_535 }), limits), /more than 65535 entries/);
-  // Counted modulo 65,536, as a writer without the 64-bit format does.
+  // The count is modulo 65,536, as a writer without the 64-bit format writes it.
   await refused(t, read(writeZip([nuspecEntry, ...many, { name: 'z' }]), limits), /more entries than it counts/);
   await refused(
     t,
@@ -231,7 +231,7 @@ for (const [what, field] of [
   });
 }
 
-test('the directory is bounded in all, and a local header may have any extra fields', async (t) => {
+test('the directory has a limit in total, and a local header may have any extra fields', async (t) => {
   const many = Array.from({ length: 40 }, (_, i) => ({
     name: `${i}`.padEnd(1000, 'n'),
     localExtra: emptyFields(65_532),
@@ -243,7 +243,7 @@ test('the directory is bounded in all, and a local header may have any extra fie
   await refused(t, read(writeZip([nuspecEntry, ...largest]), { verifyAll: false }), /take more than 16777216 bytes/);
 });
 
-test('a directory longer than what is read at a time is read whole', async (t) => {
+test('a directory longer than the read buffer is read completely', async (t) => {
   const readme = '# Found';
   const many = Array.from({ length: 3000 }, (_, i) => ({ name: `${i}`.padEnd(i % 200, 'n'), data: `${i}` }));
   const nuspec = { name: 'a.nuspec', data: makeNuspec({ id: 'a', readmePath: 'docs/readme.md' }) };
@@ -255,7 +255,7 @@ test('a directory longer than what is read at a time is read whole', async (t) =
 test('compression bombs are refused', async (t) => {
   const zeros = Buffer.alloc(20 * 1024 ** 2);
   await refused(t, read(writeZip([nuspecEntry, { name: 'zeros', data: zeros }])), /bomb/);
-  // Declaring less does not help: the entry is then not as long as declared.
+  // Declaring a smaller size does not help: the entry then does not match its declared size.
   await refused(t, read(writeZip([nuspecEntry, { name: 'zeros', data: zeros, size: 1000 }])), /declare/);
   await refused(
     t,
@@ -265,7 +265,7 @@ test('compression bombs are refused', async (t) => {
   t.is((await read(writeZip([nuspecEntry, { name: 'zeros', data: zeros.subarray(0, 1024 ** 2) }]))).nuspec.id, 'a');
 });
 
-test('a missing file is an error of the disk, not of the package', async (t) => {
+test('a missing file is a disk error, not PackageInvalid', async (t) => {
   await t.throwsAsync(readNupkg(join(folder, 'gone')), { code: 'ENOENT' });
 });
 
@@ -286,7 +286,7 @@ test('a symbols package lists its portable PDBs by key', async (t) => {
   await t.throwsAsync(openPdb(path, 'A.pdb'), { name: 'NotFound' });
 });
 
-test('symbols packages are refused for what is not portable symbols', async (t) => {
+test('symbols packages with files other than portable symbols are refused', async (t) => {
   const snupkg = async (files: Record<string, Buffer | string>) =>
     readSnupkg(await staged(await makeSnupkg({ files })));
   const windows = Buffer.from('Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0', 'latin1');
@@ -311,12 +311,12 @@ test('symbols packages are refused for what is not portable symbols', async (t) 
   await refused(t, read(await makeSnupkg()), /symbols URL/);
 });
 
-test('a PDB that is not what the zip declares fails its stream', async (t) => {
+test('the stream of a PDB fails if the PDB does not match the zip directory', async (t) => {
   const path = await staged(writeZip([{ name: 'a.pdb', data: text, crc: 1 }]));
   await t.throwsAsync(buffer((await openPdb(path, 'a.pdb')).stream), { name: 'PackageInvalid' });
 });
 
-test.serial('no reading leaves a file open', async (t) => {
+test.serial('reading never leaves a file open', async (t) => {
   const pdbs = await makeSnupkg({ files: { 'a.pdb': makePdb(undefined, 1_000_000) } });
   const paths = [
     await staged(pdbs),
@@ -333,7 +333,7 @@ test.serial('no reading leaves a file open', async (t) => {
   t.deepEqual(openFiles(), []);
 });
 
-/** The files this process has open, on Linux. */
+/** The open files of this process, on Linux. */
 function descriptors(): string[] {
   if (!existsSync('/proc/self/fd')) return [];
   return readdirSync('/proc/self/fd').map((fd) => {
@@ -345,7 +345,7 @@ function descriptors(): string[] {
   });
 }
 
-test('damaged packages are read or refused, never worse', async (t) => {
+test('damaged packages are read or refused with PackageInvalid', async (t) => {
   const nupkg = await makeNupkg({ icon: pngPixel, readme: '# Hi', tags: 'a b', payloadBytes: 100 });
   const snupkg = await makeSnupkg({ files: { 'a.pdb': makePdb() } });
   const zip64 = writeZip([nuspecEntry, { name: 'lib/a.txt', data: text }], { zip64: {} });
@@ -353,7 +353,7 @@ test('damaged packages are read or refused, never worse', async (t) => {
     fc.record({
       sound: fc.constant(sound),
       length: fc.oneof(fc.constant(sound.length), fc.nat({ max: sound.length })),
-      // The directory is where most of the decisions are, so half of the damage goes there.
+      // Most checks read the directory, so half of the damage is there.
       flips: fc.array(
         fc.tuple(
           fc.oneof(fc.nat({ max: sound.length - 1 }), fc.integer({ min: sound.length - 300, max: sound.length - 1 })),
@@ -381,10 +381,10 @@ test('damaged packages are read or refused, never worse', async (t) => {
   t.pass();
 });
 
-/** Packages that other tools made, where there are some: `<id>/<version>/<id>.<version>.nupkg`. */
+/** Packages made by other tools, if the machine has some: `<id>/<version>/<id>.<version>.nupkg`. */
 const realPackages = '/opt/nuget/packages';
 
-test('packages are read as their own folder names them: made ones, and real ones where there are some', async (t) => {
+test('id and version of a package are those of its folder: made packages, and real ones if there are any', async (t) => {
   const names: [id: string, version: string][] = [
     ['made.plain', '1.0.0'],
     ['made.pre', '2.1.0-beta.1'],

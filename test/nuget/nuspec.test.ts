@@ -18,7 +18,7 @@ function holding(xml: string): string {
   return makeNuspec().replace('<id>', `${xml}<id>`);
 }
 
-test('everything a feed shows is read', (t) => {
+test('everything that a feed shows is read', (t) => {
   const nuspec = parse(`\ufeff<?xml version="1.0"?>
 <package xmlns="http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd">
   <metadata minClientVersion="2.12">
@@ -94,7 +94,7 @@ test('everything a feed shows is read', (t) => {
   });
 });
 
-test('what is not said has a default', (t) => {
+test('missing elements have defaults', (t) => {
   const nuspec = parse('<package><metadata><id>a</id><version>1</version></metadata></package>');
   t.is(nuspec.title, undefined);
   t.deepEqual(nuspec.tags, []);
@@ -170,7 +170,7 @@ for (const [reason, text, message] of [
   });
 }
 
-test('bytes that are not the text they claim to be are refused', (t) => {
+test('bytes that are not text in the declared encoding are refused', (t) => {
   for (const bytes of [
     Buffer.from(makeNuspec({ title: 'é' }), 'latin1'),
     Buffer.from([0xff, 0xfe, 0x00, 0xd8]),
@@ -180,7 +180,7 @@ test('bytes that are not the text they claim to be are refused', (t) => {
   }
 });
 
-test('entity bombs are refused without being read', (t) => {
+test('entity bombs are refused without being expanded', (t) => {
   const levels = Array.from({ length: 12 }, (_, i) => `<!ENTITY e${i + 1} "${`&e${i};`.repeat(10)}">`).join('');
   for (const declaration of [
     `<!DOCTYPE package [<!ENTITY e0 "ha">${levels}]>`,
@@ -195,7 +195,7 @@ test('entity bombs are refused without being read', (t) => {
   }
 });
 
-test('ids follow the rule, in ASCII for what is pushed', (t) => {
+test('ids follow NuGet’s grammar, in ASCII for pushed packages', (t) => {
   for (const id of ['a', 'A_b', '_', 'a.b-c', '1.2', 'a'.repeat(100)]) t.true(isPackageId(id, { asciiOnly: true }), id);
   for (const id of ['', '.a', 'a.', 'a..b', 'a.-b', 'a b', 'a/b', 'a\\b', 'a\n', 'a'.repeat(101)])
     t.false(isPackageId(id), id);
@@ -205,7 +205,7 @@ test('ids follow the rule, in ASCII for what is pushed', (t) => {
   t.throws(() => parseNuspec(Buffer.from(makeNuspec({ id: 'Größe' })), { asciiOnly: true }), { message: /ASCII/ });
 });
 
-test('only links to the web are kept', (t) => {
+test('only http and https links are kept', (t) => {
   for (const url of ['javascript:alert(1)', 'file:///etc/passwd', 'data:text/html,x', '//example.org', 'example.org']) {
     const nuspec = made({ projectUrl: url, iconUrl: url, repository: { type: 'git', url } });
     t.deepEqual([nuspec.projectUrl, nuspec.iconUrl, nuspec.repository?.url], [undefined, undefined, undefined], url);
@@ -223,8 +223,8 @@ test('a SemVer 2.0.0 bound of any dependency counts', (t) => {
   }
 });
 
-test('any text survives being written and read', (t) => {
-  // Carriage returns apart, which XML reads as line feeds.
+test('any text is the same after it was written and read', (t) => {
+  // Except carriage returns: XML reads them as line feeds.
   const text = fc.string({ unit: 'grapheme', maxLength: 60 }).map((s) => s.replaceAll('\r', '').trim());
   fc.assert(
     fc.property(text, (title) => (made({ title }).title ?? '') === title),
@@ -233,7 +233,7 @@ test('any text survives being written and read', (t) => {
   t.pass();
 });
 
-test('damaged nuspecs are read or refused, never worse', (t) => {
+test('damaged nuspecs are read or refused with PackageInvalid', (t) => {
   const sound = Buffer.from(makeNuspec({ dependencies: [{ id: 'A', version: '1.0' }], tags: 'a b', title: '&<é' }));
   const damage = fc.array(fc.tuple(fc.nat({ max: sound.length - 1 }), fc.nat({ max: 255 })), {
     minLength: 1,
@@ -255,10 +255,10 @@ test('damaged nuspecs are read or refused, never worse', (t) => {
   t.pass();
 });
 
-/** Packages that other tools made, where there are some: `<id>/<version>/<id>.nuspec`. */
+/** Packages made by other tools, if the machine has some: `<id>/<version>/<id>.nuspec`. */
 const realPackages = '/opt/nuget/packages';
 
-test('nuspecs are read as their folder names them: made ones, and real ones where there are some', (t) => {
+test('id and version of a nuspec are those of its folder: made nuspecs, and real ones if there are any', (t) => {
   const made = [
     ['made.plain', '1.0.0'],
     ['made.pre', '2.1.0-beta.1'],

@@ -22,7 +22,7 @@ function version(text: string): Version {
   return parsed;
 }
 
-// The expectations are what NuGet.Versioning of the .NET 10 SDK prints, `(,)` apart, which it takes only as `(, )`.
+// The expected values are printed by NuGet.Versioning of the .NET 10 SDK, except `(,)`: it accepts only `(, )`.
 for (const [text, normalized] of [
   ['1.0', '[1.0.0, )'],
   [' 1.0 ', '[1.0.0, )'],
@@ -61,7 +61,7 @@ for (const [text, normalized] of [
   ['(*,2.0)', '(*, 2.0.0)'],
   ['[1.0.0-*,1.0.0]', '[1.0.0-*, 1.0.0]'],
 ] as const) {
-  test(`"${text}" is written ${normalized}`, (t) => {
+  test(`"${text}" is written as ${normalized}`, (t) => {
     t.is(formatRange(range(text)), normalized);
     t.is(formatRange(range(normalized)), normalized);
   });
@@ -105,7 +105,7 @@ for (const text of [
   '2147483648.*',
   '[1.0.0-*]',
 ]) {
-  test(`${JSON.stringify(text)} is no range`, (t) => t.is(parseRange(text), undefined));
+  test(`${JSON.stringify(text)} is not a range`, (t) => t.is(parseRange(text), undefined));
 }
 
 for (const [text, inside, outside] of [
@@ -119,7 +119,7 @@ for (const [text, inside, outside] of [
   ['1.*-*', ['1.0.0-0', '1.0.0-a'], ['0.9']],
   ['1.0.0-beta.*', ['1.0.0-beta.1', '1.0.0'], ['1.0.0-alpha', '1.0.0-beta']],
 ] as const) {
-  test(`${text} holds what it should`, (t) => {
+  test(`${text} contains the expected versions`, (t) => {
     for (const v of inside) t.true(satisfies(range(text), version(v)), v);
     for (const v of outside) t.false(satisfies(range(text), version(v)), v);
   });
@@ -141,20 +141,20 @@ for (const [text, versions, best] of [
   ['*', '3.0.0-a', undefined],
   ['*-*', '3.0.0-a 2.0.0', '3.0.0-a'],
 ] as const) {
-  test(`${text} takes ${best ?? 'nothing'} of ${versions}`, (t) => {
+  test(`${text} selects ${best ?? 'nothing'} of ${versions}`, (t) => {
     const found = lowestApplicable(range(text), versions.split(' ').map(version));
     t.is(found && normalize(found), best);
   });
 }
 
-test('a range is SemVer 2.0.0 when one of its bounds is', (t) => {
+test('a range is SemVer 2.0.0 if one of its bounds is', (t) => {
   t.deepEqual(
     ['1.0', '[1.0-a,2.0)', '1.0-a.b', '[1.0,2.0+m]', '(,2.0-a.1)', '(, )'].map((text) => isSemVer2Range(range(text))),
     [false, false, true, true, true, false],
   );
 });
 
-test('formatting is stable, and no text breaks the parser', (t) => {
+test('formatting is stable, and the parser throws for no text', (t) => {
   const text = fc.oneof(fc.string({ maxLength: 30 }), fc.stringMatching(/^[[(][0-9.*a-]{0,6},? ?[0-9.*a-]{0,6}[\])]$/));
   fc.assert(
     fc.property(text, (input) => {

@@ -6,7 +6,7 @@ import { Search } from '../../src/nuget/search/search.ts';
 import { standingOf, termsOf, tierWidth, typeFlags } from '../../src/nuget/search/terms.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
-// Lists change their ways where there is much to find: here there are enough packages for each of them.
+// The way a list is read depends on the number of hits: here are enough packages for every way.
 
 interface Made {
   row: number;
@@ -105,7 +105,7 @@ async function fill(t: ExecutionContext, dialect: Dialect): Promise<Database> {
   return database;
 }
 
-/** What must be found, in order: the model. */
+/** The expected hits, in order. */
 function expected(start: string | undefined, words: readonly string[], type?: string): Made[] {
   const all = made.filter((each) => type === undefined || each.type.toLowerCase() === type.toLowerCase());
   const byKey = (a: Made, b: Made) => a.standing - b.standing || (a.key < b.key ? -1 : 1);
@@ -121,7 +121,7 @@ function expected(start: string | undefined, words: readonly string[], type?: st
 }
 
 for (const dialect of dialects) {
-  test(`however much there is to find, the pages are those of the whole (${dialect})`, async (t) => {
+  test(`the pages together are the complete result, for any number of hits (${dialect})`, async (t) => {
     const database = await fill(t, dialect);
     const search = new Search(database);
     const cases: [q: string, start: string | undefined, words: string[], type?: string][] = [
@@ -169,7 +169,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('hits of one standing are in the order of their downloads', async (t) => {
+test('hits of equal standing are ordered by downloads', async (t) => {
   const search = new Search(await fill(t, 'sqlite'));
   const { data } = await search.find(1, parseQuery('seldom'), { ...options, skip: 0, take: 20 });
   const downloads = data.map(({ totalDownloads }) => totalDownloads);

@@ -6,7 +6,7 @@ const packageTypes = [{ name: 'Dependency' }];
 const tiersOf = (metadata: Partial<Parameters<typeof termsOf>[0]>) =>
   Object.fromEntries(termsOf({ id: 'X', packageTypes, ...metadata }).map(({ term, tier }) => [term, tier]));
 
-test('an id is found by its parts and by the words that capitals set off', (t) => {
+test('an id is found by its parts and by the words that capitals separate', (t) => {
   for (const [id, words] of Object.entries({
     'Newtonsoft.Json': ['newtonsoft', 'json'],
     EntityFrameworkCore: ['entityframeworkcore', 'entity', 'framework', 'core'],
@@ -21,7 +21,7 @@ test('an id is found by its parts and by the words that capitals set off', (t) =
   }
 });
 
-test('a word counts for the best place it is in, and remembers all of them', (t) => {
+test('a word has the tier of its best field, and the bits of all its fields', (t) => {
   const metadata = {
     id: 'Acme.Json',
     title: 'Fast JSON',
@@ -38,11 +38,11 @@ test('a word counts for the best place it is in, and remembers all of them', (t)
   t.is(terms['the'], undefined, 'a description’s common words find nothing');
 });
 
-test('a word that the id starts with is of that tier wherever it comes from', (t) => {
+test('a word at the start of the id has that tier, whatever field it is in', (t) => {
   t.is(tiersOf({ id: 'Newtonsoft.Json', authors: 'James Newton-King' })['newton'], tier.startOfId);
 });
 
-test('package types are words that nobody can type', (t) => {
+test('no search text equals the term of a package type', (t) => {
   const types = [{ name: 'DotnetTool' }, { name: 'Dependency' }];
   t.deepEqual(
     Object.keys(tiersOf({ packageTypes: types })).filter((term) => term.startsWith('#')),
@@ -51,7 +51,7 @@ test('package types are words that nobody can type', (t) => {
   t.deepEqual(wordsOf('#DotnetTool c# C++ a#b'), ['dotnettool', 'c#', 'c++', 'a#', 'b']);
 });
 
-test('more downloads never stand lower, and all standings are of the range', (t) => {
+test('more downloads never make the standing worse, and all standings are within the range', (t) => {
   const downloads = fc.oneof(fc.nat(100), fc.maxSafeNat());
   fc.assert(
     fc.property(downloads, downloads, (a, b) => {

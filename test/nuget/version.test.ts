@@ -57,7 +57,7 @@ const anyVersion = fc
   )
   .filter((text) => parseVersion(text) !== undefined)
   .map(version);
-/** Few distinct values, so that pairs share prefixes and the comparison goes deep. */
+/** Few distinct values, so that pairs share prefixes and later parts are compared too. */
 const closeVersion = fc
   .tuple(
     fc.constantFrom('1', '1.0.0', '1.0.0.1', '1.10', '1.9', '10'),
@@ -66,7 +66,7 @@ const closeVersion = fc
   .map(([numbers, labels]) => version(labels.length > 0 ? `${numbers}-${labels.join('.')}` : numbers));
 const versions = fc.oneof(anyVersion, closeVersion);
 
-// The expectations are what NuGet.Versioning of the .NET 10 SDK prints.
+// The expected values are printed by NuGet.Versioning of the .NET 10 SDK.
 for (const [text, normalized, full = normalized] of [
   ['1', '1.0.0'],
   ['1.0', '1.0.0'],
@@ -117,14 +117,14 @@ for (const text of [
   `1.0.0-${'a'.repeat(59)}`,
   '1'.repeat(300),
 ]) {
-  test(`${JSON.stringify(text)} is no version`, (t) => t.is(parseVersion(text), undefined));
+  test(`${JSON.stringify(text)} is not a version`, (t) => t.is(parseVersion(text), undefined));
 }
 
 test('a normalised version has at most 64 characters', (t) => {
   t.is(normalize(version(`1.0.0-${'a'.repeat(58)}`)).length, 64);
 });
 
-test('SemVer 2.0.0 versions and prereleases are told apart', (t) => {
+test('SemVer 2.0.0 versions and prereleases are distinguished', (t) => {
   t.deepEqual(
     ['1.0', '1.0-a', '1.0-a.b', '1.0+m', '1.0-a+m'].map((text) => [
       isPrerelease(version(text)),
@@ -221,7 +221,7 @@ test('order is antisymmetric and transitive', (t) => {
   t.pass();
 });
 
-test('what is printed parses to the same version', (t) => {
+test('a printed version parses to the same version', (t) => {
   fc.assert(
     fc.property(
       versions,

@@ -26,7 +26,7 @@ export class TestFeed {
     return new TestFeed(server, await tokenOf(server, scopes, name));
   }
 
-  /** `path` is below `/v3`, or an absolute URL of this server. */
+  /** `path` is below `/v3`, or an absolute address of this server. */
   fetch(path: string, init: RequestInit & { duplex?: 'half' } = {}): Promise<Response> {
     const local = path.startsWith(this.server.url) ? path.slice(this.server.url.length) : `/v3${path}`;
     return this.server.fetch(local, { token: this.token, ...init });
@@ -38,7 +38,7 @@ export class TestFeed {
     return (await response.json()) as T;
   }
 
-  /** Builds a package from `options` and pushes it, with the API-key header of NuGet's clients. */
+  /** Pushes a package that is made from `options`, with the authentication header of NuGet's clients. */
   async push(options: NupkgOptions | Buffer = {}, path = '/push'): Promise<Response> {
     const { body, type } = packageForm(Buffer.isBuffer(options) ? options : await makeNupkg(options));
     return this.server.fetch(`/v3${path}`, {
@@ -49,7 +49,7 @@ export class TestFeed {
     });
   }
 
-  /** Pushes a package; throws if it is refused. */
+  /** Pushes packages; throws if a push fails. */
   async publish(...packages: NupkgOptions[]): Promise<void> {
     for (const each of packages) {
       const response = await this.push(each);

@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
 import { ZipFile } from 'yazl';
 
-/** A dependency of a made package; no version means any. */
+/** A dependency of a made package; without a version, any version. */
 export interface MadeDependency {
   id: string;
   version?: string;
 }
 
-/** What a made package says; only what is set is written. */
+/** The nuspec of a made package; only values that are set are written. */
 export interface NuspecOptions {
   id?: string;
   version?: string;
@@ -25,17 +25,17 @@ export interface NuspecOptions {
   license?: { type: string; value: string };
   repository?: { type?: string; url?: string; commit?: string; branch?: string };
   packageTypes?: readonly { name: string; version?: string }[];
-  /** One group of every framework, without `<group>`. */
+  /** A flat list for every framework, without `<group>`. */
   dependencies?: readonly MadeDependency[];
   dependencyGroups?: readonly { targetFramework?: string; dependencies: readonly MadeDependency[] }[];
-  /** The path the nuspec names. */
+  /** The path in the nuspec. */
   iconPath?: string;
   readmePath?: string;
   /** The xmlns; an empty string leaves it out. */
   namespace?: string;
 }
 
-/** What a made package holds. */
+/** The contents of a made package. */
 export interface NupkgOptions extends NuspecOptions {
   /** Added as icon.png, and named in the nuspec. */
   icon?: Buffer;
@@ -72,7 +72,7 @@ export function makeNuspec(options: NuspecOptions = {}): string {
     textElement('id', id),
     textElement('version', version),
     textElement('title', options.title),
-    textElement('authors', options.authors ?? 'Somebody'),
+    textElement('authors', options.authors ?? 'Some Author'),
     textElement('description', options.description ?? `About ${id}`),
     textElement('summary', options.summary),
     textElement('tags', options.tags),
@@ -103,7 +103,7 @@ function dependencyElement({ id, version }: MadeDependency): string {
   return `<dependency${attributes({ id, version })} />`;
 }
 
-/** A package as `dotnet pack` lays it out. */
+/** A package with the layout of `dotnet pack`. */
 export async function makeNupkg(options: NupkgOptions = {}): Promise<Buffer> {
   const { id = 'Made.Package', icon, readme, payloadBytes = 256 } = options;
   const nuspec =
@@ -135,8 +135,8 @@ export async function makeSnupkg(
 }
 
 /**
- * The smallest portable PDB: a metadata root with one `#Pdb` stream, whose 20-byte id starts with `guid` as .NET lays
- * it out. ECMA-335 §II.24.2.1.
+ * The smallest portable PDB: a metadata root with one `#Pdb` stream. Its 20-byte id starts with `guid` in .NET's byte
+ * order. ECMA-335 §II.24.2.1.
  */
 export function makePdb(guid: Buffer = randomBytes(16), padding = 0): Buffer {
   const version = Buffer.from('PDB v1.0\0\0\0\0', 'latin1');

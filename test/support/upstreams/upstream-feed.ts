@@ -3,26 +3,26 @@ import { answer, serve, startFaultyUpstream, type Behaviour, type FaultyUpstream
 import { makeNupkg } from '../builders/nupkg.ts';
 import { startTestServer, type TestServer } from '../server.ts';
 
-// A package feed as public ones are: documents written by somebody else, registrations in pages at other paths, links
-// everywhere. Each path can be made to misbehave, and whatever is asked is noted.
+// A package feed like the public ones: documents of another program, registrations in pages at other paths, links
+// everywhere. Each path can be made to fail, and all requests are recorded.
 
 type Test = Pick<ExecutionContext, 'teardown'>;
 type Json = Record<string, unknown>;
 
-/** One version, as the feed's registration shows it. */
+/** One version in the feed's registration. */
 export interface FeedVersion {
   version: string;
-  /** Made when it is left out, unless the package has many versions. */
+  /** If absent, one is made, unless the package has many versions. */
   nupkg?: Buffer;
   published?: string;
-  /** Added to the catalog entry, or in place of what is there. */
+  /** Fields that are added to the catalog entry, or replace its fields. */
   entry?: Json;
 }
 
 export interface FeedPackage {
   id: string;
   versions: readonly FeedVersion[];
-  /** Versions a page of the registration; all in the index when it is left out. */
+  /** Versions on a page of the registration; if absent, all are in the index. */
   pageSize?: number;
 }
 
@@ -32,7 +32,7 @@ export class UpstreamFeed {
   readonly upstream: FaultyUpstream;
   /** Without a slash at the end. */
   readonly url: string;
-  /** By type; changing it takes `announce`. */
+  /** Addresses by type. Call `announce` after a change. */
   readonly resources: Record<string, string>;
   readonly packages = new Map<string, FeedPackage>();
 
@@ -57,12 +57,12 @@ export class UpstreamFeed {
     return feed;
   }
 
-  /** Paths that were asked for, without queries; those of the service index left out. */
+  /** Requested paths without queries, except those of the service index. */
   get asked(): string[] {
     return this.upstream.asked.map(({ path }) => path.split('?', 1)[0]!).filter((path) => path !== '/index.json');
   }
 
-  /** The setting for a mirror in front of this feed. */
+  /** The upstream setting for a mirror of this feed. */
   as(name: string, settings: Json = {}): Json {
     return { name, kind: 'nuget', url: `${this.url}/index.json`, allowPrivateNetwork: true, ...settings };
   }
@@ -72,7 +72,7 @@ export class UpstreamFeed {
     this.upstream.on('/index.json', json({ version: '3.0.0', resources }));
   }
 
-  /** Offers a package in every document; again, with other versions, to change it. */
+  /** Offers a package in every document. Another call with the same id replaces it. */
   async offer(offered: FeedPackage): Promise<void> {
     const { id, versions } = offered;
     const key = id.toLowerCase();
@@ -111,7 +111,7 @@ export class UpstreamFeed {
       catalogEntry: {
         '@id': `${this.url}/catalog0/data/${key}.${version}.json`,
         '@type': 'PackageDetails',
-        authors: 'Somebody',
+        authors: 'Some Author',
         description: `About ${id}`,
         iconUrl: `${this.url}/flat/${key}/${version}/icon`,
         id,
@@ -139,7 +139,7 @@ export class UpstreamFeed {
     };
   }
 
-  /** Hits for every package whose id contains what is searched for. */
+  /** Hits for every package whose id contains the search text. */
   search(): Behaviour {
     return (request, response) => {
       const { searchParams } = new URL(request.url!, this.url);
@@ -157,7 +157,7 @@ export class UpstreamFeed {
           description: `About ${id}`,
           iconUrl: `${this.url}/flat/${id.toLowerCase()}/${version}/icon`,
           licenseUrl: `${this.url}/packages/${id}/license`,
-          authors: ['Somebody'],
+          authors: ['Some Author'],
           totalDownloads: 1000,
           versions: versions.map((each) => ({ version: each.version, downloads: 1, '@id': leaf(each.version) })),
         };
@@ -193,7 +193,7 @@ export function json(document: unknown): Behaviour {
   return answer(200, { 'content-type': 'application/json' }, JSON.stringify(document));
 }
 
-/** A JSON document with a validator: whoever has it gets 304. */
+/** A JSON document with an ETag: a request with this ETag gets 304. */
 export function validated(document: unknown, etag: string): Behaviour {
   return (request, response) => {
     if (request.headers['if-none-match'] === etag) answer(304, { etag })(request, response);
@@ -201,7 +201,7 @@ export function validated(document: unknown, etag: string): Behaviour {
   };
 }
 
-/** A server of this project in front of `upstreams`. */
+/** A server of this project that mirrors `upstreams`. */
 export async function startMirrorOf(
   t: Test,
   upstreams: readonly Json[],
