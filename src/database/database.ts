@@ -50,7 +50,7 @@ export interface CachedReadOptions {
 export interface Database extends Queryable {
   /**
    * As `get`, for queries that every request makes: answered from memory until any instance writes. The caller must not
-   * change the row.
+   * change the row. `sql` should be a constant: a new string must be hashed at each request.
    */
   getCached<T extends object = Row>(
     sql: string,

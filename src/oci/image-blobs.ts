@@ -9,6 +9,10 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { keepLive } from '../storage/states.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
 
+const sizeOfBlob = `SELECT ${sizeOf('rb.digest')} AS size FROM repositories r
+  JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
+  WHERE r.account_id = ? AND r.name = ?`;
+
 /** The blobs of repositories. A blob can be read only through a repository that has a row for it. */
 export class ImageBlobs {
   readonly #database: Database;
@@ -23,12 +27,7 @@ export class ImageBlobs {
 
   /** The content of a blob, which the caller closes; `BlobUnknown` if the repository does not have it. */
   async open(accountId: number, name: string, digest: Digest): Promise<Content> {
-    const row = await this.#database.getCached<{ size: number | null }>(
-      `SELECT ${sizeOf('rb.digest')} AS size FROM repositories r
-       JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
-       WHERE r.account_id = ? AND r.name = ?`,
-      [digest, accountId, name],
-    );
+    const row = await this.#database.getCached<{ size: number | null }>(sizeOfBlob, [digest, accountId, name]);
     if (typeof row?.size !== 'number') throw blobUnknown(digest);
     return this.#blobs.open(digest, row.size);
   }

@@ -24,6 +24,12 @@ export interface PushedManifest {
   claimed: boolean;
 }
 
+const columns = 'm.repository_id, m.digest, m.media_type, m.size_bytes';
+const findByDigest = `SELECT ${columns} FROM repositories r
+  JOIN manifests m ON m.repository_id = r.id AND m.digest = ? WHERE r.account_id = ? AND r.name = ?`;
+const findByTag = `SELECT ${columns} FROM repositories r JOIN tags t ON t.repository_id = r.id AND t.name = ?
+  JOIN manifests m ON m.repository_id = r.id AND m.digest = t.digest WHERE r.account_id = ? AND r.name = ?`;
+
 interface ManifestRow {
   repository_id: number;
   digest: Digest;
@@ -120,20 +126,10 @@ export class Manifests {
     return deleted > 0;
   }
 
-  async #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
-    const columns = 'm.repository_id, m.digest, m.media_type, m.size_bytes';
+  #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
     return reference.tag === undefined
-      ? this.#database.getCached<ManifestRow>(
-          `SELECT ${columns} FROM repositories r JOIN manifests m ON m.repository_id = r.id AND m.digest = ?
-           WHERE r.account_id = ? AND r.name = ?`,
-          [reference.digest, accountId, name],
-        )
-      : this.#database.getCached<ManifestRow>(
-          `SELECT ${columns} FROM repositories r JOIN tags t ON t.repository_id = r.id AND t.name = ?
-           JOIN manifests m ON m.repository_id = r.id AND m.digest = t.digest
-           WHERE r.account_id = ? AND r.name = ?`,
-          [reference.tag, accountId, name],
-        );
+      ? this.#database.getCached<ManifestRow>(findByDigest, [reference.digest, accountId, name])
+      : this.#database.getCached<ManifestRow>(findByTag, [reference.tag, accountId, name]);
   }
 
   async #write(

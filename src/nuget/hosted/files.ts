@@ -29,6 +29,19 @@ interface FileRow {
   icon_type: string | null;
 }
 
+const findFile: Record<FileKind, string> = {
+  nupkg: findIn('v.nupkg_digest'),
+  nuspec: findIn('v.nuspec_digest'),
+  readme: findIn('v.readme_digest'),
+  icon: findIn('v.icon_digest'),
+};
+
+function findIn(column: string): string {
+  return `SELECT ${column} AS digest, ${sizeOf(column)} AS size, v.icon_type
+    FROM packages p JOIN package_versions v ON v.package_row = p.id
+    WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`;
+}
+
 /** One file of a version; undefined if the account has no such version or file. */
 export async function openFile(
   { database, blobs }: FeedContext,
@@ -39,13 +52,7 @@ export async function openFile(
 ): Promise<PackageFile | undefined> {
   const key = keyOfVersion(version);
   if (key === undefined) return undefined;
-  const column = `v.${kind}_digest`;
-  const row = await database.getCached<FileRow>(
-    `SELECT ${column} AS digest, ${sizeOf(column)} AS size, v.icon_type
-     FROM packages p JOIN package_versions v ON v.package_row = p.id
-     WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
-    [accountId, packageKey(id), key],
-  );
+  const row = await database.getCached<FileRow>(findFile[kind], [accountId, packageKey(id), key]);
   if (!row?.digest || row.size === null) return undefined;
   const type = kind === 'icon' ? (row.icon_type ?? 'application/octet-stream') : fileTypes[kind];
   return { content: await blobs.open(row.digest, row.size), digest: row.digest, type };
