@@ -25,13 +25,23 @@ export function hostOf({ headers }: IncomingMessage, trusted: boolean): string |
  * valid host, because a proxy and the server could use different ones (RFC 9112, 3.2).
  */
 export function isHost({ rawHeaders }: IncomingMessage, host: string | undefined): boolean {
-  if (host === undefined || !/^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(host)) return false;
+  if (host === undefined || !fitsUrl(host)) return false;
   let hosts = 0;
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index]!;
     if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
   }
-  return hosts < 2 && URL.canParse(`http://${host}`);
+  return hosts < 2;
+}
+
+/** The host that was valid last: most requests have the same. */
+let lastValid: string | undefined;
+
+function fitsUrl(host: string): boolean {
+  if (host === lastValid) return true;
+  const fits = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(host) && URL.canParse(`http://${host}`);
+  if (fits) lastValid = host;
+  return fits;
 }
 
 /** `https` if a trusted proxy reports that the client used it; otherwise `http`. */
