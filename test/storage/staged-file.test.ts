@@ -122,7 +122,7 @@ test('a sender that falls silent is given up, one that is slow is not', async (t
   const silent = new PassThrough();
   const appending = staged.append(silent, { idle: 50 });
   silent.write('hello');
-  await t.throwsAsync(appending, { ...named('Aborted'), message: /silent/ });
+  await t.throwsAsync(appending, { ...named('Aborted'), message: /stopped sending/ });
   t.true(silent.destroyed);
   t.is(staged.size, 5);
   const slow = new PassThrough();
