@@ -96,13 +96,6 @@ export class BlobStore {
     }
   }
 
-  /** The size of a blob, if it is stored. */
-  async stat(digest: Digest): Promise<number | undefined> {
-    return (
-      await this.#database.get<{ size: number }>("SELECT size FROM blobs WHERE digest = ? AND state = 'live'", [digest])
-    )?.size;
-  }
-
   /** Opens a stored blob of known `size`; the caller has checked that its principal may read it. */
   open(digest: Digest, size: number): Promise<Content> {
     return this.#small.open(digest, size, () => this.#driver.open(digest, size));

@@ -153,19 +153,24 @@ for (const dialect of dialects) {
     t.is((await totalsOf(database, 1, february)).requests, 2);
   });
 
-  suite('downloads are told in the transaction that writes them, by version', async (t, database) => {
-    const told: unknown[] = [];
+  suite('the callback gets the downloads of each version in the transaction that writes them', async (t, database) => {
+    const received: unknown[] = [];
     const record = new UsageRecord(database, () => lastMoment, {
-      package: (tx, { versions, ...rest }) => {
-        tx.afterCommit(() => told.push({ ...rest, versions: Object.fromEntries(versions) }));
+      package: (_tx, { versions, ...rest }) => {
+        received.push({ ...rest, versions: Object.fromEntries(versions) });
+        if (received.length === 1) return Promise.reject(new Error('on purpose'));
         return Promise.resolve();
       },
     });
     for (const version of ['1.0.0', '2.0.0', '1.0.0']) record.count(1, use({ act: 'download' }), version);
     record.count(1, use({ act: 'download', complete: false }), '3.0.0');
     record.count(1, use({ act: 'download', status: 206 }), '3.0.0');
+    await t.throwsAsync(record.flush(), { message: 'on purpose' });
+    t.is((await totalsOf(database, 1, january)).requests, 0, 'the counts are rolled back with the callback');
     await record.flush();
-    t.deepEqual(told, [{ accountId: 1, name: 'made.package', last: lastMoment, versions: { '1.0.0': 2, '2.0.0': 1 } }]);
+    t.is((await totalsOf(database, 1, january)).requests, 5);
+    const downloads = { accountId: 1, name: 'made.package', last: lastMoment, versions: { '1.0.0': 2, '2.0.0': 1 } };
+    t.deepEqual(received, [downloads, downloads]);
   });
 }
 
