@@ -35,7 +35,7 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .command('gc')
     .description('remove bytes that nothing refers to')
     .option(...dryRun)
-    .action((options: { dryRun?: boolean }) => run('collect', options.dryRun));
+    .action((options: { dryRun?: boolean }) => run('gc', options.dryRun));
   program
     .command('retention')
     .description('apply the rules for what hosted content may go (settings "retention")')

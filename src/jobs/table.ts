@@ -59,7 +59,7 @@ export function jobTable(parts: TableParts): Job[] {
       together(protocols.map((each) => () => each.retain(work))),
     ),
     job('evict', 'cut upstream content down to its limit', true, (work) => evictBeyondLimit(parts, work)),
-    job('collect', 'remove bytes that nothing refers to', true, (work) => collect(parts, work)),
+    job('gc', 'remove bytes that nothing refers to', true, (work) => collectGarbage(parts, work)),
     job('sample', 'measure what accounts store, once in an hour', false, async () => {
       await stored.sample(hourOf(now()));
       return {};
@@ -89,7 +89,7 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
   return evict(database, entries, { ...work, maxSize, offline });
 }
 
-async function collect({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
+async function collectGarbage({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
   const before = now() - config.gc.grace;
   const released = await together(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   const pendingBefore = Math.min(before, now() - longestPut);

@@ -25,9 +25,9 @@ for (const dialect of dialects) {
     const pushing = app.blob('slow');
     await stored.promise;
     server.clock.now = startedAt + hour;
-    t.like(await runJob(server, 'collect'), { blobs: 0 });
+    t.like(await runJob(server, 'gc'), { blobs: 0 });
     server.clock.now = startedAt + hour + 1;
-    t.like(await runJob(server, 'collect'), { blobs: 1 });
+    t.like(await runJob(server, 'gc'), { blobs: 1 });
     mayEnd.resolve();
     const { digest } = await pushing;
     t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'slow', 'what was collected is put again');

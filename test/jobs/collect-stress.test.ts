@@ -190,7 +190,7 @@ async function collect(servers: TestServer[], driver: Driver, tally: Tally, ende
       for (const server of servers) await flushUses(server);
       const evicted = await runJob(first, 'evict');
       const retained = await runJob(first, 'retention');
-      const counts = await runJob(second, 'collect');
+      const counts = await runJob(second, 'gc');
       tally.evicted += evicted['entries'] ?? 0;
       tally.manifests += retained['manifests'] ?? 0;
       tally.links += counts['layers'] ?? 0;
@@ -230,7 +230,7 @@ for (const dialect of dialects) {
     const data = await folderUntilEnd(t);
     const driver = open(new Paths(data));
     const upstream = await startUpstreamRegistry(t);
-    const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', sample: 'off', scrub: 'off' };
+    const off = { uploads: 'off', retention: 'off', evict: 'off', gc: 'off', sample: 'off', scrub: 'off' };
     const settings = {
       data,
       database: { url: await temporaryDatabase(t, dialect) },

@@ -11,7 +11,7 @@ import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts
 import { flushUses, rowsOf, runJob } from '../support/inside.ts';
 
 const day = 86_400_000;
-const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', scrub: 'off' };
+const off = { uploads: 'off', retention: 'off', evict: 'off', gc: 'off', scrub: 'off' };
 
 async function start(t: ExecutionContext, dialect: Dialect, settings: Record<string, unknown> = {}) {
   const database = { url: await temporaryDatabase(t, dialect) };
@@ -47,9 +47,9 @@ for (const dialect of dialects) {
     await new TestFeed(server).publish({ id: 'Brief' });
     t.is((await server.fetch('/v1/packages/Brief/1.0.0', { method: 'DELETE' })).status, 204);
     server.clock.now = pushedAt + 2 * 3_600_000;
-    t.like((await run(server, 'collect')).counts, { blobs: 0 }, 'not a moment before it is over');
+    t.like((await run(server, 'gc')).counts, { blobs: 0 }, 'not a moment before it is over');
     server.clock.now += 1;
-    t.like((await run(server, 'collect')).counts, { blobs: 2 }, 'the package and its nuspec');
+    t.like((await run(server, 'gc')).counts, { blobs: 2 }, 'the package and its nuspec');
   });
 
   test(`${dialect}: layers of a deleted image go, a day later, and nothing that anything else uses`, async (t) => {
@@ -63,12 +63,12 @@ for (const dialect of dialects) {
     const abandoned = await app.blob('pushed, and then nothing');
     pass(server, 30 * day);
     t.is((await app.fetch(`manifests/${gone.digest}`, { method: 'DELETE' })).status, 202);
-    t.like((await run(server, 'collect', true)).counts, { layers: 4, blobs: 1 }, 'a layer of each image is made up');
-    await run(server, 'collect');
+    t.like((await run(server, 'gc', true)).counts, { layers: 4, blobs: 1 }, 'a layer of each image is made up');
+    await run(server, 'gc');
     t.true(await has(app, own), 'a layer without a manifest waits for the push of the next one');
     t.false(await has(app, abandoned), 'but not for ever');
     pass(server, 2 * day);
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.false(await has(app, own), 'no manifest of the repository refers to it');
     t.true(await has(other, own), 'one of another does');
     for (const [repository, image] of [
@@ -80,10 +80,10 @@ for (const dialect of dialects) {
       for (const part of [config, ...layers]) t.true(await has(repository, part));
     }
     t.false(await has(app, gone, 'manifests'));
-    t.like((await run(server, 'collect')).counts, { layers: 0, blobs: 0 }, 'and then all is done');
+    t.like((await run(server, 'gc')).counts, { layers: 0, blobs: 0 }, 'and then all is done');
     const again = await app.image('gone', { layers: [shared, await app.blob('own')] });
     t.is(again.digest, gone.digest, 'it can be pushed again');
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.true(await has(app, own));
   });
 
@@ -93,7 +93,7 @@ for (const dialect of dialects) {
     await app.blob('layer');
     pass(server, day);
     const layer = await app.blob('layer');
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.is(
       (
         await app.put('v1', {
@@ -153,7 +153,7 @@ for (const dialect of dialects) {
     );
     t.true(await has(app, one, 'manifests'));
     pass(server, 2 * day);
-    await run(server, 'collect');
+    await run(server, 'gc');
     const { layers } = JSON.parse(one.bytes) as { layers: Descriptor[] };
     t.true(await has(app, layers[0]!));
     t.false(await has(app, (JSON.parse(two.bytes) as { layers: Descriptor[] }).layers[0]!), 'their bytes follow');
@@ -183,7 +183,7 @@ for (const dialect of dialects) {
     t.deepEqual((await run(server, 'retention')).said, []);
     const before = await bytesOnDisk(server);
     pass(server, 2 * day);
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.true((await bytesOnDisk(server)) < before);
     for (const version of await list('contoso.lib')) {
       t.is((await feed.fetch(`/package/contoso.lib/${version}/contoso.lib.${version}.nupkg`)).status, 200);
@@ -223,7 +223,7 @@ for (const dialect of dialects) {
     t.deepEqual(evicted, told);
     t.true(evicted.counts['bytes']! >= 200_000);
     pass(server, 1);
-    await run(server, 'collect');
+    await run(server, 'gc');
     const asked = upstream.requests().length;
     t.is((await pull(1)).status, 200);
     t.is((await pull(2)).status, 200);
@@ -308,10 +308,10 @@ test('what jobs do is in the metrics', async (t) => {
   const server = await start(t, 'sqlite');
   await new TestRepository(server, 'team/app').blob('abandoned');
   pass(server, 2 * day);
-  await run(server, 'collect');
+  await run(server, 'gc');
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
-  t.regex(metrics, /^entrepot_job_runs_total\{job="collect",outcome="done"\} 1$/m);
-  t.regex(metrics, /^entrepot_job_items_total\{job="collect",item="layers"\} 1$/m);
+  t.regex(metrics, /^entrepot_job_runs_total\{job="gc",outcome="done"\} 1$/m);
+  t.regex(metrics, /^entrepot_job_items_total\{job="gc",item="layers"\} 1$/m);
 });
 
 test('without rules nothing hosted goes', async (t) => {
