@@ -11,14 +11,17 @@ import type { Counts } from './runs.ts';
 export interface ScheduledPrefetchParts extends PrefetchParts {
   config: Config;
   inputs: Inputs;
-  /** Whose hosted content is left alone. */
+  /** Names that this account hosts are not fetched. */
   accountId: number;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
 }
 
-/** Fetches what the settings list and what has been used. Tells of each thing that is missing. */
-export async function prefetchAsSet(parts: ScheduledPrefetchParts, { signal, dryRun, say }: Work): Promise<Counts> {
+/** Fetches the content that the settings list, and content in use. Reports everything that is missing. */
+export async function prefetchBySettings(
+  parts: ScheduledPrefetchParts,
+  { signal, dryRun, say }: Work,
+): Promise<Counts> {
   const { accountId, now, config } = parts;
   const settings = config.prefetch;
   const requirements: Requirement[] = [];

@@ -16,8 +16,8 @@ interface OpenFile extends AppendTarget {
 }
 
 /**
- * Bytes on their way in: invisible until a commit, hashed once as they arrive, written in large pieces. What has
- * arrived stays when the source breaks off, so that an upload session can continue.
+ * A file for bytes that arrive: invisible until a commit, hashed once as they arrive, written in large pieces. If the
+ * source breaks off, the received bytes stay, so that an upload session can continue.
  */
 export class StagedFile {
   readonly id: string;
@@ -38,7 +38,7 @@ export class StagedFile {
     this.#file = { path, handle, hashes, size };
   }
 
-  /** A new, empty file; `algorithms` are computed while it fills, others by a second read. */
+  /** Creates an empty file. Digests with `algorithms` are computed while it fills, others need a second read. */
   static async create(paths: Paths, algorithms: readonly DigestAlgorithm[] = ['sha256']): Promise<StagedFile> {
     const id = randomUUID();
     const path = paths.staged(id);
@@ -46,8 +46,8 @@ export class StagedFile {
   }
 
   /**
-   * The file of an earlier session, cut to the `size` that was recorded; `UploadUnknown` when it is gone or shorter.
-   * `detach` replaces it by a copy, out of reach of a writer that may still hold it open.
+   * Opens the file of an earlier session, truncated to the recorded `size`; `UploadUnknown` when it is gone or shorter.
+   * `detach` first replaces it by a copy, so that another process which still has it open cannot write to it.
    */
   static async reopen(paths: Paths, id: string, size: number, detach = false): Promise<StagedFile> {
     const path = paths.staged(id);
@@ -64,7 +64,7 @@ export class StagedFile {
       return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : []);
     } catch (error) {
       await handle?.close();
-      throw new DomainError('UploadUnknown', 'This upload is not known here any more. Start a new one.', {
+      throw new DomainError('UploadUnknown', 'This upload no longer exists. Start a new one.', {
         cause: error,
       });
     }
@@ -76,32 +76,32 @@ export class StagedFile {
   }
 
   /**
-   * Appends all of `source`; resolves to the number of bytes appended. Rejects with `TooLarge` or `Aborted`
-   * (the source broke off or fell silent), after what had arrived is in the file and in the hash.
+   * Appends all of `source`; resolves to the number of appended bytes. Rejects with `TooLarge`, or with `Aborted` when
+   * the source breaks off or sends nothing for too long. The file and the hash then have the bytes received before.
    */
   append(source: Readable, options: AppendOptions = {}): Promise<number> {
     return append(this.#file, source, options);
   }
 
-  /** Counts a piece into the digests without writing it: what comes after the file's end and is not stored. */
+  /** Counts a piece into the digests without writing it, for the rest of a body that is not stored. */
   hashOn(piece: Buffer): void {
     updateHashes(this.#file.hashes, piece);
   }
 
-  /** Appends bytes that are in memory. */
+  /** Appends bytes from memory. */
   async write(bytes: Uint8Array): Promise<void> {
     updateHashes(this.#file.hashes, bytes);
     await this.#file.handle.write(bytes, 0, bytes.length, this.#file.size);
     this.#file.size += bytes.length;
   }
 
-  /** The digest of what is there, if it is known without reading the file. */
+  /** The digest of the bytes so far; undefined if that needs a read of the file. */
   runningDigest(algorithm: DigestAlgorithm): Digest | undefined {
     const running = this.#file.hashes.get(algorithm);
     return running && digestSoFar(running, algorithm);
   }
 
-  /** The digest of what is there, from the running hash or, after a reopening, by reading the file. */
+  /** The digest of the bytes so far, from the running hash or, in a reopened file, by reading the file. */
   async digest(algorithm: DigestAlgorithm = 'sha256'): Promise<Digest> {
     const running = this.#file.hashes.get(algorithm);
     if (running) return digestSoFar(running, algorithm);
@@ -122,22 +122,22 @@ export class StagedFile {
     return digestSoFar(hash, algorithm);
   }
 
-  /** Reads from what has been written. */
+  /** Reads written bytes into `target` from `position` on; resolves to the number of bytes read, 0 at the end. */
   async read(target: Buffer, position: number): Promise<number> {
     return (await this.#file.handle.read(target, 0, target.length, position)).bytesRead;
   }
 
-  /** Opens what has arrived, by a descriptor of its own. */
+  /** Opens the bytes written so far, with a separate file descriptor. */
   open(): Promise<Content & { readonly size: number }> {
     return openFileContent(this.path, this.#file.size);
   }
 
-  /** Opens the file for reading what has arrived and what is still to come. */
+  /** Opens the file for reading also the bytes that arrive later. */
   follow(): Promise<Content> {
     return openFileContent(this.path, undefined);
   }
 
-  /** The whole of it, for what was limited to a size that fits in memory. */
+  /** All bytes, in memory. The caller has limited the size of the file. */
   async bytes(): Promise<Buffer> {
     const bytes = Buffer.allocUnsafe(this.#file.size);
     for (let length = 0; length < bytes.length;) {
@@ -148,19 +148,19 @@ export class StagedFile {
     return bytes;
   }
 
-  /** Makes what is there durable. */
+  /** Makes the bytes written so far durable. */
   async sync(): Promise<void> {
     await this.#file.handle.datasync();
   }
 
-  /** Lets go of the file; it stays in the staging folder. */
+  /** Closes the file; it stays in the staging folder. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     await this.#file.handle.close();
   }
 
-  /** Lets go of the file and removes it. */
+  /** Closes the file and removes it. */
   async discard(): Promise<void> {
     await this.close();
     await unlink(this.path).catch((error: NodeJS.ErrnoException) => {

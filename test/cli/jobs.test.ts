@@ -62,7 +62,7 @@ for (const dialect of dialects) {
 test('what cannot be run says why', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
-    [['jobs', 'run', 'tidy'], /no job "tidy"; there are uploads, retention, evict, gc, sample, prefetch, scrub/],
+    [['jobs', 'run', 'tidy'], /no job "tidy". The jobs are uploads, retention, evict, gc, sample, prefetch, scrub/],
     [['jobs', 'run', 'scrub', '--dry-run'], /"scrub" has no dry run/],
     [['jobs', 'run'], /missing required argument 'name'/],
     [['gc', '--force'], /unknown option/],

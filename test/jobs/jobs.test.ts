@@ -285,7 +285,7 @@ for (const dialect of dialects) {
       await until(async () => (await runs.takeOver((await runs.held())[0]!)) !== undefined);
       await until(() => reason !== undefined);
       await one.close();
-      t.regex(String(reason), /taken this run over/);
+      t.regex(String(reason), /taken over this run/);
       const history = await runs.latest('work', 10);
       t.is(history.find(({ id }) => id === runId)!.outcome, 'lost', 'it is not the old run’s to say how it ended');
       t.is((await runs.held())[0]?.runId, history[0]!.id, 'nor to end the new one');
@@ -314,7 +314,7 @@ for (const dialect of dialects) {
       await t.throwsAsync(jobs.run('work'), { message: 'on purpose' });
       t.like((await jobs.list())[0]!.last, { outcome: 'failed', error: 'on purpose', scheduledAt: null });
       t.deepEqual(observed, ['work failed']);
-      await t.throwsAsync(jobs.run('walk'), { name: 'NotFound', message: /there are work/ });
+      await t.throwsAsync(jobs.run('walk'), { name: 'NotFound', message: /The jobs are work/ });
       const old = { job: 'other', scheduled_at: 0, started_at: 0, ended_at: 0, outcome: 'done', counts: '{}' };
       for (let some = 0; some < 5; some += 1) {
         await database.transaction((tx) =>
