@@ -3,7 +3,7 @@ import { parsePlatform } from '../prefetch/platform.ts';
 import { openInput, type Inputs } from '../prefetch/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import { things, type Report } from '../prefetch/report.ts';
-import { spotText, type Requirement } from '../prefetch/requirement.ts';
+import { locationText, type Requirement } from '../prefetch/requirement.ts';
 import { parseWindow } from '../prefetch/window.ts';
 import type { Work } from './jobs.ts';
 import type { Counts } from './runs.ts';
@@ -44,7 +44,8 @@ export async function prefetchBySettings(
     now,
   });
   signal.throwIfAborted();
-  for (const { what, reason, spot } of report.missing) say(`missing: ${what} (${spotText(spot)}): ${reason}`);
+  for (const { what, reason, location } of report.missing)
+    say(`missing: ${what} (${locationText(location)}): ${reason}`);
   return countsOf(report);
 }
 

@@ -41,12 +41,12 @@ test('doctor proposes to reserve the hosted names that an upstream could hear of
   };
   t.is(
     await line(reserved),
-    'ok    private names: an upstream can hear of hosted names, from searches and before a first push; to keep them private, set reserved: { packages: ["Alone","Contoso.*","Public.Ours","Fabrikam.*"], containers: ["alone","shared/ours","team/*"] }',
+    'ok    private names: searches, and requests before a first push, can send hosted names to an upstream; to keep them private, set reserved: { packages: ["Alone","Contoso.*","Public.Ours","Fabrikam.*"], containers: ["alone","shared/ours","team/*"] }',
   );
   const all = {
     ENTREPOT_RESERVED_PACKAGES: '["*"]',
     ENTREPOT_RESERVED_CONTAINERS: '["*"]',
   };
-  t.is(await line(all), 'ok    private names: no hosted name can be told to an upstream');
-  t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be told to an upstream');
+  t.is(await line(all), 'ok    private names: no hosted name can be sent to an upstream');
+  t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be sent to an upstream');
 });

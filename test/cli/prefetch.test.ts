@@ -75,8 +75,8 @@ test('what is missing is listed with its place and reason, and the command fails
   const lines = stderr.trimEnd().split('\n').sort();
   t.deepEqual(lines, [
     'entrepot: 2 missing',
-    `missing: Lib 2.0.0 (${list}:2): its upstream has no such version`,
-    `missing: team/none:1 (${list}:3): docker.io has no such image`,
+    `missing: Lib 2.0.0 (${list}:2): the upstream does not have this version`,
+    `missing: team/none:1 (${list}:3): docker.io does not have this image`,
   ]);
 });
 
@@ -85,11 +85,11 @@ test('bad input is one line that names what is wrong, before anything is asked',
   const good = await file('good.txt', 'Lib@1.0.0\n');
   const bad = await file('packages.lock.json', '{\n "version": 1,\n "dependencies": {{\n');
   const cases: [string[], RegExp][] = [
-    [[], /name a file/],
+    [[], /give a file/],
     [[good, bad], /packages\.lock\.json:3: not JSON/],
     [[join(folder, 'none.txt')], /none\.txt: cannot be read: ENOENT/],
-    [[good, '--kind', 'novel'], /Take one of lock, assets/],
-    [[good, '--rate', 'fast'], /bytes a second such as 20MiB\/s/],
+    [[good, '--kind', 'novel'], /Use one of lock, assets/],
+    [[good, '--rate', 'fast'], /bytes per second such as 20MiB\/s/],
     [[good, '--window', '22'], /hours such as 22:00-06:00/],
     [[good, '--concurrency', '0'], /whole number from 1 to 64/],
     [[good, '--rate-limit-share', '120%'], /share such as 80%/],
@@ -119,7 +119,7 @@ test('an interrupted one says so, and the same command goes on; on a screen ther
   const underWay = until(() => isAsked('a', layer.digest) && isAsked('b', other.layer.digest));
   const stopped = await prefetch(words, { isTTY: true, onSignal: (stop) => void underWay.then(stop, t.fail) });
   t.is(stopped.code, 1);
-  t.regex(stopped.stderr, /stopped before the end; the same command goes on from here\n$/);
+  t.regex(stopped.stderr, /stopped before the end; run the same command again to continue\n$/);
   t.regex(stopped.stderr, /\r\[[#.]{24}\] \d+\/\d+ {2}/);
   for (const line of stopped.stderr.split('\r')) t.true(line.replace('\u001B[K', '').split('\n')[0]!.length < 80);
   release();

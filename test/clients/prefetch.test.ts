@@ -108,7 +108,7 @@ testWith(...containers)('images of a Compose file and a list are pulled with the
   registry = undefined;
   t.regex(
     await prefetch(at('images.txt'), '--no-referrers').catch(String),
-    /layers: 0 fetched, 5 .*its upstream failed; what is here may be old/s,
+    /layers: 0 fetched, 5 .*the upstream failed; the stored manifest may be out of date/s,
   );
 
   const pull = (name: string, ...options: string[]): Promise<string> =>

@@ -110,7 +110,7 @@ test('of an index only the chosen platforms are fetched, and the index stays as 
   t.deepEqual(images.map(asked), [1, 1, 0]);
   const none = await prefetchInto(mirror, wishesOf('team/app:1'), { platforms: [parsePlatform('linux/s390x')!] });
   t.deepEqual(missingIn(none), [
-    'team/app:1: it has none of linux/s390x, but linux/amd64, linux/arm64/v8, linux/arm/v7',
+    'team/app:1: the image does not have linux/s390x; it has linux/amd64, linux/arm64/v8, linux/arm/v7',
   ]);
   const file = 'FROM --platform=linux/arm/v7 team/app:1\n';
   await prefetchInto(mirror, wishesIn('Dockerfile', file), { platforms: [parsePlatform('linux/amd64')!] });
@@ -185,12 +185,12 @@ test('what cannot be had is listed with its reason; names of this service and of
   const report = await prefetchInto(mirror, requirements);
   t.is(registry.count('/v2/library/good/manifests/1', 'GET'), 1);
   t.deepEqual(missingIn(report), [
-    'ghcr.io/org/app:1: there is no upstream named ghcr.io',
-    'none:1: docker.io has no such image',
+    'ghcr.io/org/app:1: no upstream is named ghcr.io',
+    'none:1: docker.io does not have this image',
     `team/broken:1: layer ${layer.digest}: The upstream docker.io sent ${
       report.missing.find(({ what }) => what.startsWith('team/broken'))?.reason.match(/sent (\S+)/)?.[1]
     } instead of ${layer.digest}.`,
-    `team/lost:1: layer ${lost.digest}: docker.io has no such blob`,
+    `team/lost:1: layer ${lost.digest}: docker.io does not have this blob`,
   ]);
   t.truthy(manifest);
   t.deepEqual(Object.fromEntries(report.skipped), {
@@ -246,7 +246,7 @@ test('it stops at a share of the rate limit, told by the upstream, and goes on f
   t.is(report.fetched.blob.count, 4, 'blobs are not counted');
   t.is(report.missing.length, 2);
   for (const { reason } of report.missing) {
-    t.is(reason, 'docker.io has 50 of 100 left of its rate limit, and 30% may be used');
+    t.is(reason, 'docker.io has 50 of 100 requests left in its rate limit, of which a prefetch uses at most 30%');
   }
   firstUpstream(mirror).rateLimit = {};
   remaining = 1000;
@@ -305,7 +305,7 @@ test('the rate holds over all that is fetched, and the window is waited for', as
   });
   t.deepEqual(missingIn(late), []);
   t.true(performance.now() - began >= 490);
-  t.is(waited, 'the window is closed');
+  t.is(waited, 'outside the time window');
 });
 
 test('tags that clients pulled lately are resolved again, with what they have come to name', async (t) => {

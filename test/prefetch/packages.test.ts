@@ -132,7 +132,7 @@ test('a reference without a version has it from the central file, or is missing'
   const project = wishesIn('a.csproj', '<Project><ItemGroup><PackageReference Include="Lib" /></ItemGroup></Project>');
   const props = '<Project><ItemGroup><PackageVersion Include="lib" Version="1.0.0" /></ItemGroup></Project>';
   t.deepEqual(missingIn(await prefetchInto(mirror, project)), [
-    'Lib: it has no version here; give Directory.Packages.props too',
+    'Lib: it has no version in this file; add Directory.Packages.props to the command',
   ]);
   const both = await prefetchInto(mirror, [...project, ...wishesIn('Directory.Packages.props', props)]);
   t.deepEqual(missingIn(both), []);
@@ -154,14 +154,14 @@ test('what cannot be had is listed with its reason and place, and the rest is fe
   const report = await prefetchInto(mirror, requirements);
   t.is(report.fetched.package.count, 2);
   t.deepEqual(missingIn(report), [
-    'None 1.0.0: its upstream has no such version',
-    'Nowhere [1.0.0, ): no upstream has a package of this name',
-    'Old 9.0.0: its upstream has no such version',
-    'Old [5.0.0, 5.0.0]: there is no version in this range',
+    'None 1.0.0: the upstream does not have this version',
+    'Nowhere [1.0.0, ): no upstream has this package',
+    'Old 9.0.0: the upstream does not have this version',
+    'Old [5.0.0, 5.0.0]: no version is in this range',
     'Wrong 1.0.0: The upstream up.test sent the wrong content: it is Other 1.0.0.',
   ]);
-  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Old 9'))?.spot, { file: 'list.txt', line: 2 });
-  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Nowhere'))?.spot, { file: 'a.csproj', line: 3 });
+  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Old 9'))?.location, { file: 'list.txt', line: 2 });
+  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Nowhere'))?.location, { file: 'a.csproj', line: 3 });
 });
 
 test('hosted and reserved ids are passed over and said so; what hosted ones depend on is fetched', async (t) => {
@@ -190,7 +190,7 @@ test('a dry run counts packages and bytes and fetches none', async (t) => {
   t.is(dry.fetched.package.count, 2);
   t.true(dry.fetched.package.bytes > 80_000 && dry.fetched.package.bytes < 85_000);
   t.true(dry.received < 5000);
-  t.deepEqual(missingIn(dry), ['None 1.0.0: its upstream has no such version']);
+  t.deepEqual(missingIn(dry), ['None 1.0.0: the upstream does not have this version']);
   t.is(feed.upstream.count('/flat/lib/1.0.0/lib.1.0.0.nupkg', 'GET'), 0);
   const real = await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Dep@1.0.0'));
   t.deepEqual(real.fetched.package, dry.fetched.package);
