@@ -8,7 +8,7 @@ import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
-test('doctor proposes to reserve the hosted names that an upstream could hear of', async (t) => {
+test('doctor proposes to reserve hosted names that could be sent to an upstream', async (t) => {
   const feed = await UpstreamFeed.start(t);
   await feed.offer({ id: 'Public.Theirs', versions: [{ version: '1.0.0' }] });
   const registry = await startUpstreamRegistry(t);

@@ -8,7 +8,7 @@ import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
 for (const dialect of dialects) {
-  test(`${dialect}: upkeep by command, beside a running server`, async (t) => {
+  test(`${dialect}: maintenance by command while a server runs`, async (t) => {
     const [data, url] = [await folderUntilEnd(t), await temporaryDatabase(t, dialect)];
     const server = await startTestServer(t, { data, database: { url } });
     const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_GC_GRACE: '0s' };
@@ -32,9 +32,9 @@ for (const dialect of dialects) {
     t.regex(off.stdout, /^gc\toff\tnever ran\t/m);
 
     const would = await entrepot(environment, 'gc', '--dry-run');
-    // The image helper makes up a layer for each image, which these two do not use.
+    // The image helper adds a layer for each image. These two images do not use theirs.
     t.deepEqual(would, { code: 0, stdout: 'would have been: 3 layers, 209 layer bytes\n', stderr: '' });
-    t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\t.*never ran/m, 'a dry run is no run');
+    t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\t.*never ran/m, 'a dry run is not recorded');
     const done = await entrepot(environment, 'gc');
     t.is(done.stdout, 'done: 3 layers, 209 layer bytes, 3 blobs, 209 bytes\n');
     t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\tnext \S+\tdone \S+ in [\d.]+ s\t3 layers, /m);
@@ -59,7 +59,7 @@ for (const dialect of dialects) {
   });
 }
 
-test('what cannot be run says why', async (t) => {
+test('a job that cannot run reports the reason', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
     [['jobs', 'run', 'tidy'], /no job "tidy". The jobs are uploads, retention, evict, gc, sample, prefetch, scrub/],
@@ -68,9 +68,9 @@ test('what cannot be run says why', async (t) => {
     [['gc', '--force'], /unknown option/],
   ];
   for (const [words, message] of cases) {
-    const heard = await entrepot(environment, ...words);
-    t.is(heard.code, 1, words.join(' '));
-    t.regex(heard.stderr, message);
+    const result = await entrepot(environment, ...words);
+    t.is(result.code, 1, words.join(' '));
+    t.regex(result.stderr, message);
   }
   const wrong = await entrepot({ ...environment, ENTREPOT_JOBS_GC: '* * *' }, 'jobs', 'list');
   t.is(wrong.code, 1);

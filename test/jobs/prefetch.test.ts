@@ -8,7 +8,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { until, within } from '../support/until.ts';
 import { flushUses, runJob } from '../support/inside.ts';
 
-test('the scheduled prefetch fetches what the settings list, and tells what is missing', async (t) => {
+test('the scheduled prefetch fetches what the settings list, and reports missing content', async (t) => {
   const folder = await folderUntilEnd(t);
   const file = join(folder, 'images.txt');
   await writeFile(file, 'team/app:1\nteam/none:1\n');

@@ -17,7 +17,7 @@ function read(file: string, text: string, values: Record<string, string> = {}, k
   return inputs.read({ file, text, values: new Map(Object.entries(values)) }, kind) as Known[];
 }
 
-/** `line what`, as short as a table wants it. */
+/** `line name`, short enough for a table. */
 function short(requirement: Known): string {
   const { line } = requirement.location;
   switch (requirement.kind) {
@@ -45,7 +45,7 @@ function fails(t: ExecutionContext, file: string, text: string, message: RegExp,
   t.regex(error.message, message);
 }
 
-test('the kind of a file is known by its name', (t) => {
+test('the kind of a file is found by its name', (t) => {
   const kinds: Record<string, string | undefined> = {
     'a/packages.lock.json': 'lock',
     'obj/project.assets.json': 'assets',
@@ -71,7 +71,7 @@ test('the kind of a file is known by its name', (t) => {
   fails(t, 'data.json', '{}', /^data\.json: .*--kind lock\|assets/);
 });
 
-test('images are named as clients name them', (t) => {
+test('image names are parsed as by clients', (t) => {
   const table: [string, string | undefined][] = [
     ['alpine', '- alpine latest'],
     ['alpine:3.20', '- alpine 3.20'],
@@ -99,7 +99,7 @@ test('images are named as clients name them', (t) => {
 
 const matches = (actual: string, wanted: string) => isPlatform(parsePlatform(actual)!, parsePlatform(wanted)!);
 
-test('a platform without a variant is any of its variants', (t) => {
+test('a platform without a variant matches any variant', (t) => {
   t.true(matches('linux/arm/v7', 'linux/arm'));
   t.true(matches('linux/arm/v7', 'Linux/ARM/v7'));
   t.false(matches('linux/arm/v6', 'linux/arm/v7'));
@@ -377,12 +377,12 @@ FROM x:\${OPEN}
   fails(t, 'Dockerfile', '', /^Dockerfile:1: FROM is missing/);
 });
 
-test('a variable that takes its default from another keeps the user’s choice', (t) => {
+test('a variable with a default from another variable keeps the value from the user', (t) => {
   const text = 'ARG A=1\nARG B=$A\nFROM x:$B\n';
   t.deepEqual(list('Dockerfile', text, { A: '2' }), ['3 - x 2']);
 });
 
-/** Pieces that mean something to one of the readers, in any order. */
+/** Pieces of text that the readers understand, in any order. */
 const pieces = constantFrom(
   '{',
   '}',
@@ -449,7 +449,7 @@ const texts = oneof(
 );
 
 for (const kind of inputs.kinds) {
-  test(`${kind}: whatever is read is understood or refused by name`, (t) => {
+  test(`${kind}: any input is read or refused with its location`, (t) => {
     assert(
       property(texts, (text) => {
         try {
@@ -467,7 +467,7 @@ for (const kind of inputs.kinds) {
   });
 }
 
-test('what nests deeply or refers to itself is refused, or read, without harm', (t) => {
+test('deep nesting and self references are refused or read without harm', (t) => {
   const deep = `services: ${'['.repeat(20_000)}`;
   fails(t, 'compose.yaml', deep, /^compose\.yaml:\d+: /);
   const bomb = `a: &a [x]\n${Array.from('bcdefghij')

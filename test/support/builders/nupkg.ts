@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { buffer } from 'node:stream/consumers';
 import { ZipFile } from 'yazl';
 
-/** A dependency of a made package; no version means any. */
+/** A dependency; without a version, any version matches. */
 export interface MadeDependency {
   id: string;
   version?: string;
 }
 
-/** What a made package says; only what is set is written. */
+/** The fields of a nuspec. Only fields with a value are written. */
 export interface NuspecOptions {
   id?: string;
   version?: string;
@@ -25,17 +25,17 @@ export interface NuspecOptions {
   license?: { type: string; value: string };
   repository?: { type?: string; url?: string; commit?: string; branch?: string };
   packageTypes?: readonly { name: string; version?: string }[];
-  /** One group of every framework, without `<group>`. */
+  /** Dependencies for all frameworks, without `<group>`. */
   dependencies?: readonly MadeDependency[];
   dependencyGroups?: readonly { targetFramework?: string; dependencies: readonly MadeDependency[] }[];
-  /** The path the nuspec names. */
+  /** The path in the nuspec. */
   iconPath?: string;
   readmePath?: string;
-  /** The xmlns; an empty string leaves it out. */
+  /** The xmlns; no xmlns if empty. */
   namespace?: string;
 }
 
-/** What a made package holds. */
+/** The files of a package. */
 export interface NupkgOptions extends NuspecOptions {
   /** Added as icon.png, and named in the nuspec. */
   icon?: Buffer;
@@ -45,7 +45,7 @@ export interface NupkgOptions extends NuspecOptions {
   payloadBytes?: number;
   /** Further entries, by path. */
   files?: Readonly<Record<string, Buffer | string>>;
-  /** Replaces the nuspec's text. */
+  /** Replaces the text of the nuspec. */
   nuspec?: string | Buffer;
 }
 

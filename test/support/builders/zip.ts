@@ -1,14 +1,14 @@
 import { crc32, deflateRawSync } from 'node:zlib';
 
-/** An entry of a hand-made zip. Whatever is set is written as it is, true or not. */
+/** An entry of a zip. Fields are written without checks, so they can be wrong on purpose. */
 export interface RawEntry {
   name: string;
   data?: Uint8Array | string;
-  /** 8 deflates, 0 stores; any other number stores and says it. */
+  /** 8 deflates, 0 stores. Any other number is written, but the data is stored. */
   method?: number;
   /** General purpose bit flags; bit 0 is encryption. */
   flags?: number;
-  /** The inflated size the zip declares. */
+  /** The declared inflated size. */
   size?: number;
   compressedSize?: number;
   crc?: number;
@@ -24,15 +24,15 @@ export interface RawEntry {
   offset?: number;
 }
 
-/** What the end of central directory record says, if not the truth. */
+/** Wrong values for the end of central directory record. */
 export interface RawZip {
   count?: number;
   directoryOffset?: number;
-  /** Adds a 64-bit end record whose fields are these. */
+  /** Adds a 64-bit end record with these fields. */
   zip64?: { endOffset?: bigint; count?: bigint; directoryOffset?: bigint };
 }
 
-/** A zip that may lie; yazl would refuse to write one. APPNOTE.TXT §4.3. */
+/** A zip that may have wrong fields, which yazl would refuse to write. APPNOTE.TXT §4.3. */
 export function writeZip(entries: readonly RawEntry[], lies: RawZip = {}): Buffer {
   const locals: Buffer[] = [];
   const offsets: number[] = [];
@@ -100,7 +100,7 @@ function zip64End(lies: NonNullable<RawZip['zip64']>, offset: number, length: nu
   return Buffer.concat([end, locator]);
 }
 
-/** Extra fields of `length` bytes, each without data: as many as there can be. */
+/** Extra fields without data, `length` bytes in total: the largest possible number. */
 export function emptyFields(length: number): Buffer {
   const fields = Buffer.alloc(length);
   for (let at = 0; at < length; at += 4) fields.writeUInt16LE(0xcafe, at);

@@ -6,7 +6,7 @@ import { requiredCommand } from '../clients/clients.ts';
 import type { Access } from '../processes/entrepot.ts';
 import { answers, freePort } from '../processes/services.ts';
 
-// Another maker's registry, to stand upstream.
+// The registry of another project, as an upstream.
 
 export interface DebianRegistry extends Access {
   stop(): Promise<void>;

@@ -5,8 +5,8 @@ import type { ExecutionContext } from 'ava';
 
 export { until } from '../until.ts';
 
-// An upstream that misbehaves by a script, on a real socket. Each path has a list of behaviours: the first request gets
-// the first, and so on; the last one stays. Everything that was asked is noted.
+// An upstream on a real socket that fails by a script. Each path has a list of behaviours: the first request gets the
+// first, and so on; the last one stays. All requests are recorded.
 
 export type Behaviour = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -20,16 +20,16 @@ export interface Asked {
 export interface FaultyUpstream {
   url: URL;
   asked: Asked[];
-  /** Connections accepted. */
+  /** Number of accepted connections. */
   connections(): number;
   on(path: string, ...behaviours: Behaviour[]): void;
-  /** How often a path was asked for, by whatever method unless one is given. */
+  /** Number of requests for a path, with any method unless one is given. */
   count(path: string, method?: string): number;
-  /** Cuts every connection, and each new one at once; its port stays its own, so that no other server gets it. */
+  /** Cuts all connections, and each new one at once. Keeps its port, so that no other server gets it. */
   unplug(): void;
-  /** Stops listening and cuts every connection. */
+  /** Stops listening and cuts all connections. */
   stop(): Promise<void>;
-  /** Cuts connections that no request is using, without a word. */
+  /** Cuts all idle connections. */
   cutIdle(): void;
 }
 
@@ -91,7 +91,7 @@ export async function startFaultyUpstream(
   };
 }
 
-/** A server that says on each connection what it is told to, byte by byte. */
+/** A server that sends given bytes on each connection. */
 export async function startRawUpstream(
   t: Pick<ExecutionContext, 'teardown'>,
   speak: (socket: Socket, request: string, connection: number) => void,
@@ -137,12 +137,12 @@ export interface Serving {
   length?: boolean;
   /** Serves ranges, with 206. */
   ranges?: boolean;
-  /** Bytes of body after which the connection ends; `how` is it then cut, or does it fall silent? */
+  /** After this many bytes of the body, the connection is cut or silent, by `how`. */
   until?: number;
   how?: 'reset' | 'end' | 'stall';
 }
 
-/** Serves `bytes`, as told. */
+/** Serves `bytes` by the options. */
 export function serve(bytes: Buffer, options: Serving = {}): Behaviour {
   const { headers = {}, length = true, ranges = true, until, how = 'reset' } = options;
   return (request, response) => {
@@ -162,7 +162,7 @@ export function serve(bytes: Buffer, options: Serving = {}): Behaviour {
       if (how === 'reset') response.socket?.resetAndDestroy();
       else if (how === 'end') response.socket?.end();
     };
-    // Headers are sent even where no byte of the body is to follow.
+    // Send the headers even if no byte of the body follows.
     if (part.length === 0) {
       response.flushHeaders();
       setImmediate(then);
@@ -172,7 +172,7 @@ export function serve(bytes: Buffer, options: Serving = {}): Behaviour {
   };
 }
 
-/** Sends a body that never ends, as fast as it is taken; `sent` counts its bytes. */
+/** Sends an endless body, as fast as the client reads it; `sent` counts its bytes. */
 export function endless(sent: { bytes: number }, headers: OutgoingHttpHeaders = {}): Behaviour {
   const piece = Buffer.alloc(65_536, 'x');
   return (_request, response) => {
@@ -188,7 +188,7 @@ export function endless(sent: { bytes: number }, headers: OutgoingHttpHeaders = 
   };
 }
 
-/** Behaves so only when it is let go, and at once from then on. */
+/** Delays a behaviour until it is released; after that it does not delay. */
 export function held(behaviour: Behaviour): { behaviour: Behaviour; release: () => void } {
   const waiting: (() => void)[] = [];
   let released = false;

@@ -4,16 +4,16 @@ import type { ExecutionContext } from 'ava';
 import { answer, serve, startFaultyUpstream, type FaultyOptions, type FaultyUpstream } from './faulty-upstream.ts';
 import { digestOf, ociManifest, type Descriptor } from '../registry.ts';
 
-// A registry to stand upstream, whose every answer can be made a bad one, and which notes what it is asked.
+// An upstream registry. Each of its responses can be replaced by a bad one, and all requests are recorded.
 
 export interface UpstreamRegistry extends FaultyUpstream {
-  /** Settings that make it the upstream `name` of a server. */
+  /** The settings of a server for this registry as the upstream `name`. */
   settings(name: string, more?: Record<string, unknown>): Record<string, unknown>;
   blob(name: string, bytes: Buffer | string, mediaType?: string): Descriptor;
-  /** Under its digest, and under `tag` if one is given. */
+  /** Stores a manifest under its digest, and under `tag` if given. */
   manifest(name: string, document: string | object, tag?: string, headers?: OutgoingHttpHeaders): Descriptor;
   image(name: string, tag?: string): UpstreamImage;
-  /** Requests but those for tokens, as `GET /v2/…`. */
+  /** All requests except those for tokens, as `GET /v2/…`. */
   requests(): string[];
 }
 
@@ -39,9 +39,9 @@ export async function startUpstreamRegistry(
     const bytes = Buffer.from(typeof document === 'string' ? document : JSON.stringify(document));
     const { mediaType = ociManifest } = JSON.parse(bytes.toString()) as { mediaType?: string };
     const digest = digestOf(bytes);
-    const told = { 'content-type': mediaType, 'docker-content-digest': digest, ...headers };
+    const all = { 'content-type': mediaType, 'docker-content-digest': digest, ...headers };
     for (const reference of [digest, ...(tag === undefined ? [] : [tag])]) {
-      upstream.on(`/v2/${name}/manifests/${reference}`, answer(200, told, bytes));
+      upstream.on(`/v2/${name}/manifests/${reference}`, answer(200, all, bytes));
     }
     return { mediaType, digest, size: bytes.length };
   };
@@ -61,7 +61,7 @@ export async function startUpstreamRegistry(
       const bytes = randomBytes(200_000);
       const config = blob(name, JSON.stringify({ architecture: 'amd64', id: randomBytes(8).toString('hex') }));
       const layer = blob(name, bytes, 'application/vnd.oci.image.layer.v1.tar');
-      // Bytes that no writer of JSON would give again.
+      // Formatting that no JSON serializer would reproduce.
       const text = JSON.stringify({ schemaVersion: 2, mediaType: ociManifest, config, layers: [layer] }, undefined, 3);
       return { manifest: { ...manifest(name, text, tag), bytes: text }, config, layer: { ...layer, bytes } };
     },
