@@ -48,9 +48,11 @@ export function coversPatterns({ names }: Principal, patterns: Patterns | null):
 }
 
 /**
- * Checks that a limited principal creates or revokes only tokens within its own limits; `ScopeMissing` or `NameDenied`.
+ * Checks that a principal gives the scope `operate`, which concerns all accounts, only if it has that scope, and that a
+ * limited principal creates or revokes only tokens within its own limits. Throws `ScopeMissing` or `NameDenied`.
  */
 export function allowToken(principal: Principal, scopes: readonly Scope[], patterns: Patterns | null): void {
+  if (scopes.includes('operate')) allow(principal, 'operate');
   if (!principal.names) return;
   for (const scope of scopes) allow(principal, scope);
   if (coversPatterns(principal, patterns)) return;

@@ -1,7 +1,8 @@
 import { DomainError } from '../errors.ts';
 import type { Names } from './names.ts';
 
-export const scopes = ['read', 'write', 'delete', 'admin'] as const;
+/** All but `operate` concern only the account of the token; `operate` concerns what all accounts share. */
+export const scopes = ['read', 'write', 'delete', 'admin', 'operate'] as const;
 export type Scope = (typeof scopes)[number];
 
 interface Rights {

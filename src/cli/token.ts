@@ -27,7 +27,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('create a token and print it')
     .option('--account <name>', 'the account it belongs to', 'default')
     .requiredOption('--name <name>', 'what it is for')
-    .option('--scope <list>', 'any of read,write,delete,admin', 'read')
+    .option('--scope <list>', 'any of read,write,delete,admin,operate', 'read')
     .option(
       '--packages <patterns>',
       'narrow it to package ids, such as Contoso.*,Fabrikam; a kind without patterns is closed',

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { allow } from '../accounts/allow.ts';
 import { DomainError } from '../errors.ts';
 import type { Images, RepositorySummary, TagSummary } from './images.ts';
 import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
@@ -39,7 +40,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       path: '/containers/*name/:tag',
       id: 'deleteTag',
       summary:
-        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag is fetched again at the next pull',
+        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag needs the scope operate too, and is fetched again at the next pull',
       action: 'delete',
       subject: { kind: 'container', param: 'name' },
       params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
@@ -48,7 +49,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
         const name = params['name']!;
         const tag = params['tag']!;
         if (await images.deleteTag(principal.accountId, name, tag)) return;
-        if (await mirrored.deleteTag(principal.accountId, name, tag)) return;
+        if (await mirrored.deleteTag(principal.accountId, name, tag, () => allow(principal, 'operate'))) return;
         throw new DomainError('NotFound', `This account has no image "${name}" with a tag "${tag}".`);
       },
     }),

@@ -40,7 +40,10 @@ for (const dialect of dialects) {
 test('what goes wrong is one line on stderr, and the command fails', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
-    [['token', 'create', '--name', 'x', '--scope', 'read,all'], /no scope "all"; there are read, write, delete, admin/],
+    [
+      ['token', 'create', '--name', 'x', '--scope', 'read,all'],
+      /no scope "all"; there are read, write, delete, admin, operate/,
+    ],
     [['token', 'create', '--name', 'x', '--scope', ','], /at least one scope/],
     [['token', 'create', '--name', ' '], /name of 1 to 200/],
     [['token', 'create', '--name', 'x', '--expires', 'soon'], /--expires takes a duration/],

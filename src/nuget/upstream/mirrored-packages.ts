@@ -55,12 +55,17 @@ export class MirroredPackages {
     return (await this.#packages(accountId, [packageKey(id)]))[0];
   }
 
-  /** Removes a stored version; the next request fetches it again. Resolves to whether the account had this version. */
-  async deleteVersion(accountId: number, id: string, version: string): Promise<boolean> {
+  /**
+   * Removes a stored version; the next request fetches it again. Resolves to whether the account had this version. If it
+   * had, calls `mayDelete` first, which throws if the principal may not delete what all accounts share.
+   */
+  async deleteVersion(accountId: number, id: string, version: string, mayDelete: () => void): Promise<boolean> {
     const key = keyOfVersion(version);
     if (key === undefined) return false;
     const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
     if (claimed && !this.#mirror.origin.isMerged(id)) return false;
+    if (!(await this.#mirror.isStored(id, key))) return false;
+    mayDelete();
     return this.#mirror.forget(id, key);
   }
 
