@@ -2,7 +2,7 @@ import { createServer as createHttpServer, type IncomingMessage, type Server } f
 import type { AddressInfo } from 'node:net';
 import { platform } from 'node:os';
 import type { Account } from './accounts/accounts.ts';
-import type { Principal } from './accounts/principal.ts';
+import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { createApi } from './api/routes.ts';
 import type { Config } from './config/schema.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
@@ -130,7 +130,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
 /** The protocols and `/v1`, as they are served together. */
 function mountAll({ core, protocols: opened, stored }: Installation, quota: Quota): Mount[] {
   const { config, database, accounts, tokens, usage, defaultAccount, log, now } = core;
-  const anonymous = config.anonymousRead ? anonymousOf(defaultAccount) : undefined;
+  const { anonymousRead: reads } = config;
+  const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
   const web = { authenticator: new Authenticator([tokens], anonymous), quota, urls: new Urls(config.server) };
   const api = createApi({
     ...web,
@@ -176,9 +177,10 @@ function choresOf({ core: { tokens, usage, entries }, protocols: opened }: Insta
   ];
 }
 
-function anonymousOf(account: Account): Principal {
+function anonymousOf(account: Account, reads: AnonymousPrincipal['reads']): AnonymousPrincipal {
   return {
     kind: 'anonymous',
+    reads,
     accountId: account.id,
     accountName: account.name,
     scopes: new Set(['read']),

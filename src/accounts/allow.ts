@@ -40,6 +40,11 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
   throw new DomainError('NameDenied', message, { detail: { kind, ...(which !== undefined && { name: which }) } });
 }
 
+/** `Unauthorized`, for a request without a credential that needs one. */
+export function credentialMissing(): DomainError {
+  return new DomainError('Unauthorized', 'Authenticate with an API token, as Bearer or as Basic with user name "api".');
+}
+
 /** Whether a token with these patterns is limited to names that `principal` may use. */
 export function coversPatterns({ names }: Principal, patterns: Patterns | null): boolean {
   if (!names) return true;

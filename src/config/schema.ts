@@ -6,6 +6,16 @@ const port = whole(0, 65_535);
 const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
   error: 'expected true or false',
 });
+/** `true` and `false` are the values of earlier versions. */
+const anonymousRead = z
+  .union([z.boolean(), z.enum(['none', 'mirrored', 'all', 'true', 'false'])], {
+    error: 'expected none, mirrored or all',
+  })
+  .transform((value) => {
+    const text = String(value);
+    if (text === 'mirrored') return 'mirrored';
+    return text === 'all' || text === 'true' ? 'all' : 'none';
+  });
 const patterns = z.array(z.string().min(1));
 
 const upstreamAuth = z.union(
@@ -110,7 +120,9 @@ export const schema = z.strictObject({
     .optional()
     .meta({ secret: true })
     .describe('Value of the first token; by default a random token is created and printed once'),
-  anonymousRead: flag.default(false).describe('Allow reading the content of account `default` without a token'),
+  anonymousRead: anonymousRead
+    .default('none')
+    .describe('Reading without a token: `none`, `mirrored` (only mirrored content) or `all` (also account `default`)'),
   offline: flag.default(false).describe('Never contact an upstream'),
   log: z
     .strictObject({

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { credentialMissing } from '../accounts/allow.ts';
 import type { Principal, Verifier } from '../accounts/principal.ts';
 import { isMistyped } from '../accounts/token-value.ts';
 import { DomainError } from '../errors.ts';
@@ -45,10 +46,7 @@ export class Authenticator {
   async #byAuthorization(authorization: string | undefined): Promise<Principal> {
     if (authorization === undefined) {
       if (this.#anonymous) return this.#anonymous;
-      throw new DomainError(
-        'Unauthorized',
-        'Authenticate with an API token, as Bearer or as Basic with user name "api".',
-      );
+      throw credentialMissing();
     }
     const value = tokenIn(authorization);
     if (value === undefined) throw unauthorized('');

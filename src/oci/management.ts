@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { allow } from '../accounts/allow.ts';
+import { readsHosted } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 import type { Images, RepositorySummary, TagSummary } from './images.ts';
 import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
@@ -21,13 +22,16 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       query: pageQuery,
       status: 200,
       answer: listOf(container),
-      run: async ({ principal: { accountId, names }, query }) => {
+      run: async ({ principal, query }) => {
+        const { accountId, names } = principal;
         const { entries, next_cursor } = await readPage(query, {
           name: 'containers',
           key: z.tuple([z.string()]),
           keyOf: (each: Summary) => [each.name] as [string],
           read: async (limit, after) => {
-            const hosted = await images.listRepositories(accountId, limit, after?.[0], names?.container);
+            const hosted = readsHosted(principal)
+              ? await images.listRepositories(accountId, limit, after?.[0], names?.container)
+              : [];
             const mirroredPage = await mirrored.list(accountId, limit, after?.[0], names?.container);
             return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },

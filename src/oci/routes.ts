@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { allow, type Action } from '../accounts/allow.ts';
-import type { Principal } from '../accounts/principal.ts';
+import { allow, credentialMissing, type Action } from '../accounts/allow.ts';
+import { readsHosted, type Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { HttpHandler } from '../http/app.ts';
@@ -128,9 +128,16 @@ async function repositoryOf(
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
   const { action } = operation;
-  const repository = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  const found = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  const repository = readsHosted(principal) ? found : mirroredOnly(found);
   for (const names of source.namesOf(repository)) allow(principal, action, 'container', names);
   return repository;
+}
+
+/** The repository without its hosted content; `Unauthorized` if it is not served from an upstream. */
+function mirroredOnly(repository: Repository): Repository {
+  if (!repository.place) throw credentialMissing();
+  return { ...repository, hosted: undefined };
 }
 
 function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {

@@ -17,7 +17,7 @@ test('without a file and environment variables, all settings have defaults', (t)
     server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: false },
     database: { url: undefined },
     redis: { url: undefined },
-    anonymousRead: false,
+    anonymousRead: 'none',
     offline: false,
     log: { level: 'info' },
     limits: { nupkg: 512 * 2 ** 20, manifest: 4 * 2 ** 20, blob: undefined, uploadIdle: 60_000, uploadAge: 86_400_000 },
@@ -35,6 +35,19 @@ test('the environment overrides the file, and the file overrides the defaults', 
     limits: { nupkg: 2 ** 30, manifest: 4 * 2 ** 20 },
     offline: true,
   });
+});
+
+test('anonymousRead is none, mirrored or all; true is all and false is none', async (t) => {
+  for (const [given, expected] of [
+    ['none', 'none'],
+    ['mirrored', 'mirrored'],
+    ['all', 'all'],
+    ['true', 'all'],
+    ['false', 'none'],
+  ] as const) {
+    t.is(loadConfig({ ENTREPOT_ANONYMOUS_READ: given }).anonymousRead, expected);
+    t.is((await loadFile(t, `anonymousRead: ${given}\n`)).load().anonymousRead, expected);
+  }
 });
 
 test('a key without a value has its default', async (t) => {
@@ -58,7 +71,7 @@ test('every setting can come from the environment', (t) => {
     'database.url': 'mysql://u:p@db:3306/entrepot',
     'redis.url': 'rediss://cache:6380',
     bootstrapToken: 'long-enough',
-    anonymousRead: 'true',
+    anonymousRead: 'mirrored',
     offline: 'false',
     'log.level': 'debug',
     'limits.nupkg': '10 MB',
@@ -124,7 +137,7 @@ test('every setting can come from the environment', (t) => {
     database: { url: 'mysql://u:p@db:3306/entrepot' },
     redis: { url: 'rediss://cache:6380' },
     bootstrapToken: 'long-enough',
-    anonymousRead: true,
+    anonymousRead: 'mirrored',
     offline: false,
     log: { level: 'debug' },
     limits: {
@@ -223,7 +236,7 @@ const wrongEnvironments: [Environment, string][] = [
   [{ ENTREPOT_BASE_URL: 'hub.example' }, 'ENTREPOT_BASE_URL: expected an http or https URL'],
   [{ ENTREPOT_FEED_URL: 'ftp://hub.example' }, 'ENTREPOT_FEED_URL: expected an http or https URL'],
   [{ ENTREPOT_OFFLINE: 'yes' }, 'ENTREPOT_OFFLINE: expected true or false'],
-  [{ ENTREPOT_ANONYMOUS_READ: '1' }, 'ENTREPOT_ANONYMOUS_READ: expected true or false'],
+  [{ ENTREPOT_ANONYMOUS_READ: '1' }, 'ENTREPOT_ANONYMOUS_READ: expected none, mirrored or all'],
   [
     { ENTREPOT_DATABASE_URL: 'postgres://u:p@db/x' },
     'ENTREPOT_DATABASE_URL: expected sqlite:PATH or mysql://user:password@host:port/name',

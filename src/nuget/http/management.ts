@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { allow } from '../../accounts/allow.ts';
+import { allow, credentialMissing } from '../../accounts/allow.ts';
+import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../errors.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { deleteVersion } from '../hosted/publish.ts';
@@ -33,7 +34,9 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
           keyOf: (each: Summary) => [each.key] as [string],
           read: async (limit, after) => {
             const [hosted, mirroredPage]: Summary[][] = await Promise.all([
-              listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package),
+              readsHosted(principal)
+                ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package)
+                : [],
               mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
             ]);
             return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
@@ -54,8 +57,12 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       answer: packageDetails,
       run: async ({ principal, params }) => {
         const id = params['id']!;
+        const { accountId } = principal;
+        const mayReadHosted = readsHosted(principal);
+        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
         const found =
-          (await mirrored.get(principal.accountId, id)) ?? (await getPackage(feed.database, principal.accountId, id));
+          (await mirrored.get(accountId, id)) ??
+          (await getPackage(feed.database, mayReadHosted ? accountId : noAccount, id));
         return { ...toPackage(found), versions: found.versions.map(toVersion) };
       },
     }),

@@ -49,6 +49,12 @@ export class MirroredPackages {
     }
   }
 
+  /** Whether the account gets the id only from upstreams: it does not claim it, and an upstream may be asked. */
+  async isUpstreamOnly(accountId: number, id: string): Promise<boolean> {
+    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return false;
+    return this.#mirror.origin.candidates(id).length > 0;
+  }
+
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
   async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
