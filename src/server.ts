@@ -4,6 +4,7 @@ import { platform } from 'node:os';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { createApi } from './api/routes.ts';
+import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
@@ -87,7 +88,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now } = core;
-  const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
+  const firstToken = await createFirstToken(core);
   const quota = new Quota({ database: core.database, stored: installation.stored, limits: config.limits, log, now });
   const operations = openOperations(core, quota);
   const observers = { log, observe: operations, usage: core.usage, now };
@@ -125,6 +126,27 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       return rest.disposeAsync();
     },
   };
+}
+
+/** Fewest characters of a chosen first token. */
+const minChosenLength = 32;
+
+/**
+ * Creates the first token of account `default` if it is missing. Resolves to its value if it was created. Rejects with one
+ * line if the setting `bootstrapToken` is too short for a new token; logs a warning if that token exists already.
+ */
+export async function createFirstToken({ tokens, defaultAccount, config, log }: Core): Promise<string | undefined> {
+  const { bootstrapToken: chosen } = config;
+  if (chosen !== undefined && chosen.length < minChosenLength) {
+    const fewest = `${minChosenLength} characters`;
+    if (!(await tokens.isKnown(chosen))) {
+      throw new ConfigError(
+        `ENTREPOT_BOOTSTRAP_TOKEN: a new token needs at least ${fewest}, for example from "openssl rand -hex 32"`,
+      );
+    }
+    log.warn(`bootstrapToken has fewer than ${fewest}: create a longer token, and revoke this one`);
+  }
+  return tokens.bootstrap(defaultAccount.id, chosen);
 }
 
 /** The protocols and `/v1`, as they are served together. */

@@ -119,7 +119,7 @@ export const schema = z.strictObject({
     .min(8)
     .optional()
     .meta({ secret: true })
-    .describe('Value of the first token; by default a random token is created and printed once'),
+    .describe('Value of the first token, 32 or more characters; by default a random token is created and printed once'),
   anonymousRead: anonymousRead
     .default('none')
     .describe('Reading without a token: `none`, `mirrored` (only mirrored content) or `all` (also account `default`)'),

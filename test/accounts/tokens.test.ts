@@ -140,7 +140,7 @@ for (const dialect of dialects) {
     async (t, { tokens, account, ...parts }) => {
       const other = await parts.elsewhere();
       await tokens.create(account.id, { name: 'earlier', scopes: ['read'] });
-      const value = 'chosen-by-the-operator';
+      const value = 'chosen-by-the-operator-as-a-token';
       await Promise.all([tokens.bootstrap(account.id, value), other.bootstrap(account.id, value)]);
       const principal = await tokens.verify(value);
       t.true(principal!.scopes.has('admin'));

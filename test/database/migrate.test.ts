@@ -148,6 +148,30 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: no prefix is kept of existing tokens that were chosen`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const before = migrations.findIndex(({ name }) => name === '012-2-token-prefix');
+    await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
+    await database.transaction(async (tx) => {
+      const account = await tx.insert('accounts', { name: 'default', created_at: 1 });
+      for (const prefix of ['ent_0a1B', 'hunter2!', 'ENT_0000', 'entrepot', '']) {
+        const times = { created_at: 1, expires_at: null, last_used_at: null, revoked_at: null };
+        const row = { id: prefix, account_id: account, name: 'x', token_prefix: prefix, hash: prefix, scopes: 'read' };
+        await tx.insert('tokens', { ...row, ...times });
+      }
+    });
+    await migrate(database);
+    const rows = await database.select<{ token_prefix: string }>(
+      'SELECT token_prefix FROM tokens ORDER BY token_prefix',
+    );
+    t.deepEqual(
+      rows.map((each) => each.token_prefix),
+      ['', '', '', '', 'ent_0a1B'],
+    );
+  });
+}
+
 test('every migration has a unique name', (t) => {
   const names = migrations.map(({ name }) => name);
   t.is(new Set(names).size, names.length);

@@ -1,8 +1,10 @@
 import type { Migration } from '../migrate.ts';
 
 /**
- * The scope `operate` is new, and it crosses accounts. So of the existing tokens only one gets it: the oldest of account
+ * `012-1`: the scope `operate` is new, and it crosses accounts. So of the existing tokens only one gets it: the oldest of account
  * `default` that has all other scopes and no name patterns, which is the first token. If that one is revoked, none has it.
+ *
+ * `012-2`: of a chosen token, a prefix of 8 characters could be the whole value. So a prefix is kept only of made tokens.
  */
 export const operate: Migration[] = [
   {
@@ -15,5 +17,9 @@ export const operate: Migration[] = [
         ORDER BY tokens.created_at, tokens.id LIMIT 1
       ) AS oldest
     )`,
+  },
+  {
+    name: '012-2-token-prefix',
+    sql: `UPDATE tokens SET token_prefix = '' WHERE SUBSTR(token_prefix, 1, 4) <> 'ent_'`,
   },
 ];
