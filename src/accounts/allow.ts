@@ -4,13 +4,14 @@ import type { Principal, Scope } from './principal.ts';
 
 /**
  * What a request does: the scope that it needs; or `account`, to read about the account itself; or `any`, which every
- * token may do. Anonymous readers may do neither `account` nor `any`.
+ * token may do; or `sign-in`, to check the credentials, which every principal may do. Anonymous readers may do neither
+ * `account` nor `any`.
  */
-export type Action = Scope | 'account' | 'any';
+export type Action = Scope | 'account' | 'any' | 'sign-in';
 
 /** The scope that an action needs; undefined if a valid token is enough. */
 export function scopeFor(action: Action): Scope | undefined {
-  if (action === 'any') return undefined;
+  if (action === 'any' || action === 'sign-in') return undefined;
   return action === 'account' ? 'read' : action;
 }
 
@@ -24,6 +25,7 @@ export function scopeFor(action: Action): Scope | undefined {
  * for a token without it; and `NameDenied` for a token that is limited to other names.
  */
 export function allow(principal: Principal, action: Action, kind?: NameKind, name?: string | readonly string[]): void {
+  if (action === 'sign-in') return;
   const scope = scopeFor(action);
   const hasScope = scope === undefined || principal.scopes.has(scope);
   if (principal.kind === 'anonymous' && (!hasScope || action !== scope)) {

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isDomainError } from '../errors.ts';
-import { anonymousBearer, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
+import { anonymousBearer, authorizationOf, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
 import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
 import { contextOf } from './request-context.ts';
@@ -33,7 +33,8 @@ async function answer(
   }
   try {
     const form = request.method === 'POST' ? await readForm(request, response) : undefined;
-    const authorization = (form && credentialsIn(form)) ?? request.headers.authorization;
+    const given = (form && credentialsIn(form)) ?? request.headers.authorization;
+    const authorization = authorizationOf({ headers: given === undefined ? {} : { authorization: given } });
     await authenticator.principalOf({ headers: authorization === undefined ? {} : { authorization } });
     const token = authorization === undefined ? anonymousBearer : tokenIn(authorization);
     sendJson(request, response, 200, {

@@ -5,7 +5,7 @@ import { readsHosted, type Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { HttpHandler } from '../http/app.ts';
-import type { Authenticator } from '../http/authenticate.ts';
+import { authorizationOf, type Authenticator } from '../http/authenticate.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../http/edge.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { splitTarget } from '../http/target.ts';
@@ -56,9 +56,12 @@ function storing(run: Handler): Operation<Call> {
   return { action: 'write', stores: true, run };
 }
 
+/** Clients check their credentials with it before any push or pull, so a token with any scope will do. */
+const signIn = changing('sign-in', content.probe);
+
 /** Every endpoint and its methods (distribution-spec, "Endpoints"). */
 const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
-  base: reading(content.probe),
+  base: { GET: signIn, HEAD: signIn },
   catalog: reading(content.listRepositories),
   tags: reading(content.listTags),
   manifest: {
@@ -162,7 +165,7 @@ async function authenticate(
   request: IncomingMessage,
   target: Target,
 ): Promise<Principal> {
-  if (target.kind === 'base' && authenticator.allowsAnonymous && request.headers.authorization === undefined) {
+  if (target.kind === 'base' && authenticator.allowsAnonymous && authorizationOf(request) === undefined) {
     throw new DomainError('Unauthorized', 'Authenticate, or get an anonymous token from the token endpoint.');
   }
   return authenticator.principalOf(request);
