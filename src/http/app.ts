@@ -33,7 +33,7 @@ export function createApp(
 ): (request: IncomingMessage, response: AppResponse) => void {
   const { trustProxy } = config.server;
   const direct = mounts.filter((each) => 'answer' in each);
-  const router = Router();
+  const router = Router({ caseSensitive: true });
   for (const each of mounts) if ('router' in each) router.use(each.path, each.router);
 
   const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
