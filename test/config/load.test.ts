@@ -14,7 +14,7 @@ async function loadFile(t: ExecutionContext, yaml: string, environment: Environm
 test('without a file and environment variables, all settings have defaults', (t) => {
   const config = loadConfig({ PATH: '/bin', HOME: '/root' });
   t.like(config, {
-    server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: false },
+    server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: 0 },
     database: { url: undefined },
     redis: { url: undefined },
     anonymousRead: 'none',
@@ -65,7 +65,7 @@ test('every setting can come from the environment', (t) => {
     'server.feedUrl': 'https://feed.example',
     'server.registryUrl': 'https://registry.example',
     'server.adminPort': '9090',
-    'server.trustProxy': 'true',
+    'server.trustProxy': 'loopback, 10.0.0.0/8',
     'server.workers': '2',
     data: '/srv/entrepot',
     'database.url': 'mysql://u:p@db:3306/entrepot',
@@ -130,7 +130,7 @@ test('every setting can come from the environment', (t) => {
       feedUrl: 'https://feed.example',
       registryUrl: 'https://registry.example',
       adminPort: 9090,
-      trustProxy: true,
+      trustProxy: ['loopback', '10.0.0.0/8'],
       workers: 2,
     },
     data: '/srv/entrepot',
@@ -236,6 +236,10 @@ const wrongEnvironments: [Environment, string][] = [
   [{ ENTREPOT_BASE_URL: 'hub.example' }, 'ENTREPOT_BASE_URL: expected an http or https URL'],
   [{ ENTREPOT_FEED_URL: 'ftp://hub.example' }, 'ENTREPOT_FEED_URL: expected an http or https URL'],
   [{ ENTREPOT_OFFLINE: 'yes' }, 'ENTREPOT_OFFLINE: expected true or false'],
+  ...['somewhere', '10.0.0.0/40', '-1', '1.5', '101', 'loopback,', ','].map((value): [Environment, string] => [
+    { ENTREPOT_TRUST_PROXY: value },
+    'ENTREPOT_TRUST_PROXY: expected true, false, a number of proxies up to 100, or addresses such as loopback or 10.0.0.0/8',
+  ]),
   [{ ENTREPOT_ANONYMOUS_READ: '1' }, 'ENTREPOT_ANONYMOUS_READ: expected none, mirrored or all'],
   [
     { ENTREPOT_DATABASE_URL: 'postgres://u:p@db/x' },
