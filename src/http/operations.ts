@@ -12,9 +12,9 @@ type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]
 /** One part that the service needs. */
 export interface ReadyCheck {
   /** What clients are told when it fails. The reason is only in the log: it may contain paths and addresses. */
-  failure: string;
+  readonly failure: string;
   /** Rejects with the reason. */
-  check(): Promise<unknown>;
+  readonly check: () => Promise<unknown>;
 }
 
 /**

@@ -3,6 +3,7 @@ import { isDomainError } from '../errors.ts';
 import { anonymousBearer, authorizationOf, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
 import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
+import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
 import { sendJson } from './send.ts';
 
@@ -74,5 +75,6 @@ async function readForm(request: IncomingMessage, response: ServerResponse): Pro
 }
 
 function refuse(request: IncomingMessage, response: ServerResponse, status: number, code: string, message: string) {
+  response.statusMessage = oneLine(message);
   sendJson(request, response, status, { errors: [{ code, message }] });
 }

@@ -50,6 +50,10 @@ test('anonymousRead is none, mirrored or all; true is all and false is none', as
   }
 });
 
+test('an empty ENTREPOT_CONFIG is the same as none', (t) => {
+  t.deepEqual(loadConfig({ ENTREPOT_CONFIG: '' }), loadConfig({}));
+});
+
 test('a key without a value has its default', async (t) => {
   t.is((await loadFile(t, '')).load().server.port, 8080);
   t.is((await loadFile(t, '# nothing\n')).load().server.port, 8080);

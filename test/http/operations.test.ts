@@ -72,8 +72,18 @@ test('a server that is not ready says which part fails, and the reason only in i
 test('the operations endpoints and the interfaces have one spelling', async (t) => {
   const server = await startTestServer(t, { anonymousRead: 'all' });
   for (const path of [
-    ...['/METRICS', '/Metrics', '/metrics/', '/metrics//', '/LIVEZ', '/livez/', '/READYZ', '/readyz/'],
-    ...['/V1/packages', '/V3/index.json', '/V2/', '/TOKEN'],
+    '/METRICS',
+    '/Metrics',
+    '/metrics/',
+    '/metrics//',
+    '/LIVEZ',
+    '/livez/',
+    '/READYZ',
+    '/readyz/',
+    '/V1/packages',
+    '/V3/index.json',
+    '/V2/',
+    '/TOKEN',
   ]) {
     t.is((await server.fetch(path)).status, 404, path);
   }
