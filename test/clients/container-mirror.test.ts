@@ -41,7 +41,7 @@ test.before(async () => {
   const auth = { username: upstream.username, password: upstream.password };
   entrepot = await startEntrepot(folder.path, {
     // An engine has no credentials for its mirror.
-    ENTREPOT_ANONYMOUS_READ: 'true',
+    ENTREPOT_ANONYMOUS_READ: 'mirrored',
     ENTREPOT_UPSTREAMS: JSON.stringify([{ ...source, auth, freshFor: '1s', allowPrivateNetwork: true }]),
   });
   skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), [upstream.host, entrepot.host]);
