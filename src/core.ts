@@ -15,6 +15,7 @@ import { BlobStore } from './storage/blob-store.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { Paths } from './storage/paths.ts';
+import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
 import { Room } from './storage/room.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
 import { openUpstreams } from './upstream/configured.ts';
@@ -72,10 +73,12 @@ export async function openCore(
   const cache = stack.adopt(await Cache.open(config.redis.url, now, onRedis, namespaceOf(config)), (each) =>
     each.close(),
   );
-  const database = stack.adopt(await openNamed(config, cache.changes), (each) => each.close());
+  const folder = 'the data folder is not writable';
+  await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
+  const database = stack.adopt(await openNamed(config, cache.changes, log), (each) => each.close());
   await migrate(database);
   const blobs = new BlobStore(database, driver, paths, now);
-  await blobs.prepare().catch(named('ENTREPOT_DATA', 'the data folder is not writable'));
+  await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = stack.adopt(new Tokens(database, now), (each) => each.flush());
@@ -117,10 +120,25 @@ function namespaceOf({ data, database: { url } }: Config): string {
   return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
 }
 
-function openNamed({ data, database: { url } }: Config, changes: WriteSignal | undefined): Promise<Database> {
+function openNamed(
+  { data, database: { url } }: Config,
+  changes: WriteSignal | undefined,
+  log: Logger,
+): Promise<Database> {
   const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-  const opening = openDatabase(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes);
+  const opening = openPrivate(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, log);
   return opening.catch(named(key, 'the database cannot be opened'));
+}
+
+/** Opens the database. Other users of the machine may not read the file of SQLite. */
+async function openPrivate(url: string, changes: WriteSignal | undefined, log: Logger): Promise<Database> {
+  if (!url.startsWith('sqlite:')) return openDatabase(url, changes);
+  const path = url.slice('sqlite:'.length);
+  await createDatabaseFiles(path);
+  const database = await openDatabase(url, changes);
+  // Only now is it known that these are the files of a database.
+  await tightenDatabaseFiles(path, log);
+  return database;
 }
 
 /** For `catch`: turns a failure into one line that names the setting to check. */

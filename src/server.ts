@@ -2,13 +2,14 @@ import { createServer as createHttpServer, type IncomingMessage, type Server } f
 import type { AddressInfo } from 'node:net';
 import { platform } from 'node:os';
 import type { Account } from './accounts/accounts.ts';
-import type { Principal } from './accounts/principal.ts';
+import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { createApi } from './api/routes.ts';
+import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
-import { Authenticator } from './http/authenticate.ts';
-import { Operations } from './http/operations.ts';
+import { Authenticator, authorizationOf } from './http/authenticate.ts';
+import { Operations, type SeesAccounts } from './http/operations.ts';
 import { AppResponse } from './http/request-context.ts';
 import { Urls } from './http/urls.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
@@ -87,9 +88,10 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now } = core;
-  const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
+  const firstToken = await createFirstToken(core);
   const quota = new Quota({ database: core.database, stored: installation.stored, limits: config.limits, log, now });
   const operations = openOperations(core, quota);
+  const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, now };
   const servers: AppServer[] = [];
   let grace = 0;
@@ -101,15 +103,22 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     servers.push(await listen(app, config.server.host, port, key, amongWorkers));
   };
   const { port: publicPort, adminPort, workers } = config.server;
-  const forOperators: Mount[] = [{ path: '/', router: operations.router }];
-  const mounts = mountAll(installation, quota);
+  const mounts = mountAll(installation, authenticator, quota);
+  const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
+    { path: '/', router: operations.router(seesAccounts) },
+  ];
   await serve(
-    adminPort === undefined ? [...mounts, ...forOperators] : mounts,
+    adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,
     'ENTREPOT_PORT',
     workers > 1,
   );
-  if (adminPort !== undefined) await serve(forOperators, adminPort, 'ENTREPOT_ADMIN_PORT');
+  if (adminPort !== undefined)
+    await serve(
+      forOperators(() => Promise.resolve(true)),
+      adminPort,
+      'ENTREPOT_ADMIN_PORT',
+    );
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.address() as AddressInfo;
@@ -127,11 +136,35 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   };
 }
 
+/** Fewest characters of a chosen first token. */
+const minChosenLength = 32;
+
+/**
+ * Creates the first token of account `default` if it is missing. Resolves to its value if it was created. Rejects with one
+ * line if the setting `bootstrapToken` is too short for a new token; logs a warning if that token exists already.
+ */
+export async function createFirstToken({ tokens, defaultAccount, config, log }: Core): Promise<string | undefined> {
+  const { bootstrapToken: chosen } = config;
+  if (chosen !== undefined && chosen.length < minChosenLength) {
+    const fewest = `${minChosenLength} characters`;
+    if (!(await tokens.isKnown(chosen))) {
+      throw new ConfigError(
+        `ENTREPOT_BOOTSTRAP_TOKEN: a new token needs at least ${fewest}, for example from "openssl rand -hex 32"`,
+      );
+    }
+    log.warn(`bootstrapToken has fewer than ${fewest}: create a longer token, and revoke this one`);
+  }
+  return tokens.bootstrap(defaultAccount.id, chosen);
+}
+
 /** The mounts of all protocols and of `/v1`. */
-function mountAll({ core, protocols: opened, stored }: Installation, quota: Quota): Mount[] {
-  const { config, database, accounts, tokens, usage, defaultAccount, log, now } = core;
-  const anonymous = config.anonymousRead ? anonymousOf(defaultAccount) : undefined;
-  const web = { authenticator: new Authenticator([tokens], anonymous), quota, urls: new Urls(config.server) };
+function mountAll(
+  { core, protocols: opened, stored }: Installation,
+  authenticator: Authenticator,
+  quota: Quota,
+): Mount[] {
+  const { config, database, accounts, tokens, usage, log, now } = core;
+  const web = { authenticator, quota, urls: new Urls(config.server) };
   const api = createApi({
     ...web,
     operations: opened.flatMap((each) => each.operations),
@@ -147,12 +180,25 @@ function mountAll({ core, protocols: opened, stored }: Installation, quota: Quot
   return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }];
 }
 
-function openOperations({ database, blobs }: Core, quota: Quota): Operations {
-  const operations = new Operations(async () => {
-    await database.get('SELECT 1 AS one');
-    await blobs.check();
-  });
-  operations.gauge(
+function authenticatorOf({ config: { anonymousRead: reads }, tokens, defaultAccount }: Core): Authenticator {
+  return new Authenticator([tokens], reads === 'none' ? undefined : anonymousOf(defaultAccount, reads));
+}
+
+/** On the public port, only a token with `operate` shows the metrics about accounts. */
+function operatorsOnly(authenticator: Authenticator): SeesAccounts {
+  return async (request) => {
+    if (authorizationOf(request) === undefined) return false;
+    return (await authenticator.principalOf(request)).scopes.has('operate');
+  };
+}
+
+function openOperations({ database, blobs, log }: Core, quota: Quota): Operations {
+  const checks = [
+    { failure: 'The database does not answer.', check: () => database.get('SELECT 1 AS one') },
+    { failure: 'The storage cannot be written.', check: () => blobs.check() },
+  ];
+  const operations = new Operations(checks, log);
+  operations.accountGauge(
     'entrepot_account_limit_ratio',
     'Used share of a limit of an account; 1 at the limit',
     ['account', 'limit'],
@@ -176,9 +222,10 @@ function choresOf({ core: { tokens, usage, entries }, protocols: opened }: Insta
   ];
 }
 
-function anonymousOf(account: Account): Principal {
+function anonymousOf(account: Account, reads: AnonymousPrincipal['reads']): AnonymousPrincipal {
   return {
     kind: 'anonymous',
+    reads,
     accountId: account.id,
     accountName: account.name,
     scopes: new Set(['read']),

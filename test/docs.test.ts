@@ -58,10 +58,29 @@ test('links between documents have existing targets', async (t) => {
   }
 });
 
+test('the compose file gives Redis a password, and lets every image be named by its digest', async (t) => {
+  const text = await read('docker/compose.yaml');
+  const { services, secrets } = parse(text) as Compose;
+  const { command = [], secrets: given = [] } = services['redis']!;
+  t.true(given.includes('redis-password'));
+  t.regex(command.join('\n'), /requirepass/);
+  t.is(services['entrepot']!.environment!['ENTREPOT_REDIS_URL_FILE'], '/run/secrets/redis-url');
+  for (const name of Object.keys(secrets)) t.true(text.includes(`> docker/secrets/${name}\n`), `how to create ${name}`);
+  t.regex(text, /^# {3}chmod 600 docker\/secrets\/\*$/m);
+  for (const name of ['mysql', 'redis']) t.regex(services[name]!.image!, /^\$\{[A-Z]+_IMAGE:-/);
+});
+
 interface Compose {
   services: Record<
     string,
-    { environment?: Record<string, string>; depends_on?: Record<string, { condition: string }>; healthcheck?: object }
+    {
+      image?: string;
+      command?: string[];
+      environment?: Record<string, string>;
+      secrets?: string[];
+      depends_on?: Record<string, { condition: string }>;
+      healthcheck?: object;
+    }
   >;
   secrets: Record<string, unknown>;
 }

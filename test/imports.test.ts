@@ -49,6 +49,7 @@ const packages: Record<string, string> = {
   commander: 'cli',
   yaml: 'config oci',
   'node-cron': 'jobs config',
+  'proxy-addr': 'http config',
   '@asteasolutions/zod-to-openapi': 'api',
   yauzl: 'nuget',
   'fast-xml-parser': 'nuget',

@@ -4,13 +4,14 @@ import type { Principal, Scope } from './principal.ts';
 
 /**
  * What a request does: the scope that it needs; or `account`, to read about the account itself; or `any`, which every
- * token may do. Anonymous readers may do neither `account` nor `any`.
+ * token may do; or `sign-in`, to check the credentials, which every principal may do. Anonymous readers may do neither
+ * `account` nor `any`.
  */
-export type Action = Scope | 'account' | 'any';
+export type Action = Scope | 'account' | 'any' | 'sign-in';
 
 /** The scope that an action needs; undefined if a valid token is enough. */
 export function scopeFor(action: Action): Scope | undefined {
-  if (action === 'any') return undefined;
+  if (action === 'any' || action === 'sign-in') return undefined;
   return action === 'account' ? 'read' : action;
 }
 
@@ -24,6 +25,7 @@ export function scopeFor(action: Action): Scope | undefined {
  * for a token without it; and `NameDenied` for a token that is limited to other names.
  */
 export function allow(principal: Principal, action: Action, kind?: NameKind, name?: string | readonly string[]): void {
+  if (action === 'sign-in') return;
   const scope = scopeFor(action);
   const hasScope = scope === undefined || principal.scopes.has(scope);
   if (principal.kind === 'anonymous' && (!hasScope || action !== scope)) {
@@ -40,6 +42,11 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
   throw new DomainError('NameDenied', message, { detail: { kind, ...(which !== undefined && { name: which }) } });
 }
 
+/** `Unauthorized`, for a request without a credential that needs one. */
+export function credentialMissing(): DomainError {
+  return new DomainError('Unauthorized', 'Authenticate with an API token, as Bearer or as Basic with user name "api".');
+}
+
 /** Whether a token with these patterns is limited to names that `principal` may use. */
 export function coversPatterns({ names }: Principal, patterns: Patterns | null): boolean {
   if (!names) return true;
@@ -48,9 +55,11 @@ export function coversPatterns({ names }: Principal, patterns: Patterns | null):
 }
 
 /**
- * Checks that a limited principal creates or revokes only tokens within its own limits; `ScopeMissing` or `NameDenied`.
+ * Checks that a principal gives the scope `operate`, which concerns all accounts, only if it has that scope, and that a
+ * limited principal creates or revokes only tokens within its own limits. Throws `ScopeMissing` or `NameDenied`.
  */
 export function allowToken(principal: Principal, scopes: readonly Scope[], patterns: Patterns | null): void {
+  if (scopes.includes('operate')) allow(principal, 'operate');
   if (!principal.names) return;
   for (const scope of scopes) allow(principal, scope);
   if (coversPatterns(principal, patterns)) return;

@@ -1,7 +1,8 @@
 import { DomainError } from '../errors.ts';
 import type { Names } from './names.ts';
 
-export const scopes = ['read', 'write', 'delete', 'admin'] as const;
+/** All but `operate` concern only the account of the token; `operate` concerns what all accounts share. */
+export const scopes = ['read', 'write', 'delete', 'admin', 'operate'] as const;
 export type Scope = (typeof scopes)[number];
 
 interface Rights {
@@ -21,10 +22,23 @@ export interface TokenPrincipal extends Rights {
 /** A reader without a credential. */
 export interface AnonymousPrincipal extends Rights {
   kind: 'anonymous';
+  /** Whether it may read hosted content, or only what is mirrored. */
+  reads: 'all' | 'mirrored';
 }
 
 /** The sender of a request. */
 export type Principal = TokenPrincipal | AnonymousPrincipal;
+
+/**
+ * Whether the principal may read hosted content. If not, lists and searches show it only mirrored content, and every name
+ * that is not served from an upstream answers as without a credential, so that its answer does not show what is hosted.
+ */
+export function readsHosted(principal: Principal): boolean {
+  return principal.kind !== 'anonymous' || principal.reads === 'all';
+}
+
+/** An account that hosts nothing: for a principal that may not read hosted content. Generated IDs start at 1. */
+export const noAccount = 0;
 
 /** Checks one kind of credential. */
 export interface Verifier {

@@ -28,9 +28,9 @@ export function hashToken(value: string): string {
   return hash('sha256', value);
 }
 
-/** The start of a token: enough to recognise it, not enough to use it. */
+/** The start of a token: enough to recognise it, not enough to use it. Empty for a chosen value, which may be short. */
 export function prefixOf(value: string): string {
-  return value.slice(0, 8);
+  return valueFormat.test(value) ? value.slice(0, 8) : '';
 }
 
 function checksum(text: string): string {

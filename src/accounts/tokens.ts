@@ -95,9 +95,9 @@ export class Tokens implements Verifier {
    */
   async bootstrap(accountId: number, value?: string): Promise<string | undefined> {
     const any = await this.#database.get('SELECT id FROM tokens WHERE account_id = ?', [accountId]);
-    if (value === undefined ? any : await this.#isKnown(value)) return undefined;
+    if (value === undefined ? any : await this.isKnown(value)) return undefined;
     return this.#database.exclusively(async () => {
-      if (value === undefined ? (await this.list(accountId, 1)).length > 0 : await this.#isKnown(value))
+      if (value === undefined ? (await this.list(accountId, 1)).length > 0 : await this.isKnown(value))
         return undefined;
       return (await this.create(accountId, { name: 'first token', scopes: allScopes, ...(value && { value }) })).value;
     });
@@ -177,7 +177,8 @@ export class Tokens implements Verifier {
     }
   }
 
-  async #isKnown(value: string): Promise<boolean> {
+  /** Whether `value` is a token of any account, in any state. */
+  async isKnown(value: string): Promise<boolean> {
     return (await this.#database.get('SELECT id FROM tokens WHERE hash = ?', [hashToken(value)])) !== undefined;
   }
 }

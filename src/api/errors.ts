@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { DomainError, ErrorName } from '../errors.ts';
+import { authorizationOf } from '../http/authenticate.ts';
 import { problem, sendDefect } from '../http/problem.ts';
 
 /** Domain error → HTTP status. */
@@ -44,7 +45,7 @@ export function statusOf({ name }: DomainError): number {
 /** The `WWW-Authenticate` header of a 401 or 403 (RFC 9110, 11.6.1; RFC 6750, 3). */
 export function challenge({ name, detail }: DomainError, request: IncomingMessage): string | string[] | undefined {
   if (name === 'Unauthorized') {
-    const wrong = request.headers.authorization === undefined ? '' : ', error="invalid_token"';
+    const wrong = authorizationOf(request) === undefined ? '' : ', error="invalid_token"';
     return ['Basic realm="Entrepot"', `Bearer realm="Entrepot"${wrong}`];
   }
   if (name !== 'ScopeMissing') return undefined;

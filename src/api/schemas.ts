@@ -28,9 +28,10 @@ export const token = z
   .strictObject({
     id: z.uuid(),
     name: z.string(),
-    token_prefix: z
-      .string()
-      .meta({ description: 'The start of the value: enough to recognise the token, not enough to use it' }),
+    token_prefix: z.string().meta({
+      description:
+        'The start of the value: enough to recognise the token, not enough to use it. Empty for a chosen value',
+    }),
     scopes: z.array(scope),
     patterns: z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription }),
     created_at: time,

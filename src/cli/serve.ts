@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Logger } from 'pino';
 import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { openInstallation, startServer } from '../server.ts';
+import { createFirstToken, openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import type { Terminal } from './with-installation.ts';
 import { openLog } from './log.ts';
@@ -56,8 +56,7 @@ async function serveWithWorkers(
 
 async function startFirst(config: Config, environment: Environment, log: Logger): Promise<string | undefined> {
   await using installation = await openInstallation(config, { log, now: Date.now, proxy: environment });
-  const { tokens, defaultAccount } = installation.core;
-  return tokens.bootstrap(defaultAccount.id, config.bootstrapToken);
+  return createFirstToken(installation.core);
 }
 
 function greet(config: Config, terminal: Terminal, url: string, firstToken: string): void {

@@ -27,7 +27,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .description('create a token and print it')
     .option('--account <name>', 'the account it belongs to', 'default')
     .requiredOption('--name <name>', 'the name of the token')
-    .option('--scope <list>', 'scopes: any of read,write,delete,admin', 'read')
+    .option('--scope <list>', 'scopes: any of read,write,delete,admin,operate', 'read')
     .option(
       '--packages <patterns>',
       'limit it to package IDs, such as Contoso.*,Fabrikam; without --containers it allows no images',

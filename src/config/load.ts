@@ -19,7 +19,7 @@ const serviceLink = /^ENTREPOT_(?:.*_)?(?:SERVICE_(?:HOST|PORT)(?:_.*)?|PORT_\d+
  * from the files in `…_FILE`. Checks and freezes the whole configuration; throws `ConfigError`.
  */
 export function loadConfig(environment: Environment): Config {
-  const file = environment['ENTREPOT_CONFIG'] ?? defaultFile;
+  const file = environment['ENTREPOT_CONFIG'] || defaultFile;
   const values = readYaml(file);
   const known = new Map<string, string>();
   for (const setting of settings) {

@@ -1,3 +1,4 @@
+import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { duration, schedule, size, whole } from './units.ts';
 
@@ -6,6 +7,37 @@ const port = whole(0, 65_535);
 const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
   error: 'expected true or false',
 });
+const trustExpected =
+  'expected true, false, a number of proxies up to 100, or addresses such as loopback or 10.0.0.0/8';
+/** The number of trusted proxies, or their addresses. */
+const trustProxy = z
+  .union([z.boolean(), z.number(), z.string(), z.array(z.string())], { error: trustExpected })
+  .transform((value, context): number | readonly string[] => {
+    if (typeof value === 'boolean') return value ? 1 : 0;
+    const text = String(value).trim();
+    if (text === 'true' || text === 'false') return text === 'true' ? 1 : 0;
+    if (/^\d{1,3}$/.test(text) && Number(text) <= 100) return Number(text);
+    const addresses = text.split(',').map((each) => each.trim());
+    try {
+      proxyAddress.compile(addresses);
+      // `proxyAddress` also reads a number as an address.
+      if (addresses.every((each) => /[a-z.:]/i.test(each))) return addresses;
+    } catch {
+      // Handled below.
+    }
+    context.addIssue({ code: 'custom', message: trustExpected });
+    return z.NEVER;
+  });
+/** `true` and `false` are the values of earlier versions. */
+const anonymousRead = z
+  .union([z.boolean(), z.enum(['none', 'mirrored', 'all', 'true', 'false'])], {
+    error: 'expected none, mirrored or all',
+  })
+  .transform((value) => {
+    const text = String(value);
+    if (text === 'mirrored') return 'mirrored';
+    return text === 'all' || text === 'true' ? 'all' : 'none';
+  });
 const patterns = z.array(z.string().min(1));
 
 const upstreamAuth = z.union(
@@ -76,7 +108,11 @@ export const schema = z.strictObject({
       feedUrl: url.optional().describe('Public URL of the package feed, if it differs from the base URL'),
       registryUrl: url.optional().describe('Public URL of the registry, if it differs from the base URL'),
       adminPort: port.optional().describe('Separate port for /livez, /readyz and /metrics'),
-      trustProxy: flag.default(false).describe('Trust X-Forwarded-Proto, -Host and -For (only behind a reverse proxy)'),
+      trustProxy: trustProxy
+        .prefault(false)
+        .describe(
+          'Reverse proxies whose X-Forwarded-Proto, -Host and -For are trusted: how many (`true`: 1), or their addresses, such as `loopback,10.0.0.0/8`',
+        ),
       workers: whole(1, 64).default(1).describe('Server processes that share the port; more than one requires Redis'),
     })
     .prefault({}),
@@ -109,8 +145,10 @@ export const schema = z.strictObject({
     .min(8)
     .optional()
     .meta({ secret: true })
-    .describe('Value of the first token; by default a random token is created and printed once'),
-  anonymousRead: flag.default(false).describe('Allow reading the content of account `default` without a token'),
+    .describe('Value of the first token, 32 or more characters; by default a random token is created and printed once'),
+  anonymousRead: anonymousRead
+    .default('none')
+    .describe('Reading without a token: `none`, `mirrored` (only mirrored content) or `all` (also account `default`)'),
   offline: flag.default(false).describe('Never contact an upstream'),
   log: z
     .strictObject({

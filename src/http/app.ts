@@ -9,8 +9,9 @@ import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
 import { currentResponse, contextOf, runInContext, type AppResponse } from './request-context.ts';
 import type { Operations } from './operations.ts';
+import { Proxies } from './proxies.ts';
 import { problem, sendDefect } from './problem.ts';
-import { hostOf, isHost, originForm, remoteOf, splitTarget } from './target.ts';
+import { isHost, originForm, splitTarget } from './target.ts';
 
 /** Answers a request. A rejection is a bug: it is logged and answered with 500. */
 export type HttpHandler = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
@@ -31,14 +32,14 @@ export function createApp(
   mounts: readonly Mount[],
   observers: Observers,
 ): (request: IncomingMessage, response: AppResponse) => void {
-  const { trustProxy } = config.server;
+  const proxies = new Proxies(config.server.trustProxy);
   const direct = mounts.filter((each) => 'answer' in each);
-  const router = Router();
+  const router = Router({ caseSensitive: true });
   for (const each of mounts) if ('router' in each) router.use(each.path, each.router);
 
   const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
     const fail = (error: unknown) => answerFailure(observers.log, request, response, error);
-    if (!isHost(request, hostOf(request, trustProxy))) {
+    if (!isHost(request, proxies.hostOf(request))) {
       problem(request, response, 400, 'Invalid', 'The Host header is missing, malformed, or there is more than one.');
       return;
     }
@@ -57,9 +58,9 @@ export function createApp(
     response.idle = config.limits.uploadIdle;
     const target = originForm(request.url!);
     request.url = target;
+    const remote = proxies.remoteOf(request);
     response.on('close', () => {
       const seconds = (performance.now() - context.startedAt) / 1000;
-      const remote = remoteOf(request, trustProxy);
       try {
         record(observers, request, response, { path: splitTarget(target).path, remote, seconds });
       } catch (error) {

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { credentialMissing } from '../accounts/allow.ts';
 import type { Principal, Verifier } from '../accounts/principal.ts';
 import { isMistyped } from '../accounts/token-value.ts';
 import { DomainError } from '../errors.ts';
@@ -30,7 +31,7 @@ export class Authenticator {
    */
   async principalOf(request: Pick<IncomingMessage, 'headers'>, options: { apiKey?: boolean } = {}): Promise<Principal> {
     const key = options.apiKey ? request.headers['x-nuget-apikey'] : undefined;
-    const authorization = request.headers.authorization;
+    const authorization = authorizationOf(request);
     if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization);
     return this.#byAuthorization(authorization);
   }
@@ -45,10 +46,7 @@ export class Authenticator {
   async #byAuthorization(authorization: string | undefined): Promise<Principal> {
     if (authorization === undefined) {
       if (this.#anonymous) return this.#anonymous;
-      throw new DomainError(
-        'Unauthorized',
-        'Authenticate with an API token, as Bearer or as Basic with user name "api".',
-      );
+      throw credentialMissing();
     }
     const value = tokenIn(authorization);
     if (value === undefined) throw unauthorized('');
@@ -65,6 +63,15 @@ export class Authenticator {
     }
     return undefined;
   }
+}
+
+/**
+ * The `Authorization` header of `request`; undefined if there is none. Basic credentials without user name and password
+ * count as none: podman without a login sends them, and `curl -u :`.
+ */
+export function authorizationOf({ headers }: Pick<IncomingMessage, 'headers'>): string | undefined {
+  const { authorization } = headers;
+  return authorization !== undefined && /^basic +Og==$/i.test(authorization.trim()) ? undefined : authorization;
 }
 
 /** The token in an `Authorization` header with Bearer, or with Basic and the user name `api`; otherwise undefined. */

@@ -5,6 +5,7 @@ import type { Principal } from '../accounts/principal.ts';
 import { isDomainError, type DomainError } from '../errors.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
+import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
 import { admit } from './quota.ts';
 
@@ -94,5 +95,7 @@ function refuse<Target, Call>(
     response.setHeader('Content-Range', `bytes */${String(known.detail?.['size'])}`);
   }
   if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
+  // NuGet's clients, docker and podman show the reason phrase, and often nothing else.
+  response.statusMessage = oneLine(known.message);
   protocol.refuse(request, response, status, known);
 }

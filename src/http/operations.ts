@@ -1,15 +1,36 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router } from 'express';
+import type { Logger } from 'pino';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { isDomainError } from '../errors.ts';
 import type { RequestContext } from './request-context.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
 
 type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]>;
 
-/** `/livez`, `/readyz` and `/metrics`. They need no token. */
+/** One part that the service needs. */
+export interface ReadyCheck {
+  /** What clients are told when it fails. The reason is only in the log: it may contain paths and addresses. */
+  readonly failure: string;
+  /** Rejects with the reason. */
+  readonly check: () => Promise<unknown>;
+}
+
+/**
+ * Whether the sender of a request may see the metrics about accounts. Throws `Unauthorized` for a credential that is not
+ * valid.
+ */
+export type SeesAccounts = (request: IncomingMessage) => Promise<boolean>;
+
+/** `/livez`, `/readyz` and `/metrics`. They need no token, except the metrics about accounts. */
 export class Operations {
-  readonly router = Router();
   readonly metrics = new Registry();
+  readonly #accountMetrics = new Registry();
+  readonly #checks: readonly ReadyCheck[];
+  readonly #log: Logger;
+  /** The last failure of a check, so that each is logged once. */
+  #failure: string | undefined;
   readonly #seconds: Histogram;
   /** By method and status. For each request, finding the labels of a counter would take longer than all of `count`. */
   readonly #requests = new Map<string, number>();
@@ -18,8 +39,9 @@ export class Operations {
   readonly #jobRuns: Counter<'job' | 'outcome'>;
   readonly #jobItems: Counter<'job' | 'item'>;
 
-  /** `ready` rejects with the reason while the service is not ready. */
-  constructor(ready: () => Promise<void>) {
+  constructor(checks: readonly ReadyCheck[], log: Logger) {
+    this.#checks = checks;
+    this.#log = log;
     const registers = [this.metrics];
     collectDefaultMetrics({ register: this.metrics, prefix: 'entrepot_' });
     this.#counter('entrepot_http_requests_total', 'Requests answered', ['method', 'status'], () =>
@@ -50,23 +72,57 @@ export class Operations {
       labelNames: ['job', 'item'],
       registers,
     });
-    this.router.get('/livez', (request, response) => sendJson(request, response, 200, { status: 'ok' }));
-    this.router.get('/readyz', async (request, response) => {
+  }
+
+  /** The endpoints, with `seesAccounts` deciding about the metrics about accounts. */
+  router(seesAccounts: SeesAccounts): Router {
+    const router = Router({ caseSensitive: true, strict: true });
+    router.get('/livez', (request, response) => sendJson(request, response, 200, { status: 'ok' }));
+    router.get('/readyz', async (request, response) => {
+      const failure = await this.#failedCheck();
+      if (failure === undefined) sendJson(request, response, 200, { status: 'ready' });
+      else problem(request, response, 503, 'NotReady', failure);
+    });
+    router.get('/metrics', (request, response) => this.#sendMetrics(request, response, seesAccounts));
+    return router;
+  }
+
+  async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
+    let all: boolean;
+    try {
+      all = await seesAccounts(request);
+    } catch (error) {
+      if (!isDomainError(error, 'Unauthorized')) throw error;
+      response.setHeader('WWW-Authenticate', 'Basic realm="Entrepot"');
+      problem(request, response, 401, error.name, error.message);
+      return;
+    }
+    const texts = [await this.metrics.metrics(), ...(all ? [await this.#accountMetrics.metrics()] : [])];
+    response.writeHead(200, { 'Content-Type': this.metrics.contentType }).end(texts.join('\n'));
+  }
+
+  async #failedCheck(): Promise<string | undefined> {
+    for (const { failure, check } of this.#checks) {
       try {
-        await ready();
-        sendJson(request, response, 200, { status: 'ready' });
+        await check();
       } catch (error) {
-        problem(request, response, 503, 'NotReady', (error as Error).message);
+        if (this.#failure !== failure) this.#log.error({ err: error }, `the service is not ready: ${failure}`);
+        this.#failure = failure;
+        return failure;
       }
-    });
-    this.router.get('/metrics', async (_request, response) => {
-      response.writeHead(200, { 'Content-Type': this.metrics.contentType }).end(await this.metrics.metrics());
-    });
+    }
+    this.#failure = undefined;
+    return undefined;
   }
 
   /** Adds a gauge, which is read for each request to `/metrics`. */
   gauge(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
     this.metrics.registerMetric(new Gauge({ name, help, labelNames, registers: [], collect: collector(read) }));
+  }
+
+  /** As `gauge`, for values that name accounts. Only clients that may see them get these. */
+  accountGauge(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
+    this.#accountMetrics.registerMetric(new Gauge({ name, help, labelNames, registers: [], collect: collector(read) }));
   }
 
   /** As `gauge`, for a value that only grows. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 
-// The target of a request (RFC 9112, 3.2). Behind a trusted reverse proxy, the target of the request to the proxy.
+// The target of a request (RFC 9112, 3.2).
 
 /** A request target in origin form. Removes scheme and host of the absolute form (RFC 9112, 3.2.2). */
 export function originForm(target: string): string {
@@ -15,13 +15,8 @@ export function splitTarget(target: string): { path: string; query: string } {
   return mark < 0 ? { path: target, query: '' } : { path: target.slice(0, mark), query: target.slice(mark + 1) };
 }
 
-/** Host and port as the client sent them; undefined if it sent none. With `trusted`, from the proxy's header. */
-export function hostOf({ headers }: IncomingMessage, trusted: boolean): string | undefined {
-  return (trusted ? firstOf(headers['x-forwarded-host']) : undefined) ?? headers.host;
-}
-
 /**
- * Whether `host`, the result of `hostOf` for `request`, can be part of a URL. A request with two Host headers has no
+ * Whether `host`, the result of `Proxies.hostOf` for `request`, can be part of a URL. A request with two Host headers has no
  * valid host, because a proxy and the server could use different ones (RFC 9112, 3.2).
  */
 export function isHost({ rawHeaders }: IncomingMessage, host: string | undefined): boolean {
@@ -42,23 +37,4 @@ function fitsUrl(host: string): boolean {
   const fits = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/.test(host) && URL.canParse(`http://${host}`);
   if (fits) lastValid = host;
   return fits;
-}
-
-/** `https` if a trusted proxy reports that the client used it; otherwise `http`. */
-export function schemeOf({ headers }: IncomingMessage, trusted: boolean): 'http' | 'https' {
-  return trusted && firstOf(headers['x-forwarded-proto'])?.toLowerCase() === 'https' ? 'https' : 'http';
-}
-
-/** The client's address. */
-export function remoteOf({ headers, socket }: IncomingMessage, trusted: boolean): string | undefined {
-  return (trusted ? firstOf(headers['x-forwarded-for']) : undefined) ?? socket.remoteAddress;
-}
-
-/** The first value of a list: each further proxy appends its own. */
-function firstOf(header: string | string[] | undefined): string | undefined {
-  return (
-    String(header ?? '')
-      .split(',', 1)[0]!
-      .trim() || undefined
-  );
 }

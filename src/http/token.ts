@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isDomainError } from '../errors.ts';
-import { anonymousBearer, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
+import { anonymousBearer, authorizationOf, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
 import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
+import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
 import { sendJson } from './send.ts';
 
@@ -33,7 +34,8 @@ async function answer(
   }
   try {
     const form = request.method === 'POST' ? await readForm(request, response) : undefined;
-    const authorization = (form && credentialsIn(form)) ?? request.headers.authorization;
+    const given = (form && credentialsIn(form)) ?? request.headers.authorization;
+    const authorization = authorizationOf({ headers: given === undefined ? {} : { authorization: given } });
     await authenticator.principalOf({ headers: authorization === undefined ? {} : { authorization } });
     const token = authorization === undefined ? anonymousBearer : tokenIn(authorization);
     sendJson(request, response, 200, {
@@ -73,5 +75,6 @@ async function readForm(request: IncomingMessage, response: ServerResponse): Pro
 }
 
 function refuse(request: IncomingMessage, response: ServerResponse, status: number, code: string, message: string) {
+  response.statusMessage = oneLine(message);
   sendJson(request, response, status, { errors: [{ code, message }] });
 }

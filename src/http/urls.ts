@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { Config } from '../config/schema.ts';
-import { hostOf, schemeOf } from './target.ts';
+import { Proxies } from './proxies.ts';
 
 /** The public URLs of the three interfaces, without a slash at the end. */
 export interface PublicUrls {
@@ -14,11 +14,11 @@ export interface PublicUrls {
  */
 export class Urls {
   readonly #configured: Partial<PublicUrls>;
-  readonly #trustProxy: boolean;
+  readonly #proxies: Proxies;
 
   constructor({ baseUrl, feedUrl, registryUrl, trustProxy }: Config['server']) {
     this.#configured = { base: trim(baseUrl), feed: trim(feedUrl), registry: trim(registryUrl) };
-    this.#trustProxy = trustProxy;
+    this.#proxies = new Proxies(trustProxy);
   }
 
   of(request: IncomingMessage): PublicUrls {
@@ -27,7 +27,7 @@ export class Urls {
   }
 
   #requestedBase(request: IncomingMessage): string {
-    return `${schemeOf(request, this.#trustProxy)}://${hostOf(request, this.#trustProxy)}`;
+    return `${this.#proxies.schemeOf(request)}://${this.#proxies.hostOf(request)}`;
   }
 }
 

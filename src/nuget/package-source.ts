@@ -166,6 +166,11 @@ export class PackageSource {
     return (await this.#claims(accountId, id)) ? [] : this.#parts.mirror.origin.candidates(id);
   }
 
+  /** Whether an id can only be served from upstreams: the account does not claim it, and an upstream may be asked. */
+  async isUpstreamOnly(accountId: number, id: string): Promise<boolean> {
+    return (await this.candidates(accountId, id)).length > 0;
+  }
+
   /** The upstream to ask for an id; undefined if there is none, or if the id is claimed and not merged. */
   async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
     return this.#mayAsk(id, await this.#claims(accountId, id)) ? this.#parts.mirror.owner(id) : undefined;

@@ -1,3 +1,4 @@
+import { readsHosted } from '../accounts/principal.ts';
 import { contextOf } from '../http/request-context.ts';
 import { parseDigest } from '../digest.ts';
 import { readBody } from '../http/body.ts';
@@ -104,12 +105,10 @@ export async function listRepositories({ request, response, principal, query, im
   const limit = pageSize(query, mostRepositories);
   const last = query.get('last') ?? '';
   if (last !== '') parseRepositoryName(last);
-  const { items, more } = await images.repositories.catalog(
-    principal.accountId,
-    limit,
-    last,
-    principal.names?.container,
-  );
+  const { accountId, names } = principal;
+  const { items, more } = readsHosted(principal)
+    ? await images.repositories.catalog(accountId, limit, last, names?.container)
+    : { items: [], more: false };
   const link = more && limit > 0 ? nextLink('/v2/_catalog', { n: limit, last: items.at(-1) }) : {};
   sendJson(request, response, 200, { repositories: items }, { ...cacheStatus('hosted'), ...link });
 }

@@ -175,9 +175,9 @@ export class ImageMirror {
     return (await this.#mirror.references(resource(place, 'manifest', '').key, 1)).length > 0;
   }
 
-  /** Whether the repository's blob or manifest with that digest is stored. */
-  async isStored(place: Place, kind: 'blob' | 'manifest', digest: Digest): Promise<boolean> {
-    return (await this.#mirror.stored(resource(place, kind, digest).key)) !== undefined;
+  /** Whether the repository's blob or manifest with that digest, or manifest with that tag, is stored. */
+  async isStored(place: Place, kind: 'blob' | 'manifest', reference: string): Promise<boolean> {
+    return (await this.#mirror.stored(resource(place, kind, reference).key)) !== undefined;
   }
 
   /** Drops the stored entry of a tag, not that of its digest; resolves to whether there was one. */

@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { allow } from '../accounts/allow.ts';
+import { readsHosted } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 import type { Images, RepositorySummary, TagSummary } from './images.ts';
 import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
@@ -20,13 +22,16 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       query: pageQuery,
       status: 200,
       answer: listOf(container),
-      run: async ({ principal: { accountId, names }, query }) => {
+      run: async ({ principal, query }) => {
+        const { accountId, names } = principal;
         const { entries, next_cursor } = await readPage(query, {
           name: 'containers',
           key: z.tuple([z.string()]),
           keyOf: (each: Summary) => [each.name] as [string],
           read: async (limit, after) => {
-            const hosted = await images.listRepositories(accountId, limit, after?.[0], names?.container);
+            const hosted = readsHosted(principal)
+              ? await images.listRepositories(accountId, limit, after?.[0], names?.container)
+              : [];
             const mirroredPage = await mirrored.list(accountId, limit, after?.[0], names?.container);
             return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
@@ -39,7 +44,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
       path: '/containers/*name/:tag',
       id: 'deleteTag',
       summary:
-        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag is fetched again at the next pull',
+        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag needs the scope operate too, and is fetched again at the next pull',
       action: 'delete',
       subject: { kind: 'container', param: 'name' },
       params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
@@ -48,7 +53,7 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
         const name = params['name']!;
         const tag = params['tag']!;
         if (await images.deleteTag(principal.accountId, name, tag)) return;
-        if (await mirrored.deleteTag(principal.accountId, name, tag)) return;
+        if (await mirrored.deleteTag(principal.accountId, name, tag, () => allow(principal, 'operate'))) return;
         throw new DomainError('NotFound', `This account has no image "${name}" with a tag "${tag}".`);
       },
     }),

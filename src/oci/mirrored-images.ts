@@ -54,10 +54,15 @@ export class MirroredImages {
     return found;
   }
 
-  /** Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. */
-  async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
+  /**
+   * Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. If it could, calls
+   * `mayDelete` first, which throws if the principal may not delete what all accounts share.
+   */
+  async deleteTag(accountId: number, name: string, tag: string, mayDelete: () => void): Promise<boolean> {
     const { hosted, place } = this.#mirror.locate(name, undefined);
     if (!place || [...(await claimsAmong(this.#database, accountId, hosted)).values()].some(Boolean)) return false;
+    if (!(await this.#mirror.isStored(place, 'manifest', tag))) return false;
+    mayDelete();
     return this.#mirror.forgetTag(place, tag);
   }
 

@@ -1,11 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { allow, type Action } from '../accounts/allow.ts';
-import type { Principal } from '../accounts/principal.ts';
+import { allow, credentialMissing, type Action } from '../accounts/allow.ts';
+import { readsHosted, type Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { HttpHandler } from '../http/app.ts';
-import type { Authenticator } from '../http/authenticate.ts';
+import { authorizationOf, type Authenticator } from '../http/authenticate.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../http/edge.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { splitTarget } from '../http/target.ts';
@@ -56,9 +56,12 @@ function storing(run: Handler): Operation<Call> {
   return { action: 'write', stores: true, run };
 }
 
+/** Clients check their credentials with it before any push or pull, so a token with any scope will do. */
+const signIn = changing('sign-in', content.probe);
+
 /** Every endpoint and its methods (distribution-spec, "Endpoints"). */
 const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
-  base: reading(content.probe),
+  base: { GET: signIn, HEAD: signIn },
   catalog: reading(content.listRepositories),
   tags: reading(content.listTags),
   manifest: {
@@ -128,9 +131,16 @@ async function repositoryOf(
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
   const { action } = operation;
-  const repository = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  const found = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  const repository = readsHosted(principal) ? found : mirroredOnly(found);
   for (const names of source.namesOf(repository)) allow(principal, action, 'container', names);
   return repository;
+}
+
+/** The repository without its hosted content; `Unauthorized` if it is not served from an upstream. */
+function mirroredOnly(repository: Repository): Repository {
+  if (!repository.place) throw credentialMissing();
+  return { ...repository, hosted: undefined };
 }
 
 function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {
@@ -155,7 +165,7 @@ async function authenticate(
   request: IncomingMessage,
   target: Target,
 ): Promise<Principal> {
-  if (target.kind === 'base' && authenticator.allowsAnonymous && request.headers.authorization === undefined) {
+  if (target.kind === 'base' && authenticator.allowsAnonymous && authorizationOf(request) === undefined) {
     throw new DomainError('Unauthorized', 'Authenticate, or get an anonymous token from the token endpoint.');
   }
   return authenticator.principalOf(request);

@@ -11,7 +11,7 @@ import { flushTokens } from '../support/inside.ts';
 
 /** Two servers in separate processes with one database, and the status that each answers to a token. */
 async function twoInstances(t: ExecutionContext, dialect: Dialect, settings: Record<string, string> = {}) {
-  const operator = 'bootstrap-token-of-a-test';
+  const operator = 'bootstrap-token-of-a-test-server';
   const shared = {
     ENTREPOT_DATABASE_URL: await temporaryDatabase(t, dialect),
     ENTREPOT_BOOTSTRAP_TOKEN: operator,

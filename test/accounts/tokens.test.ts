@@ -131,7 +131,7 @@ for (const dialect of dialects) {
     const values = await Promise.all([tokens, ...others].map((each) => each.bootstrap(account.id)));
     const [first, ...more] = values.filter((each) => each !== undefined);
     t.deepEqual(more, []);
-    t.deepEqual([...(await tokens.verify(first!))!.scopes], ['read', 'write', 'delete', 'admin']);
+    t.deepEqual([...(await tokens.verify(first!))!.scopes], ['read', 'write', 'delete', 'admin', 'operate']);
     t.is(await tokens.bootstrap(account.id), undefined, 'only once');
   });
 
@@ -140,7 +140,7 @@ for (const dialect of dialects) {
     async (t, { tokens, account, ...parts }) => {
       const other = await parts.elsewhere();
       await tokens.create(account.id, { name: 'earlier', scopes: ['read'] });
-      const value = 'chosen-by-the-operator';
+      const value = 'chosen-by-the-operator-as-a-token';
       await Promise.all([tokens.bootstrap(account.id, value), other.bootstrap(account.id, value)]);
       const principal = await tokens.verify(value);
       t.true(principal!.scopes.has('admin'));

@@ -5,6 +5,7 @@ import { CommandLine } from '../support/processes/command.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
+import { createToken } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 
 const tokenLine = /^ent_[0-9A-Za-z]{36}\n$/;
@@ -40,7 +41,10 @@ for (const dialect of dialects) {
 test('an error is one line on stderr, and the command fails', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
-    [['token', 'create', '--name', 'x', '--scope', 'read,all'], /no scope "all"; there are read, write, delete, admin/],
+    [
+      ['token', 'create', '--name', 'x', '--scope', 'read,all'],
+      /no scope "all"; there are read, write, delete, admin, operate/,
+    ],
     [['token', 'create', '--name', 'x', '--scope', ','], /at least one scope/],
     [['token', 'create', '--name', ' '], /name of 1 to 200/],
     [['token', 'create', '--name', 'x', '--expires', 'soon'], /--expires needs a duration/],
@@ -168,10 +172,37 @@ test.serial(
 
 test.serial('a token from the settings is not printed', async (t) => {
   const commands = await CommandLine.create(t);
-  const server = await commands.serve({ ENTREPOT_BOOTSTRAP_TOKEN: 'chosen-by-me' });
-  const answer = await fetch(`${server.url}/v1/tokens`, { headers: { authorization: 'Bearer chosen-by-me' } });
+  const chosen = 'chosen-by-me-with-32-characters.';
+  const server = await commands.serve({ ENTREPOT_BOOTSTRAP_TOKEN: chosen });
+  const answer = await fetch(`${server.url}/v1/tokens`, { headers: { authorization: `Bearer ${chosen}` } });
   t.is(answer.status, 200);
+  const { items } = (await answer.json()) as { items: { token_prefix: string }[] };
+  t.deepEqual(
+    items.map((each) => each.token_prefix),
+    [''],
+    'no part of it is stored or shown',
+  );
   t.false(server.said().includes('chosen-by-me'));
+  t.regex((await commands.run('token', 'list')).stdout, /^[0-9a-f-]{36}\t\tread,write,/);
+});
+
+test.serial('a new chosen token needs 32 characters; a shorter one that is stored stays valid', async (t) => {
+  const commands = await CommandLine.create(t);
+  const short = 'x'.repeat(31);
+  const refused = await t.throwsAsync(commands.serve({ ENTREPOT_BOOTSTRAP_TOKEN: short }));
+  t.regex(
+    refused.message,
+    /ended with 1: entrepot: ENTREPOT_BOOTSTRAP_TOKEN: a new token needs at least 32 characters/,
+  );
+  t.false(refused.message.includes(short));
+  t.is((await commands.run('token', 'list')).stdout, '', 'nothing was created');
+  const earlier = await startTestServer(t, { data: commands.data });
+  await createToken(earlier, ['read', 'admin'], 'default', undefined, short);
+  await earlier.close();
+  const server = await commands.serve({ ENTREPOT_BOOTSTRAP_TOKEN: short });
+  t.is((await fetch(`${server.url}/v1/tokens`, { headers: { authorization: `Bearer ${short}` } })).status, 200);
+  t.regex(server.said(), /"level":40.*bootstrapToken has fewer than 32 characters/);
+  t.false(server.said().includes(short));
 });
 
 test.serial('a start on an existing data folder is ready within a second and a half', async (t) => {

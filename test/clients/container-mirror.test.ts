@@ -40,8 +40,8 @@ test.before(async () => {
   const source = { name: 'upstream', kind: 'registry', url: `http://${upstream.host}`, default: true };
   const auth = { username: upstream.username, password: upstream.password };
   entrepot = await startEntrepot(folder.path, {
-    // A Docker engine sends no credentials to its mirror.
-    ENTREPOT_ANONYMOUS_READ: 'true',
+    // An engine has no credentials for its mirror.
+    ENTREPOT_ANONYMOUS_READ: 'mirrored',
     ENTREPOT_UPSTREAMS: JSON.stringify([{ ...source, auth, freshFor: '1s', allowPrivateNetwork: true }]),
   });
   skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), [upstream.host, entrepot.host]);

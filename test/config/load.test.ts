@@ -14,10 +14,10 @@ async function loadFile(t: ExecutionContext, yaml: string, environment: Environm
 test('without a file and environment variables, all settings have defaults', (t) => {
   const config = loadConfig({ PATH: '/bin', HOME: '/root' });
   t.like(config, {
-    server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: false },
+    server: { host: '127.0.0.1', port: 8080, baseUrl: undefined, workers: 1, trustProxy: 0 },
     database: { url: undefined },
     redis: { url: undefined },
-    anonymousRead: false,
+    anonymousRead: 'none',
     offline: false,
     log: { level: 'info' },
     limits: { nupkg: 512 * 2 ** 20, manifest: 4 * 2 ** 20, blob: undefined, uploadIdle: 60_000, uploadAge: 86_400_000 },
@@ -37,6 +37,23 @@ test('the environment overrides the file, and the file overrides the defaults', 
   });
 });
 
+test('anonymousRead is none, mirrored or all; true is all and false is none', async (t) => {
+  for (const [given, expected] of [
+    ['none', 'none'],
+    ['mirrored', 'mirrored'],
+    ['all', 'all'],
+    ['true', 'all'],
+    ['false', 'none'],
+  ] as const) {
+    t.is(loadConfig({ ENTREPOT_ANONYMOUS_READ: given }).anonymousRead, expected);
+    t.is((await loadFile(t, `anonymousRead: ${given}\n`)).load().anonymousRead, expected);
+  }
+});
+
+test('an empty ENTREPOT_CONFIG is the same as none', (t) => {
+  t.deepEqual(loadConfig({ ENTREPOT_CONFIG: '' }), loadConfig({}));
+});
+
 test('a key without a value has its default', async (t) => {
   t.is((await loadFile(t, '')).load().server.port, 8080);
   t.is((await loadFile(t, '# nothing\n')).load().server.port, 8080);
@@ -52,13 +69,13 @@ test('every setting can come from the environment', (t) => {
     'server.feedUrl': 'https://feed.example',
     'server.registryUrl': 'https://registry.example',
     'server.adminPort': '9090',
-    'server.trustProxy': 'true',
+    'server.trustProxy': 'loopback, 10.0.0.0/8',
     'server.workers': '2',
     data: '/srv/entrepot',
     'database.url': 'mysql://u:p@db:3306/entrepot',
     'redis.url': 'rediss://cache:6380',
     bootstrapToken: 'long-enough',
-    anonymousRead: 'true',
+    anonymousRead: 'mirrored',
     offline: 'false',
     'log.level': 'debug',
     'limits.nupkg': '10 MB',
@@ -117,14 +134,14 @@ test('every setting can come from the environment', (t) => {
       feedUrl: 'https://feed.example',
       registryUrl: 'https://registry.example',
       adminPort: 9090,
-      trustProxy: true,
+      trustProxy: ['loopback', '10.0.0.0/8'],
       workers: 2,
     },
     data: '/srv/entrepot',
     database: { url: 'mysql://u:p@db:3306/entrepot' },
     redis: { url: 'rediss://cache:6380' },
     bootstrapToken: 'long-enough',
-    anonymousRead: true,
+    anonymousRead: 'mirrored',
     offline: false,
     log: { level: 'debug' },
     limits: {
@@ -223,7 +240,11 @@ const wrongEnvironments: [Environment, string][] = [
   [{ ENTREPOT_BASE_URL: 'hub.example' }, 'ENTREPOT_BASE_URL: expected an http or https URL'],
   [{ ENTREPOT_FEED_URL: 'ftp://hub.example' }, 'ENTREPOT_FEED_URL: expected an http or https URL'],
   [{ ENTREPOT_OFFLINE: 'yes' }, 'ENTREPOT_OFFLINE: expected true or false'],
-  [{ ENTREPOT_ANONYMOUS_READ: '1' }, 'ENTREPOT_ANONYMOUS_READ: expected true or false'],
+  ...['somewhere', '10.0.0.0/40', '-1', '1.5', '101', 'loopback,', ','].map((value): [Environment, string] => [
+    { ENTREPOT_TRUST_PROXY: value },
+    'ENTREPOT_TRUST_PROXY: expected true, false, a number of proxies up to 100, or addresses such as loopback or 10.0.0.0/8',
+  ]),
+  [{ ENTREPOT_ANONYMOUS_READ: '1' }, 'ENTREPOT_ANONYMOUS_READ: expected none, mirrored or all'],
   [
     { ENTREPOT_DATABASE_URL: 'postgres://u:p@db/x' },
     'ENTREPOT_DATABASE_URL: expected sqlite:PATH or mysql://user:password@host:port/name',

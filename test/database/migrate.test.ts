@@ -113,6 +113,64 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: of the existing tokens, only the oldest token of "default" with all scopes gets operate`, async (t) => {
+    const all = 'read,write,delete,admin';
+    const run = async (revoked: number | null) => {
+      const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+      const before = migrations.findIndex(({ name }) => name === '012-1-operate-scope');
+      t.true(before > 0);
+      await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
+      await database.transaction(async (tx) => {
+        const other = await tx.insert('accounts', { name: 'other', created_at: 1 });
+        const own = await tx.insert('accounts', { name: 'default', created_at: 2 });
+        const rows: [name: string, account: number, scopes: string, created: number, patterns?: string][] = [
+          ['of another account', other, all, 1],
+          ['with fewer scopes', own, 'read,write,delete', 2],
+          ['limited to names', own, all, 3, '{"packages":["A"]}'],
+          ['first', own, all, 4],
+          ['second', own, all, 5],
+        ];
+        for (const [name, account, scopes, created, patterns = null] of rows) {
+          const times = { created_at: created, expires_at: null, last_used_at: null };
+          const revokedAt = name === 'first' ? revoked : null;
+          const row = { id: name, account_id: account, name, token_prefix: 'ent_0000', hash: name, scopes, patterns };
+          await tx.insert('tokens', { ...row, ...times, revoked_at: revokedAt });
+        }
+      });
+      await migrate(database);
+      const found = await database.select<{ name: string; scopes: string }>('SELECT name, scopes FROM tokens');
+      return found.filter(({ scopes }) => scopes.includes('operate')).map((each) => ({ ...each }));
+    };
+    t.deepEqual(await run(null), [{ name: 'first', scopes: `${all},operate` }]);
+    t.deepEqual(await run(9), [{ name: 'first', scopes: `${all},operate` }], 'a revoked one does not pass it on');
+  });
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: no prefix is kept of existing tokens that were chosen`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const before = migrations.findIndex(({ name }) => name === '012-2-token-prefix');
+    await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
+    await database.transaction(async (tx) => {
+      const account = await tx.insert('accounts', { name: 'default', created_at: 1 });
+      for (const prefix of ['ent_0a1B', 'hunter2!', 'ENT_0000', 'entrepot', '']) {
+        const times = { created_at: 1, expires_at: null, last_used_at: null, revoked_at: null };
+        const row = { id: prefix, account_id: account, name: 'x', token_prefix: prefix, hash: prefix, scopes: 'read' };
+        await tx.insert('tokens', { ...row, ...times });
+      }
+    });
+    await migrate(database);
+    const rows = await database.select<{ token_prefix: string }>(
+      'SELECT token_prefix FROM tokens ORDER BY token_prefix',
+    );
+    t.deepEqual(
+      rows.map((each) => each.token_prefix),
+      ['', '', '', '', 'ent_0a1B'],
+    );
+  });
+}
+
 test('every migration has a unique name', (t) => {
   const names = migrations.map(({ name }) => name);
   t.is(new Set(names).size, names.length);

@@ -43,7 +43,7 @@ test('only the headers of a trusted proxy set scheme, host and client', async (t
     'X-Forwarded-Host': 'packages.example, inner.example',
     'X-Forwarded-For': '192.0.2.7, 10.0.0.1',
   };
-  const trusting = await startTestServer(t, { server: { trustProxy: true } });
+  const trusting = await startTestServer(t, { server: { trustProxy: 2 } });
   const wary = await startTestServer(t);
   for (const [server, base, remote] of [
     [trusting, 'https://packages.example', '192.0.2.7'],

@@ -8,7 +8,7 @@ import { databaseOf, flushUsage } from '../support/inside.ts';
 const warning = (response: Response) => response.headers.get('x-entrepot-limit-warning');
 
 async function ratio(server: TestServer, limit: string): Promise<number> {
-  const text = await (await fetch(`${server.url}/metrics`)).text();
+  const text = await (await server.fetch('/metrics')).text();
   return Number(
     new RegExp(`^entrepot_account_limit_ratio\\{account="default",limit="${limit}"\\} (\\S+)$`, 'm').exec(text)?.[1],
   );

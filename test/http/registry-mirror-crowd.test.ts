@@ -9,7 +9,7 @@ import { digestOf } from '../support/registry.ts';
 const clients = 30;
 const size = 64 * 2 ** 20;
 const mostMemory = 300 * 2 ** 20;
-const token = 'token-of-the-crowd';
+const token = 'token-of-the-crowd-of-many-clients';
 
 /** Reads a body at full speed; resolves to its digest. */
 function download(url: string): Promise<string> {

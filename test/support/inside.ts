@@ -32,10 +32,11 @@ export async function createToken(
   scopes: readonly string[],
   account = 'default',
   patterns?: Patterns,
+  value?: string,
 ): Promise<{ token: Token; value: string }> {
   const { accounts, tokens } = coreOf(server);
   const { id } = (await accounts.named(account)) ?? (await accounts.create(account));
-  return tokens.create(id, { name: 'a test', scopes, patterns });
+  return tokens.create(id, { name: 'a test', scopes, patterns, ...(value !== undefined && { value }) });
 }
 
 /** As above, only the value of the token. */

@@ -30,7 +30,7 @@ export async function startTestServer(
   { driver }: Pick<Surroundings, 'driver'> = {},
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
-  const token = 'bootstrap-token-of-a-test';
+  const token = 'bootstrap-token-of-a-test-server';
   const server = { host: '127.0.0.1', port: 0, ...(settings['server'] as object | undefined) };
   const config: Config = schema.parse({
     bootstrapToken: token,

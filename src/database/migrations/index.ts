@@ -6,6 +6,7 @@ import { revisions } from './008-revisions.ts';
 import { metadata } from './009-metadata.ts';
 import { blobStates } from './010-blob-states.ts';
 import { mirror } from './005-mirror.ts';
+import { operate } from './012-operate.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
@@ -24,4 +25,5 @@ export const migrations: readonly Migration[] = [
   ...metadata,
   ...blobStates,
   ...tokenPatterns,
+  ...operate,
 ];

@@ -28,25 +28,13 @@ export function statusOf(error: DomainError): number | undefined {
   return error instanceof UpstreamError && error.offline ? 504 : statuses[error.name];
 }
 
-/** Sends a problem document, with the message also in the reason phrase, because clients print that. */
+/** Sends a problem document. */
 export function sendRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   status: number,
   error?: DomainError,
 ): void {
-  if (!error) {
-    sendDefect(request, response);
-    return;
-  }
-  response.statusMessage = oneLine(error.message);
-  problem(request, response, status, error.name, error.message, error.detail);
-}
-
-/** Text for a header or a status line: one line of Latin-1, up to 400 characters. */
-export function oneLine(text: string): string {
-  return text
-    .replace(/\s+/g, ' ')
-    .replace(/[^\x20-\x7e\xa1-\xff]/g, '?')
-    .slice(0, 400);
+  if (!error) sendDefect(request, response);
+  else problem(request, response, status, error.name, error.message, error.detail);
 }

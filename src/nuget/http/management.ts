@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { allow, credentialMissing } from '../../accounts/allow.ts';
+import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../errors.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { deleteVersion } from '../hosted/publish.ts';
@@ -32,7 +34,9 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
           keyOf: (each: Summary) => [each.key] as [string],
           read: async (limit, after) => {
             const [hosted, mirroredPage]: Summary[][] = await Promise.all([
-              listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package),
+              readsHosted(principal)
+                ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package)
+                : [],
               mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
             ]);
             return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
@@ -53,8 +57,12 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       answer: packageDetails,
       run: async ({ principal, params }) => {
         const id = params['id']!;
+        const { accountId } = principal;
+        const mayReadHosted = readsHosted(principal);
+        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
         const found =
-          (await mirrored.get(principal.accountId, id)) ?? (await getPackage(feed.database, principal.accountId, id));
+          (await mirrored.get(accountId, id)) ??
+          (await getPackage(feed.database, mayReadHosted ? accountId : noAccount, id));
         return { ...toPackage(found), versions: found.versions.map(toVersion) };
       },
     }),
@@ -62,7 +70,8 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       method: 'delete',
       path: '/packages/:id/:version',
       id: 'deletePackageVersion',
-      summary: 'Delete one version of a package. A mirrored version is downloaded again at the next request',
+      summary:
+        'Delete one version of a package. A mirrored version needs the scope operate too, and is downloaded again at the next request',
       action: 'delete',
       subject: { kind: 'package', param: 'id', keyOf: packageKey },
       params: { id, version: 'The version, in normalised or not' },
@@ -72,7 +81,8 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
         try {
           await deleteVersion(feed, ...asked);
         } catch (error) {
-          if (!isDomainError(error, 'NotFound') || !(await mirrored.deleteVersion(...asked))) throw error;
+          if (!isDomainError(error, 'NotFound')) throw error;
+          if (!(await mirrored.deleteVersion(...asked, () => allow(principal, 'operate')))) throw error;
         }
       },
     }),

@@ -3,12 +3,12 @@ import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
 import { allow } from '../../accounts/allow.ts';
-import type { Principal } from '../../accounts/principal.ts';
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { DomainError } from '../../errors.ts';
 import { cacheStatus } from '../../http/cache-status.ts';
+import { oneLine } from '../../http/reason.ts';
 import { contextOf } from '../../http/request-context.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
-import { oneLine } from './errors.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
 import { packageKey } from '../hosted/packages.ts';
@@ -99,7 +99,7 @@ async function sendPdb({ feed, symbols }: FeedParts, call: Call): Promise<void> 
   const same = file.toLowerCase() === again.toLowerCase();
   // A look-up of symbols works like a search: only packages among the token's names are found.
   const only = principal.names?.package;
-  const pdb = same ? await openSymbols(feed, accountId, file, key, only) : undefined;
+  const pdb = same && readsHosted(principal) ? await openSymbols(feed, accountId, file, key, only) : undefined;
   if (pdb) return sendStream(request, response, pdb);
   const checksum = request.headers['symbolchecksum'] as string | undefined;
   const mayAsk = same && (only?.includes(packageKey(file.replace(/\.pdb$/i, ''))) ?? true);

@@ -1,5 +1,6 @@
 import { Router } from 'express';
-import { allow } from '../../accounts/allow.ts';
+import { allow, credentialMissing } from '../../accounts/allow.ts';
+import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
 import { contextOf } from '../../http/request-context.ts';
 import type { UsageAction } from '../../usage/counters.ts';
@@ -45,7 +46,10 @@ export function createFeed(parts: FeedParts): Router {
   return router;
 }
 
-function open({ urls }: FeedParts, { request, response, principal, target }: Allowed<Matched, Call>): Call {
+async function open(
+  { urls, source }: FeedParts,
+  { request, response, principal, target }: Allowed<Matched, Call>,
+): Promise<Call> {
   const { path, operation } = target;
   const id = path['id'] === undefined ? undefined : packageKey(path['id']);
   // The id of a pushed package is known only after the package has arrived.
@@ -54,5 +58,11 @@ function open({ urls }: FeedParts, { request, response, principal, target }: All
   context.subject = id ?? '';
   context.act = operation.act;
   const addresses = new Addresses(urls.of(request).feed);
-  return { request, response, principal, accountId: principal.accountId, addresses, path };
+  let { accountId } = principal;
+  if (id !== undefined && !readsHosted(principal)) {
+    if (!(await source.isUpstreamOnly(accountId, id))) throw credentialMissing();
+    // A version that is published from now on is hosted, so this request must not find it.
+    accountId = noAccount;
+  }
+  return { request, response, principal, accountId, addresses, path };
 }

@@ -1,5 +1,5 @@
 import type { Router } from 'express';
-import type { Principal } from '../../accounts/principal.ts';
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
 import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
 import type { SearchRequest } from '../search/merged-search.ts';
@@ -54,13 +54,14 @@ function searchRequestOf(parameters: URLSearchParams, idOnly: boolean): SearchRe
   return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };
 }
 
-function optionsOf(parameters: URLSearchParams, { names }: Principal): SearchOptions {
+function optionsOf(parameters: URLSearchParams, principal: Principal): SearchOptions {
   return {
     prerelease: text(parameters, 'prerelease')?.toLowerCase() === 'true',
     semVer2: (text(parameters, 'semVerLevel') ?? '').startsWith('2.'),
     skip: numberOf(parameters, 'skip', 0, maxSkip),
     take: numberOf(parameters, 'take', defaultTake, maxTake),
-    only: names?.package,
+    only: principal.names?.package,
+    mirroredOnly: !readsHosted(principal),
   };
 }
 

@@ -20,6 +20,7 @@ export interface SearchRequest {
 const spare = 20;
 /** Most hits requested from an upstream. */
 const mostTaken = 1000;
+const nothing: SearchResults<never> = { totalHits: 0, data: [] };
 
 /** Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. */
 export class MergedSearch {
@@ -37,7 +38,7 @@ export class MergedSearch {
 
   async find(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
-      this.#search.find(accountId, request.query, options),
+      options.mirroredOnly ? nothing : this.#search.find(accountId, request.query, options),
       this.#askUnlessPrivate(accountId, request, options, () => this.#upstreams.query(parametersOf(request, options))),
     ]);
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
@@ -45,7 +46,7 @@ export class MergedSearch {
 
   async findIds(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
-      this.#search.findIds(accountId, request.query, options),
+      options.mirroredOnly ? nothing : this.#search.findIds(accountId, request.query, options),
       this.#askUnlessPrivate(accountId, request, options, () =>
         this.#upstreams.autocomplete(parametersOf(request, options)),
       ),
@@ -56,6 +57,7 @@ export class MergedSearch {
   /** The versions of an id for autocompletion, in order. */
   async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
     if (options.only && !options.only.includes(packageKey(id))) return [];
+    if (options.mirroredOnly && !(await this.#source.isUpstreamOnly(accountId, id))) return [];
     const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
     try {
       const others = await this.#versionsUpstream(accountId, id, options);

@@ -13,6 +13,8 @@ export interface SearchOptions {
   take: number;
   /** The ids that the search may find; all if it is absent. */
   only?: NameSet | undefined;
+  /** Find only packages of upstreams. */
+  mirroredOnly?: boolean;
 }
 
 /** A found package, with the metadata of the newest version that the client sees. */

@@ -49,18 +49,29 @@ export class MirroredPackages {
     }
   }
 
+  /** Whether the account gets the id only from upstreams: it does not claim it, and an upstream may be asked. */
+  async isUpstreamOnly(accountId: number, id: string): Promise<boolean> {
+    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return false;
+    return this.#mirror.origin.candidates(id).length > 0;
+  }
+
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
   async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
     return (await this.#packages(accountId, [packageKey(id)]))[0];
   }
 
-  /** Removes a stored version; the next request fetches it again. Resolves to whether the account had this version. */
-  async deleteVersion(accountId: number, id: string, version: string): Promise<boolean> {
+  /**
+   * Removes a stored version; the next request fetches it again. Resolves to whether the account had this version. If it
+   * had, calls `mayDelete` first, which throws if the principal may not delete what all accounts share.
+   */
+  async deleteVersion(accountId: number, id: string, version: string, mayDelete: () => void): Promise<boolean> {
     const key = keyOfVersion(version);
     if (key === undefined) return false;
     const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
     if (claimed && !this.#mirror.origin.isMerged(id)) return false;
+    if (!(await this.#mirror.isStored(id, key))) return false;
+    mayDelete();
     return this.#mirror.forget(id, key);
   }
 

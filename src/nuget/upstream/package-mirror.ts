@@ -220,6 +220,14 @@ export class PackageMirror {
     });
   }
 
+  /** Whether the nupkg of a version is stored, from any upstream. Sends no request. */
+  async isStored(id: string, version: string): Promise<boolean> {
+    for (const upstream of this.#origin.candidates(id)) {
+      if (await this.#stored(upstream, packageKey(id), version)) return true;
+    }
+    return false;
+  }
+
   /** Removes the stored files of a version, of all upstreams. Resolves to whether there was a nupkg. */
   async forget(id: string, version: string): Promise<boolean> {
     let found = false;

@@ -105,7 +105,7 @@ function firstVersion(output: string): string {
 }
 
 /** Reports to scripts/test.ts that this client took part in the run. */
-function noteUse(client: string): void {
+export function noteUse(client: string): void {
   const file = process.env.ENTREPOT_TEST_CLIENTS_USED;
   if (file !== undefined) appendFileSync(file, `${client}\n`);
 }

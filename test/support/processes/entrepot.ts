@@ -48,7 +48,7 @@ export async function startEntrepot(folder: string, settings: Record<string, str
     if (code !== 0) throw new Error(`entrepot token create ended with ${code}: ${stderr}`);
     return stdout.trim();
   };
-  const token = await createToken('read,write,delete,admin');
+  const token = await createToken('read,write,delete,admin,operate');
 
   const child = spawn(process.execPath, [main, 'serve'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';

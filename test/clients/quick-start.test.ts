@@ -1,0 +1,74 @@
+import { spawn } from 'node:child_process';
+import { mkdir, readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { noteUse, temporaryFolder, type Finished } from '../support/clients/clients.ts';
+import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
+import { testWith } from '../support/clients/test-with.ts';
+
+// The quick start of the README, pasted into a shell in an empty folder.
+
+const folder = await temporaryFolder();
+let entrepot: Entrepot;
+
+test.before(async () => {
+  entrepot = await startEntrepot(folder.path);
+});
+
+test.after.always(async () => {
+  await entrepot?.stop();
+  await folder.remove();
+});
+
+/** The commands of the README below `title`, from the code block with number `index`. */
+async function pasted(title: string, index: number): Promise<string> {
+  const readme = await readFile(join(import.meta.dirname, '../../README.md'), 'utf8');
+  const section = readme.split(`\n## ${title}\n`)[1]!.split('\n## ')[0]!;
+  return [...section.matchAll(/^```sh\n([^]*?)^```$/gm)][index]![1]!;
+}
+
+/** Pastes `text` into a shell, which ends at the first command that fails. */
+function paste(text: string, cwd: string, home: string): Promise<Finished> {
+  const env: NodeJS.ProcessEnv = {
+    PATH: process.env.PATH,
+    HOME: home,
+    LANG: 'C.UTF-8',
+    DOTNET_CLI_HOME: home,
+    DOTNET_NOLOGO: 'true',
+    DOTNET_CLI_TELEMETRY_OPTOUT: 'true',
+    DOTNET_CLI_WORKLOAD_UPDATE_NOTIFY_DISABLE: 'true',
+    DOTNET_GENERATE_ASPNET_CERTIFICATE: 'false',
+    // No build server may outlive the test.
+    DOTNET_CLI_USE_MSBUILD_SERVER: 'false',
+    MSBUILDDISABLENODEREUSE: '1',
+    UseSharedCompilation: 'false',
+    NUGET_PACKAGES: join(home, 'packages'),
+    NUGET_HTTP_CACHE_PATH: join(home, 'http-cache'),
+    NUGET_SCRATCH: join(home, 'scratch'),
+  };
+  noteUse('dotnet');
+  const child = spawn('bash', ['-e'], { cwd, env, stdio: ['pipe', 'pipe', 'pipe'] });
+  let [stdout, stderr] = ['', ''];
+  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+  child.stdin.end(text);
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code) => resolve({ code: code ?? 1, stdout, stderr }));
+  });
+}
+
+testWith('dotnet', 'curl')('the quick start works when it is pasted into an empty folder', async (t) => {
+  t.timeout(300_000);
+  const [empty, home] = [join(folder.path, 'empty'), join(folder.path, 'home')];
+  for (const path of [empty, home]) await mkdir(path);
+  const commands = await pasted('Quick start', 1);
+  t.true(commands.startsWith('export TOKEN=ent_…'));
+  const text = commands.replace('ent_…', entrepot.token).replaceAll('127.0.0.1:8080', entrepot.host);
+  const { code, stdout, stderr } = await paste(text, empty, home);
+  t.is(code, 0, stdout + stderr);
+  t.regex(stdout, /Your package was pushed/);
+  t.regex(stdout, /Hello, World!/);
+  t.regex(stdout, /"id":"My\.Package".*"origin":"hosted"/);
+  t.true((await readdir(join(home, 'packages'))).includes('my.package'), 'restored from the feed');
+});

@@ -1,0 +1,70 @@
+import test from 'ava';
+import { TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+import { tokenOf } from '../support/inside.ts';
+
+const basic = (pair: string) => `Basic ${Buffer.from(pair).toString('base64')}`;
+/** What `curl -u :`, podman without a login, and dotnet with empty credentials send. */
+const empty = basic(':');
+
+test('empty Basic credentials are the same as none', async (t) => {
+  for (const anonymousRead of ['none', 'mirrored', 'all']) {
+    const server = await startTestServer(t, { anonymousRead });
+    await new TestRepository(server, 'team/app').image('v1');
+    for (const [path, init] of [
+      ['/v3/index.json', {}],
+      ['/v3/package/a/index.json', {}],
+      ['/v3/push', { method: 'PUT' }],
+      ['/v2/', {}],
+      ['/v2/team/app/manifests/v1', {}],
+      ['/v2/team/app/blobs/uploads/', { method: 'POST' }],
+      ['/token?service=x', {}],
+      ['/v1/packages', {}],
+      ['/v1/account', {}],
+    ] as const) {
+      const none = await server.fetch(path, { token: null, ...init });
+      const with0 = await server.fetch(path, { token: null, ...init, headers: { authorization: empty } });
+      t.is(with0.status, none.status, `${anonymousRead} ${path}`);
+      t.is(with0.headers.get('www-authenticate'), none.headers.get('www-authenticate'), path);
+      const [one, other] = [await none.text(), await with0.text()];
+      if (path.startsWith('/token') && none.status === 200) {
+        t.is((JSON.parse(other) as { token: string }).token, (JSON.parse(one) as { token: string }).token);
+      } else {
+        t.is(other, one, path);
+      }
+    }
+    const form = new URLSearchParams({ grant_type: 'password', username: '', password: '' });
+    const posted = await server.fetch('/token', { token: null, method: 'POST', body: form });
+    t.is(posted.status, anonymousRead === 'none' ? 401 : 200);
+    for (const wrong of [basic('api:'), basic(':x'), basic('x:'), basic(''), 'Basic', 'Bearer ']) {
+      const answer = await server.fetch('/v3/index.json', { token: null, headers: { authorization: wrong } });
+      t.is(answer.status, 401, `${anonymousRead} ${wrong}`);
+    }
+    const key = { authorization: empty, 'x-nuget-apikey': server.token };
+    t.is((await server.fetch('/v3/index.json', { token: null, headers: key })).status, 200);
+    const wrongKey = { authorization: empty, 'x-nuget-apikey': 'wrong' };
+    const refused = await server.fetch('/v3/index.json', { token: null, headers: wrongKey });
+    t.is(refused.status, 401, 'a wrong API key is not anonymous');
+    t.regex(await refused.text(), /not valid/);
+  }
+});
+
+test('a container client logs in with any valid token', async (t) => {
+  for (const anonymousRead of ['none', 'mirrored', 'all']) {
+    const server = await startTestServer(t, { anonymousRead });
+    for (const scope of ['read', 'write', 'delete', 'admin', 'operate']) {
+      const token = await tokenOf(server, [scope]);
+      for (const method of ['GET', 'HEAD']) t.is((await server.fetch('/v2/', { token, method })).status, 200, scope);
+      const authorization = basic(`api:${token}`);
+      t.is((await server.fetch('/v2/', { token: null, headers: { authorization } })).status, 200, scope);
+      const given = await server.fetch('/token?service=x', { token: null, headers: { authorization } });
+      t.is(((await given.json()) as { token: string }).token, token);
+    }
+    const writer = new TestRepository(server, 'team/app', await tokenOf(server, ['write']));
+    t.is((await writer.fetch('blobs/uploads/', { method: 'POST' })).status, 202);
+    t.is((await writer.fetch('tags/list')).status, 403, 'reading still needs its scope');
+    t.is((await writer.fetch('/v2/_catalog')).status, 403);
+    t.is((await server.fetch('/v2/', { token: null })).status, 401);
+    t.is((await server.fetch('/v2/', { token: 'wrong' })).status, 401);
+  }
+});

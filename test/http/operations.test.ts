@@ -1,0 +1,94 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { freePort } from '../support/processes/services.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { tokenOf } from '../support/inside.ts';
+
+// What the operations endpoints show, and to whom.
+
+const ratio = 'entrepot_account_limit_ratio';
+
+/** A server whose metrics have a line about the account `secret-team`. */
+async function withAccount(t: ExecutionContext, settings: Record<string, unknown> = {}): Promise<TestServer> {
+  const server = await startTestServer(t, { limits: { accountStorage: '1MiB' }, ...settings });
+  const feed = await TestFeed.ofAccount(server, 'secret-team');
+  await feed.publish({ id: 'A', payloadBytes: 10_000 });
+  await feed.publish({ id: 'B' });
+  return server;
+}
+
+test('metrics about accounts need the scope operate', async (t) => {
+  const server = await withAccount(t);
+  const scrape = async (token: string | null) => {
+    const response = await server.fetch('/metrics', { token });
+    return { status: response.status, text: await response.text() };
+  };
+  const limited = await tokenOf(server, ['read', 'write', 'delete', 'admin']);
+  for (const token of [null, limited]) {
+    const { status, text } = await scrape(token);
+    t.is(status, 200);
+    t.true(text.includes('entrepot_http_requests_total{'));
+    t.false(text.includes('secret-team'));
+    t.false(text.includes(ratio));
+  }
+  for (const token of [server.token, await tokenOf(server, ['operate'], 'other')]) {
+    const { status, text } = await scrape(token);
+    t.is(status, 200);
+    t.true(text.includes('entrepot_http_requests_total{'));
+    t.regex(text, new RegExp(`^${ratio}\\{account="secret-team",limit="\\w+"\\} `, 'm'));
+  }
+  const wrong = await server.fetch('/metrics', { token: 'wrong' });
+  t.is(wrong.status, 401);
+  t.truthy(wrong.headers.get('www-authenticate'));
+  t.false((await wrong.text()).includes('entrepot_'));
+});
+
+test('on the admin port, metrics about accounts need no token', async (t) => {
+  const adminPort = await freePort();
+  await withAccount(t, { server: { adminPort } });
+  const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
+  t.true(text.includes('account="secret-team"'));
+});
+
+test('a server that is not ready says which part fails, and the reason only in its log, once', async (t) => {
+  const server = await startTestServer(t);
+  t.is((await server.fetch('/readyz', { token: null })).status, 200);
+  await rm(join(server.data, 'staging'), { recursive: true });
+  for (const method of ['GET', 'GET', 'HEAD']) {
+    const response = await server.fetch('/readyz', { token: null, method });
+    t.is(response.status, 503);
+    const text = await response.text();
+    t.false(text.includes(server.data), text);
+    if (method === 'GET') t.like(JSON.parse(text), { code: 'NotReady', detail: 'The storage cannot be written.' });
+  }
+  const logged = server.lines.filter((line) => line.includes('not ready'));
+  t.is(logged.length, 1);
+  t.true(logged[0]!.includes('ENOENT'));
+  t.true(logged[0]!.includes(join(server.data, 'staging')));
+});
+
+test('the operations endpoints and the interfaces have one spelling', async (t) => {
+  const server = await startTestServer(t, { anonymousRead: 'all' });
+  for (const path of [
+    '/METRICS',
+    '/Metrics',
+    '/metrics/',
+    '/metrics//',
+    '/LIVEZ',
+    '/livez/',
+    '/READYZ',
+    '/readyz/',
+    '/V1/packages',
+    '/V3/index.json',
+    '/V2/',
+    '/TOKEN',
+  ]) {
+    t.is((await server.fetch(path)).status, 404, path);
+  }
+  for (const path of ['/metrics', '/metrics?x', '/livez', '/readyz', '/v1/packages', '/v3/index.json']) {
+    t.is((await server.fetch(path)).status, 200, path);
+  }
+  t.is((await server.fetch('/metrics', { method: 'HEAD' })).status, 200);
+});
