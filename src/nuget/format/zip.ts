@@ -5,6 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { crc32, createInflateRaw, inflateRaw, inflateRawSync } from 'node:zlib';
 import type { DomainError } from '../../errors.ts';
+import { release } from '../../incoming.ts';
 import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
 import { Turns } from './turns.ts';
 import { Window } from './window.ts';
@@ -16,11 +17,11 @@ const windowBytes = 256 * 1024;
 /** Entries up to this size are inflated in one call: a package can have thousands of them, and a stream costs more. */
 const smallBytes = 16 * 1024;
 /** Entries up to this size are inflated in one call of a thread; larger ones as streams, one after the other. */
-const mediumBytes = 512 * 1024;
+const mediumBytes = 2 * 1024 ** 2;
 /** Entries of one zip that are inflated in threads at the same time. */
 const maxThreads = 4;
-/** As many of all zips together: each takes up to 1 MiB. zlib has four threads. */
-const inflations = new Turns(8);
+/** As many of all zips together: each takes up to 4 MiB, and Node has four threads for them. */
+const inflations = new Turns(4);
 /** After so many milliseconds of small entries, other work runs. */
 const longestTurn = 5;
 const inflateRawAsync = promisify(inflateRaw);
@@ -128,7 +129,10 @@ export class Zip {
   #verifyInThread(entry: ZipEntry, start: number): Promise<void> {
     return inflations.run(async () => {
       const stored = await this.#bytes.read(start, entry.compressedSize);
-      proveBytes(entry, entry.method === 0 ? stored : await inflateInThread(entry, stored));
+      const bytes = entry.method === 0 ? stored : await inflateInThread(entry, stored);
+      proveBytes(entry, bytes);
+      release(stored);
+      if (bytes !== stored) release(bytes);
     });
   }
 
