@@ -242,8 +242,19 @@ for (const [what, behaviour] of [
   });
 }
 
-test('an index of advisories that cannot be fetched does not affect the others', async (t) => {
+test('an index of advisories that cannot be fetched is an upstream failure, so that audits warn', async (t) => {
   const { up, feed } = await advised(t);
   up.upstream.on('/vulnerabilities/index.json', answer(500));
-  t.is((await feed.json('/vulnerabilities/index.json')).length, 1);
+  const response = await feed.fetch('/vulnerabilities/index.json');
+  t.is(response.status, 502);
+  t.regex(response.statusText, /up\.test/);
+  t.is((await feed.fetch('/package/none/index.json')).status, 404, 'other requests go on');
+});
+
+test('a stored index of advisories is served while its upstream fails', async (t) => {
+  const { up, feed } = await advised(t);
+  const index = await feed.json('/vulnerabilities/index.json');
+  up.upstream.on('/vulnerabilities/index.json', answer(500));
+  feed.server.clock.now += 86_400_000;
+  t.deepEqual(await feed.json('/vulnerabilities/index.json'), index);
 });
