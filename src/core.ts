@@ -22,14 +22,14 @@ import type { Upstream } from './upstream/upstream.ts';
 import type { SubjectKind } from './usage/counters.ts';
 import { UsageRecord, type AddDownloads } from './usage/record.ts';
 
-/** What comes from outside the program, so that a test can replace it. */
+/** Dependencies from outside the program. Tests replace them. */
 export interface Surroundings {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
-  /** Where committed bytes are kept; else in the data folder. */
+  /** Stores committed bytes; by default in the data folder. */
   driver?: Driver | undefined;
 }
 
@@ -56,8 +56,8 @@ export interface Core {
 }
 
 /**
- * Opens database and storage, migrates, and makes the account `default`. What it opened is closed by `stack`, also when
- * opening fails half-way. `downloads` are counted with usage.
+ * Opens the database and the storage, migrates, and creates the account `default`. `stack` closes everything that was
+ * opened, also when this fails in the middle. `downloads` count downloads in the tables of protocols.
  */
 export async function openCore(
   config: Config,
@@ -68,18 +68,18 @@ export async function openCore(
   const { now, log, proxy } = surroundings;
   const paths = new Paths(config.data);
   const driver = surroundings.driver ?? new FilesystemDriver(paths);
-  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis cannot be reached');
+  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
   const cache = stack.adopt(await Cache.open(config.redis.url, now, onRedis, namespaceOf(config)), (each) =>
     each.close(),
   );
   const database = stack.adopt(await openNamed(config, cache.changes), (each) => each.close());
   await migrate(database);
   const blobs = new BlobStore(database, driver, paths, now);
-  await blobs.prepare().catch(named('ENTREPOT_DATA', 'the data folder cannot be written'));
+  await blobs.prepare().catch(named('ENTREPOT_DATA', 'the data folder is not writable'));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = stack.adopt(new Tokens(database, now), (each) => each.flush());
-  // Closed after the mirror, whose flights count what they fetch to their end.
+  // The mirror is closed before this, because its fetches count their bytes when they end.
   const usage = stack.adopt(new UsageRecord(database, now, downloads), (each) => each.close());
   const entries = stack.adopt(new Entries(database, cache, now), (each) => each.flushUses());
   const room = new Room(config.data, config.storage.reserve);
@@ -90,7 +90,7 @@ export async function openCore(
     (each) => each.close(),
   );
   const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
-  // Before the mirror: its flights end when their upstreams are closed.
+  // Closed before the mirror, whose fetches end when their upstreams are closed.
   stack.defer(() => {
     for (const upstream of upstreams) upstream.close();
   });
@@ -112,7 +112,7 @@ export async function openCore(
   };
 }
 
-/** Tells this installation from others that use the same Redis. Instances of one installation share their database. */
+/** Separates installations that use the same Redis. The instances of one installation share a database. */
 function namespaceOf({ data, database: { url } }: Config): string {
   return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
 }
@@ -123,7 +123,7 @@ function openNamed({ data, database: { url } }: Config, changes: WriteSignal | u
   return opening.catch(named(key, 'the database cannot be opened'));
 }
 
-/** For `catch`: the same failure as one line that names the setting to look at. */
+/** For `catch`: turns a failure into one line that names the setting to check. */
 export function named(key: string, failure: string): (error: unknown) => never {
   return (error) => {
     throw new ConfigError(`${key}: ${failure}: ${(error as Error).message.split('\n', 1)[0]}`, { cause: error });

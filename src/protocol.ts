@@ -17,25 +17,24 @@ import type { AddDownloads } from './usage/record.ts';
 import type { MeasureRows } from './usage/stored.ts';
 
 /**
- * A protocol: one value in the list of `server.ts`. Everything outside of the protocol's folder goes through this, so
- * that no other part names a protocol.
+ * A protocol: one value in the list in `server.ts`. Other folders use a protocol only through this interface.
  */
 export interface Protocol {
-  /** The kind of names that it hosts, as usage, tokens and commands call it. */
+  /** The kind of names that it hosts, as in usage, tokens and commands. */
   readonly kind: NameKind;
   /** How its tables refer to blobs. */
   readonly references: BlobReferences;
-  /** What its rows take in the database beside their blobs. */
+  /** Measures the bytes of its rows in the database, without their blobs. */
   readonly rowBytes: MeasureRows;
   /** Counts downloads in its own tables. */
   readonly addDownloads: AddDownloads;
-  /** The files from which it learns what to prefetch. */
+  /** The files that can list what to prefetch. */
   readonly inputs: ProtocolInputs;
-  /** Opens it on the core; `stack` closes what it opened. */
+  /** Opens the protocol on the core; `stack` closes what it opens. */
   open(core: Core, stack: AsyncDisposableStack): OpenProtocol;
 }
 
-/** What every interface is served with. */
+/** The parts that all HTTP interfaces share. */
 export interface Web {
   authenticator: Authenticator;
   quota: Quota;
@@ -45,9 +44,9 @@ export interface Web {
 /** A protocol on an open core. */
 export interface OpenProtocol extends Prefetchable, JobParts {
   readonly kind: NameKind;
-  /** What it serves, and where. */
+  /** Its routers and their paths. */
   mount(web: Web): Mount[];
-  /** Its operations of `/v1`. */
+  /** Its operations in `/v1`. */
   readonly operations: readonly Operation[];
   readonly claims: EmptyClaims;
   /** Short work that each instance repeats. */
@@ -56,15 +55,15 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   readonly upstreams: UpstreamKind;
 }
 
-/** How `doctor` finds hosted names that an upstream could be asked for. */
+/** How `doctor` finds hosted names that could be sent to an upstream. */
 export interface PrivateNames {
-  /** The list of the setting `reserved` that keeps them private. */
+  /** The list in the setting `reserved` that keeps them private. */
   readonly setting: keyof Config['reserved'];
-  /** Between the segments of a name. */
+  /** Separates the segments of a name. */
   readonly separator: '.' | '/';
-  /** Whether any upstream is asked for names. */
+  /** Whether requests for names go to any upstream. */
   readonly isAsked: boolean;
-  /** Hosted names for which an upstream would be asked. */
+  /** Hosted names that would be sent to an upstream. */
   hosted(): AsyncIterable<string>;
   /** Whether a mirrored name begins with `prefix`. */
   isMirrored(prefix: string): Promise<boolean>;
@@ -75,6 +74,6 @@ export interface UpstreamKind {
   readonly kind: Config['upstreams'][number]['kind'];
   /** An address that a working upstream answers with 200. */
   probe(upstream: Upstream): URL;
-  /** Makes the upstream tell its rate limit, where that needs a request of its own. */
+  /** Requests the rate limit of the upstream, if that needs a separate request. */
   askRateLimit?(upstream: Upstream): Promise<void>;
 }

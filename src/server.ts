@@ -26,13 +26,13 @@ import { Scrubber } from './storage/scrub.ts';
 import { Quota } from './usage/quota.ts';
 import { StoredBytes } from './usage/stored.ts';
 
-/** Every protocol that this server speaks. */
+/** All protocols of this server. */
 export const protocols: readonly Protocol[] = [nuget, oci];
 
-/** The files that name what to prefetch. */
+/** The files that can list what to prefetch. */
 export const inputs = new Inputs(protocols.map((each) => each.inputs));
 
-/** An installation without the network: what the command line works with, also beside a running server. */
+/** An installation without its HTTP server. Commands use it, also while a server runs. */
 export interface Installation extends AsyncDisposable {
   readonly core: Core;
   readonly protocols: readonly OpenProtocol[];
@@ -40,7 +40,7 @@ export interface Installation extends AsyncDisposable {
   readonly jobs: Jobs;
 }
 
-/** Opens the core, then each protocol on it. What it opened is closed in reverse order, also when opening fails. */
+/** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
 export async function openInstallation(config: Config, surroundings: Surroundings): Promise<Installation> {
   await using stack = new AsyncDisposableStack();
   const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
@@ -71,17 +71,17 @@ type AppServer = Server<typeof IncomingMessage, typeof AppResponse>;
 
 export interface RunningServer {
   installation: Installation;
-  /** `http://host:port` as listened on. */
+  /** `http://host:port` of the socket that listens. */
   url: string;
-  /** The value of the first token, at the first start only. */
+  /** The value of the first token; only at the first start. */
   firstToken: string | undefined;
-  /** Takes a rejected promise that no code has caught: logs it, and answers the request that it belongs to with 500. */
+  /** Handles a promise rejection that no code has caught: logs it, and answers its request with 500. */
   answerUnhandled(error: unknown): void;
-  /** Stops taking requests, lets those under way end for up to `grace` milliseconds, and writes down what is pending. */
+  /** Accepts no more requests, waits up to `grace` milliseconds for the current ones, and writes pending data. */
   close(grace?: number): Promise<void>;
 }
 
-/** Starts the service. Rejects, with one clear line, when a setting or a service it needs is not right. */
+/** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
   await using stack = new AsyncDisposableStack();
   const installation = stack.use(await openInstallation(config, surroundings));
@@ -127,7 +127,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   };
 }
 
-/** The protocols and `/v1`, as they are served together. */
+/** The mounts of all protocols and of `/v1`. */
 function mountAll({ core, protocols: opened, stored }: Installation, quota: Quota): Mount[] {
   const { config, database, accounts, tokens, usage, defaultAccount, log, now } = core;
   const anonymous = config.anonymousRead ? anonymousOf(defaultAccount) : undefined;
@@ -154,7 +154,7 @@ function openOperations({ database, blobs }: Core, quota: Quota): Operations {
   });
   operations.gauge(
     'entrepot_account_limit_ratio',
-    'What an account has used of a limit, 1 at the limit',
+    'Used share of a limit of an account; 1 at the limit',
     ['account', 'limit'],
     () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
   );
@@ -164,12 +164,12 @@ function openOperations({ database, blobs }: Core, quota: Quota): Operations {
 function choresOf({ core: { tokens, usage, entries }, protocols: opened }: Installation, quota: Quota): Chore[] {
   const soon = 5000;
   return [
-    { interval: soon, run: () => tokens.flush(), failure: 'the last uses of tokens were not written' },
-    { interval: soon, run: () => usage.flush(), failure: 'usage was not written; it is kept for the next time' },
+    { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
+    { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },
     {
       interval: soon,
       run: () => entries.flushUses(),
-      failure: 'the last uses of mirrored content were not written',
+      failure: 'the times of the last use of mirrored content were not written',
     },
     { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
     ...opened.flatMap((each) => each.chores ?? []),
@@ -187,9 +187,9 @@ function anonymousOf(account: Account): Principal {
 }
 
 /**
- * No limit on a request's whole time, because an upload may take hours; silence is timed where bodies are read. With
- * `shared`, the system deals out the port's connections to the processes: where the first process hands them over, those
- * on their way to one that is killed are never answered.
+ * There is no time limit for a whole request, because an upload may take hours. The readers of bodies limit idle time.
+ * With `shared`, the operating system distributes the connections of the port to the processes. If the first process did
+ * it, connections that it had just passed to a killed process would never get an answer.
  */
 async function listen(
   listener: ReturnType<typeof createApp>,

@@ -16,24 +16,24 @@ import { mebibyte, type Peer } from './processes.ts';
 /** One process with SQLite, or two with MariaDB and Redis. */
 export type Setting = 'embedded' | 'production';
 
-/** A data folder and a database, for one server after the other. */
+/** A data folder and a database. Several servers can use them one after another. */
 export interface Place {
   data: string;
   databaseUrl: string;
-  /** What tells a server of them. */
+  /** The settings of a server for them. */
   settings: Record<string, string>;
 }
 
-/** What a part measures with: how much and how often, and servers, which are stopped when the part is over. */
+/** Parameters and servers for the parts of a benchmark. The servers of a part are stopped at its end. */
 export class Bench {
   readonly quick: boolean;
   readonly setting: Setting;
   readonly rounds: number;
-  /** Of each round. */
+  /** Duration of each round. */
   readonly seconds: number;
-  /** How many packages make a large store. */
+  /** Number of packages in a large store. */
   readonly many: number;
-  /** Goes when the run is over. */
+  /** Removed at the end of the run. */
   readonly folder: string;
   readonly #running: Peer[] = [];
   #services: Promise<Services> | undefined;
@@ -51,12 +51,12 @@ export class Bench {
     return new Bench((await temporaryFolder()).path, quick, setting);
   }
 
-  /** The database of this run's setting. */
+  /** The database for the setup of this run. */
   get dialect(): Dialect {
     return this.setting === 'production' ? 'mysql' : 'sqlite';
   }
 
-  /** An empty place, its data in a folder of that name. */
+  /** Creates an empty place, with its data in a folder of this name. */
   async place(name: string, dialect = this.dialect): Promise<Place> {
     const data = join(this.folder, name);
     await mkdir(data, { recursive: true });
@@ -69,12 +69,12 @@ export class Bench {
     return { data, databaseUrl: url, settings };
   }
 
-  /** This server in the run's setting, in an empty place of that name. */
+  /** Starts this server in the setup of this run, in an empty place of this name. */
   async ours(name: string, settings: Record<string, string> = {}): Promise<Entrepot> {
     return this.serve(await this.place(name), { settings });
   }
 
-  /** This server in a place that may have been used before; `name` is for the report. */
+  /** Starts this server in a place that may have data; `name` is for the report. */
   async serve(
     place: Place,
     { name, settings = {} }: { name?: string; settings?: Record<string, string> } = {},
@@ -83,8 +83,8 @@ export class Bench {
   }
 
   /**
-   * Gets memory for so many bytes of files, and a quarter more, from the virtual machine's host, where the next to write
-   * them would else wait for it: what was not used for seconds takes up to nine times as long, whoever's turn it is.
+   * Writes and removes a file a quarter larger than `bytes`, so that the host of the virtual machine provides the memory
+   * before a measurement. A write to memory that was unused for some seconds can take nine times as long.
    */
   async touchMemory(bytes: number): Promise<void> {
     const path = join(this.folder, 'touched');
@@ -95,7 +95,7 @@ export class Bench {
     await rm(path);
   }
 
-  /** Stops `peer` when the part is over. */
+  /** Stops `peer` at the end of the part. */
   keep<T extends Peer>(peer: T): T {
     this.#running.push(peer);
     return peer;
@@ -112,7 +112,7 @@ export class Bench {
   }
 }
 
-/** As for the tests, but with room for a large store in the database's memory. */
+/** As for the tests, but the database has enough memory for a large store. */
 async function startAll(folder: string): Promise<Services> {
   const commands = await ensureCommands(serviceCommands);
   if (commands.missing.length > 0) throw new Error(describeMissing(commands));

@@ -8,10 +8,10 @@ import { digestOf } from '../../src/digest.ts';
 import { upload } from './content.ts';
 import type { Peer } from './processes.ts';
 
-/** Where what is thrown away was read into, one read after the other. */
+/** The buffer for all reads whose bytes are discarded. */
 const bin = Buffer.alloc(256 * 1024);
 
-/** Reads bodies and throws them away: `count` of them, `connections` at a time. Resolves to bytes per second. */
+/** Reads and discards `count` bodies, `connections` at a time. Resolves to bytes per second. */
 export async function drain(peer: Peer, path: string, connections: number, count: number): Promise<number> {
   let left = count;
   const start = performance.now();
@@ -20,8 +20,8 @@ export async function drain(peer: Peer, path: string, connections: number, count
 }
 
 /**
- * Asks for the same body on one connection for as long as there is `more` to ask; resolves to the bytes of bodies. Node's
- * client would copy each body and leave as much garbage: less than half as fast, it would be what is measured.
+ * Requests the same body on one connection while `more` returns true; resolves to the bytes of the bodies. Node's HTTP
+ * client is not used: it copies each body, is less than half as fast, and would dominate the measurement.
  */
 function discard(peer: Peer, path: string, more: () => boolean): Promise<number> {
   const { hostname, port, host } = new URL(peer.url);
@@ -55,12 +55,12 @@ function discard(peer: Peer, path: string, more: () => boolean): Promise<number>
   });
 }
 
-/** The bytes of an answer as they came, compressed or not. */
+/** The bytes of a response as they were sent, maybe compressed. */
 export async function bodyOf(peer: Peer, path: string): Promise<Buffer> {
   return buffer(await responseOf(peer, path));
 }
 
-/** Milliseconds until the first byte of a body; all of it is read. */
+/** Milliseconds until the first byte of a body; reads the whole body. */
 export async function firstByte(peer: Peer, path: string): Promise<number> {
   const start = performance.now();
   const response = await responseOf(peer, path);
@@ -78,7 +78,7 @@ async function responseOf(peer: Peer, path: string): Promise<IncomingMessage> {
   return response;
 }
 
-/** Pushes `count` blobs that differ, `connections` at a time, as container clients do. Resolves to bytes per second. */
+/** Pushes `count` different blobs, `connections` at a time, as container clients do. Resolves to bytes per second. */
 export async function push(
   peer: Peer,
   repository: string,

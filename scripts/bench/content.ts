@@ -7,16 +7,16 @@ import { mediaTypes } from '../../src/oci/manifest.ts';
 import { makeNupkg, type NupkgOptions } from '../../test/support/builders/nupkg.ts';
 import type { Peer } from './processes.ts';
 
-/** A blob by its digest, as a manifest refers to it. */
+/** A descriptor of a blob, as in a manifest. */
 interface Described {
   mediaType: string;
   digest: Digest;
   size: number;
 }
 
-/** An image that has been pushed. */
+/** A pushed image. */
 export interface PushedImage {
-  /** The manifest's exact bytes. */
+  /** The exact bytes of the manifest. */
   bytes: Buffer;
   type: string;
   layer: Buffer;
@@ -31,7 +31,7 @@ export async function putBlob(peer: Peer, repository: string, blob: Buffer): Pro
   return digest;
 }
 
-/** Pushes bytes whose digest is known, as container clients do; `fetch` would copy them. */
+/** Pushes bytes with a known digest, as container clients do. `fetch` is not used, because it copies the bytes. */
 export async function upload(peer: Peer, repository: string, digest: Digest, pieces: readonly Buffer[]): Promise<void> {
   const opened = await send(peer, 'POST', new URL(`/v2/${repository}/blobs/uploads/`, peer.url));
   const location = new URL(opened.headers.location!, peer.url);
@@ -50,7 +50,7 @@ async function send(peer: Peer, method: string, url: URL, pieces: readonly Buffe
   return response;
 }
 
-/** Pushes an image of one layer under the tag `v1`. */
+/** Pushes an image with one layer as the tag `v1`. */
 export async function pushImage(
   peer: Peer,
   repository: string,
@@ -75,7 +75,7 @@ export async function pushImage(
   return { bytes, type, layer, manifest: describe(type, bytes), parts };
 }
 
-/** Pushes a package made of `options`; resolves to its bytes. */
+/** Pushes a package that is built from `options`; resolves to its bytes. */
 export async function pushPackage(peer: Peer, options: NupkgOptions): Promise<Buffer> {
   const nupkg = await makeNupkg(options);
   const form = new FormData();

@@ -14,7 +14,7 @@ import { search } from './parts/search.ts';
 import { start } from './parts/start.ts';
 import { results } from './report.ts';
 
-// This server and the peers that are on the machine, in one run, in turn, with the same client. `--quick` for a look,
+// Measures this server and the installed peers in one run, in turn, with the same client. `--quick` for a short run,
 // `--only` for one part, `--production` for this server with two workers, MariaDB and Redis.
 
 const { values: flags } = parseArgs({

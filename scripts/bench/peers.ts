@@ -7,11 +7,11 @@ import { startPeer, type Peer } from './processes.ts';
 const main = join(import.meta.dirname, '../../src/main.ts');
 
 export interface Entrepot extends Peer {
-  /** May do everything. */
+  /** A token with all scopes. */
   token: string;
 }
 
-/** This server as its users run it: authentication and access log on. */
+/** This server as users run it, with authentication and access log. */
 export async function startEntrepot(
   folder: string,
   settings: Record<string, string> = {},
@@ -39,8 +39,8 @@ export async function startEntrepot(
 }
 
 /**
- * The registry everyone uses: filesystem, descriptors cached in memory, no authentication; with `log`, a line in that file
- * for each request.
+ * docker-registry with the filesystem driver, an in-memory cache of descriptors and no authentication; with `log`, it writes
+ * a line for each request to this file.
  */
 export async function startDockerRegistry(
   folder: string,
@@ -66,14 +66,14 @@ export async function startDockerRegistry(
   return startPeer(name, requiredCommand('docker-registry'), ['serve', file], { url, probe: `${url}/v2/`, log });
 }
 
-/** nginx serving files by sendfile: what the machine can do at most. */
+/** nginx serving files by sendfile: the maximum of the machine. */
 export async function startNginx(folder: string): Promise<Peer> {
   await mkdir(join(folder, 'files'), { recursive: true });
   await writeFile(join(folder, 'files/ready'), '');
   return startConfigured('nginx', folder, { location: `root ${folder}/files;` }, '/ready');
 }
 
-/** nginx that keeps what it fetches in files, under its address: what a server in C that checks nothing needs. */
+/** nginx as a cache in files, by address: the cost of a server in C without any checks. */
 export async function startNginxProxy(folder: string, proxied: string): Promise<Peer> {
   await mkdir(folder, { recursive: true });
   const location = `proxy_pass ${proxied}; proxy_http_version 1.1; proxy_cache kept; proxy_cache_valid 200 1h;`;
@@ -102,7 +102,7 @@ http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; $
   return startPeer(name, requiredCommand('nginx'), ['-c', file], { url, probe: `${url}${probe}` });
 }
 
-/** node:http answering every request with the same bytes: what this runtime can do at most. */
+/** node:http answering every request with the same bytes: the maximum of this runtime. */
 export async function startBareNode(folder: string, bytes: Buffer, headers: Record<string, string>): Promise<Peer> {
   const port = await freePort();
   await mkdir(folder, { recursive: true });

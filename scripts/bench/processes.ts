@@ -4,13 +4,13 @@ import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { answers } from '../../test/support/processes/services.ts';
 
-/** A server under measurement: its address and what it has used so far. */
+/** A measured server: its address, and the resources that it has used so far. */
 export interface Peer {
   name: string;
   url: string;
-  /** Headers that a request needs. */
+  /** Headers for each request. */
   headers: Record<string, string>;
-  /** Seconds from its start to its first answer. */
+  /** Seconds from the start to the first successful response. */
   startedIn: number;
   /** Seconds of CPU of the process and its children. */
   cpu(): number;
@@ -19,7 +19,7 @@ export interface Peer {
   stop(): Promise<void>;
 }
 
-/** Starts a server and waits until `probe` is answered with success; what it prints goes to the file `log`. */
+/** Starts a server and waits until `probe` succeeds; its output goes to the file `log`. */
 export async function startPeer(
   name: string,
   command: string,
@@ -66,7 +66,7 @@ export async function startPeer(
 
 export const mebibyte = 2 ** 20;
 
-/** What each has taken of memory so far, in MiB. */
+/** The peak memory of each server so far, in MiB. */
 export function peaks(peers: readonly Peer[]): { subject: string; values: number[] }[] {
   return peers.map((peer) => ({ subject: peer.name, values: [peer.peak() / mebibyte] }));
 }

@@ -5,22 +5,22 @@ export interface Sample {
   values: number[];
 }
 
-/** What a row says of itself. */
+/** The labels of a row. */
 interface Heading {
   title: string;
   unit: string;
-  /** What is aimed at. */
+  /** The target. */
   bar?: string | undefined;
 }
 
-/** One measurement of several subjects, ours first, taken in turn. */
+/** One measurement of several subjects in turn; this server is the first. */
 export interface Row extends Heading {
   samples: Sample[];
 }
 
 const rows: Row[] = [];
 
-/** Measures each subject once a round, in turn, so that what the machine does meanwhile hits all alike. */
+/** Measures each subject once per round, in turn, so that other load on the machine affects all of them. */
 export async function compare(
   heading: Heading,
   rounds: number,
@@ -33,14 +33,14 @@ export async function compare(
   return note({ ...heading, samples });
 }
 
-/** Takes in what was measured elsewhere. */
+/** Adds a measurement. */
 export function note(row: Row): Row {
   rows.push(row);
   process.stdout.write(`${line(row)}\n`);
   return row;
 }
 
-/** Everything measured so far, with the machine and the date. */
+/** All measurements so far, with the machine and the date. */
 export function results(setting: string): Record<string, unknown> {
   const [cpu] = cpus();
   const machine = { cores: cpus().length, cpu: cpu?.model, node: process.version };

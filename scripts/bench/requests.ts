@@ -6,16 +6,16 @@ import { execute, requiredCommand } from '../../test/support/clients/clients.ts'
 import type { Peer } from './processes.ts';
 import { compare, note } from './report.ts';
 
-/** docker-registry shows an OCI manifest only to those who say that they take one. */
+/** docker-registry serves an OCI manifest only to a request that accepts it. */
 const accept = { Accept: 'application/vnd.oci.image.manifest.v1+json, */*' };
 
-/** Requests for a time, on so many connections, on each one after the other. */
+/** A load: requests for some seconds on several connections, sequential on each. */
 export interface Load {
   seconds: number;
   connections?: number;
 }
 
-/** What a load came to; times are in milliseconds. */
+/** The result of a load; times are in milliseconds. */
 export interface Rate {
   perSecond: number;
   p50: number;
@@ -24,7 +24,7 @@ export interface Rate {
   errors: number;
 }
 
-/** wrk, which asks for `paths` over and over. */
+/** Runs wrk, which requests `paths` in turn. */
 export async function rate(peer: Peer, paths: readonly string[], { seconds, connections = 32 }: Load): Promise<Rate> {
   const script = join(tmpdir(), 'entrepot-bench.lua');
   const headers = Object.entries({ ...peer.headers, ...accept }).map(
@@ -37,7 +37,7 @@ export async function rate(peer: Peer, paths: readonly string[], { seconds, conn
   return JSON.parse(stdout.slice(stdout.lastIndexOf('{'))) as Rate;
 }
 
-/** The requests, made once. */
+/** Sends each request once. */
 function inTurn(paths: readonly string[]): string {
   return `local requests, last = {}, 0
 init = function()
@@ -52,7 +52,7 @@ end
 `;
 }
 
-/** Prints a `Rate` in the end. */
+/** Prints a `Rate` at the end. */
 const done = `done = function(summary, latency)
   local wrong = summary.errors
   local function at(percentile) return latency:percentile(percentile) / 1000 end
@@ -62,7 +62,7 @@ const done = `done = function(summary, latency)
 end
 `;
 
-/** HEAD, whose answers wrk waits for a body of: one request after the other on each connection, for `seconds`. */
+/** Sends HEAD requests for `seconds`, sequential on each connection. wrk cannot: it waits for a body. */
 export async function rateOfHeads(peer: Peer, path: string, { seconds, connections = 32 }: Load): Promise<Rate> {
   const { hostname, port, host } = new URL(peer.url);
   const headers = Object.entries({ Host: host, ...peer.headers, ...accept });
@@ -75,13 +75,13 @@ export async function rateOfHeads(peer: Peer, path: string, { seconds, connectio
     new Promise<void>((resolve, reject) => {
       const socket = connect(Number(port), hostname, () => socket.write(sent));
       let asked = performance.now();
-      let heard = '';
+      let response = '';
       socket.setNoDelay().on('error', reject);
       socket.on('data', (bytes) => {
-        heard += bytes.toString('latin1');
-        if (!heard.endsWith('\r\n\r\n')) return;
-        if (!heard.startsWith('HTTP/1.1 200')) errors += 1;
-        heard = '';
+        response += bytes.toString('latin1');
+        if (!response.endsWith('\r\n\r\n')) return;
+        if (!response.startsWith('HTTP/1.1 200')) errors += 1;
+        response = '';
         const now = performance.now();
         times.push(now - asked);
         asked = now;
@@ -97,8 +97,8 @@ export async function rateOfHeads(peer: Peer, path: string, { seconds, connectio
 }
 
 /**
- * Loads each peer in turn: a row of requests a second, and one for each of `percentiles`, which may have a bar in
- * milliseconds.
+ * Loads each peer in turn. Reports a row of requests per second, and a row for each of `percentiles`, which may have a
+ * target in milliseconds.
  */
 export async function rates(
   title: string,

@@ -5,14 +5,16 @@ import type { EmptyClaim, EmptyClaims } from '../mirror/claims.ts';
 import { protocols } from '../server.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
-const atATime = 500;
+const pageSize = 500;
 
 /** `entrepot claim` */
 export function addClaim(program: Command, environment: Environment, terminal: Terminal): void {
-  const claim = program.command('claim').description('names that stay claimed when nothing of them is left');
+  const claim = program
+    .command('claim')
+    .description('names that an account still claims after all of their content was deleted');
   claim
     .command('list')
-    .description('list the claims that can be released: nothing of that name is left, and no upstream is asked for it')
+    .description('list claims without content; until you release such a name, no upstream is used for it')
     .option('--account <name>', 'the account', 'default')
     .action((options: { account: string }) =>
       withInstallation(environment, async ({ core, protocols: opened }) => {
@@ -26,15 +28,18 @@ export function addClaim(program: Command, environment: Environment, terminal: T
     );
   const release = claim
     .command('release <name>')
-    .description('give up a name of which nothing is left, so that upstreams may be asked for it')
+    .description('release a claim without content, so that upstreams can serve the name')
     .addOption(
-      new Option('--kind <kind>', 'what it names').choices(protocols.map(({ kind }) => kind)).makeOptionMandatory(),
+      new Option('--kind <kind>', 'the kind of the name')
+        .choices(protocols.map(({ kind }) => kind))
+        .makeOptionMandatory(),
     )
     .option('--account <name>', 'the account it belongs to', 'default');
   release.action((name: string, options: { account: string; kind: string }) =>
     withInstallation(environment, async ({ core, protocols: opened }) => {
       const account = await accountId(core, options.account);
       const { kind, claims } = opened.find((each) => each.kind === options.kind)!;
+      // Undefined if the claim was released.
       const obstacle = await claims.release(account, name);
       if (obstacle === 'unclaimed') throw unclaimed(kind, name);
       if (obstacle === 'in use') throw inUse(kind, name, claims.contents);
@@ -44,9 +49,9 @@ export function addClaim(program: Command, environment: Environment, terminal: T
 
 async function* allEmpty(claims: EmptyClaims, account: number): AsyncGenerator<EmptyClaim> {
   for (let after = ''; ;) {
-    const page = await claims.list(account, after, atATime);
+    const page = await claims.list(account, after, pageSize);
     yield* page;
-    if (page.length < atATime) return;
+    if (page.length < pageSize) return;
     after = page.at(-1)!.position;
   }
 }
@@ -54,13 +59,13 @@ async function* allEmpty(claims: EmptyClaims, account: number): AsyncGenerator<E
 function unclaimed(kind: string, name: string): DomainError {
   return new DomainError(
     'NotFound',
-    `The account claims no ${kind} "${name}"; "entrepot claim list" shows what it does.`,
+    `The account claims no ${kind} "${name}". "entrepot claim list" shows the claims that can be released.`,
   );
 }
 
 function inUse(kind: string, name: string, what: string): DomainError {
   return new DomainError(
     'Invalid',
-    `The ${kind} "${name}" still has ${what}: delete them first, then release its name.`,
+    `The ${kind} "${name}" still has ${what}. Delete them first, then release the name.`,
   );
 }

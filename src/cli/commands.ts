@@ -41,7 +41,7 @@ export async function run(words: readonly string[], environment: Environment, te
   }
 }
 
-/** One line for whoever typed the command. */
+/** One line for the user of the command. */
 function explain(error: unknown): string {
   const { name, message } = error as { name?: string; message?: string };
   const line = (message || String(error)).split('\n', 1)[0]!;

@@ -8,22 +8,22 @@ import type { Installation } from '../server.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 
-/** One thing that was looked at. */
+/** The result of one check. */
 export interface Finding {
   subject: string;
   ok: boolean;
-  /** What was seen, or what to mend. */
+  /** The state, or the problem and how to fix it. */
   text: string;
 }
 
-/** A clock that is off by more makes tokens and certificates fail, in milliseconds. */
+/** A larger difference between clocks can make tokens and certificates fail; milliseconds. */
 const clockTolerance = 60_000;
 
 /** `entrepot doctor` */
 export function addDoctor(program: Command, environment: Environment, terminal: Terminal): void {
   program
     .command('doctor')
-    .description('look at the database, the storage and every upstream, and say what to mend')
+    .description('check the database, the storage and every upstream, and suggest fixes')
     .action(() =>
       withInstallation(environment, async (installation) => {
         const findings = await examine(installation, Date.now);
@@ -31,31 +31,32 @@ export function addDoctor(program: Command, environment: Environment, terminal: 
           terminal.stdout.write(`${ok ? 'ok  ' : 'FAIL'}  ${subject}: ${text}\n`);
         }
         const failed = findings.filter(({ ok }) => !ok).length;
-        if (failed > 0) throw new DomainError('Invalid', `${failed} of ${findings.length} need mending`);
+        if (failed > 0) throw new DomainError('Invalid', `${failed} of ${findings.length} checks failed`);
       }),
     );
 }
 
-/** Looks at everything this installation depends on, each upstream included. */
+/** Checks everything that this installation depends on, including each upstream. `now` is milliseconds since 1970 UTC. */
 export async function examine(installation: Installation, now: () => number): Promise<Finding[]> {
   const { core } = installation;
   const findings = [
-    await attempt('database', 'mend ENTREPOT_DATABASE_URL', async () => {
+    await attempt('database', 'check ENTREPOT_DATABASE_URL', async () => {
       await core.database.get('SELECT 1 AS one');
       return `${core.database.dialect} answers`;
     }),
-    await attempt('storage', 'let the service write to its data folder', async () => {
+    await attempt('storage', 'give the server write access to its data folder', async () => {
       await core.blobs.check();
-      return `${core.config.data} can be written`;
+      return `${core.config.data} is writable`;
     }),
   ];
   findings.push(await examineReserved(installation));
-  if (core.config.offline) return [...findings, { subject: 'upstreams', ok: true, text: 'offline: none is contacted' }];
+  if (core.config.offline)
+    return [...findings, { subject: 'upstreams', ok: true, text: 'offline: no upstream is contacted' }];
   for (const upstream of core.upstreams) findings.push(await examineUpstream(installation, upstream, now));
   return findings;
 }
 
-/** Names that are hosted here and could still be told to an upstream. */
+/** Finds hosted names that could still be sent to an upstream. */
 async function examineReserved({ protocols }: Installation): Promise<Finding> {
   const subject = 'private names';
   const proposals: [setting: string, patterns: readonly string[]][] = [];
@@ -69,13 +70,13 @@ async function examineReserved({ protocols }: Installation): Promise<Finding> {
     if (proposal.patterns.length > 0) proposals.push([setting, proposal.patterns]);
   }
   if (proposals.length === 0 || !protocols.some(({ privateNames }) => privateNames.isAsked)) {
-    return { subject, ok: true, text: 'no hosted name can be told to an upstream' };
+    return { subject, ok: true, text: 'no hosted name can be sent to an upstream' };
   }
   const settings = proposals.map(([setting, patterns]) => `${setting}: ${JSON.stringify(patterns)}`).join(', ');
   return {
     subject,
     ok: true,
-    text: `an upstream can hear of hosted names, from searches and before a first push; to keep them private, set reserved: { ${settings} }${more > 0 ? ` and ${more} more` : ''}`,
+    text: `searches, and requests before a first push, can send hosted names to an upstream; to keep them private, set reserved: { ${settings} }${more > 0 ? ` and ${more} more` : ''}`,
   };
 }
 
@@ -89,34 +90,34 @@ async function examineUpstream({ protocols }: Installation, upstream: Upstream, 
     const answer = await upstream.send({ url: spoken.probe(upstream), subject: 'doctor' });
     discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
-    const seen = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'asked anonymously'];
-    seen.push(clockOf(answer, now()));
+    const facts = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'used anonymously'];
+    facts.push(clockOf(answer, now()));
     await spoken.askRateLimit?.(upstream);
     const { remaining, limit } = upstream.rateLimit;
-    if (remaining !== undefined) seen.push(`rate limit: ${remaining} left of ${limit}`);
-    return seen.join('; ');
+    if (remaining !== undefined) facts.push(`rate limit: ${remaining} left of ${limit}`);
+    return facts.join('; ');
   });
 }
 
 function clockOf(answer: UpstreamAnswer, now: number): string {
   const theirs = Date.parse(answer.headers.date ?? '');
-  if (Number.isNaN(theirs)) return 'it tells no time';
+  if (Number.isNaN(theirs)) return 'it sends no date';
   const off = now - theirs;
   if (Math.abs(off) <= clockTolerance) return 'clocks agree';
   throw new Error(
-    `the clock here is ${Math.round(Math.abs(off) / 1000)} s ${off > 0 ? 'ahead' : 'behind'}; set it by NTP`,
+    `the clock of this machine is ${Math.round(Math.abs(off) / 1000)} s ${off > 0 ? 'ahead' : 'behind'}; set it by NTP`,
   );
 }
 
 function adviceFor({ config }: Upstream): string {
   if (config.allowPrivateNetwork)
     return `check the network, a proxy (HTTPS_PROXY), and the address and auth of ${config.name}`;
-  return `check the network, a proxy (HTTPS_PROXY), and the address and auth of ${config.name}; one inside your network needs allowPrivateNetwork`;
+  return `check the network, a proxy (HTTPS_PROXY), and the address and auth of ${config.name}; an upstream inside your network needs allowPrivateNetwork`;
 }
 
-async function attempt(subject: string, advice: string, look: () => Promise<string>): Promise<Finding> {
+async function attempt(subject: string, advice: string, check: () => Promise<string>): Promise<Finding> {
   try {
-    return { subject, ok: true, text: await look() };
+    return { subject, ok: true, text: await check() };
   } catch (error) {
     const { message } = error as Error;
     return { subject, ok: false, text: `${message.replace(/\.$/, '')}: ${advice}` };

@@ -1,4 +1,4 @@
-/** What the first start prints: the first token, once, and lines to paste. `url` is where clients reach the installation. */
+/** The text that the first start prints once: the first token, and commands to paste. `url` is the address for clients. */
 export function greeting(url: string, token: string): string {
   const base = reachable(url);
   const { host, protocol } = new URL(base);
@@ -21,7 +21,7 @@ Management:
 `;
 }
 
-/** "Every address" is where a server listens and nowhere a client can go. */
+/** Replaces 0.0.0.0 and [::], on which a server can listen but to which a client cannot connect. */
 function reachable(url: string): string {
   return url.replace(/\/+$/, '').replace(/^http:\/\/(?:0\.0\.0\.0|\[::\])(?=:|$)/, 'http://127.0.0.1');
 }

@@ -6,7 +6,7 @@ import { withInstallation, type Terminal } from './with-installation.ts';
 
 type Counts = Awaited<ReturnType<Installation['jobs']['run']>>;
 
-/** `entrepot jobs`, and the names under which its jobs are looked for: `gc`, `retention`, `scrub`. */
+/** `entrepot jobs`, and the jobs that are commands too: `gc`, `retention`, `scrub`. */
 export function addJobs(program: Command, environment: Environment, terminal: Terminal): void {
   const say = (line: string) => void terminal.stdout.write(`${line}\n`);
   const run = (name: string, dryRun: boolean | undefined, check?: (counts: Counts) => void) =>
@@ -15,12 +15,12 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
       say(`${dryRun ? 'would have been' : 'done'}: ${inWords(counts)}`);
       check?.(counts);
     });
-  const dryRun: [string, string] = ['--dry-run', 'only show what would be done'];
+  const dryRun: [string, string] = ['--dry-run', 'only show what the job would do'];
 
-  const jobs = program.command('jobs').description('list the scheduled work, and run some of it now');
+  const jobs = program.command('jobs').description('list the scheduled jobs, and run one now');
   jobs
     .command('list')
-    .description('list the jobs: when they run next, and what came of their last run')
+    .description('list the jobs, with the time of the next run and the result of the last run')
     .action(() =>
       withInstallation(environment, async (installation) => {
         for (const each of await installation.jobs.list()) say(lineOf(each));
@@ -28,26 +28,26 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     );
   jobs
     .command('run <name>')
-    .description('run a job now, off or not, unless it is running already')
+    .description('run a job now, even if it is off; fails if it is already running')
     .option(...dryRun)
     .action((name: string, options: { dryRun?: boolean }) => run(name, options.dryRun));
   program
     .command('gc')
-    .description('remove bytes that nothing refers to')
+    .description('run the job gc (garbage collection): delete unreferenced bytes older than the setting "gc.grace"')
     .option(...dryRun)
-    .action((options: { dryRun?: boolean }) => run('collect', options.dryRun));
+    .action((options: { dryRun?: boolean }) => run('gc', options.dryRun));
   program
     .command('retention')
-    .description('apply the rules for what hosted content may go (settings "retention")')
+    .description('run the job retention: delete hosted content by the rules in the settings "retention"')
     .option(...dryRun)
     .action((options: { dryRun?: boolean }) => run('retention', options.dryRun));
   program
     .command('scrub')
-    .description('read stored bytes again and check them; goes on where a pass was interrupted')
+    .description('run the job scrub: read and verify stored bytes; continues an interrupted pass')
     .action(() => run('scrub', false, refuseDamage));
 }
 
-/** Damage to what cannot be had again must not go unnoticed in a script. */
+/** Fails the command if hosted content is damaged, so that scripts notice it: it cannot be fetched again. */
 function refuseDamage(counts: Counts): void {
   const damaged = counts['damaged_hosted'] ?? 0;
   if (damaged === 0) return;
@@ -62,10 +62,10 @@ function lineOf({ job, last }: Awaited<ReturnType<Installation['jobs']['list']>>
   return [job.name, next, outcome, last.error ?? inWords(last.counts), job.summary].join('\t');
 }
 
-/** `3 blobs, 4096 bytes`; what is none is left out. */
+/** `3 blobs, 4096 bytes`, without counts that are zero. */
 function inWords(counts: Counts): string {
   const words = Object.entries(counts)
     .filter(([, count]) => count !== 0)
-    .map(([what, count]) => `${count} ${what.replaceAll('_', ' ')}`);
+    .map(([name, count]) => `${count} ${name.replaceAll('_', ' ')}`);
   return words.length === 0 ? 'nothing' : words.join(', ');
 }

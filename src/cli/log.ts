@@ -1,12 +1,12 @@
 import { destination, pino, type Logger } from 'pino';
 import type { Terminal } from './with-installation.ts';
 
-/** So much is written to a pipe in one piece, whoever else writes to it (PIPE_BUF). */
-const atOnce = 4096;
+/** A write of at most this many bytes to a pipe is atomic, also when other processes write to it (PIPE_BUF). */
+const atomicBytes = 4096;
 
 /**
- * The log of a process that serves, on its standard output. Lines of one turn of the event loop are written together, and
- * what is left before the process ends.
+ * The log of a server process, on its standard output. Lines of one turn of the event loop are written together. The last
+ * lines are written before the process ends.
  */
 export function openLog(level: string, terminal: Terminal): Logger {
   const output = destination(1);
@@ -19,7 +19,7 @@ export function openLog(level: string, terminal: Terminal): Logger {
   };
   const write = (line: string) => {
     const length = Buffer.byteLength(line);
-    if (bytes + length > atOnce) writeOut();
+    if (bytes + length > atomicBytes) writeOut();
     if (lines === '') setImmediate(writeOut);
     lines += line;
     bytes += length;

@@ -7,7 +7,7 @@ import { openInput } from '../prefetch/inputs.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
 import { things, type Report, type Tally } from '../prefetch/report.ts';
 import { parseWindow, type Window } from '../prefetch/window.ts';
-import { spotText, type Requirement } from '../prefetch/requirement.ts';
+import { locationText, type Requirement } from '../prefetch/requirement.ts';
 import { inputs } from '../server.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 import { bytesText, ProgressBar } from './progress.ts';
@@ -33,37 +33,45 @@ interface Options {
 export function addPrefetch(program: Command, environment: Environment, terminal: Terminal): void {
   program
     .command('prefetch')
-    .description('fetch from upstream what will be needed, so that it is here when the upstream is not')
+    .description('fetch content from upstreams before clients need it, so that it is stored when an upstream is down')
     .argument(
       '[files...]',
-      'packages.lock.json, project.assets.json, Directory.Packages.props, *.csproj, compose.yaml, Kubernetes manifests, Dockerfiles, lists of images and of id@version; "-" reads a list',
+      'packages.lock.json, project.assets.json, Directory.Packages.props, *.csproj, compose.yaml, Kubernetes manifests, Dockerfiles, lists of images and of id@version; "-" reads a list from standard input',
     )
-    .option('--kind <kind>', `what the files are, where their names do not tell: ${inputs.kinds.join(', ')}`, oneKind)
-    .option('--in-use', 'also what has been used: newest versions of mirrored packages, tags that were pulled')
-    .option('--newest <n>', 'with --in-use: so many versions of each package', count(1, 1000), 1)
-    .option('--used-within <duration>', 'with --in-use: tags pulled in this time; 30d by default', duration)
-    .option('--platform <list>', 'of multi-platform images only these, such as linux/amd64,linux/arm64', platforms)
-    .option('--framework <list>', 'choose dependencies for these, such as net8.0', list)
+    .option(
+      '--kind <kind>',
+      `the kind of the files, if their names do not show it: ${inputs.kinds.join(', ')}`,
+      oneKind,
+    )
+    .option('--in-use', 'also content in use: the newest versions of mirrored packages, and tags that were pulled')
+    .option('--newest <n>', 'with --in-use: number of versions of each package', count(1, 1000), 1)
+    .option('--used-within <duration>', 'with --in-use: only tags pulled within this time; 30d by default', duration)
+    .option(
+      '--platform <list>',
+      'platforms of multi-platform images, such as linux/amd64,linux/arm64; all by default',
+      platforms,
+    )
+    .option('--framework <list>', 'target frameworks to choose dependencies for, such as net8.0', list)
     .option('--arg <name=value>', 'a value for a variable or build argument (repeatable)', assignment)
-    .option('--no-referrers', 'leave signatures and other referrers of images out')
-    .option('--dry-run', 'say what would be fetched; only manifests and dependencies are')
-    .option('--window <from-to>', 'fetch at these hours only, local time, such as 22:00-06:00', hours)
-    .option('--concurrency <n>', 'so many at a time', count(1, 64), 4)
-    .option('--rate <bytes>', 'bytes a second from all upstreams together, such as 20MiB/s', rate)
-    .option('--rate-limit-share <share>', "how much of an upstream's announced rate limit to use", share, 0.8)
-    .option('--account <name>', 'whose hosted packages and images are left alone', 'default')
+    .option('--no-referrers', 'do not fetch signatures and other referrers of images')
+    .option('--dry-run', 'show what would be fetched; fetches only manifests and dependency data')
+    .option('--window <from-to>', 'fetch only during these hours (local time), such as 22:00-06:00', hours)
+    .option('--concurrency <n>', 'number of concurrent fetches', count(1, 64), 4)
+    .option('--rate <bytes>', 'most bytes per second from all upstreams together, such as 20MiB/s', rate)
+    .option('--rate-limit-share <share>', "share of an upstream's announced rate limit to use", share, 0.8)
+    .option('--account <name>', 'the account whose hosted packages and images are not fetched', 'default')
     .action(async (files: string[], options: Options) => {
       if (files.length === 0 && !options.inUse) {
-        throw new DomainError('Invalid', 'name a file, "-" for a list on standard input, or --in-use');
+        throw new DomainError('Invalid', 'give a file, "-" for a list on standard input, or --in-use');
       }
       const requirements: Requirement[] = [];
       for (const file of files) {
         const input = await openInput(file, options.arg ?? new Map(), terminal.stdin);
         for (const requirement of inputs.read(input, options.kind)) requirements.push(requirement);
       }
-      const calling = new AbortController();
-      terminal.once('SIGINT', () => calling.abort());
-      terminal.once('SIGTERM', () => calling.abort());
+      const controller = new AbortController();
+      terminal.once('SIGINT', () => controller.abort());
+      terminal.once('SIGTERM', () => controller.abort());
       await withInstallation(
         environment,
         async ({ core, protocols }) => {
@@ -84,42 +92,42 @@ export function addPrefetch(program: Command, environment: Environment, terminal
               rate: options.rate,
               rateLimitShare: options.rateLimitShare,
               window: options.window,
-              signal: calling.signal,
+              signal: controller.signal,
               now: Date.now,
               watch: (progress) => bar.show(progress),
             },
           ).finally(() => bar.clear());
-          tell(report, options.dryRun === true, terminal);
+          printReport(report, options.dryRun === true, terminal);
         },
         'silent',
       );
     });
 }
 
-/** The summary to stdout, what is missing to stderr; throws when not everything is here. */
-function tell(report: Report, dryRun: boolean, terminal: Terminal): void {
+/** Prints the summary to stdout and missing content to stderr. Throws if something is missing. */
+function printReport(report: Report, dryRun: boolean, terminal: Terminal): void {
   const { fetched, present, skipped, missing } = report;
   const names = { package: 'packages', manifest: 'manifests', blob: 'layers' };
   for (const thing of things) {
     if (fetched[thing].count + present[thing].count === 0) continue;
-    // Only what tells the rest is fetched by a dry run.
+    // A dry run fetches manifests, because they list the rest.
     const verb = dryRun && thing !== 'manifest' ? 'to fetch' : 'fetched';
     terminal.stdout.write(
       `${names[thing]}: ${amount(fetched[thing])} ${verb}, ${amount(present[thing])} here already\n`,
     );
   }
-  if (report.unmeasured > 0) terminal.stdout.write(`of ${report.unmeasured} no upstream tells the size\n`);
+  if (report.unmeasured > 0) terminal.stdout.write(`the size of ${report.unmeasured} is unknown\n`);
   for (const [what, reason] of skipped) terminal.stdout.write(`skipped: ${what}: ${reason}\n`);
   if (report.approximate) {
     terminal.stdout.write(
-      'approximate: dependencies were followed by the lowest version that applies; a lock file is exact\n',
+      'approximate: the lowest version that applies was chosen for each dependency; a lock file is exact\n',
     );
   }
-  for (const { what, reason, spot } of missing) {
-    terminal.stderr.write(`missing: ${what} (${spotText(spot)}): ${reason.replace(/\.$/, '')}\n`);
+  for (const { what, reason, location } of missing) {
+    terminal.stderr.write(`missing: ${what} (${locationText(location)}): ${reason.replace(/\.$/, '')}\n`);
   }
   if (report.interrupted)
-    throw new DomainError('Aborted', 'stopped before the end; the same command goes on from here');
+    throw new DomainError('Aborted', 'stopped before the end; run the same command again to continue');
   if (missing.length > 0) throw new DomainError('NotFound', `${missing.length} missing`);
 }
 
@@ -130,21 +138,21 @@ function amount({ count, bytes }: Tally): string {
 function oneKind(text: string): string {
   const kind = inputs.kinds.find((each) => each === text);
   if (kind) return kind;
-  throw new InvalidArgumentError(`Take one of ${inputs.kinds.join(', ')}.`);
+  throw new InvalidArgumentError(`Use one of ${inputs.kinds.join(', ')}.`);
 }
 
 function count(least: number, most: number): (text: string) => number {
   return (text) => {
     const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
     if (number >= least && number <= most) return number;
-    throw new InvalidArgumentError(`Take a whole number from ${least} to ${most}.`);
+    throw new InvalidArgumentError(`Use a whole number from ${least} to ${most}.`);
   };
 }
 
 function duration(text: string): number {
   const milliseconds = parseDuration(text);
   if (milliseconds !== undefined && milliseconds > 0) return milliseconds;
-  throw new InvalidArgumentError('Take a duration such as 12h or 30d.');
+  throw new InvalidArgumentError('Use a duration such as 12h or 30d.');
 }
 
 function list(text: string, before: readonly string[] = []): string[] {
@@ -158,32 +166,32 @@ function platforms(text: string, before: readonly Platform[] = []): Platform[] {
     ...list(text).map((each) => {
       const platform = parsePlatform(each);
       if (platform) return platform;
-      throw new InvalidArgumentError('Take platforms such as linux/amd64,linux/arm/v7.');
+      throw new InvalidArgumentError('Use platforms such as linux/amd64,linux/arm/v7.');
     }),
   ];
 }
 
 function assignment(text: string, before: ReadonlyMap<string, string> = new Map()): Map<string, string> {
   const match = /^([A-Za-z_][\w.-]*)=([^]*)$/.exec(text);
-  if (!match) throw new InvalidArgumentError('Take NAME=VALUE.');
+  if (!match) throw new InvalidArgumentError('Use NAME=VALUE.');
   return new Map([...before, [match[1]!, match[2]!]]);
 }
 
 function hours(text: string): Window {
   const window = parseWindow(text);
   if (window) return window;
-  throw new InvalidArgumentError('Take hours such as 22:00-06:00.');
+  throw new InvalidArgumentError('Use hours such as 22:00-06:00.');
 }
 
 function rate(text: string): number {
   const bytes = parseSize(text.replace(/\/s$/, ''));
   if (bytes !== undefined && bytes > 0) return bytes;
-  throw new InvalidArgumentError('Take bytes a second such as 20MiB/s.');
+  throw new InvalidArgumentError('Use bytes per second such as 20MiB/s.');
 }
 
 function share(text: string): number {
   const match = /^(\d+(?:\.\d+)?)(%?)$/.exec(text.trim());
   const part = match ? Number(match[1]) / (match[2] ? 100 : 1) : Number.NaN;
   if (part > 0 && part <= 1) return part;
-  throw new InvalidArgumentError('Take a share such as 80% or 0.8.');
+  throw new InvalidArgumentError('Use a share such as 80% or 0.8.');
 }

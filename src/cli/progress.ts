@@ -10,7 +10,7 @@ export function bytesText(bytes: number): string {
   return `${power === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${units[power]}`;
 }
 
-/** One line on a screen that is written again and again; nothing where there is no screen. */
+/** One line on a terminal that is updated in place; prints nothing if stderr is not a terminal. */
 export class ProgressBar {
   readonly #screen: Terminal['stderr'];
   readonly #startedAt = performance.now();
@@ -29,7 +29,7 @@ export class ProgressBar {
     this.#screen.write(`\r${line.slice(0, (this.#screen.columns ?? 80) - 1)}\u001B[K`);
   }
 
-  /** Leaves the line to what comes next. */
+  /** Removes the line. */
   clear(): void {
     if (this.#screen.isTTY) this.#screen.write('\r\u001B[K');
   }

@@ -36,7 +36,7 @@ async function serve(config: Config, environment: Environment, terminal: Termina
   leaveWorkers();
 }
 
-/** The first start is this process's, so that the first token is made and printed once. */
+/** This process creates the first token before it starts the workers, so that the token is printed once. */
 async function serveWithWorkers(
   config: Config,
   environment: Environment,
@@ -44,9 +44,10 @@ async function serveWithWorkers(
   log: Logger,
 ): Promise<void> {
   if (config.redis.url === undefined) {
-    throw new ConfigError('ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, which they share');
+    throw new ConfigError('ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, a Redis for all workers');
   }
-  if (config.server.port === 0) throw new ConfigError('ENTREPOT_PORT: workers need a port that is known beforehand');
+  if (config.server.port === 0)
+    throw new ConfigError('ENTREPOT_PORT: more than one worker needs a fixed port; do not use 0');
   const firstToken = await startFirst(config, environment, log);
   const { host, port } = config.server;
   if (firstToken !== undefined) greet(config, terminal, `http://${host}:${port}`, firstToken);

@@ -4,7 +4,7 @@ import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
-/** As `Tokens.create` takes them. */
+/** Name patterns, as a parameter of `Tokens.create`. */
 interface Patterns {
   packages?: readonly string[] | undefined;
   containers?: readonly string[] | undefined;
@@ -26,17 +26,17 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .command('create')
     .description('create a token and print it')
     .option('--account <name>', 'the account it belongs to', 'default')
-    .requiredOption('--name <name>', 'what it is for')
-    .option('--scope <list>', 'any of read,write,delete,admin', 'read')
+    .requiredOption('--name <name>', 'the name of the token')
+    .option('--scope <list>', 'scopes: any of read,write,delete,admin', 'read')
     .option(
       '--packages <patterns>',
-      'narrow it to package ids, such as Contoso.*,Fabrikam; a kind without patterns is closed',
+      'limit it to package IDs, such as Contoso.*,Fabrikam; without --containers it allows no images',
     )
     .option(
       '--containers <patterns>',
-      'narrow it to image repositories, such as team/*; a kind without patterns is closed',
+      'limit it to image repositories, such as team/*; without --packages it allows no packages',
     )
-    .option('--expires <duration>', 'for how long it is valid, such as 90d; for ever when left out')
+    .option('--expires <duration>', 'how long it is valid, such as 90d; unlimited by default')
     .action((options: CreateOptions) =>
       withInstallation(environment, async ({ core }) => {
         const { value } = await core.tokens.create(await accountId(core, options.account), {
@@ -61,7 +61,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
             each.scopes.join(','),
             endOf(each.expiresAt, each.revokedAt),
             each.name,
-            ...(each.patterns ? [narrowed(each.patterns)] : []),
+            ...(each.patterns ? [limitsOf(each.patterns)] : []),
           ];
           terminal.stdout.write(`${columns.join('\t')}\n`);
         }
@@ -69,14 +69,14 @@ export function addToken(program: Command, environment: Environment, terminal: T
     );
   token
     .command('revoke <id>')
-    .description('end a token')
+    .description('revoke a token')
     .option('--account <name>', 'the account it belongs to', 'default')
     .action((id: string, options: { account: string }) =>
       withInstallation(environment, async ({ core }) => core.tokens.revoke(await accountId(core, options.account), id)),
     );
 }
 
-/** Each option opens its kind; with one of them alone the other kind is closed. */
+/** With one of the options alone, the token allows no names of the other kind. */
 function patternsIn({ packages, containers }: CreateOptions): Patterns | undefined {
   if (packages === undefined && containers === undefined) return undefined;
   return { packages: listIn(packages), containers: listIn(containers) };
@@ -89,14 +89,14 @@ function listIn(text = ''): string[] {
     .filter(Boolean);
 }
 
-function narrowed({ packages = [], containers = [] }: Patterns): string {
+function limitsOf({ packages = [], containers = [] }: Patterns): string {
   return `packages: ${packages.join(',') || 'none'}; containers: ${containers.join(',') || 'none'}`;
 }
 
 function durationOf(text: string): number {
   const duration = parseDuration(text);
   if (duration === undefined || duration <= 0)
-    throw new DomainError('Invalid', '--expires takes a duration such as 12h or 90d.');
+    throw new DomainError('Invalid', '--expires needs a duration such as 12h or 90d.');
   return duration;
 }
 

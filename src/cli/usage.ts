@@ -17,11 +17,11 @@ const pageSize = 500;
 export function addUsage(program: Command, environment: Environment, terminal: Terminal): void {
   const usage = program
     .command('usage')
-    .description('show what an account has used in a month')
+    .description('show the usage of an account in a month')
     .option('--account <name>', 'the account', 'default')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
     .addOption(
-      new Option('--by <division>', 'also a line for each').choices([
+      new Option('--by <division>', 'also print a line for each').choices([
         'day',
         'token',
         ...protocols.map(({ kind }) => kind),
@@ -37,7 +37,7 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     );
   usage
     .command('reconcile')
-    .description('compare what was recorded with access logs, and print the difference; fails when there is any')
+    .description('compare recorded usage with access logs, and print the differences; fails if there are any')
     .requiredOption('--access-log <files...>', 'the JSON logs of all instances')
     .option('--period <month>', 'the month as YYYY-MM, UTC; the current one when left out')
     .action((options: { accessLog: string[] }, command: Command) =>
@@ -93,6 +93,6 @@ async function list(core: Core, account: number, period: Period, by: Division, t
 
 function periodIn(text: string | undefined): Period {
   const period = text === undefined ? periodAt(Date.now()) : parsePeriod(text);
-  if (!period) throw new DomainError('Invalid', '--period takes a month such as 2027-01.');
+  if (!period) throw new DomainError('Invalid', '--period needs a month such as 2027-01.');
   return period;
 }

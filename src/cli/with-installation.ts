@@ -4,19 +4,19 @@ import { DomainError } from '../errors.ts';
 import type { Core } from '../core.ts';
 import { openInstallation, type Installation } from '../server.ts';
 
-/** The process as the command line uses it. */
+/** The parts of the process that commands use. */
 export interface Terminal {
   stdin?: AsyncIterable<Uint8Array | string>;
   stdout: { write(text: string): unknown };
-  /** `columns` where it is a screen. */
+  /** `columns` only if it is a terminal. */
   stderr: { write(text: string): unknown; isTTY?: boolean; columns?: number };
   once(event: 'SIGTERM' | 'SIGINT' | 'exit', listener: () => void): unknown;
   on(event: 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
 /**
- * Opens the installation without the network, also beside a running server, and closes it after `work`. `level` is `silent`
- * for work that reports everything on the terminal by itself.
+ * Opens the installation without its HTTP server, also while a server runs, and closes it after `work`. With the level
+ * `silent` nothing is logged, for work that reports everything on the terminal itself.
  */
 export async function withInstallation(
   environment: Environment,
@@ -32,9 +32,10 @@ export async function withInstallation(
   await work(installation);
 }
 
-/** The account of that name; `NotFound` says how to find the right one. */
+/** The ID of the account with this name; `NotFound` with advice if there is none. */
 export async function accountId(core: Core, name: string): Promise<number> {
   const account = await core.accounts.named(name);
-  if (!account) throw new DomainError('NotFound', `There is no account "${name}"; "entrepot account list" shows them.`);
+  if (!account)
+    throw new DomainError('NotFound', `There is no account "${name}". "entrepot account list" shows all accounts.`);
   return account.id;
 }

@@ -2,33 +2,33 @@ import cluster, { type Worker } from 'node:cluster';
 import type { Logger } from 'pino';
 import type { Terminal } from './with-installation.ts';
 
-/** How soon a worker that ended by itself is replaced, in milliseconds. */
+/** A worker that exits unexpectedly is replaced after this many milliseconds. */
 const replaceAfter = 1000;
 
-/** Whether this process is one of several that serve. */
+/** Whether this process is a worker. */
 export function isWorker(): boolean {
   return cluster.isWorker;
 }
 
-/** Lets a worker that has closed come to its end: the channel to the first process would keep it. */
+/** Closes the channel to the first process, which would keep a closed worker running. */
 export function leaveWorkers(): void {
   cluster.worker?.disconnect();
 }
 
 /**
- * Runs `count` processes that serve on one port, replaces one that ends by itself, and resolves after SIGTERM or SIGINT,
- * when all have drained.
+ * Runs `count` server processes on one port and replaces a process that exits unexpectedly. After SIGTERM or SIGINT, stops
+ * all of them and resolves when they have exited.
  */
 export async function runWorkers(count: number, terminal: Terminal, log: Logger): Promise<void> {
   let closing = false;
-  const gone: Promise<void>[] = [];
+  const exits: Promise<void>[] = [];
   const fork = () => {
     const worker: Worker = cluster.fork();
-    gone.push(
+    exits.push(
       new Promise((resolve) =>
         worker.once('exit', (code, signal) => {
           if (!closing) {
-            log.error({ worker: worker.id, code, signal }, 'a worker ended by itself and is replaced');
+            log.error({ worker: worker.id, code, signal }, 'a worker exited unexpectedly; starting a new one');
             setTimeout(() => !closing && fork(), replaceAfter).unref();
           }
           resolve();
@@ -43,5 +43,5 @@ export async function runWorkers(count: number, terminal: Terminal, log: Logger)
   });
   closing = true;
   for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGTERM');
-  await Promise.all(gone);
+  await Promise.all(exits);
 }

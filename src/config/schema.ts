@@ -246,7 +246,7 @@ export const schema = z.strictObject({
       uploads: schedule.default('*/10 * * * *').describe('When to delete abandoned uploads (cron, UTC), or `off`'),
       retention: schedule.default('40 2 * * *').describe('When to apply the `retention` rules, or `off`'),
       evict: schedule.default('10 * * * *').describe('When to reduce mirrored content to `mirror.maxSize`, or `off`'),
-      collect: schedule.default('20 * * * *').describe('When to delete unreferenced bytes, or `off`'),
+      gc: schedule.default('20 * * * *').describe('When to delete unreferenced bytes, or `off`'),
       sample: schedule
         .default('*/10 * * * *')
         .describe('When to measure the bytes that accounts store (one sample per hour), or `off`'),

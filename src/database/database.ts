@@ -29,8 +29,6 @@ export interface Transaction extends Queryable {
   insertNew(table: string, rows: readonly Row[]): Promise<number>;
   /** Inserts rows. For a key that exists, applies `update` (assignments; `new.x` is the new row's value). */
   upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void>;
-  /** Runs after the commit, in order; never after a rollback. */
-  afterCommit(work: () => void): void;
 }
 
 export interface TransactionOptions {
@@ -178,13 +176,12 @@ abstract class SequelizeDatabase implements Database {
 
   async #attempt<T>(work: (tx: Transaction) => Promise<T>, fleeting: boolean): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
-      const effects: Effects = { wrote: false, after: [] };
+      const effects: Effects = { wrote: false };
       try {
         const result = await this.sequelize.transaction((transaction) =>
           work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
         if (effects.wrote && !fleeting) await this.afterWrite();
-        for (const each of effects.after) each();
         return result;
       } catch (error) {
         if (attempt >= 10 || !isConflict(error)) throw error;

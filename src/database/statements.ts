@@ -26,10 +26,9 @@ export async function select<T extends object>(
   return rows as T[];
 }
 
-/** What to do after the transaction commits. */
+/** What a transaction did. */
 export interface Effects {
   wrote: boolean;
-  after: (() => void)[];
 }
 
 /** Runs the statements of one transaction through Sequelize. */
@@ -80,10 +79,6 @@ export class SequelizeWork implements Transaction {
         : `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`;
     const values = rows.flatMap((row) => Object.values(row));
     await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values);
-  }
-
-  afterCommit(work: () => void): void {
-    this.#effects.after.push(work);
   }
 
   async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {

@@ -1,6 +1,6 @@
 import type { Logger } from 'pino';
 
-/** Short work that every instance repeats for itself, such as writing what it holds in memory. */
+/** Short work that every instance repeats, for example writing counts from memory to the database. */
 export interface Chore {
   /** In milliseconds. */
   interval: number;

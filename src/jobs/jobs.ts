@@ -1,24 +1,24 @@
 import type { Logger } from 'pino';
 import { DomainError } from '../errors.ts';
-import { Underway } from './underway.ts';
+import { ActiveRun } from './active-run.ts';
 import type { Counts, RunningJob, JobRun, Runs } from './runs.ts';
 import type { Schedule } from './schedule.ts';
 
-/** What a job is given to work with. */
+/** The parameters of a job's run. */
 export interface Work {
-  /** Ends the run: the instance closes, or another one has taken over. */
+  /** Aborted when the run must end: the instance closes, or another one has taken over the run. */
   signal: AbortSignal;
-  /** Only tell what would be done. */
+  /** Only report what the run would do. */
   dryRun: boolean;
-  /** Tells of one thing that is done, or would be; one line. */
+  /** Reports one action that is done, or would be done in a dry run; one line. */
   say: (line: string) => void;
 }
 
 export interface Job {
   name: string;
-  /** What it does, in a few words. */
+  /** A short description. */
   summary: string;
-  /** Undefined when it is off. */
+  /** Undefined if the job is off. */
   schedule: Schedule | undefined;
   canDryRun: boolean;
   run(work: Work): Promise<Counts>;
@@ -35,20 +35,20 @@ export interface JobsOptions {
   log: Logger;
   /** Milliseconds since 1970 UTC; may jump. */
   now: () => number;
-  /** How often the clock is looked at, in milliseconds. */
+  /** Milliseconds between two checks of the schedules. */
   tick?: number;
-  /** A due run begins up to so many milliseconds later, so that not all instances come at once. */
+  /** A due run starts up to this many milliseconds later, so that not all instances start at the same time. */
   jitter?: number;
-  /** A run whose instance has not been heard of for so many milliseconds is taken over. */
+  /** A run without a heartbeat for this many milliseconds is taken over. */
   lease?: number;
 }
 
-/** Hears of each run that ends: its job, what came of it, what it did. */
+/** Called after each run, with the name of the job, the outcome and the counts. */
 export type Observer = (name: string, outcome: string, counts: Counts) => void;
 
 /**
- * Scheduled work: each due time of a job has one run among all instances that share a database, no run overlaps another
- * of its job, and the run of an instance that died is begun anew by another one.
+ * Scheduled work. Of all instances on one database, one performs each due run. Runs of the same job do not overlap. If
+ * an instance dies, another one starts its run again.
  */
 export class Jobs {
   readonly #runs: Runs;
@@ -59,7 +59,7 @@ export class Jobs {
   readonly #jitter: number;
   readonly #lease: number;
   readonly #due = new Map<string, number>();
-  readonly #underway = new Map<string, Underway>();
+  readonly #active = new Map<string, ActiveRun>();
   readonly #seen = new Map<string, RunningJob & { since: number }>();
   readonly #pending = new Set<Promise<void>>();
   #timers: NodeJS.Timeout[] = [];
@@ -76,20 +76,20 @@ export class Jobs {
     this.#lease = lease;
   }
 
-  /** Begins to run what is due, until `close`. */
+  /** Runs due jobs until `close`. */
   start(observe: Observer = () => undefined): void {
     this.#observe = observe;
     this.#checkedUntil = this.#now();
-    this.#timers.push(setInterval(() => this.#lookAtTheClock(), this.#tick).unref());
-    this.#timers.push(setInterval(() => this.#track(this.#lookAfterOthers()), this.#lease / 3).unref());
+    this.#timers.push(setInterval(() => this.#checkSchedules(), this.#tick).unref());
+    this.#timers.push(setInterval(() => this.#track(this.#takeOverLostRuns()), this.#lease / 3).unref());
   }
 
-  /** Ends the runs under way; those that were scheduled are begun anew elsewhere, or after the next start. */
+  /** Ends the active runs. Another instance, or the next start, starts the scheduled ones again. */
   async close(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
     this.#timers = [];
     this.#due.clear();
-    for (const each of this.#underway.values()) each.interrupt();
+    for (const each of this.#active.values()) each.interrupt();
     while (this.#pending.size > 0) await Promise.all(this.#pending);
   }
 
@@ -101,8 +101,8 @@ export class Jobs {
   }
 
   /**
-   * Runs a job now, off or not; resolves to what it did, rejects with why it failed. While another run of it is under
-   * way that is alive: `Invalid`. A dry run is no run: it overlaps with anything and leaves no trace.
+   * Runs a job now, even if it is off; resolves to its counts, rejects if it fails. `Invalid` while another run of this job
+   * is alive. A dry run is not recorded, and may overlap with other runs.
    */
   async run(
     name: string,
@@ -110,19 +110,22 @@ export class Jobs {
   ): Promise<Counts> {
     const job = this.#jobs.get(name);
     if (!job)
-      throw new DomainError('NotFound', `There is no job "${name}"; there are ${[...this.#jobs.keys()].join(', ')}.`);
+      throw new DomainError(
+        'NotFound',
+        `There is no job "${name}". The jobs are ${[...this.#jobs.keys()].join(', ')}.`,
+      );
     if (dryRun && !job.canDryRun) throw new DomainError('Invalid', `The job "${name}" has no dry run.`);
     if (dryRun) return job.run({ signal: new AbortController().signal, dryRun, say });
     for (;;) {
       const id = await this.#runs.claim(name, null);
       if (typeof id === 'number') return this.#perform(job, id, true, say);
-      await this.#waitForItsEnd(name);
+      await this.#waitForEnd(name);
     }
   }
 
-  #lookAtTheClock(): void {
+  #checkSchedules(): void {
     const now = this.#now();
-    // A clock that was set back begins anew from where it is.
+    // After the clock was set back, continue from its new time.
     const since = Math.min(this.#checkedUntil, now);
     this.#checkedUntil = now;
     for (const job of this.#jobs.values()) {
@@ -139,84 +142,90 @@ export class Jobs {
     if (time === undefined) return;
     try {
       const id = await this.#runs.claim(job.name, time);
-      // A time that came meanwhile has its own claim.
+      // A later time that became due meanwhile is claimed separately.
       if (this.#due.get(job.name) === time) this.#due.delete(job.name);
       else this.#later(0, () => this.#begin(job));
-      if (id === 'held') this.#log.info({ job: job.name }, 'left out: the run before it is not over');
+      if (id === 'held') this.#log.info({ job: job.name }, 'run skipped: the previous run has not ended');
       if (typeof id === 'number') await this.#perform(job, id, false).catch(() => undefined);
     } catch (error) {
-      this.#log.warn({ job: job.name, err: error }, 'a job could not begin and is tried again');
+      this.#log.warn({ job: job.name, err: error }, 'a job could not start; retrying');
       this.#later(this.#tick * 5, () => this.#begin(job));
     }
   }
 
-  /** Takes over runs whose beat has stood still for the length of a lease, by this process's watch. */
-  async #lookAfterOthers(): Promise<void> {
+  /** Takes over runs of other instances that have shown no heartbeat for a lease. */
+  async #takeOverLostRuns(): Promise<void> {
     try {
       for (const held of await this.#runs.held()) {
         const job = this.#jobs.get(held.name);
-        if (!job?.schedule || this.#underway.has(held.name) || !this.#stoodStill(held)) continue;
+        if (!job?.schedule || this.#active.has(held.name) || !this.#isLost(held)) continue;
         const id = await this.#runs.takeOver(held);
         if (id === undefined) continue;
-        this.#log.warn({ job: held.name, run: held.runId }, 'the instance that ran this is gone: begun anew');
+        this.#log.warn(
+          { job: held.name, run: held.runId },
+          'the instance that ran this job is gone; starting the run again',
+        );
         this.#track(this.#perform(job, id, false).then(ignore, ignore));
       }
     } catch (error) {
-      this.#log.warn({ err: error }, 'the runs of other instances could not be looked at');
+      this.#log.warn({ err: error }, 'the runs of other instances could not be checked');
     }
   }
 
-  /** Whether nothing has been heard of a run for the length of a lease. No clock is compared with another's. */
-  #stoodStill(held: RunningJob): boolean {
+  /** Whether a run has shown no heartbeat for a lease. Uses only the clock of this process. */
+  #isLost(held: RunningJob): boolean {
     const seen = this.#seen.get(held.name);
     if (seen?.runId === held.runId && seen.beat === held.beat) return performance.now() - seen.since >= this.#lease;
     this.#seen.set(held.name, { ...held, since: performance.now() });
     return false;
   }
 
-  /** Resolves when the run under way has ended or was lost; `Invalid` as soon as it shows that it is alive. */
-  async #waitForItsEnd(name: string): Promise<void> {
+  /** Resolves when the active run has ended or was lost. Throws `Invalid` as soon as it shows a heartbeat. */
+  async #waitForEnd(name: string): Promise<void> {
     let first: RunningJob | undefined;
     for (;;) {
       const held = (await this.#runs.held()).find((each) => each.name === name);
       if (!held) return;
       first ??= held;
-      if (held.runId !== first.runId || held.beat !== first.beat || this.#underway.has(name)) {
-        throw new DomainError('Invalid', `The job "${name}" is running already; "entrepot jobs list" shows it.`);
+      if (held.runId !== first.runId || held.beat !== first.beat || this.#active.has(name)) {
+        throw new DomainError('Invalid', `The job "${name}" is already running. See "entrepot jobs list".`);
       }
-      if (this.#stoodStill(held)) await this.#runs.abandon(held);
+      if (this.#isLost(held)) await this.#runs.abandon(held);
       await new Promise((resolve) => setTimeout(resolve, this.#lease / 10));
     }
   }
 
-  /** Does a run that has been claimed; rejects when it fails, after that has been written down. */
+  /** Performs a claimed run. If it fails, records that and rejects. */
   async #perform(job: Job, id: number, byHand: boolean, say?: (line: string) => void): Promise<Counts> {
     const { name } = job;
     const startedAt = performance.now();
-    const underway = new Underway({ runs: this.#runs, name, id, lease: this.#lease });
-    this.#underway.set(name, underway);
+    const active = new ActiveRun({ runs: this.#runs, name, id, lease: this.#lease });
+    this.#active.set(name, active);
     const log = this.#log.child({ job: name });
-    const tell = say ?? ((line: string) => log.info(line));
     try {
-      const counts = await job.run({ signal: underway.signal, dryRun: false, say: tell });
-      await underway.end('done', counts, null);
+      const counts = await job.run({
+        signal: active.signal,
+        dryRun: false,
+        say: say ?? ((line: string) => log.info(line)),
+      });
+      await active.end('done', counts, null);
       const seconds = (performance.now() - startedAt) / 1000;
       log.info({ ...counts, seconds }, 'done');
       this.#observe(name, 'done', counts);
       return counts;
     } catch (error) {
-      const outcome = underway.signal.aborted && !byHand ? 'interrupted' : 'failed';
-      const reason = underway.signal.aborted ? (underway.signal.reason as Error) : (error as Error);
+      const outcome = active.signal.aborted && !byHand ? 'interrupted' : 'failed';
+      const reason = active.signal.aborted ? (active.signal.reason as Error) : (error as Error);
       if (outcome === 'failed') log.error({ err: error }, 'failed');
       else log.info({ reason: reason.message }, 'interrupted');
-      await underway
+      await active
         .end(outcome, {}, reason.message)
-        .catch((err: unknown) => log.warn({ err }, 'its end was not written'));
+        .catch((err: unknown) => log.warn({ err }, 'the end of the run was not recorded'));
       this.#observe(name, outcome, {});
       throw reason;
     } finally {
-      underway.stop();
-      this.#underway.delete(name);
+      active.stop();
+      this.#active.delete(name);
     }
   }
 

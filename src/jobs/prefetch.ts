@@ -3,7 +3,7 @@ import { parsePlatform } from '../prefetch/platform.ts';
 import { openInput, type Inputs } from '../prefetch/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import { things, type Report } from '../prefetch/report.ts';
-import { spotText, type Requirement } from '../prefetch/requirement.ts';
+import { locationText, type Requirement } from '../prefetch/requirement.ts';
 import { parseWindow } from '../prefetch/window.ts';
 import type { Work } from './jobs.ts';
 import type { Counts } from './runs.ts';
@@ -11,14 +11,17 @@ import type { Counts } from './runs.ts';
 export interface ScheduledPrefetchParts extends PrefetchParts {
   config: Config;
   inputs: Inputs;
-  /** Whose hosted content is left alone. */
+  /** Names that this account hosts are not fetched. */
   accountId: number;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
 }
 
-/** Fetches what the settings list and what has been used. Tells of each thing that is missing. */
-export async function prefetchAsSet(parts: ScheduledPrefetchParts, { signal, dryRun, say }: Work): Promise<Counts> {
+/** Fetches the content that the settings list, and content in use. Reports everything that is missing. */
+export async function prefetchBySettings(
+  parts: ScheduledPrefetchParts,
+  { signal, dryRun, say }: Work,
+): Promise<Counts> {
   const { accountId, now, config } = parts;
   const settings = config.prefetch;
   const requirements: Requirement[] = [];
@@ -41,7 +44,8 @@ export async function prefetchAsSet(parts: ScheduledPrefetchParts, { signal, dry
     now,
   });
   signal.throwIfAborted();
-  for (const { what, reason, spot } of report.missing) say(`missing: ${what} (${spotText(spot)}): ${reason}`);
+  for (const { what, reason, location } of report.missing)
+    say(`missing: ${what} (${locationText(location)}): ${reason}`);
   return countsOf(report);
 }
 

@@ -1,15 +1,15 @@
 import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 
-/** What a run did, in numbers. */
+/** Numbers of the things that a run did, by name. */
 export type Counts = Record<string, number>;
 
-/** `interrupted`: its instance was closed; `lost`: its instance died. Both are taken up again if they were scheduled. */
+/** `interrupted`: its instance was closed; `lost`: its instance died. A scheduled run is then started again. */
 export type RunState = 'running' | 'done' | 'failed' | 'interrupted' | 'lost';
 
 export interface JobRun {
   id: number;
   job: string;
-  /** The time it was due; null for one by hand. */
+  /** When it was due; null for a run that a user started. */
   scheduledAt: number | null;
   startedAt: number;
   endedAt: number | null;
@@ -18,7 +18,7 @@ export interface JobRun {
   error: string | null;
 }
 
-/** A run that is under way somewhere, and the count that shows whether it is alive. */
+/** A run that has not ended, on any instance, and its heartbeat: a counter that its instance increases. */
 export interface RunningJob {
   name: string;
   runId: number;
@@ -30,13 +30,13 @@ interface JobRow {
   beat: number;
 }
 
-/** Runs kept for each job. A time has no second run while its first is among them. */
+/** Runs kept for each job. A due time cannot run twice while its first run is kept. */
 const kept = 1000;
-/** How often one scheduled run may be lost: one that kills its instance is not to kill the next, and so on. */
+/** A scheduled run that was lost this often is not started again: it may be the cause that its instances die. */
 const attempts = 3;
 const longestError = 500;
 
-/** The runs of all instances, in the database: who runs what, and what came of it. */
+/** The runs of all instances, in the database. */
 export class Runs {
   readonly #database: Database;
   readonly #now: () => number;
@@ -47,8 +47,8 @@ export class Runs {
   }
 
   /**
-   * Begins the run of `job` that was due at `scheduledAt`, or one by hand (null); resolves to its id. `held` while
-   * another run of the job is under way, `past` when that time has had its run.
+   * Starts the run of `job` that was due at `scheduledAt`, or a run that a user starts (null); resolves to its id, to
+   * `held` while another run of the job has not ended, or to `past` if that time already had a run.
    */
   claim(job: string, scheduledAt: number | null): Promise<number | 'held' | 'past'> {
     return this.#database.transaction(async (tx) => {
@@ -60,8 +60,8 @@ export class Runs {
   }
 
   /**
-   * Ends a run whose `beat` has stood still for too long and begins it anew; resolves to the new run's id. Undefined when
-   * it is alive after all, was by hand, or was lost too often.
+   * Ends a run that has shown no heartbeat for too long and starts it again; resolves to the id of the new run. Undefined
+   * if the run is alive, was started by a user, or was lost too often.
    */
   takeOver(held: RunningJob): Promise<number | undefined> {
     return this.#database.transaction(async (tx) => {
@@ -72,12 +72,12 @@ export class Runs {
     });
   }
 
-  /** As `takeOver`, without beginning it anew. */
+  /** As `takeOver`, without starting the run again. */
   async abandon(held: RunningJob): Promise<void> {
     await this.#database.transaction((tx) => this.#lose(tx, held));
   }
 
-  /** Shows that a run is alive; resolves to whether it is still this one that counts. */
+  /** Writes a heartbeat; resolves to whether this is still the current run of the job. */
   async beat(job: string, runId: number): Promise<boolean> {
     const beating = await this.#database.transaction((tx) =>
       tx.run('UPDATE jobs SET beat = beat + 1 WHERE name = ? AND run_id = ?', [job, runId]),
@@ -85,7 +85,7 @@ export class Runs {
     return beating > 0;
   }
 
-  /** Writes down what came of a run. An interrupted one is left to be taken over. */
+  /** Records the outcome of a run. An interrupted run keeps its job's lock, so that another instance takes it over. */
   async end(job: string, runId: number, outcome: RunState, counts: Counts, error: string | null): Promise<void> {
     await this.#database.transaction(async (tx) => {
       const { run_id: current } = await lockJob(tx, job);
@@ -101,12 +101,12 @@ export class Runs {
     });
   }
 
-  /** The runs under way. */
+  /** The runs that have not ended. */
   async held(): Promise<RunningJob[]> {
     return this.#database.select<RunningJob>('SELECT name, run_id AS runId, beat FROM jobs WHERE run_id IS NOT NULL');
   }
 
-  /** The latest runs of a job, the last one first. */
+  /** The latest runs of a job, newest first. */
   async latest(job: string, limit: number): Promise<JobRun[]> {
     const rows = await this.#database.select<Omit<JobRun, 'counts'> & { counts: string }>(
       `SELECT id, job, scheduled_at AS scheduledAt, started_at AS startedAt, ended_at AS endedAt, outcome, counts, error
@@ -143,13 +143,13 @@ export class Runs {
   }
 }
 
-/** The job's row, made if there is none, locked until the transaction ends. */
+/** The row of the job, inserted if it is missing, locked until the transaction ends. */
 async function lockJob(tx: Transaction, job: string): Promise<JobRow> {
   await tx.insertNew('jobs', [{ name: job }]);
   return (await tx.get<JobRow>(`SELECT run_id, beat FROM jobs WHERE name = ?${forUpdate(tx)}`, [job]))!;
 }
 
-/** How often the run of that time has been begun. A clock that comes by it again finds it so. */
+/** Number of runs that were started for a due time. It prevents a second run after the clock was set back. */
 async function timesBegun(tx: Transaction, job: string, scheduledAt: number, outcome?: RunState): Promise<number> {
   const row = await tx.get<{ times: number }>(
     `SELECT COUNT(*) AS times FROM job_runs WHERE job = ? AND scheduled_at = ?${outcome ? ' AND outcome = ?' : ''}`,

@@ -5,26 +5,26 @@ const minute = 60 * second;
 const hour = 60 * minute;
 
 /**
- * When a job is due: a cron expression in UTC, as node-cron reads it. Its timers are not used: they wait for the time
- * that they have worked out, so a clock that is set back would stop them for as long.
+ * When a job is due: a cron expression of node-cron, in UTC. The timers of node-cron are not used: they wait for a
+ * computed time, so after the clock is set back they would not fire for that long.
  */
 export class Schedule {
   readonly #task: ReturnType<typeof createTask>;
-  /** How exact the expression is, and how far back is looked for a time that passed unseen; milliseconds. */
+  /** The precision of the expression, and how far back `latest` searches; milliseconds. */
   readonly #step: number;
   readonly #lookBack: number;
 
-  /** Throws when `expression` is none; the configuration has checked it. */
+  /** Throws if `expression` is invalid; the configuration has checked it. */
   constructor(expression: string) {
     this.#task = createTask(expression, () => undefined, { timezone: 'UTC' });
-    // It goes on matching; what is given up is its place in a list that holds it for ever.
+    // Removes the task from node-cron's registry, which would keep it forever. `match` still works.
     void this.#task.destroy();
     const toTheSecond = expression.trim().split(/\s+/).length === 6;
     this.#step = toTheSecond ? second : minute;
     this.#lookBack = toTheSecond ? hour : 24 * hour;
   }
 
-  /** The latest time that is due after `after` and not after `now`; undefined when there is none. */
+  /** The latest due time after `after` and up to `now`; undefined if there is none. */
   latest(after: number, now: number): number | undefined {
     const from = Math.max(after, now - this.#lookBack);
     for (let time = Math.floor(now / this.#step) * this.#step; time > from; time -= this.#step) {
@@ -33,7 +33,7 @@ export class Schedule {
     return undefined;
   }
 
-  /** The next time that is due, by this machine's clock. */
+  /** The next due time by the clock of this machine; milliseconds since 1970 UTC. */
   next(): number {
     return this.#task.getNextRuns(1)[0]!.getTime();
   }

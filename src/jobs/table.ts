@@ -8,22 +8,22 @@ import type { Damage, Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
-import { prefetchAsSet, type ScheduledPrefetchParts } from './prefetch.ts';
+import { prefetchBySettings, type ScheduledPrefetchParts } from './prefetch.ts';
 import type { Counts } from './runs.ts';
 import { Schedule } from './schedule.ts';
 
-/** A job without its schedule, which the settings have under its name. */
+/** A job without its schedule. The setting of the same name has the schedule. */
 export interface JobDefinition extends Omit<Job, 'schedule' | 'name'> {
   name: keyof Config['jobs'];
 }
 
-/** What a protocol does in jobs that concern all protocols. */
+/** The parts of jobs that a protocol implements. */
 export interface JobParts {
   /** Jobs that only this protocol has. */
   readonly jobs: readonly JobDefinition[];
-  /** Applies the rules for hosted content; resolves to what was deleted. */
+  /** Applies the retention rules to hosted content; resolves to counts of what was deleted. */
   retain(work: Work): Promise<Counts>;
-  /** Drops references that are not needed, before blobs are collected; `before` in milliseconds since 1970 UTC. */
+  /** Deletes unneeded references older than `before` (milliseconds since 1970 UTC), before blobs are collected. */
   release?(work: Work, before: number): Promise<Counts>;
 }
 
@@ -41,10 +41,10 @@ export interface TableParts {
   now: () => number;
 }
 
-/** Milliseconds that a push may take to store its bytes, whatever the grace. */
+/** Milliseconds that a push may take to store its bytes, even with a shorter grace. */
 const longestPut = 3_600_000;
 
-/** Every job, by its name in the settings. */
+/** All jobs. The setting `jobs.<name>` has the schedule of each. */
 export function jobTable(parts: TableParts): Job[] {
   const { config, protocols, stored, now } = parts;
   const job = (
@@ -56,18 +56,18 @@ export function jobTable(parts: TableParts): Job[] {
   const jobs: JobDefinition[] = [
     ...protocols.flatMap((each) => each.jobs),
     job('retention', 'apply the rules for hosted content', true, (work) =>
-      together(protocols.map((each) => () => each.retain(work))),
+      runAll(protocols.map((each) => () => each.retain(work))),
     ),
-    job('evict', 'cut upstream content down to its limit', true, (work) => evictBeyondLimit(parts, work)),
-    job('collect', 'remove bytes that nothing refers to', true, (work) => collect(parts, work)),
-    job('sample', 'measure what accounts store, once in an hour', false, async () => {
+    job('evict', 'reduce mirrored content to its limit', true, (work) => evictBeyondLimit(parts, work)),
+    job('gc', 'delete unreferenced bytes', true, (work) => collectGarbage(parts, work)),
+    job('sample', 'measure the bytes that accounts store, once per hour', false, async () => {
       await stored.sample(hourOf(now()));
       return {};
     }),
-    job('prefetch', 'fetch ahead what is listed and what has been used', true, (work) =>
-      prefetchAsSet(parts.prefetch, work),
+    job('prefetch', 'fetch listed content and content in use', true, (work) =>
+      prefetchBySettings(parts.prefetch, work),
     ),
-    job('scrub', 'read stored bytes again and check them', false, (work) => scrub(parts, work)),
+    job('scrub', 'read and verify stored bytes', false, (work) => scrub(parts, work)),
   ];
   return jobs.map((each) => {
     const expression = config.jobs[each.name];
@@ -75,8 +75,8 @@ export function jobTable(parts: TableParts): Job[] {
   });
 }
 
-/** Runs the parts of a job one after another, and puts their counts together. */
-async function together(parts: readonly (() => Promise<Counts>)[]): Promise<Counts> {
+/** Runs the parts of a job one after another, and merges their counts. */
+async function runAll(parts: readonly (() => Promise<Counts>)[]): Promise<Counts> {
   const counts: Counts = {};
   for (const part of parts) Object.assign(counts, await part());
   return counts;
@@ -89,9 +89,9 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
   return evict(database, entries, { ...work, maxSize, offline });
 }
 
-async function collect({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
+async function collectGarbage({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
   const before = now() - config.gc.grace;
-  const released = await together(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
+  const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   const pendingBefore = Math.min(before, now() - longestPut);
   return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
 }
@@ -100,14 +100,13 @@ async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Prom
   const report = (damage: Damage) => {
     const { digest, kind, hosted, mirrored } = damage;
     say(`${kind} ${digest}: ${needOf(damage)}`);
-    if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged: push it again');
-    else if (mirrored)
-      log.warn({ digest, kind }, 'upstream content is damaged: it is fetched anew when it is asked for');
+    if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged; push it again');
+    else if (mirrored) log.warn({ digest, kind }, 'mirrored content is damaged; the next request fetches it again');
   };
   return { ...(await scrubber.scrub({ signal, report })) };
 }
 
 function needOf({ hosted, mirrored }: Damage): string {
   if (hosted.length > 0) return `needed by ${hosted.join(', ')}; push it again`;
-  return mirrored ? 'from an upstream; fetched anew when it is asked for' : 'nothing needs it';
+  return mirrored ? 'mirrored; the next request fetches it again' : 'not referenced';
 }

@@ -4,33 +4,33 @@ import type { Upstream } from '../upstream/upstream.ts';
 import type { UpstreamError } from '../upstream/upstream-error.ts';
 import { untilOpen, type Window } from './window.ts';
 
-/** The longest pause that is waited for, milliseconds. */
+/** The longest pause of an upstream to wait for; milliseconds. */
 const longestPause = 120_000;
-/** The wait before a body that broke off is requested again, milliseconds. */
+/** The pause before an interrupted body is requested again; milliseconds. */
 const afterBreak = 1000;
-/** The clock may be set, and summer may begin, while the window is waited for. */
-const look = 60_000;
+/** The wait for the window checks the clock this often, because the clock or daylight saving time may change; milliseconds. */
+const clockCheck = 60_000;
 
 export interface GateOptions {
   upstreams: readonly Upstream[];
   signal: AbortSignal;
   now: () => number;
   window?: Window | undefined;
-  /** How much of an upstream's announced rate limit may be used up, by whomever; from 0 to 1. */
+  /** Share of an upstream's announced rate limit that may be used, by all of its clients together; from 0 to 1. */
   share: number;
-  /** An upstream that gives nothing for so long is given up, milliseconds. */
+  /** An upstream that is unavailable for this long is not tried again; milliseconds. */
   patience: number;
-  /** Hears why nothing moves. */
-  waiting: (why: string | undefined) => void;
+  /** Called with the reason when the prefetch waits, and with undefined when it continues. */
+  waiting: (reason: string | undefined) => void;
 }
 
-/** Something is not fetched, and why. */
+/** Something is not fetched; the message is the reason. */
 export class Declined extends Error {}
 
-/** Whether an upstream may be asked now. */
+/** Decides when a request may be sent to an upstream. */
 export class Gate {
   readonly #options: GateOptions;
-  readonly #trouble = new Map<Upstream, { since: number }>();
+  readonly #unavailable = new Map<Upstream, { since: number }>();
   readonly #givenUp = new Map<Upstream, string>();
 
   constructor(options: GateOptions) {
@@ -38,8 +38,8 @@ export class Gate {
   }
 
   /**
-   * Resolves when `upstream` may be asked. Throws `Declined` when it will not be any more, and `Aborted` when the whole
-   * is called off. Registries do not count blobs: with their manifest here, they are fetched beyond the limit too.
+   * Resolves when a request may be sent to `upstream`. Throws `Declined` if none may be sent any more, and `Aborted` if
+   * the prefetch is cancelled. Registries do not count blobs, so with `isCounted` false the rate limit does not apply.
    */
   async pass(upstream: Upstream, isCounted = true): Promise<void> {
     const { waiting } = this.#options;
@@ -50,46 +50,48 @@ export class Gate {
       const refusal = upstream.unavailable();
       if (!refusal) return;
       const pause = (refusal.retryAfter ?? 1) * 1000;
-      const { since } = this.#trouble.get(upstream) ?? { since: performance.now() };
-      this.#trouble.set(upstream, { since });
+      const { since } = this.#unavailable.get(upstream) ?? { since: performance.now() };
+      this.#unavailable.set(upstream, { since });
       const isOver = performance.now() - since > this.#options.patience;
       if (refusal.offline || pause > longestPause || isOver) {
         this.#givenUp.set(upstream, refusal.message);
       } else {
-        waiting(`${upstream.name} is in trouble`);
+        waiting(`${upstream.name} is unavailable`);
         await this.#rest(pause);
       }
     }
   }
 
-  /** Resolves when the window is open, and throws `Aborted` when the whole is called off. */
+  /** Resolves when the window is open. Throws `Aborted` if the prefetch is cancelled. */
   async open(): Promise<void> {
     const { signal, window, now, waiting } = this.#options;
     for (let closed = window ? untilOpen(window, now()) : 0; closed > 0; closed = untilOpen(window!, now())) {
-      waiting('the window is closed');
-      await this.#rest(Math.min(closed, look));
+      waiting('outside the time window');
+      await this.#rest(Math.min(closed, clockCheck));
     }
-    if (signal.aborted) throw calledOff();
+    if (signal.aborted) throw cancelled();
   }
 
   /**
-   * Milliseconds to wait before the work that failed with `error` is tried again; undefined when another try is of no
-   * use. 0 when the whole upstream is paused: `pass` waits for that.
+   * Milliseconds to wait before work that failed with `error` is tried again; undefined if it must not be tried again. 0
+   * if the whole upstream is paused: `pass` waits for that.
    */
   pauseAfter(error: UpstreamError): number | undefined {
     const { cause, retryAfter } = error;
     const upstream = this.#options.upstreams.find(({ name }) => name === error.upstream);
     if (upstream?.unavailable()) return 0;
-    // The flight gave up on a body that broke off; a new request may get all of it.
+    // The mirror could not resume an interrupted body. A new request may get all of it.
     if (isDomainError(cause, 'Aborted')) return afterBreak;
     if (retryAfter === undefined || retryAfter * 1000 > longestPause) return undefined;
     return retryAfter * 1000;
   }
 
-  /** Something came from somewhere: upstreams that answer are out of trouble. */
+  /** Call this after each success. Upstreams that are available again get their full `patience` back. */
   succeeded(): void {
     this.#options.waiting(undefined);
-    for (const upstream of this.#trouble.keys()) if (!upstream.unavailable()) this.#trouble.delete(upstream);
+    for (const upstream of this.#unavailable.keys()) {
+      if (!upstream.unavailable()) this.#unavailable.delete(upstream);
+    }
   }
 
   #limitReached({ name, rateLimit }: Upstream): string | undefined {
@@ -97,18 +99,18 @@ export class Gate {
     if (!limit || remaining === undefined || Number(limit) === 0) return undefined;
     const { share } = this.#options;
     if (Number(limit) - Number(remaining) < Number(limit) * share) return undefined;
-    return `${name} has ${remaining} of ${limit} left of its rate limit, and ${Math.round(share * 100)}% may be used`;
+    return `${name} has ${remaining} of ${limit} requests left in its rate limit, of which a prefetch uses at most ${Math.round(share * 100)}%`;
   }
 
   async #rest(milliseconds: number): Promise<void> {
     try {
       await sleep(milliseconds, undefined, { signal: this.#options.signal });
     } catch {
-      throw calledOff();
+      throw cancelled();
     }
   }
 }
 
-function calledOff(): DomainError {
-  return new DomainError('Aborted', 'This was called off.');
+function cancelled(): DomainError {
+  return new DomainError('Aborted', 'The prefetch was cancelled.');
 }

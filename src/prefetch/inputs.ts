@@ -4,23 +4,23 @@ import { DomainError } from '../errors.ts';
 import { readList, type ListReader } from './lists.ts';
 import { malformed, type Input, type Requirement } from './requirement.ts';
 
-/** Larger files are something else. */
+/** Largest file that is read, in bytes. */
 const largest = 64 * 2 ** 20;
 
-/** A kind of file that lists what is needed. */
+/** Reads one kind of file that lists packages or images. */
 export interface InputReader {
-  /** As `--kind` names it. */
+  /** The value of `--kind`. */
   readonly kind: string;
   /** Whether a file is of this kind, by its name (without folders) or its content. */
   recognizes(name: string, input: Input): boolean;
-  /** Throws `Invalid`, naming file, line and reason. */
+  /** Throws `Invalid` with file, line and reason. */
   read(input: Input): Requirement[];
 }
 
 /** The files that one protocol reads. */
 export interface ProtocolInputs {
   readonly readers: readonly InputReader[];
-  /** What it takes from the lines of a plain list. */
+  /** Reads the lines of a plain list. */
   readonly list: ListReader;
 }
 
@@ -49,21 +49,21 @@ export class Inputs {
     return this.#readers.map(({ kind }) => kind);
   }
 
-  /** The kind of a file, by its name and for YAML by its content; undefined for one that is not known. */
+  /** The kind of a file, from its name and, for YAML, from its content; undefined if it is unknown. */
   kindOf(input: Input): string | undefined {
     const name = basename(input.file);
     return this.#readers.find((reader) => reader.recognizes(name, input))?.kind;
   }
 
-  /** What a file asks for. Throws `Invalid`, naming file, line and reason. */
+  /** The requirements in a file. Throws `Invalid` with file, line and reason. */
   read(input: Input, kind = this.kindOf(input)): Requirement[] {
     const reader = this.#readers.find((each) => each.kind === kind);
     if (reader) return reader.read(input);
-    throw malformed(input.file, 0, `its name does not tell what it is; say --kind ${this.kinds.join('|')}`);
+    throw malformed(input.file, 0, `the kind of this file is unknown; set --kind ${this.kinds.join('|')}`);
   }
 }
 
-/** Reads the file that the user named; `-` is `stdin`. Throws `Invalid`. */
+/** Reads a file; `-` is `stdin`. Throws `Invalid`. */
 export async function openInput(
   file: string,
   values: ReadonlyMap<string, string>,

@@ -1,16 +1,16 @@
-import { malformed, shown, type Input, type Requirement, type Spot } from './requirement.ts';
+import { malformed, quoted, type Input, type Requirement, type Location } from './requirement.ts';
 
-/** What a protocol takes from the lines of a plain list. */
+/** Reads the lines of a plain list for one protocol. */
 export interface ListReader {
-  /** The kind of a list that has nothing else, as `--kind` names it. */
+  /** The value of `--kind` for a list that has only these lines. */
   readonly kind: string;
-  /** What a line looks like, for messages. */
+  /** The format of a line, for messages. */
   readonly expected: string;
-  /** What a line asks for; undefined for one that is not this protocol's. */
-  read(line: string, spot: Spot): Requirement | undefined;
+  /** The requirement in a line; undefined if the line is not for this protocol. */
+  read(line: string, location: Location): Requirement | undefined;
 }
 
-/** A plain list with one requirement a line; `#` begins a comment. A line is for the first reader that takes it. */
+/** Reads a list with one requirement per line; `#` begins a comment. The first reader that accepts a line reads it. */
 export function readList({ file, text }: Input, readers: readonly ListReader[]): Requirement[] {
   const requirements: Requirement[] = [];
   for (const [index, each] of text
@@ -19,12 +19,12 @@ export function readList({ file, text }: Input, readers: readonly ListReader[]):
     .entries()) {
     const line = each.replace(/(?:^|\s)#.*$/, '').trim();
     if (line === '') continue;
-    const spot = { file, line: index + 1 };
+    const location = { file, line: index + 1 };
     let found: Requirement | undefined;
-    for (const reader of readers) found ??= reader.read(line, spot);
+    for (const reader of readers) found ??= reader.read(line, location);
     if (!found) {
       const expected = readers.map((reader) => reader.expected).join(' or ');
-      throw malformed(file, spot.line, `${shown(line)} is not ${expected}`);
+      throw malformed(file, location.line, `${quoted(line)} is not ${expected}`);
     }
     requirements.push(found);
   }

@@ -3,12 +3,12 @@ import type { Upstream } from '../upstream/upstream.ts';
 import type { Platform } from './platform.ts';
 import type { Report } from './report.ts';
 import { PrefetchRun } from './run.ts';
-import { isUnclear, type Requirement, type Spot } from './requirement.ts';
+import { isUnclear, type Requirement, type Location } from './requirement.ts';
 import type { Window } from './window.ts';
 
-/** What a protocol does in a prefetch. */
+/** The part of a prefetch that a protocol implements. */
 export interface Prefetchable {
-  /** Adds to `run` what the options ask of this protocol; requirements of kinds that it does not know are not for it. */
+  /** Adds the work of this protocol to `run`. Ignores requirements of unknown kinds: they are for other protocols. */
   prefetch(run: PrefetchRun, options: PrefetchOptions): Promise<void>;
 }
 
@@ -18,75 +18,75 @@ export interface PrefetchParts {
 }
 
 export interface PrefetchOptions {
-  /** What this account hosts is not fetched. */
+  /** Names that this account hosts are not fetched. */
   accountId: number;
   requirements: readonly Requirement[];
-  /** Also what has been used through the mirror. */
+  /** Also fetch content in use: the `newest` versions of mirrored packages, and tags that were pulled since `since`. */
   inUse?: { newest: number; since: number } | undefined;
-  /** Of multi-platform images only these; none means all. */
+  /** Platforms to fetch of multi-platform images; all if empty. */
   platforms: readonly Platform[];
-  /** For references that do not say what they are for; none means those of the projects in `requirements`. */
+  /** Target frameworks of references without one; if empty, those of the projects in `requirements`. */
   frameworks: readonly string[];
   referrers: boolean;
   dryRun: boolean;
   concurrency: number;
-  /** Bytes a second, from all upstreams together. */
+  /** Bytes per second, from all upstreams together. */
   rate?: number | undefined;
-  /** How much of an upstream's announced rate limit may be used up, from 0 to 1. */
+  /** Share of an upstream's announced rate limit that may be used, from 0 to 1. */
   rateLimitShare: number;
   window?: Window | undefined;
   signal: AbortSignal;
   now: () => number;
-  /** Milliseconds after which an upstream that gives nothing is given up. */
+  /** An upstream that is unavailable for this many milliseconds is not tried again. */
   patience?: number;
-  /** Hears how far it is, now and then. */
+  /** Called with the progress several times per second. */
   watch?: (progress: Progress) => void;
 }
 
 export interface Progress {
-  /** Things that are known to be wanted by now, and those of them that are done. */
+  /** Number of things to fetch that are known so far, and of those that are done. */
   known: number;
   ended: number;
   /** Bytes from upstreams. */
   received: number;
-  /** Why nothing moves. */
+  /** Why the prefetch waits; undefined while it does not. */
   waiting: string | undefined;
 }
 
-/** Where something is asked for that is in use and stands in no file. */
-export const inUseSpot: Spot = { file: 'what is in use', line: 0 };
+/** The location of requirements that come from use, not from a file. */
+export const inUseLocation: Location = { file: 'content in use', line: 0 };
 
 /**
- * Fills the mirror with what will be needed, through the doors that clients use. What is stored is passed over, so that
- * one that was called off goes on where it stopped. What cannot be had is in the report; it rejects only for faults of
- * our own, such as a full disk.
+ * Fetches content into the mirror by the same code as requests of clients. Stored content is skipped, so that a cancelled
+ * prefetch continues where it stopped. Missing content is in the report. Rejects only for errors of this server, for
+ * example a full disk.
  */
 export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<Report> {
   const { signal, watch, patience = 30_000 } = options;
   const task = new BackgroundTask(signal, options.rate);
-  let why: string | undefined;
+  let waitReason: string | undefined;
   const run = new PrefetchRun({
     ...options,
     upstreams: parts.upstreams,
     share: options.rateLimitShare,
     patience,
     waiting: (reason) => {
-      why = reason;
+      waitReason = reason;
     },
   });
-  const tell = () => watch?.({ ...run.progress, received: task.received, waiting: why });
-  const timer = watch && setInterval(tell, 200);
+  const reportProgress = () => watch?.({ ...run.progress, received: task.received, waiting: waitReason });
+  const timer = watch && setInterval(reportProgress, 200);
   try {
     await task.run(async () => {
       for (const requirement of options.requirements) {
-        if (isUnclear(requirement)) run.missing(requirement.what, requirement.reason, requirement.spot);
+        if (isUnclear(requirement)) run.missing(requirement.what, requirement.reason, requirement.location);
       }
       for (const each of parts.protocols) await each.prefetch(run, options);
       await run.done();
     });
   } finally {
     clearInterval(timer);
-    tell();
+    reportProgress();
   }
   run.report.received = task.received;
   return run.report;

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Work that is done a few pieces at a time, the newest first: what is begun is finished before more is begun. */
+/** Runs a limited number of pieces of work at a time, newest first, so that follow-up work is done before other work. */
 export class Queue {
   readonly #width: number;
   readonly #waiting: (() => Promise<void>)[] = [];
@@ -31,7 +31,7 @@ export class Queue {
     void wake();
   }
 
-  /** Resolves when everything is done; a piece that rejects ends it, when those under way have ended. */
+  /** Resolves when everything is done. After a piece rejects, waits for the running pieces only, then rejects. */
   async done(): Promise<void> {
     if (this.#running + this.#later > 0) await new Promise<void>((resolve) => (this.#over = resolve));
     if (this.#failure) throw this.#failure.error;

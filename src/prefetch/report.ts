@@ -1,35 +1,35 @@
-import type { Spot } from './requirement.ts';
+import type { Location } from './requirement.ts';
 
 export interface Tally {
   count: number;
   bytes: number;
 }
 
-/** What is counted apart. */
+/** Things that are counted separately. */
 export const things = ['package', 'manifest', 'blob'] as const;
 export type Thing = (typeof things)[number];
 
-/** What is not here, and why. */
+/** Something that could not be fetched, and the reason. */
 export interface Missing {
   what: string;
   reason: string;
-  spot: Spot;
+  location: Location;
 }
 
-/** What a prefetch has come to. */
+/** The results of a prefetch. */
 export class Report {
-  /** What came from upstream; in a dry run, what would. */
+  /** Fetched from upstreams; in a dry run, what would be fetched. */
   readonly fetched = tallies();
-  /** What was here already. */
+  /** Already stored before. */
   readonly present = tallies();
-  /** What no upstream is asked for, and why. */
+  /** Names that are not fetched from upstreams, and the reasons. */
   readonly skipped = new Map<string, string>();
   readonly missing: Missing[] = [];
-  /** Things whose size no upstream tells. */
+  /** Number of things whose size is unknown. */
   unmeasured = 0;
-  /** Whether versions were chosen here, by a rule simpler than that of a restore. */
+  /** Whether versions were chosen by a simpler rule than that of a restore. */
   approximate = false;
-  /** Whether it was called off before its end. */
+  /** Whether the prefetch was cancelled. */
   interrupted = false;
   /** Bytes of bodies from upstreams. */
   received = 0;

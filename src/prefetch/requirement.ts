@@ -1,28 +1,28 @@
 import { DomainError } from '../errors.ts';
 
-/** A file that lists what is needed. */
+/** A file that lists packages or images. */
 export interface Input {
-  /** As the user named it. */
+  /** The path as the user wrote it. */
   file: string;
   text: string;
-  /** What the user gives for variables that the file leaves open. */
+  /** Values from the user for variables in the file. */
   values: ReadonlyMap<string, string>;
 }
 
-/** Where something is asked for. */
-export interface Spot {
+/** The location of a requirement. */
+export interface Location {
   file: string;
-  /** From 1 on; 0 where there are no lines. */
+  /** Starts at 1; 0 if the source has no lines. */
   line: number;
 }
 
-/** Something that an input asks for. Each protocol adds its own kinds. */
+/** A package or image that an input lists. Each protocol adds its own kinds. */
 export interface Requirement {
   kind: string;
-  spot: Spot;
+  location: Location;
 }
 
-/** Something that cannot be had as it is written. */
+/** A requirement that cannot be resolved, for example because a variable has no value. */
 export interface UnclearRequirement extends Requirement {
   kind: 'unclear';
   what: string;
@@ -34,24 +34,24 @@ export function isUnclear(requirement: Requirement): requirement is UnclearRequi
 }
 
 /** `file:line`, or the file alone. */
-export function spotText({ file, line }: Spot): string {
+export function locationText({ file, line }: Location): string {
   return line > 0 ? `${file}:${line}` : file;
 }
 
-/** `Invalid`, for a file that is not what it should be. */
+/** An `Invalid` error for a malformed file. */
 export function malformed(file: string, line: number, reason: string): DomainError {
-  return new DomainError('Invalid', `${spotText({ file, line })}: ${reason}`);
+  return new DomainError('Invalid', `${locationText({ file, line })}: ${reason}`);
 }
 
-/** The line of a position in a text, from 1 on. */
+/** The line of a position in a text; the first line is 1. */
 export function lineAt(text: string, position: number): number {
   let line = 1;
   for (let at = text.indexOf('\n'); at >= 0 && at < position; at = text.indexOf('\n', at + 1)) line += 1;
   return line;
 }
 
-/** What a person wrote, short enough to show. */
-export function shown(text: string): string {
+/** The first line of a text in quotes, at most 120 characters, for messages. */
+export function quoted(text: string): string {
   const line = text.split('\n', 1)[0]!;
   return `"${line.length > 120 ? `${line.slice(0, 120)}…` : line}"`;
 }

@@ -3,21 +3,21 @@ import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';
 import { Report, type Thing } from './report.ts';
-import type { Spot } from './requirement.ts';
+import type { Location } from './requirement.ts';
 
-/** Attempts for one thing that reach the upstream and fail. */
+/** Attempts for one thing that may reach the upstream and fail. */
 const attempts = 4;
-/** Attempts that are refused here, because the thing or its upstream is paused: requests of clients can cause that too. */
+/** Attempts that may be refused here because the thing or its upstream is paused. Requests of clients can cause pauses too. */
 const refusals = 20;
 
 export interface RunOptions extends GateOptions {
-  /** Things under way at the same time. */
+  /** Most things that are fetched at the same time. */
   concurrency: number;
-  /** Fetch only what tells what there would be to fetch. */
+  /** Fetch only manifests and version lists, which show what would be fetched. */
   dryRun: boolean;
 }
 
-/** One prefetch under way: what is done once, at the gate's leave, and how it comes out. */
+/** A running prefetch. Does each piece of work once, repeats failed work, and collects the results. */
 export class PrefetchRun {
   readonly report = new Report();
   readonly gate: Gate;
@@ -34,22 +34,22 @@ export class PrefetchRun {
     this.#queue = new Queue(concurrency);
   }
 
-  /** Things begun or waiting, and those that have ended. */
+  /** Number of things that are known so far, and of those that have ended. */
   get progress(): { known: number; ended: number } {
     return { known: this.#begun.size, ended: this.#ended };
   }
 
   /**
-   * Does `work` when its turn comes, unless it was given under this key before. What it declines, or fails at for good,
-   * is missing under the name `what`.
+   * Queues `work`, unless work with this key was queued before. If it is declined or finally fails, the report has it as
+   * missing, with the name `what`.
    */
-  once(key: string, what: string, spot: Spot, work: () => Promise<void>): void {
+  once(key: string, what: string, location: Location, work: () => Promise<void>): void {
     if (this.#begun.has(key)) return;
     this.#begun.add(key);
-    this.#queue.add(() => this.#attempt(what, spot, work));
+    this.#queue.add(() => this.#attempt(what, location, work));
   }
 
-  /** Resolves when there is nothing more to do. Rejects with what is no fault of an upstream's. */
+  /** Resolves when all work is done. Rejects with an error that is not a `DomainError` or `Declined`. */
   async done(): Promise<void> {
     await this.#queue.done();
     this.report.interrupted = this.#signal.aborted;
@@ -59,13 +59,13 @@ export class PrefetchRun {
     this.report.add(thing, where, bytes);
   }
 
-  missing(what: string, reason: string, spot: Spot): void {
-    this.report.missing.push({ what, reason, spot });
+  missing(what: string, reason: string, location: Location): void {
+    this.report.missing.push({ what, reason, location });
   }
 
   async #attempt(
     what: string,
-    spot: Spot,
+    location: Location,
     work: () => Promise<void>,
     tried = { failed: 0, refused: 0 },
   ): Promise<void> {
@@ -76,16 +76,16 @@ export class PrefetchRun {
     } catch (error) {
       if (this.#signal.aborted) return this.#end();
       if (!(error instanceof Declined || error instanceof DomainError)) throw error;
-      // An error without a cause is a refusal by the breaker: the upstream was not asked.
+      // An error without a cause is a refusal by the breaker: no request was sent to the upstream.
       tried[error.cause === undefined ? 'refused' : 'failed'] += 1;
       const mayPass = tried.failed < attempts && tried.refused < refusals;
       const pause = mayPass && isUpstreamFailure(error) ? this.gate.pauseAfter(error) : undefined;
       if (pause !== undefined) {
-        // Other pieces run in the meantime: one thing that fails must not hold up the rest.
-        const again = () => this.#attempt(what, spot, work, tried);
+        // Other pieces run meanwhile, so that one failing thing does not block the rest.
+        const again = () => this.#attempt(what, location, work, tried);
         return this.#queue.addLater(again, pause, this.#signal);
       }
-      this.missing(what, error.message, spot);
+      this.missing(what, error.message, location);
     }
     return this.#end();
   }

@@ -1,10 +1,10 @@
-/** A part of each day, in local time; minutes since midnight. One that ends before it begins goes past midnight. */
+/** A part of each day, in local time; minutes since midnight. If `to` is before `from`, it ends on the next day. */
 export interface Window {
   from: number;
   to: number;
 }
 
-/** The window that `text` writes (`22:00-06:00`), or undefined when it writes none. */
+/** Parses a window (`22:00-06:00`); undefined if `text` is not one. */
 export function parseWindow(text: string): Window | undefined {
   const match = /^\s*([01]?\d|2[0-4]):([0-5]\d)\s*-\s*([01]?\d|2[0-4]):([0-5]\d)\s*$/.exec(text);
   if (!match) return undefined;
@@ -14,7 +14,7 @@ export function parseWindow(text: string): Window | undefined {
   return isDay ? window : undefined;
 }
 
-/** Milliseconds until the window is open; 0 while it is. `now` in milliseconds since 1970 UTC. */
+/** Milliseconds until the window opens; 0 while it is open. `now` in milliseconds since 1970 UTC. */
 export function untilOpen({ from, to }: Window, now: number): number {
   const date = new Date(now);
   const minute = date.getHours() * 60 + date.getMinutes();

@@ -16,13 +16,13 @@ export interface Arrival {
   digest: Digest;
 }
 
-/** How often bytes are put again that a collector removes meanwhile. */
+/** Attempts of a commit whose bytes the collector removes before they are live. */
 const mostAttempts = 20;
 
 /**
- * Content by digest: a row in `blobs`, and bytes that a driver keeps. A commit writes a `pending` row, then puts the
- * bytes, then makes the row `live` in the transaction that refers to it. So bytes are durable and complete before
- * anything refers to them, a collector never sees them unreferenced in between, and a put that was cut off is known.
+ * Content by digest: a row in `blobs`, and bytes in a driver. A commit writes a `pending` row, then puts the bytes, then
+ * makes the row `live` in the transaction that refers to it. So the bytes are durable and complete before a row refers
+ * to them, the collector never sees them live before the reference, and bytes of an interrupted put have a row.
  */
 export class BlobStore {
   readonly #database: Database;
@@ -33,7 +33,7 @@ export class BlobStore {
   readonly #pending: Pending;
   readonly #small = new SmallBlobs();
 
-  /** `paths` are for staged files, which are always local. */
+  /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
   constructor(database: Database, driver: Driver, paths: Paths, now: () => number, times = deletionTimes) {
     this.#database = database;
     this.#driver = driver;
@@ -43,34 +43,34 @@ export class BlobStore {
     this.#pending = new Pending(database, now, times);
   }
 
-  /** Makes the storage ready; rejects when it cannot be written. */
+  /** Creates the folders of the storage; rejects when it is not writable. */
   async prepare(): Promise<void> {
     await mkdir(this.#paths.staging, { recursive: true });
     await this.#driver.prepare();
   }
 
-  /** Rejects when nothing can be stored now. */
+  /** Rejects when the storage is not writable now. */
   async check(): Promise<void> {
     await access(this.#paths.staging, constants.W_OK);
     await this.#driver.check();
   }
 
-  /** A new staged file, hashed with `algorithms` as it fills. */
+  /** Creates a staged file, hashed with `algorithms` as it fills. */
   stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
     return StagedFile.create(this.#paths, algorithms);
   }
 
-  /** The staged file of an earlier upload session; `detach` takes it away from a writer that may still hold it. */
+  /** Opens the staged file of an earlier upload session. See `StagedFile.reopen`. */
   reopen(id: string, size: number, detach = false): Promise<StagedFile> {
     return StagedFile.reopen(this.#paths, id, size, detach);
   }
 
-  /** Removes a staged file that nobody is to commit, if it is there. */
+  /** Removes a staged file that will not be committed, if it exists. */
   async discardStaged(id: string): Promise<void> {
     await rm(this.#paths.staged(id), { force: true });
   }
 
-  /** Small content from memory, staged under its own digest. */
+  /** Stages small content from memory under its own digest. */
   async stageBytes(bytes: Buffer, algorithm: DigestAlgorithm = 'sha256'): Promise<Arrival> {
     const staged = await this.stage([]);
     await staged.write(bytes);
@@ -78,8 +78,8 @@ export class BlobStore {
   }
 
   /**
-   * Makes `arrivals` visible together with what `refer` writes: all or nothing. The digests must have been verified.
-   * `refer` may run more than once. The staged files are used up, whatever the outcome.
+   * Makes `arrivals` visible together with the rows that `refer` writes: all or nothing. The caller has verified the
+   * digests. `refer` may run more than once. The staged files are removed in any case.
    */
   async commit<T>(arrivals: readonly Arrival[], refer: (tx: Transaction) => Promise<T>): Promise<T> {
     try {
@@ -96,19 +96,12 @@ export class BlobStore {
     }
   }
 
-  /** The size of a blob, if it is stored. */
-  async stat(digest: Digest): Promise<number | undefined> {
-    return (
-      await this.#database.get<{ size: number }>("SELECT size FROM blobs WHERE digest = ? AND state = 'live'", [digest])
-    )?.size;
-  }
-
-  /** Opens a stored blob of known `size`; the caller has checked that its principal may read it. */
+  /** Opens a stored blob of known `size`. The caller has checked that its principal may read it. */
   open(digest: Digest, size: number): Promise<Content> {
     return this.#small.open(digest, size, () => this.#driver.open(digest, size));
   }
 
-  /** Removes staged files untouched since `before` that `keep` does not claim; resolves to their number. */
+  /** Removes staged files last written before `before`, except those that `keep` returns true for; resolves to their number. */
   async expireStaged(before: number, keep: (id: string) => Promise<boolean>): Promise<number> {
     let removed = 0;
     for (const id of await readdir(this.#paths.staging)) {
@@ -133,26 +126,26 @@ export class BlobStore {
       });
     } catch (error) {
       if (error instanceof Overtaken) throw error;
-      // What cannot be taken back now, the collector finds.
+      // If this fails, the collector removes the pending rows later.
       await this.#takeBack(announced).catch(() => undefined);
       throw error;
     }
   }
 
-  /** The bytes of a live row are there, unless the disk has lost them. */
+  /** Skips the put if the row is live and the driver has bytes of this size. */
   async #put({ digest, state, size }: Announced, staged: StagedFile): Promise<void> {
     if (state === 'live' && (await this.#driver.stat(digest))?.size === size) return;
     await this.#driver.put(digest, staged);
   }
 
-  /** A commit that failed leaves nothing; others that put the same bytes meanwhile notice, and put them again. */
+  /** Removes what a failed commit has put. Other commits that put the same bytes meanwhile notice, and put them again. */
   async #takeBack(announced: readonly Announced[]): Promise<void> {
     const found = await findBlobs(
       this.#database,
       announced.map(({ digest }) => digest),
     );
     const there = new Set(found.filter(({ state }) => state !== 'deleting').map(({ digest }) => digest));
-    // Where a collector was quicker than the put, bytes have come without a row.
+    // If the collector removed the row before the put, the bytes have no row now.
     const lost = announced
       .filter(({ digest }) => !there.has(digest))
       .map(({ digest, size }) => [digest, size] as const);

@@ -15,35 +15,35 @@ import {
 } from './states.ts';
 
 export interface CollectOptions {
-  /** Only what came before this time goes; milliseconds since 1970 UTC. */
+  /** Only blobs stored before this time are removed; milliseconds since 1970 UTC. */
   before: number;
-  /** The same for bytes that are still on their way in; as `before`, unless it is given. */
+  /** The same for blobs that are still `pending`; `before` by default. */
   pendingBefore?: number | undefined;
-  /** Counts, and removes nothing. */
+  /** Only counts. */
   dryRun?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
 export interface Collected {
-  /** Blobs that nothing referred to, and their size. */
+  /** Unreferenced blobs, and their size. */
   blobs: number;
   bytes: number;
 }
 
-/** Rows looked at in one statement, and removed together. */
+/** Rows that one statement reads, and rows that are removed together. */
 const page = 500;
 const batch = 50;
 /** Condition on a row of `blobs`, for `Limits`. */
 const isOld = "stored_at < CASE WHEN state = 'pending' THEN ? ELSE ? END";
 type Limits = readonly [pendingBefore: number, before: number];
-/** Deletions that may fail before a pass ends. */
+/** Failed deletions after which a pass ends. */
 const mostFailures = 100;
 
 /**
- * Removes bytes that nothing refers to, while pushes go on. A row is marked `deleting` in a transaction that holds its
- * lock and then finds no reference; every reference is written under that lock, and only while the row is not
- * `deleting`. Then the bytes go, and then the row. Bytes without a row are left alone: they
- * come from outside, such as from a backup, or from a process that was killed in a put that lasted longer than the grace.
+ * Removes unreferenced blobs while pushes continue. A transaction locks a row, checks that it has no reference, and marks
+ * it `deleting`. Every reference is written under the same lock, and only while the row is not `deleting`. Then the bytes
+ * are deleted, and then the row. Bytes without a row are kept: they come from outside, for example from a backup, or from
+ * a process that was killed during a put that took longer than the grace.
  */
 export class Collector {
   readonly #database: Database;
@@ -60,7 +60,7 @@ export class Collector {
     this.#watch = new DeletionWatch(times);
   }
 
-  /** Goes through all blobs. Rejects when `signal` ends it, or bytes could not be deleted; what is done is done. */
+  /** Goes through all blobs. Rejects when `signal` is aborted or a deletion failed; earlier deletions stay. */
   async collect({ before, pendingBefore = before, dryRun = false, signal }: CollectOptions): Promise<Collected> {
     const collected: Collected = { blobs: 0, bytes: 0 };
     const failures: unknown[] = [];
@@ -85,7 +85,7 @@ export class Collector {
       await pace.step();
       const free = rows.filter(({ state }) => state !== 'deleting');
       await remove(free, (tx, some) => this.#lockFree(tx, some, [pendingBefore, before]));
-      // Left by processes that were killed.
+      // Deletions that a killed process left unfinished.
       const givenUp = rows.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
       await remove(givenUp, takeOver);
       after = last;
@@ -98,7 +98,7 @@ export class Collector {
     return removeBlobs(this.#database, this.#driver, this.#times, choose);
   }
 
-  /** Those up to `last` that nothing refers to, and those that are being deleted. */
+  /** The unreferenced rows, and the rows that are `deleting`, after `after` and up to `last`. */
   #find(after: string, last: string | undefined, limits: Limits): Promise<BlobRow[]> {
     return this.#database.select<BlobRow>(
       `SELECT ${rowColumns} FROM blobs WHERE digest > ? ${last === undefined ? '' : 'AND digest <= ?'}
@@ -107,11 +107,11 @@ export class Collector {
     );
   }
 
-  /** Those of `found` that nothing refers to, locked. */
+  /** Locks the rows of `found`; resolves to the unreferenced ones. */
   async #lockFree(tx: Transaction, found: readonly BlobRow[], limits: Limits): Promise<BlobRow[]> {
     const locked = await lockBlobs(tx, digestsOf(found));
     if (locked.length === 0) return [];
-    // Asked anew, since the statement that waited for the locks saw what was there before it waited.
+    // A second query, because the first one sees the rows as they were before it waited for the locks.
     return tx.select<BlobRow>(
       `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(locked)})
        AND state <> 'deleting' AND ${isOld} AND NOT ${this.#references.isReferenced}`,

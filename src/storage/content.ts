@@ -1,20 +1,20 @@
 /**
- * Bytes that can be read at any position: a stored blob, bytes in memory, or a file that is still being filled.
- * Whoever holds one closes it, once.
+ * Bytes that can be read at any position: a stored blob, bytes in memory, or a file that is still being filled. Its
+ * owner must close it.
  */
 export interface Content {
-  /** Total bytes; undefined while an upstream has not said. */
+  /** Total bytes; undefined while the length is unknown. */
   readonly size: number | undefined;
-  /** Content with the same source has the same bytes; what has none is nobody else's. */
+  /** Content with the same source has the same bytes. Undefined: the reads of this content cannot be shared. */
   readonly source?: string | undefined;
-  /** All of it, where that is in memory already; nobody writes into it. */
+  /** All bytes, if they are in memory. Must not be changed. */
   readonly bytes?: Buffer;
-  /** Reads into `target` from `position` on; resolves to the bytes read, 0 at the end. */
+  /** Reads into `target` from `position` on; resolves to the number of bytes read, 0 at the end. */
   read(target: Buffer, position: number): Promise<number>;
   close(): void;
 }
 
-/** Content that is in memory already. */
+/** Bytes in memory as content. */
 export function contentOf(bytes: Buffer): Content {
   return {
     size: bytes.length,
@@ -24,7 +24,7 @@ export function contentOf(bytes: Buffer): Content {
   };
 }
 
-/** The whole of small content; rejects when it is larger than `limit`. Closes it. */
+/** Reads all of small content and closes it; rejects when it is larger than `limit` bytes. */
 export async function readAll(content: Content, limit: number): Promise<Buffer> {
   const end = content.size ?? Number.POSITIVE_INFINITY;
   const pieces: Buffer[] = [];

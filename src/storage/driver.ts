@@ -2,14 +2,14 @@ import type { Digest } from '../digest.ts';
 import type { Content } from './content.ts';
 import type { StagedFile } from './staged-file.ts';
 
-/** What a driver knows of stored bytes. */
+/** What a driver knows about the bytes of a blob. */
 export interface StoredBytes {
   size: number;
-  /** Other bytes under the same digest have another one. */
+  /** Changes when other bytes replace these under the same digest. */
   version: string;
 }
 
-/** One of the listed blobs. */
+/** A blob in a list. */
 export interface ListedBlob {
   digest: Digest;
   size: number;
@@ -18,29 +18,28 @@ export interface ListedBlob {
 }
 
 /**
- * Where committed bytes are kept, by digest. A driver knows no rows and no references, and takes every digest as it is:
- * its callers have verified it. Errors of the storage itself pass through. `test/storage/driver-suite.ts` holds what
- * every driver must do.
+ * Stores committed bytes by digest. A driver knows no rows and no references, and does not verify digests: its callers
+ * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/driver-suite.ts`.
  */
 export interface Driver {
-  /** Makes ready what it needs, at the start; rejects when it cannot be used. */
+  /** Called once at the start; rejects when the storage cannot be used. */
   prepare(): Promise<void>;
   /**
-   * Stores the bytes of `staged` under `digest`. They are durable when it resolves, and are never seen in part. It may
-   * be repeated, also at once with others and after a `delete`; bytes of another size that are there are replaced. The
-   * path of `staged` is of no use afterwards, its bytes can still be read until it is discarded.
+   * Stores the bytes of `staged` under `digest`. They are durable when it resolves, and never visible in part. It may be
+   * repeated, also concurrently and after a `delete`. Stored bytes of another size are replaced. Afterwards the path of
+   * `staged` may be gone; its bytes can be read until it is discarded.
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
-  /** Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are not there. */
+  /** Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are missing. */
   open(digest: Digest, size: number): Promise<Content>;
-  /** Undefined when they are not there. */
+  /** Undefined when the bytes are missing. */
   stat(digest: Digest): Promise<StoredBytes | undefined>;
-  /** Removes the bytes; what is not there is removed already. What is open stays readable or rejects. */
+  /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */
   delete(digest: Digest): Promise<void>;
-  /** Takes damaged bytes of that `version` out of reach, for a person to look at; resolves to whether they were there. */
+  /** Moves damaged bytes of this `version` to a quarantine; resolves to whether they were there. */
   setAside(digest: Digest, version: string): Promise<boolean>;
-  /** The blobs whose digests begin with `prefix`, such as `sha256:ab`, in order of their digests, in pages. */
+  /** Pages of the blobs whose digests begin with `prefix`, for example `sha256:ab`, in the order of the digests. */
   list(prefix?: string): AsyncIterable<ListedBlob[]>;
-  /** Rejects when nothing can be stored now. */
+  /** Rejects when the storage is not writable now. */
   check(): Promise<void>;
 }

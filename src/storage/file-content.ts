@@ -5,8 +5,8 @@ import type { Content } from './content.ts';
 const openDescriptor = promisify(openFile);
 
 /**
- * The bytes of a file; they stay readable when the file is moved or removed meanwhile. Of a file that still grows the
- * `size` is undefined.
+ * The bytes of a file. They stay readable when the file is moved or removed. `size` is undefined for a file that still
+ * grows.
  */
 export async function openFileContent<S extends number | undefined>(
   path: string,

@@ -10,15 +10,16 @@ import type { Paths } from './paths.ts';
 import type { StagedFile } from './staged-file.ts';
 
 const page = 500;
-const copied = 1024 * 1024;
+/** Bytes of one read when a staged file is copied. */
+const copySize = 1024 * 1024;
 
 /**
- * Stored bytes as files of the data folder: `blobs/sha256/ab/ab12…`. Nothing that a client sends becomes part of a path
- * but the hex of a parsed digest. Staged files are on the same disk and are renamed.
+ * Stores bytes as files in the data folder: `blobs/sha256/ab/ab12…`. From a client's request, only the hex of a parsed
+ * digest becomes part of a path. Staged files are on the same disk, so a put renames them.
  */
 export class FilesystemDriver implements Driver {
   readonly #paths: Paths;
-  /** Folders that are known to be on the disk; there are 256 for each algorithm. */
+  /** Folders whose entries are known to be synced; at most 256 for each algorithm, and their parents. */
   readonly #durable = new Set<string>();
 
   constructor(paths: Paths) {
@@ -31,7 +32,7 @@ export class FilesystemDriver implements Driver {
     return join(this.#paths.blobs, algorithmOf(digest), hex.slice(0, 2), hex);
   }
 
-  /** Where damaged bytes are put. */
+  /** The file to which damaged bytes of this digest are moved. */
   quarantinePathOf(digest: Digest): string {
     return join(this.#paths.quarantine, digest.replace(':', '-'));
   }
@@ -53,7 +54,7 @@ export class FilesystemDriver implements Driver {
         await this.#copy(staged, path);
       }
     }
-    // Also where the file was there: another process may have put it in place a moment ago.
+    // Also if the file existed: another process may have renamed it a moment ago, without a sync of the folder yet.
     await syncFolder(folder);
     for (let each = folder; each !== this.#paths.data && !this.#durable.has(each); each = dirname(each)) {
       await syncFolder(dirname(each));
@@ -65,7 +66,7 @@ export class FilesystemDriver implements Driver {
     try {
       return await openFileContent(this.pathOf(digest), size);
     } catch (error) {
-      // Anything else, such as too many open files, does not mean that it is gone.
+      // Other errors, for example too many open files, do not mean that the file is gone.
       if (!isMissing(error)) throw error;
       throw new DomainError('BlobUnknown', 'The content is missing from the storage.', {
         detail: { digest },
@@ -92,7 +93,7 @@ export class FilesystemDriver implements Driver {
     return true;
   }
 
-  /** What else lies in the folders is passed over. */
+  /** Ignores files whose names are not digests. */
   async *list(prefix = ''): AsyncGenerator<ListedBlob[]> {
     for (const algorithm of ['sha256', 'sha512'] as const) {
       for (const folder of await namesIn(join(this.#paths.blobs, algorithm))) {
@@ -121,12 +122,12 @@ export class FilesystemDriver implements Driver {
     return found?.isFile() ? { digest, size: found.size, storedAt: found.mtimeMs } : undefined;
   }
 
-  /** For a put that is repeated after a deletion: the staged file was renamed, but is still open. */
+  /** For a put that is repeated after a deletion: the staged file was renamed and deleted, but is still open. */
   async #copy(staged: StagedFile, path: string): Promise<void> {
     const part = this.#paths.staged(randomUUID());
     const file = await open(part, 'wx', 0o600);
     try {
-      const buffer = Buffer.allocUnsafe(Math.min(copied, staged.size));
+      const buffer = Buffer.allocUnsafe(Math.min(copySize, staged.size));
       for (let position = 0; position < staged.size;) {
         const read = await staged.read(buffer, position);
         if (read === 0) throw new Error(`${staged.path} is shorter than its ${staged.size} bytes`);
@@ -157,7 +158,7 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** What is in a folder, in order; nothing when it is none. */
+/** The sorted names in a folder; none if it does not exist or is not a folder. */
 async function namesIn(folder: string): Promise<string[]> {
   try {
     return (await readdir(folder)).sort();

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /**
- * Lets work in the background come after requests: between its pieces it rests for twice as long as the last one took.
- * `signal` ends the work: the next step rejects.
+ * Slows down background work in favor of requests: after each piece it waits for twice as long as the piece took, at
+ * most a second. When `signal` is aborted, the next step rejects.
  */
 export class Pace {
   readonly #signal: AbortSignal | undefined;
@@ -12,7 +12,7 @@ export class Pace {
     this.#signal = signal;
   }
 
-  /** To be awaited after each piece of work. */
+  /** Await this after each piece of work. */
   async step(): Promise<void> {
     this.#signal?.throwIfAborted();
     await sleep(Math.min(1000, (performance.now() - this.#since) * 2), undefined, { signal: this.#signal });

@@ -1,13 +1,13 @@
 import { join } from 'node:path';
 
 /**
- * The layout of the data folder. Nothing a client sends becomes part of a path but the hex of a parsed digest.
+ * The layout of the data folder. From a client's request, only the hex of a parsed digest becomes part of a path.
  *
  *     data/
  *       entrepot.db                    the embedded database, unless another is configured
  *       blobs/sha256/ab/ab12…          content, named by its digest; immutable (`FilesystemDriver`)
- *       staging/<uuid>                 bytes on their way in: pushes, upload sessions, mirror fills
- *       quarantine/sha256-ab12…        what no longer had its digest when it was read again
+ *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
+ *       quarantine/sha256-ab12…        corrupt content that a scrub has found
  */
 export class Paths {
   readonly data: string;

@@ -3,25 +3,25 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import type { Digest } from '../digest.ts';
 import { DeletionWatch, findBlobs, newGeneration, takeOver, type BlobRow, type DeletionTimes } from './states.ts';
 
-/** A row under which bytes can be put. */
+/** A row of `blobs` whose bytes can be put now. */
 export interface Announced extends BlobRow {
   state: 'pending' | 'live';
-  /** Whether the row was made here. */
+  /** Whether this call has inserted the row, or taken it over. */
   isNew: boolean;
 }
 
-/** Bytes that were put have been removed since, or put aside: they have to be put again. */
+/** The bytes were removed or quarantined after they were put: they must be put again. */
 export class Overtaken extends Error {
   constructor(digest: Digest) {
     super(`${digest} was removed while it was being stored`);
   }
 }
 
-/** Milliseconds between two looks at a row that is being deleted. */
+/** Milliseconds between two checks of a row that is `deleting`. */
 const firstPause = 5;
 const longestPause = 200;
 
-/** Rows of blobs that are on their way in. */
+/** Writes the rows of blobs before their bytes are put. */
 export class Pending {
   readonly #database: Database;
   readonly #now: () => number;
@@ -34,8 +34,8 @@ export class Pending {
   }
 
   /**
-   * Makes a row for each of `sizes`, unless there is one, so that bytes which are put now are known whatever happens.
-   * Waits for those that are being deleted.
+   * Inserts a `pending` row for each of `sizes` that has none, so that bytes of an interrupted put have a row. Waits while
+   * a row is `deleting`.
    */
   async announce(sizes: ReadonlyMap<Digest, number>): Promise<Announced[]> {
     const announced: Announced[] = [];
@@ -56,13 +56,13 @@ export class Pending {
         if (state === 'deleting') rest.push(digest);
         else announced.push({ ...row, state });
       }
-      // In the order of the collector's locks.
+      // The collector locks rows in the same order.
       if (rest.length === 0) return announced.sort((a, b) => (a.digest < b.digest ? -1 : 1));
       await sleep(pause);
     }
   }
 
-  /** Needs no sync of its own: after a power cut there may be bytes without a row, which nothing shows. */
+  /** Needs no sync: after a power failure, bytes without a row may remain. No request can read them. */
   async #write(
     digests: readonly Digest[],
     givenUp: readonly BlobRow[],
@@ -82,7 +82,7 @@ export class Pending {
           else known.push(digest);
         }
         if (known.length === 0) return made;
-        // The time of the grace counts from here also for those that were pending before.
+        // The grace starts again for rows that were pending before.
         const sql = `UPDATE blobs SET stored_at = ? WHERE state = 'pending' AND digest IN (${placeholders(known)})`;
         await tx.run(sql, [stored_at, ...known]);
         return [...made, ...(await findBlobs(tx, known))];
@@ -93,7 +93,10 @@ export class Pending {
   }
 }
 
-/** Makes rows live whose bytes are there; their locks keep a collector away until the transaction ends. */
+/**
+ * Makes rows live whose bytes are stored. Their locks keep the collector from them until the transaction ends. Throws
+ * `Overtaken`.
+ */
 export async function makeLive(tx: Transaction, rows: readonly Announced[], now: number): Promise<void> {
   for (const { digest, generation } of rows) {
     const sql = `UPDATE blobs SET state = 'live', stored_at = ?

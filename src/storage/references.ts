@@ -1,7 +1,7 @@
 import type { Database, Queryable, Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 
-/** How rows of one folder's tables refer to blobs. The owner of the tables offers it; the storage names no table of others. */
+/** How the tables of one folder refer to blobs. Each folder describes its own tables, so the storage knows none of them. */
 export interface BlobReferences {
   /** Mirrored content can be fetched again, hosted content cannot. */
   readonly origin: 'hosted' | 'mirrored';
@@ -12,9 +12,9 @@ export interface BlobReferences {
    * `account_id` is NULL for content that all accounts share.
    */
   readonly owned: readonly string[];
-  /** Names of up to `limit` things that need a blob, such as `package Contoso 1.0.0`. */
+  /** Names up to `limit` packages or images that need a blob, for example `package Contoso 1.0.0`. */
   holders?(tx: Transaction, digest: Digest, limit: number): Promise<string[]>;
-  /** Forgets what refers to a mirrored blob, so that the next request fetches it again. */
+  /** Deletes the references to a mirrored blob, so that the next request fetches it again. */
   forget?(tx: Transaction, digest: Digest): Promise<void>;
 }
 
@@ -25,7 +25,7 @@ export interface Holding {
   bytes: number;
 }
 
-/** All that may refer to blobs. A blob to which nothing refers is collected, so a missing entry here loses data. */
+/** All references to blobs. The collector deletes unreferenced blobs, so a missing entry here loses data. */
 export class References {
   readonly #all: readonly BlobReferences[];
   /** Conditions on a row of `blobs`. */
@@ -57,21 +57,22 @@ export class References {
       ) AS once GROUP BY account_id, mirrored`;
   }
 
-  /** What needs a blob, some of it. */
+  /** Names of packages and images that need a blob, up to `limit` of each protocol. */
   async holders(tx: Transaction, digest: Digest, limit: number): Promise<string[]> {
     const found: string[] = [];
     for (const each of this.#all) found.push(...((await each.holders?.(tx, digest, limit)) ?? []));
     return found;
   }
 
-  /** Forgets all that refers to a blob and can be fetched again. */
+  /** Deletes the references to a blob from content that can be fetched again. */
   async forget(tx: Transaction, digest: Digest): Promise<void> {
     for (const each of this.#all) await each.forget?.(tx, digest);
   }
 
   /**
-   * The bytes of blobs by account, `step` blobs at a time. Each blob counts once for an account, however many of its rows
-   * refer to it, and as hosted if one of them is hosted. Content that all accounts share counts for `sharedAccount`.
+   * The bytes of blobs by account, `step` blobs at a time. Each blob counts once for an account, even if several of its
+   * rows refer to it; it counts as hosted if one of them is hosted. Content that all accounts share counts for
+   * `sharedAccount`.
    */
   async *holdings(database: Database, sharedAccount: number, step: number): AsyncGenerator<Holding[]> {
     for (let after = ''; ;) {
@@ -90,11 +91,11 @@ export class References {
 }
 
 function exists(tables: readonly string[]): string {
-  const looks = tables.map((table) => `EXISTS (SELECT 1 FROM ${table} WHERE ${table}.digest = blobs.digest)`);
-  return `(${looks.join(' OR ') || '0 = 1'})`;
+  const conditions = tables.map((table) => `EXISTS (SELECT 1 FROM ${table} WHERE ${table}.digest = blobs.digest)`);
+  return `(${conditions.join(' OR ') || '0 = 1'})`;
 }
 
-/** The last digest of the next `limit` blobs after `after`; undefined when there are fewer. By key alone, so that it is quick. */
+/** The last digest of the next `limit` blobs after `after`; undefined when there are fewer. Fast, because it reads only the key. */
 export async function pageEnd(from: Queryable, after: string, limit: number): Promise<string | undefined> {
   const last = await from.get<{ digest: string }>(
     'SELECT digest FROM blobs WHERE digest > ? ORDER BY digest LIMIT 1 OFFSET ?',

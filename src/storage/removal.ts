@@ -3,18 +3,18 @@ import type { Driver } from './driver.ts';
 import type { BlobRow, DeletionTimes } from './states.ts';
 
 export interface Removed {
-  /** Rows that are gone, as their bytes are. */
+  /** Blobs that are removed. */
   rows: BlobRow[];
-  /** Why bytes could not be deleted. Their rows stay `deleting`. */
+  /** Errors of failed deletions of bytes. Their rows stay `deleting`. */
   failures: unknown[];
 }
 
-/** Deletions at once. */
+/** Concurrent deletions. */
 const atOnce = 16;
 
 /**
- * Removes blobs that nothing refers to: marks the rows that `choose` has locked, deletes their bytes outside of any
- * transaction, then removes the rows. Where it ends in the middle, the rows stay `deleting`, and are taken over later.
+ * Removes unreferenced blobs: marks the rows that `choose` has locked, deletes their bytes outside of any transaction,
+ * then removes the rows. If it is interrupted, the rows stay `deleting`, and another process takes them over later.
  */
 export async function removeBlobs(
   database: Database,
@@ -25,7 +25,7 @@ export async function removeBlobs(
   let markedAt = 0;
   const marked = await database.transaction(async (tx) => {
     const rows = await choose(tx);
-    // Before the mark: nobody can see it earlier than this.
+    // Read before the mark is written, so that no other process measures an earlier time.
     markedAt = watch();
     if (rows.length > 0) {
       const digests = rows.map(({ digest }) => digest);
@@ -35,7 +35,7 @@ export async function removeBlobs(
   });
   const removed: Removed = { rows: [], failures: [] };
   for (let start = 0; start < marked.length; start += atOnce) {
-    // Another process may soon take the rest for given up, and put the bytes again.
+    // Another process may soon take over the rest and put the bytes again.
     if (watch() - markedAt >= beginWithin) break;
     const deleteBytes = async (row: BlobRow) => {
       try {
@@ -51,7 +51,7 @@ export async function removeBlobs(
   return removed;
 }
 
-/** A row that was taken over meanwhile has another generation, and stays. After a power cut the row may be there again. */
+/** Keeps a row that was taken over meanwhile: it has another generation. After a power failure, a removed row may be back. */
 async function forget(database: Database, rows: readonly BlobRow[]): Promise<void> {
   if (rows.length === 0) return;
   const sql = `DELETE FROM blobs WHERE state = 'deleting' AND digest IN (${placeholders(rows)})

@@ -1,6 +1,6 @@
 import { statfs } from 'node:fs/promises';
 
-/** Free bytes of the disk that holds `path`. */
+/** Resolves to the free bytes of the disk that holds `path`. */
 export type ReadFree = (path: string) => Promise<number>;
 
 async function readFree(path: string): Promise<number> {
@@ -9,14 +9,14 @@ async function readFree(path: string): Promise<number> {
 }
 
 /**
- * The room on the disk. Below the reserve nothing more of upstreams is stored, so that the database can always work. Half
- * of the reserve may be used for files that are removed as soon as they were sent.
+ * The free space on the disk. Upstream content is stored only while the reserve stays free, so that the database can
+ * always write. Files that are removed as soon as they are sent may use half of the reserve.
  */
 export class Room {
   readonly #path: string;
   readonly #reserve: number;
   readonly #free: ReadFree;
-  /** Bytes that were announced and are still to come. */
+  /** Bytes that were announced and have not arrived yet. */
   #expected = 0;
 
   /** `reserve` in bytes. */
@@ -26,17 +26,17 @@ export class Room {
     this.#free = free;
   }
 
-  /** Whether `bytes` more can be stored, beside what is expected already, and the reserve is left. */
+  /** Whether the reserve stays free if `bytes` more are stored, besides the bytes that are expected already. */
   async has(bytes: number): Promise<boolean> {
     return (await this.#free(this.#path)) - this.#expected - bytes >= this.#reserve;
   }
 
-  /** Whether a file of `bytes` that is soon removed again fits into half of the reserve. */
+  /** Whether half of the reserve stays free if a file of `bytes` is stored for a short time. */
   async hasForAMoment(bytes: number): Promise<boolean> {
     return (await this.#free(this.#path)) - this.#expected - bytes >= this.#reserve / 2;
   }
 
-  /** Counts `bytes` as expected; the returned function says how many of them have come, and 0 at the end. */
+  /** Counts `bytes` as expected. Call the returned function with the number of bytes that are still missing; 0 at the end. */
   expect(bytes: number): (rest: number) => void {
     let counted = bytes;
     this.#expected += counted;

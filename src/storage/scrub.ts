@@ -7,20 +7,20 @@ import type { Driver } from './driver.ts';
 import type { References } from './references.ts';
 import { lockBlobs, newGeneration, rowColumns, type BlobRow } from './states.ts';
 
-/** A blob whose bytes are not what its digest says. */
+/** A blob whose bytes are missing or do not match its digest. */
 export interface Damage {
   digest: Digest;
   size: number;
   kind: 'corrupt' | 'missing';
-  /** Packages and images that need it, some of them; hosted content cannot be had again from elsewhere. */
+  /** Some of the hosted packages and images that need it. Hosted content cannot be fetched again. */
   hosted: string[];
-  /** Whether an upstream's copy was dropped, so that the next request fetches it anew. */
+  /** Whether a mirror entry was deleted, so that the next request fetches the content again. */
   mirrored: boolean;
 }
 
 export interface ScrubOptions {
   signal?: AbortSignal | undefined;
-  /** Hears of everything that is damaged and needed, at once. */
+  /** Called for each damaged blob, as soon as it is found. */
   report: (damage: Damage) => void;
 }
 
@@ -29,29 +29,29 @@ export interface Scrubbed {
   bytes: number;
   corrupt: number;
   missing: number;
-  /** Of the damaged ones those that hosted content needs, and those that are fetched again. */
+  /** Damaged blobs that hosted content needs, and damaged blobs that are fetched again. */
   damaged_hosted: number;
   damaged_mirrored: number;
 }
 
 const page = 200;
 const piece = 256 * 1024;
-/** A file costs as much as so many bytes, so that small ones are no flood; bytes. */
+/** Bytes that the rate limit counts for each file besides its content, so that many small files are limited too. */
 const fileCost = 64 * 1024;
-/** How often is written down where it has got to, in milliseconds. */
+/** Milliseconds between two saves of the position. */
 const saveEvery = 5000;
 const holdersShown = 5;
 
 /**
- * Reads stored blobs again, slowly, and checks that they still have their digests. A pass that is interrupted goes on
- * where it was. A corrupt file is moved to the quarantine: what an upstream has is fetched again by the next request,
- * and pushing hosted content again puts it in place.
+ * Reads stored blobs slowly and verifies their digests. An interrupted pass continues at its position. A corrupt file is
+ * moved to the quarantine. The next request fetches mirrored content again; a push of the same content replaces hosted
+ * content.
  */
 export class Scrubber {
   readonly #database: Database;
   readonly #driver: Driver;
   readonly #references: References;
-  /** Bytes a second. */
+  /** Bytes per second. */
   readonly #rate: number;
 
   constructor(database: Database, driver: Driver, references: References, rate: number) {
@@ -61,7 +61,7 @@ export class Scrubber {
     this.#rate = rate;
   }
 
-  /** Goes on to the end of the pass. Rejects when `signal` ends it; the next one goes on from there. */
+  /** Continues to the end of the pass. Rejects when `signal` is aborted; the next call continues at the same position. */
   async scrub({ signal, report }: ScrubOptions): Promise<Scrubbed> {
     const done: Scrubbed = { blobs: 0, bytes: 0, corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
     const throttle = new Throttle(this.#rate, signal);
@@ -121,7 +121,7 @@ export class Scrubber {
     return this.#setAside(digest, stored.version);
   }
 
-  /** Undefined when the bytes are not there. */
+  /** Whether the bytes match the digest; undefined when they are missing. */
   async #isWhole(digest: Digest, size: number, throttle: Throttle): Promise<boolean | undefined> {
     let content: Content;
     try {
@@ -137,15 +137,15 @@ export class Scrubber {
     }
   }
 
-  /** Puts aside the bytes that were read, unless others have come in their place. */
+  /** Quarantines the bytes that were read, unless other bytes have replaced them. */
   async #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
-    const replaced = new Error('other bytes have come in their place');
+    const replaced = new Error('other bytes have replaced the corrupt ones');
     try {
       return await this.#database.transaction(async (tx) => {
         const [row] = await lockBlobs(tx, [digest]);
         if (row?.state !== 'live') return undefined;
         const damage = await this.#damageOf(tx, row, 'corrupt');
-        // Last: nothing after this can make the transaction be tried again.
+        // This comes last, because a repeated transaction must not move the bytes twice.
         if (!(await this.#driver.setAside(digest, version))) throw replaced;
         return damage;
       });
@@ -164,8 +164,8 @@ export class Scrubber {
   }
 
   /**
-   * Finds out who needs the blob. Drops an upstream's copy, and the row of a blob that is not hosted, so that no request
-   * finds it. A push that has just put the bytes, or has seen them, puts them again.
+   * Finds the content that needs the blob. Deletes the mirror entries, and the row of a blob that is not hosted, so that no
+   * request finds it. A concurrent push that has just put or seen the bytes notices, and puts them again.
    */
   async #damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
     const { isHosted, isMirrored } = this.#references;
@@ -197,7 +197,7 @@ async function isWhole(content: Content, digest: Digest, size: number, throttle:
       await throttle.spend(read);
     }
   } catch (error) {
-    // The disk cannot read what it was given.
+    // The disk cannot read the file.
     if ((error as NodeJS.ErrnoException).code === 'EIO') return false;
     throw error;
   }

@@ -1,27 +1,27 @@
 import type { Content } from './content.ts';
 
-/** Large pieces are fast; with very many readers at once, the later ones get small ones, so that memory stays bounded. */
+/** Large pieces are fast. With very many concurrent readers, the later ones get small pieces, so that memory stays bounded. */
 const largePiece = 512 * 1024;
 const smallPiece = 128 * 1024;
 const largeReaders = 112;
 const keptBuffers = 24;
 
 const idleBuffers: Buffer[] = [];
-/** Those that somebody holds, by their size, their position and their content's source. */
+/** The pieces in use, by size, position and source of the content. */
 const shared = new Map<string, Piece>();
 
-/** Bytes of some content in memory; nobody writes into them. */
+/** Bytes of content in memory. They must not be changed. */
 export interface HeldRead {
   /** Empty at the end of the content. */
   bytes: Buffer;
-  /** The bytes are not used any more. */
+  /** Call this when the bytes are no longer used. */
   release: () => void;
 }
 
 /**
- * Reads from `content` at `position`: as much as there is, up to the end of a piece. Whoever reads the same content while
- * others hold that piece gets theirs, so that what many are sent at once is read from the disk once. `readers` is how many
- * there are at the moment. Rejects as `Content.read` does.
+ * Reads from `content` at `position`: the available bytes, up to the end of a piece. Concurrent readers of the same content
+ * share a piece, so that it is read from the disk once. `readers` is the number of current readers. Rejects as
+ * `Content.read` does.
  */
 export async function holdRead(content: Content, position: number, readers: number): Promise<HeldRead> {
   const size = readers > largeReaders ? smallPiece : largePiece;
@@ -39,18 +39,18 @@ export async function holdRead(content: Content, position: number, readers: numb
   }
 }
 
-/** A part of some content, filled as far as somebody has asked for. */
+/** A part of content, filled as far as its readers have requested. */
 class Piece {
   readonly #buffer: Buffer;
   readonly #key: string | undefined;
   readonly #base: number;
-  /** What is there, from and up to which position. */
+  /** The positions in the content between which the buffer is filled. */
   readonly #start: number;
   #end: number;
   #filling: Promise<void> | undefined;
   #holders = 0;
 
-  /** Whoever comes with the same `key` can share it. */
+  /** Readers with the same `key` share the piece; undefined: it is not shared. */
   constructor(size: number, base: number, start: number, key: string | undefined) {
     this.#buffer = (size === largePiece ? idleBuffers.pop() : undefined) ?? Buffer.allocUnsafe(size);
     this.#base = base;
@@ -59,7 +59,7 @@ class Piece {
     if (key !== undefined) shared.set(key, this);
   }
 
-  /** Whether a reader can go on from `position` here. */
+  /** Whether a reader can continue at `position` in this piece. */
   covers(position: number): boolean {
     return position >= this.#start && position <= this.#end;
   }
@@ -76,7 +76,7 @@ class Piece {
   }
 
   async read(content: Content, position: number): Promise<Buffer> {
-    // What another reader began can fail for reasons of its own, such as a client that left.
+    // The read of another reader can fail for its own reasons, for example because its client disconnected.
     while (position === this.#end && this.#filling) await this.#filling.catch(() => undefined);
     if (position === this.#end) await (this.#filling = this.#fill(content));
     return this.#buffer.subarray(position - this.#base, this.#end - this.#base);

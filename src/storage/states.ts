@@ -13,7 +13,7 @@ export interface BlobRow {
 
 export const rowColumns = 'digest, size, state, generation';
 
-/** For a row whose bytes are to be put anew, or have been put aside. */
+/** A generation for a row whose bytes will be put again, or were quarantined. */
 export function newGeneration(): number {
   return randomInt(1, 2 ** 48 - 1);
 }
@@ -36,14 +36,14 @@ export function lockBlobs(tx: Queryable, digests: readonly Digest[]): Promise<Bl
 }
 
 /**
- * Locks a live blob until the transaction ends and renews its time, so that the collector leaves it until the transaction
- * has written a reference to it. Resolves to whether there is such a blob.
+ * Locks a live blob until the transaction ends and renews its time, so that the collector keeps it until the transaction
+ * has written a reference to it. Resolves to whether the blob exists.
  */
 export async function keepLive(tx: Transaction, digest: Digest, now: number): Promise<boolean> {
   return (await tx.run("UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'", [now, digest])) > 0;
 }
 
-/** Makes deletions that were given up one's own, unless others were quicker; resolves to those rows. */
+/** Takes over unfinished deletions; resolves to the rows that no other process has taken over first. */
 export async function takeOver(
   tx: Transaction,
   rows: readonly BlobRow[],
@@ -57,17 +57,17 @@ export async function takeOver(
   return taken;
 }
 
-/** How long a deletion may take, in milliseconds. */
+/** Time limits of a deletion, in milliseconds. */
 export interface DeletionTimes {
-  /** After this time no deletion of bytes begins any more. */
+  /** After this time since the mark, the process starts no more deletions of bytes. */
   beginWithin: number;
-  /** Who sees a row `deleting` for so long takes it over: it was left by a process that was killed. */
+  /** A process that sees a row `deleting` for this long takes it over: the first process was killed. */
   takeOverAfter: number;
-  /** A clock that is never set. */
+  /** A monotonic clock. */
   watch: () => number;
 }
 
-/** The time between the two is what a driver has for a deletion that has begun. */
+/** A driver has the time between the two limits to finish a deletion that it has started. */
 export const deletionTimes: DeletionTimes = {
   beginWithin: 5000,
   takeOverAfter: 40_000,
@@ -76,7 +76,7 @@ export const deletionTimes: DeletionTimes = {
 
 const mostWatched = 10_000;
 
-/** Tells which deletions were given up, by the watch of this process: clocks of several machines may differ. */
+/** Finds deletions that a killed process left unfinished. Uses the clock of this process, because clocks of machines differ. */
 export class DeletionWatch {
   readonly #times: DeletionTimes;
   readonly #since = new LRUCache<string, number>({ max: mostWatched });
@@ -85,7 +85,7 @@ export class DeletionWatch {
     this.#times = times;
   }
 
-  /** Whether this row was seen `deleting` long enough ago; to be asked of each one that is seen. */
+  /** Whether this row was first seen `deleting` long enough ago. Call it for each `deleting` row that is read. */
   isGivenUp({ digest, generation }: BlobRow): boolean {
     const key = `${generation} ${digest}`;
     const now = this.#times.watch();

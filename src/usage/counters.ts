@@ -1,6 +1,6 @@
 import type { NameKind } from '../accounts/names.ts';
 
-/** What is counted of requests. Bytes are those of bodies. */
+/** The counters of requests. Bytes are bytes of bodies. */
 export const counterNames = [
   'requests',
   'downloads',
@@ -15,32 +15,32 @@ export const counterNames = [
 export type Counters = Record<(typeof counterNames)[number], number>;
 
 /**
- * What a request was made for. A download fetches a package or an image's manifest (layers and indexes are none: an image
- * counts once); an upload pushes a package, its symbols or a manifest; a version check asks what there is: the service
- * index, a list of versions or tags, a registration, a manifest by HEAD.
+ * The purpose of a request. A download fetches a package or the manifest of an image. Layers and indexes do not count, so
+ * that an image counts once. An upload pushes a package, its symbols or a manifest. A version check reads the service
+ * index, a list of versions or tags, a registration, or a manifest by HEAD.
  */
 export type UsageAction = 'download' | 'upload' | 'version-check';
 
 export type SubjectKind = NameKind | 'other';
 
-/** One request that is over, or the part of one that ended later. */
+/** A finished request, or a part of one that ended later. */
 export interface Use {
-  /** When it was over, in milliseconds since 1970: it belongs to the day and month of this moment, UTC. */
+  /** When it ended, in milliseconds since 1970: it counts for the day and month of this time, UTC. */
   at: number;
   /** Undefined for an anonymous reader. */
   token: string | undefined;
   kind: SubjectKind;
-  /** The package id in lower case, or the repository; empty where there is none. */
+  /** The package ID in lower case, or the repository; empty for a request without either. */
   subject: string;
   act: UsageAction | undefined;
   status: number;
-  /** Whether all of the answer has been handed to the system. */
+  /** Whether the whole response was handed to the operating system. */
   complete: boolean;
-  /** The `Cache-Status` of the answer. */
+  /** The `Cache-Status` of the response. */
   cache: string | undefined;
   sent: number;
   received: number;
-  /** Bytes that were fetched from upstreams for it. */
+  /** Bytes fetched from upstreams for this request. */
   fetched: number;
 }
 
@@ -63,17 +63,17 @@ export function addCounts(counters: Counters, more: Counters): void {
   for (const name of counterNames) counters[name] += more[name];
 }
 
-/** Whether a request is counted at all: not when it was refused, found nothing, or failed here. */
+/** Whether a request is counted. Refused requests, requests that found nothing, and errors of this server are not. */
 export function isBillable(status: number): boolean {
   return status < 500 && status !== 401 && status !== 403 && status !== 404 && status !== 429;
 }
 
-/** Whether a request was a download that succeeded, whole and to its end. */
+/** Whether a request was a download of a whole file that succeeded completely. */
 export function isDownload({ act, status, complete }: Pick<Use, 'act' | 'status' | 'complete'>): boolean {
   return act === 'download' && status === 200 && complete;
 }
 
-/** Counts one billable request. What is hosted is neither a hit nor a miss of the cache. */
+/** Counts one billable request. Hosted content is neither a hit nor a miss of the cache. */
 export function countUse(counters: Counters, use: Omit<Use, 'at' | 'token' | 'kind' | 'subject'>): void {
   const { act, status, cache } = use;
   counters.requests += 1;

@@ -1,7 +1,7 @@
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Downloads } from './record.ts';
 
-/** What an account has downloaded of something mirrored, by version; images have one nameless version. */
+/** The downloads of a mirrored package or image by one account, by version. Images have one version without a name. */
 export interface MirroredDownloads {
   total: number;
   versions: ReadonlyMap<string, number>;
@@ -9,7 +9,7 @@ export interface MirroredDownloads {
 
 const none: MirroredDownloads = { total: 0, versions: new Map() };
 
-/** Adds downloads of what is not hosted. */
+/** Adds downloads of mirrored content. */
 export async function addMirrored(
   tx: Transaction,
   kind: 'package' | 'container',
@@ -20,7 +20,7 @@ export async function addMirrored(
   await tx.upsert('mirrored_downloads', ['account_id', 'kind', 'name', 'version'], rows, update);
 }
 
-/** The account's downloads of each of `names`, as far as they are written down. */
+/** The account's downloads of each of `names`, without those that are not written to the database yet. */
 export async function mirroredDownloads(
   database: Database,
   accountId: number,

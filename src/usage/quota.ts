@@ -9,23 +9,23 @@ import type { StoredBytes } from './stored.ts';
 export interface QuotaParts {
   database: Database;
   stored: StoredBytes;
-  /** Bytes an account may store, and may be sent in a month; unlimited when left out. */
+  /** Bytes that an account may host, and may download in a month; unlimited by default. */
   limits: { accountStorage?: number | undefined; accountEgress?: number | undefined };
   log: Logger;
   now: () => number;
 }
 
-/** One limit of one account, and what is used of it. */
+/** One limit of one account, and how much of it is used. */
 export interface LimitUse {
   account: string;
   limit: LimitName;
-  /** Of all that is allowed; 1 at the limit. */
+  /** Used share of the limit; 1 at the limit. */
   ratio: number;
 }
 
 export type LimitName = 'storage' | 'egress';
 
-interface Asking {
+interface QuotaOwner {
   accountId: number;
   accountName: string;
 }
@@ -33,8 +33,8 @@ interface Asking {
 const thresholds = [100, 90, 80];
 
 /**
- * What accounts may use: a bound of what they host, and of what a month sends them. Who comes near is warned; at the
- * bound pushes are refused, and reading goes on. What the mirror keeps does not count: it makes room by itself.
+ * The limits of accounts: bytes that they host, and bytes that they download in a month. Near a limit, the account is
+ * warned. At a limit its pushes are refused; reads continue. Mirrored content does not count: eviction limits it.
  */
 export class Quota {
   readonly #parts: QuotaParts;
@@ -45,49 +45,49 @@ export class Quota {
     this.#parts = parts;
   }
 
-  /** The limits as they were seen the last time, for metrics. */
+  /** The latest measurement of each limit, for metrics. */
   get used(): Iterable<LimitUse> {
     return this.#used.values();
   }
 
   /**
-   * Lets a push of `announced` bytes go on, telling `warn` of limits that are near; throws `QuotaExceeded`. What is under
-   * way at the same time, or comes without announcing its length, may pass the limit once.
+   * Checks the limits for a push of `announced` bytes; throws `QuotaExceeded`. Calls `warn` for each limit that is near.
+   * Concurrent pushes, or a push without an announced length, can exceed the limit once.
    */
-  async admit(asking: Asking, announced: number, warn: (text: string) => void): Promise<void> {
+  async admit(owner: QuotaOwner, announced: number, warn: (text: string) => void): Promise<void> {
     const { accountStorage, accountEgress } = this.#parts.limits;
     if (accountStorage !== undefined) {
-      const used = await this.#storageOf(asking.accountId);
-      this.#note(asking, 'storage', used, accountStorage, warn);
+      const used = await this.#storageOf(owner.accountId);
+      this.#note(owner, 'storage', used, accountStorage, warn);
       if (used >= accountStorage || used + announced > accountStorage) {
         throw exceeded(
-          `Account "${asking.accountName}" stores ${used} of the ${accountStorage} bytes it may. Delete what is not needed, or ask for more.`,
+          `Account "${owner.accountName}" stores ${used} bytes; its limit is ${accountStorage} bytes. Delete content, or ask the operator to raise the limit.`,
           { limit: 'storage', used, allowed: accountStorage },
         );
       }
     }
     if (accountEgress !== undefined) {
-      const used = await this.#egressOf(asking.accountId);
-      this.#note(asking, 'egress', used, accountEgress, warn);
+      const used = await this.#egressOf(owner.accountId);
+      this.#note(owner, 'egress', used, accountEgress, warn);
       if (used >= accountEgress) {
         const renewed = new Date(periodAt(this.#parts.now()).end).toISOString();
         throw exceeded(
-          `Account "${asking.accountName}" was sent ${used} bytes this month, of ${accountEgress} it may. Pushes are taken again from ${renewed}; or ask for more.`,
+          `Account "${owner.accountName}" has downloaded ${used} bytes this month; its limit is ${accountEgress} bytes. Push again after ${renewed}, or ask the operator to raise the limit.`,
           { limit: 'egress', used, allowed: accountEgress },
         );
       }
     }
   }
 
-  /** Looks at every account's limits, for the log and the metrics: reading moves them too. */
+  /** Measures the limits of all accounts, for the log and the metrics, because downloads change them without a push. */
   async review(): Promise<void> {
     const { database, limits } = this.#parts;
     const { accountStorage, accountEgress } = limits;
     if (accountStorage === undefined && accountEgress === undefined) return;
     for (const { id, name } of await listAccounts(database)) {
-      const asking = { accountId: id, accountName: name };
-      if (accountStorage !== undefined) this.#note(asking, 'storage', await this.#storageOf(id), accountStorage);
-      if (accountEgress !== undefined) this.#note(asking, 'egress', await this.#egressOf(id), accountEgress);
+      const owner = { accountId: id, accountName: name };
+      if (accountStorage !== undefined) this.#note(owner, 'storage', await this.#storageOf(id), accountStorage);
+      if (accountEgress !== undefined) this.#note(owner, 'egress', await this.#egressOf(id), accountEgress);
     }
   }
 
@@ -100,9 +100,9 @@ export class Quota {
     return (await totalsOf(database, accountId, periodAt(now()))).egress_bytes;
   }
 
-  /** Each threshold is logged once on its way up. */
+  /** Logs each threshold once when the use rises to it. */
   #note(
-    { accountId, accountName: account }: Asking,
+    { accountId, accountName: account }: QuotaOwner,
     limit: LimitName,
     used: number,
     allowed: number,
@@ -113,7 +113,7 @@ export class Quota {
     this.#used.set(key, { account, limit, ratio });
     const reached = thresholds.find((each) => ratio * 100 >= each) ?? 0;
     if (reached > (this.#warned.get(key) ?? 0)) {
-      this.#parts.log.warn({ account, limit, used, allowed, percent: reached }, 'an account comes near its limit');
+      this.#parts.log.warn({ account, limit, used, allowed, percent: reached }, 'an account is near its limit');
     }
     this.#warned.set(key, reached);
     if (reached > 0) warn?.(`${limit}: ${used} of ${allowed} bytes (${Math.floor(ratio * 100)} %)`);

@@ -7,7 +7,7 @@ import { addCounts, counterNames, countUse, noCounts, type Counters, type Use } 
 import type { Period } from './period.ts';
 import { totalsOf } from './report.ts';
 
-/** One counter of one account, as the access log has it and as it was recorded. */
+/** One counter of one account, according to the access log and to the database. */
 export interface Comparison {
   account: string;
   counter: keyof Counters;
@@ -15,12 +15,12 @@ export interface Comparison {
   recorded: number;
 }
 
-/** What a line of the access log tells of usage. */
+/** The fields of an access log line that concern usage. */
 type Line = Use & { msg: string; account?: string; billable: boolean };
 
 /**
- * Compares what was recorded for a period with the access logs of all instances. What a running instance has not
- * written down yet is a difference, and so is what was written after the period had closed, into the next one.
+ * Compares the recorded usage of a period with the access logs of all instances. Counts that a running instance has not
+ * written yet are a difference. So are counts that were written after the period had closed: they are in the next period.
  */
 export async function reconcile(database: Database, files: readonly string[], period: Period): Promise<Comparison[]> {
   const logged = new Map<string, Counters>();
@@ -44,7 +44,7 @@ async function addLog(logged: Map<string, Counters>, file: string, period: Perio
       number += 1;
       if (text.trim() === '') continue;
       const line = parse(text);
-      if (line === undefined) throw new DomainError('Invalid', `${file}:${number}: this is no line of a JSON log`);
+      if (line === undefined) throw new DomainError('Invalid', `${file}:${number}: this is not a line of a JSON log`);
       if (line.account === undefined || !line.billable || line.at < period.start || line.at >= period.end) continue;
       let counters = logged.get(line.account);
       if (!counters) logged.set(line.account, (counters = noCounts()));
@@ -59,7 +59,7 @@ async function addLog(logged: Map<string, Counters>, file: string, period: Perio
   }
 }
 
-/** Undefined for what is no JSON object. A line that tells of something else has no account, and is passed over. */
+/** Undefined if `text` is not a JSON object. Lines about other things have no account; the caller skips them. */
 function parse(text: string): Line | undefined {
   try {
     const value: unknown = JSON.parse(text);

@@ -9,15 +9,16 @@ import { dayOf, dayToWrite, periodAt } from './period.ts';
 export interface Downloads {
   accountId: number;
   name: string;
-  /** How many, by version; images have one nameless version. */
+  /** Number of downloads by version; images have one version without a name. */
   versions: ReadonlyMap<string, number>;
+  /** Time of the last one; milliseconds since 1970 UTC. */
   last: number;
 }
 
-/** Adds downloads to whatever else keeps them, in the transaction that writes them down here. */
+/** Adds downloads to other tables, in the transaction that writes them to the usage tables. */
 export type AddDownloads = (tx: Transaction, downloads: Downloads) => Promise<void>;
 
-/** What was counted under one key since the last flush. */
+/** Counts of one key since the last flush. */
 interface Entry {
   accountId: number;
   token: string;
@@ -29,10 +30,10 @@ interface Entry {
   last: number;
 }
 
-/** What a use is counted under. */
+/** The fields of a use that decide which entry it counts for. */
 type Key = Pick<Use, 'at' | 'token' | 'kind' | 'subject' | 'status'>;
 
-/** Entries that are written in one transaction: all of them, once. */
+/** Entries that one transaction writes exactly once. */
 interface Batch {
   number: number;
   entries: Entry[];
@@ -40,18 +41,18 @@ interface Batch {
 
 const batchSize = 100;
 const rowsPerStatement = 25;
-/** So many keys are flushed without waiting for the next time. */
+/** At this many keys, a flush starts at once. */
 const many = 5000;
-/** Beyond so many keys that could not be written, requests are counted without their subject. */
+/** At this many keys that are not written yet, requests are counted without their subject, so that memory stays bounded. */
 const mostKeys = 100_000;
-/** Characters of a name in the tables. */
+/** Most characters of a name in the tables. */
 const longestName = 255;
-/** How long a process's last batch is remembered after it ended without a farewell, in milliseconds. */
+/** The number of the last batch of a process that was killed is kept for this long, in milliseconds. */
 const rememberFor = 30 * 86_400_000;
 
 /**
- * Usage, counted in memory and written down in batches by `flush`: a request writes nothing. A batch that fails is kept
- * and tried again, and is never written twice, even when nobody can tell whether its commit took place.
+ * Counts usage in memory. `flush` writes it in batches, so a request writes nothing. A batch that fails is kept and
+ * repeated. No batch is written twice, even when it is unknown whether its commit succeeded.
  */
 export class UsageRecord {
   readonly #database: Database;
@@ -59,7 +60,7 @@ export class UsageRecord {
   readonly #downloads: Partial<Record<SubjectKind, AddDownloads>>;
   readonly #writer = randomUUID();
   #entries = new Map<string, Entry>();
-  /** The entry counted last: the next request is often about the same. */
+  /** The entry of the last request, because the next request often has the same. */
   #last: Entry | undefined;
   #batches: Batch[] = [];
   #batchCount = 0;
@@ -73,7 +74,7 @@ export class UsageRecord {
     this.#writtenAt = now();
   }
 
-  /** Counts a request that is over, if it is billable. `version` is of a package that is downloaded. */
+  /** Counts a finished request if it is billable. `version` is the version of a downloaded package. */
   count(accountId: number, use: Use, version = ''): void {
     if (!isBillable(use.status)) return;
     const entry = this.#entryFor(accountId, use);
@@ -84,17 +85,17 @@ export class UsageRecord {
     entry.last = use.at;
   }
 
-  /** Counts what was fetched from upstream for a request after it was over. */
+  /** Counts bytes that were fetched from an upstream for a request after its end. */
   countFetched(accountId: number, use: Key & Pick<Use, 'fetched'>): void {
     if (isBillable(use.status)) this.#entryFor(accountId, use).counters.upstream_bytes += use.fetched;
   }
 
-  /** Up to when everything counted here has been written down. */
+  /** Everything counted before this time is written; milliseconds since 1970 UTC. */
   get asOf(): number {
     return this.#entries.size === 0 && this.#batches.length === 0 ? this.#now() : this.#writtenAt;
   }
 
-  /** Writes down what was counted until now; called every few seconds. What could not be written is kept. */
+  /** Writes all counts so far; called every few seconds. Counts that could not be written are kept. */
   flush(): Promise<void> {
     const turn = (this.#flushing ?? Promise.resolve()).catch(() => undefined).then(() => this.#write());
     const flushing = turn.finally(() => {
@@ -115,7 +116,7 @@ export class UsageRecord {
     const { token = '', at } = use;
     const day = dayOf(at);
     let { kind } = use;
-    // An error is nobody's use of a subject; a name that is not there would fill the table.
+    // Errors are counted without a subject: names that do not exist would fill the table.
     let name = use.status < 400 ? nameOf(use.subject) : '';
     const last = this.#last;
     if (
@@ -139,7 +140,7 @@ export class UsageRecord {
     }
     entry = { accountId, token, kind, name, day, counters: noCounts(), versions: undefined, last: 0 };
     this.#entries.set(key, entry);
-    // What fails now fails again when somebody waits for it.
+    // A failure is ignored here: the next flush reports it.
     if (this.#entries.size === many) this.flush().catch(() => undefined);
     return entry;
   }
@@ -157,7 +158,7 @@ export class UsageRecord {
       const { number, entries } = batch;
       await this.#database.transaction((tx) => this.#writeBatch(tx, number, entries));
       this.#batches.shift();
-      // SQLite answers without a turn of the event loop.
+      // SQLite queries do not yield to the event loop.
       await nextTurn();
     }
   }
@@ -185,7 +186,7 @@ export class UsageRecord {
     }
   }
 
-  /** The update waits for an earlier try of the same batch whose end is not known, and then finds its number. */
+  /** If an earlier attempt of this batch may still commit, the update waits for it, and then finds its number. */
   async #isNew(tx: Transaction, number: number): Promise<boolean> {
     const now = this.#now();
     if (number === 1) await tx.run('DELETE FROM usage_writers WHERE written_at < ?', [now - rememberFor]);
@@ -196,8 +197,8 @@ export class UsageRecord {
 }
 
 /**
- * What a subject is counted under. A repository's name behind its upstream's can be longer than the columns hold: then
- * its start and a hash, because a row that the database refuses would keep all others from being written.
+ * The name under which a subject is counted. The names of an upstream and its repository together can be longer than the
+ * column. Then this is the start of the name and a hash: a row that the database refuses would block all other rows.
  */
 function nameOf(subject: string): string {
   if (subject.length <= longestName) return subject;
@@ -205,7 +206,7 @@ function nameOf(subject: string): string {
   return `${subject.slice(0, longestName - 1 - hash.length)}~${hash}`;
 }
 
-/** An account's, each token's and each subject's rows, in the order of their key so that writers do not cross. */
+/** The rows of accounts, tokens and subjects, in the order of their keys, so that concurrent writers do not deadlock. */
 function rowsOf(entries: readonly Entry[], now: number): Row[] {
   const rows = new Map<string, { counters: Counters; row: Row }>();
   for (const { accountId, token, kind, name, day: counted, counters } of entries) {

@@ -4,10 +4,10 @@ import { counterNames, noCounts, type Counters } from './counters.ts';
 import type { Period } from './period.ts';
 import type { Stored, StoredBytes } from './stored.ts';
 
-/** By what a report can be divided; `name` is the token's id, the package's or the repository's. */
+/** Groups of a report. `name` is then the ID of the token or package, or the name of the repository. */
 export type Grouping = 'token' | NameKind;
 
-/** One line of a report: of a day, of a name, or of a name on a day. */
+/** One line of a report: for a day, a name, or a name on a day. */
 export interface UsageItem {
   day: number | null;
   name: string | null;
@@ -19,7 +19,7 @@ export interface StorageUse {
   peak: number;
   average: number;
   byteHours: number;
-  /** When `current` was measured; now, where it is a closed month's last sample. */
+  /** When `current` was measured; now, if it is the last sample of a closed month. */
   asOf: number;
 }
 
@@ -28,7 +28,7 @@ type CountRow = Counters & { name: string; day: number };
 const inBounds = 'account_id = ? AND hour >= ? AND hour < ?';
 const sums = counterNames.map((name) => `SUM(${name}) AS ${name}`).join(', ');
 
-/** All that an account used in a period, as far as it has been written down. */
+/** The usage of an account in a period, without counts that are not written to the database yet. */
 export async function totalsOf(database: Database, accountId: number, { start }: Period): Promise<Counters> {
   const row = await database.get<Counters>(
     `SELECT ${sums} FROM usage_counts WHERE account_id = ? AND dimension = 'account' AND period_start = ? AND name = ''`,
@@ -37,13 +37,13 @@ export async function totalsOf(database: Database, accountId: number, { start }:
   return countersIn(row);
 }
 
-/** Which lines a report has; with neither it has none. */
+/** The lines of a report; without a day and a group it has none. */
 export interface Division {
   byDay: boolean;
   groupBy: Grouping | undefined;
 }
 
-/** Up to `limit` lines after (`name`, `day`), in the order of names and then days. */
+/** Up to `limit` lines after (`name`, `day`), sorted by name, then day. */
 export async function itemsOf(
   database: Database,
   accountId: number,
@@ -72,8 +72,8 @@ export async function itemsOf(
 }
 
 /**
- * What an account stored in a period: by its hourly samples, and while the period is open by a measurement now. An hour
- * in which no instance ran has no sample and counts nothing.
+ * The bytes that an account stored in a period: from its hourly samples and, while the period is open, a measurement now.
+ * An hour in which no instance ran has no sample and counts as zero.
  */
 export async function storageOf(
   database: Database,

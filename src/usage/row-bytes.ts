@@ -1,20 +1,20 @@
 import type { Database } from '../database/database.ts';
 
-/** Bytes that rows of one account take in the database itself. */
+/** Bytes that the rows of one account use in the database. */
 export interface RowBytes {
   account_id: number;
   bytes: number;
 }
 
-/** Statements that walk a table by its `id`. */
+/** Statements that read a table page by page, by `id`. */
 export interface RowSums {
-  /** Selects `count` and `last`, the number and the last id of up to `?` rows whose id is greater than `?`. */
+  /** With parameters `after` and `limit`: selects `count` and `last`, the number and the last id of the next rows after `after`. */
   last: string;
   /** Selects `account_id` and `bytes` of the rows with `id > ? AND id <= ?`. */
   sum: string;
 }
 
-/** The sums of a table, `step` rows at a time, so that one statement takes milliseconds however large the table is. */
+/** The sums of a table, `step` rows at a time, so that each statement takes milliseconds for a table of any size. */
 export async function* sumByPage(database: Database, step: number, { last, sum }: RowSums): AsyncGenerator<RowBytes[]> {
   for (let after = 0; ;) {
     const page = await database.get<{ count: number; last: number | null }>(last, [after, step]);

@@ -5,7 +5,7 @@ import type { References } from '../storage/references.ts';
 import { hourOf } from './period.ts';
 import type { RowBytes } from './row-bytes.ts';
 
-/** What an account takes up. A blob that is hosted and mirrored counts as hosted. */
+/** The bytes that an account stores. A blob that is hosted and mirrored counts as hosted. */
 export interface Stored {
   hosted: number;
   mirrored: number;
@@ -14,17 +14,17 @@ export interface Stored {
 interface Measurement {
   accounts: Promise<Map<number, Stored>>;
   startedAt: number;
-  /** Milliseconds; undefined while it is under way. */
+  /** Duration in milliseconds; undefined while it runs. */
   took: number | undefined;
-  /** What the one before took. */
+  /** Duration of the measurement before. */
   expected: number;
 }
 
-/** A measurement that takes longer than so many milliseconds is shared by those who ask. */
+/** A measurement that takes longer than this many milliseconds is shared by several callers. */
 const long = 250;
 const samplesPerStatement = 200;
 
-/** What the accounts' content takes up, now and over time. All accounts share the mirror; one of them answers for it. */
+/** Measures the stored bytes of accounts. All accounts share mirrored content; it counts for one of them. */
 export class StoredBytes {
   readonly #database: Database;
   readonly #measures: Measures;
@@ -33,7 +33,7 @@ export class StoredBytes {
   #latest: Measurement | undefined;
   #last: Map<number, Stored> | undefined;
 
-  /** `mirrorAccount` is the account with which the mirror's content is counted. */
+  /** `mirrorAccount` is the account for which mirrored content counts. */
   constructor(database: Database, measures: Measures, mirrorAccount: number, now: () => number) {
     this.#database = database;
     this.#measures = measures;
@@ -42,15 +42,15 @@ export class StoredBytes {
   }
 
   /**
-   * The bytes of `accountId` and when they were measured, in milliseconds since 1970. Measured anew each time, unless
-   * that is long work: then a measurement serves for twenty times as long as it took.
+   * The bytes of `accountId`, and when they were measured, in milliseconds since 1970. Each call measures, but a long
+   * measurement is reused for twenty times its duration.
    */
   async of(accountId: number): Promise<Stored & { asOf: number }> {
     const { accounts, startedAt } = this.#measurement();
     return { ...((await accounts).get(accountId) ?? nothing), asOf: startedAt };
   }
 
-  /** The same without waiting for long work, while there is any earlier result. */
+  /** As `of`, but does not wait for a long measurement if there is an earlier result. */
   async recent(accountId: number): Promise<Stored> {
     const { accounts, took, expected } = this.#measurement();
     const known = (took ?? expected) > long && this.#last ? this.#last : await accounts;
@@ -58,8 +58,8 @@ export class StoredBytes {
   }
 
   /**
-   * Writes down what every account takes up in the hour that begins at `hour`; the first sample of an hour stays. Only
-   * the present hour can be measured: `hour` is for whoever schedules this, to say which one is meant.
+   * Writes a sample of every account for the hour that begins at `hour`. The first sample of an hour is kept. Does nothing
+   * if `hour` is not the current one, because only that can be measured.
    */
   async sample(hour: number): Promise<void> {
     if (hourOf(this.#now()) !== hour) return;
@@ -77,10 +77,10 @@ export class StoredBytes {
   }
 
   #measurement(): Measurement {
-    return this.#latest && this.#serves(this.#latest) ? this.#latest : this.#measure();
+    return this.#latest && this.#isReusable(this.#latest) ? this.#latest : this.#measure();
   }
 
-  #serves({ startedAt, took, expected }: Measurement): boolean {
+  #isReusable({ startedAt, took, expected }: Measurement): boolean {
     const age = this.#now() - startedAt;
     return took === undefined ? age > long || expected > long : took > long && age < 20 * took;
   }
@@ -94,7 +94,7 @@ export class StoredBytes {
     return measurement;
   }
 
-  /** Whoever waits for the measurement hears of its failure. */
+  /** Ignores a failure: the callers that wait for the measurement get it. */
   async #end(measurement: Measurement): Promise<void> {
     try {
       this.#last = await measurement.accounts;
@@ -110,16 +110,16 @@ const nothing: Stored = { hosted: 0, mirrored: 0 };
 /** The bytes of rows of one protocol's tables, `step` rows at a time. */
 export type MeasureRows = (database: Database, step: number) => AsyncGenerator<RowBytes[]>;
 
-/** What content is measured by. */
+/** The references and rows that are measured. */
 export interface Measures {
   references: References;
   rows: readonly MeasureRows[];
 }
 
 /**
- * Measures what accounts store: blobs, and what packages and referrers have in the database beside their blobs. Content
- * that all accounts share is counted with `mirrorAccount`. Walks blobs and rows `step` by `step`, so that other work runs
- * in between: a hundred take SQLite some milliseconds.
+ * Measures the bytes that accounts store: blobs, and the rows of packages and referrers in the database. Content that all
+ * accounts share counts for `mirrorAccount`. Reads `step` blobs or rows at a time, so that other work can run in between:
+ * SQLite needs some milliseconds for a hundred.
  */
 export async function measureStored(
   database: Database,
@@ -132,7 +132,7 @@ export async function measureStored(
     for (const { account_id: id, mirrored, bytes } of holdings) {
       add(accounts, id, mirrored ? 'mirrored' : 'hosted', bytes);
     }
-    // SQLite answers without a turn of the event loop.
+    // SQLite queries do not yield to the event loop.
     await nextTurn();
   }
   for (const measure of measures) {

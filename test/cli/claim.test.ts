@@ -9,7 +9,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { tokenOf } from '../support/inside.ts';
 
 for (const dialect of dialects) {
-  test(`${dialect}: a name of which nothing is left stays claimed until it is released`, async (t) => {
+  test(`${dialect}: a name without content stays claimed until it is released`, async (t) => {
     const data = await folderUntilEnd(t);
     const url = await temporaryDatabase(t, dialect);
     const upstream = await startUpstreamRegistry(t);
@@ -20,18 +20,18 @@ for (const dialect of dialects) {
       upstreams: [upstream.settings('up.test', { default: true })],
     });
     const claim = async (...words: string[]) => {
-      const heard = { stdout: '', stderr: '' };
+      const output = { stdout: '', stderr: '' };
       const code = await run(
         ['claim', ...words],
         { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url },
         {
-          stdout: { write: (text: string) => (heard.stdout += text) },
-          stderr: { write: (text: string) => (heard.stderr += text) },
+          stdout: { write: (text: string) => (output.stdout += text) },
+          stderr: { write: (text: string) => (output.stderr += text) },
           once: () => {},
           on: () => {},
         },
       );
-      return { code, ...heard };
+      return { code, ...output };
     };
     const refused = async (message: RegExp, ...words: string[]) => {
       const { code, stdout, stderr } = await claim('release', ...words);
@@ -60,7 +60,7 @@ for (const dialect of dialects) {
     t.is((await server.fetch('/v1/packages/Contoso.One/1.0.0', { method: 'DELETE' })).status, 204);
     const listed = await claim('list');
     t.regex(listed.stdout, /^package\tContoso\.One\t\S+Z\ncontainer\tteam\/app\t\S+Z\n$/);
-    t.is((await app.fetch('manifests/v1')).status, 404, 'still nobody is asked');
+    t.is((await app.fetch('manifests/v1')).status, 404, 'still no upstream is used');
     t.deepEqual(upstream.asked, []);
     await tokenOf(server, ['read'], 'other');
     await refused(/claims no container/, 'team/app', '--kind', 'container', '--account', 'other');
@@ -74,13 +74,13 @@ for (const dialect of dialects) {
       'beside a running server',
     );
     await refused(/claims no container/, 'team/app', '--kind', 'container');
-    // Claimed again by the next push.
+    // The next push claims the name again.
     await app.image('mine');
     t.is((await app.fetch('manifests/v1')).status, 404);
   });
 }
 
-test('a claim is released by its kind and its name', async (t) => {
+test('a claim is released by kind and name', async (t) => {
   for (const [words, message] of [
     [['release', 'x'], /--kind/],
     [['release', 'x', '--kind', 'image'], /Allowed choices are package, container/],

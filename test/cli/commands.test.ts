@@ -37,14 +37,14 @@ for (const dialect of dialects) {
   });
 }
 
-test('what goes wrong is one line on stderr, and the command fails', async (t) => {
+test('an error is one line on stderr, and the command fails', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
     [['token', 'create', '--name', 'x', '--scope', 'read,all'], /no scope "all"; there are read, write, delete, admin/],
     [['token', 'create', '--name', 'x', '--scope', ','], /at least one scope/],
     [['token', 'create', '--name', ' '], /name of 1 to 200/],
-    [['token', 'create', '--name', 'x', '--expires', 'soon'], /--expires takes a duration/],
-    [['token', 'create', '--name', 'x', '--expires', '0d'], /--expires takes a duration/],
+    [['token', 'create', '--name', 'x', '--expires', 'soon'], /--expires needs a duration/],
+    [['token', 'create', '--name', 'x', '--expires', '0d'], /--expires needs a duration/],
     [['token', 'create', '--name', 'x', '--account', 'none'], /no account "none"/],
     [['token', 'list', '--account', 'none'], /no account "none"/],
     [['token', 'revoke', 'none'], /no such token/],
@@ -65,7 +65,7 @@ test('what goes wrong is one line on stderr, and the command fails', async (t) =
   }
 });
 
-test('a token is narrowed to names by its options, and the list shows it', async (t) => {
+test('options limit a token to names, and the list shows the limits', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const create = (...words: string[]) => entrepot(environment, 'token', 'create', '--name', 'ci', ...words);
   t.is((await create('--packages', 'Contoso.*, Fabrikam', '--containers', 'team/*')).code, 0);
@@ -91,7 +91,7 @@ test('a token is narrowed to names by its options, and the list shows it', async
   }
 });
 
-test('every command explains itself', async (t) => {
+test('every command has help', async (t) => {
   const commands = ['', 'serve', 'doctor', 'account', 'account create', 'account list'];
   commands.push('token', 'token create', 'token list', 'token revoke', 'claim', 'claim list', 'claim release');
   for (const command of commands) {
@@ -102,7 +102,7 @@ test('every command explains itself', async (t) => {
   }
 });
 
-test('a start that cannot succeed says which setting to look at', async (t) => {
+test('a failed start names the setting to check', async (t) => {
   const { port } = new URL((await startTestServer(t)).url);
   const data = await folderUntilEnd(t);
   const cases: [Record<string, string>, RegExp][] = [
@@ -125,9 +125,9 @@ test('a start that cannot succeed says which setting to look at', async (t) => {
   }
 });
 
-// From here on in processes of their own, one test at a time: each is timed, or starts more than one.
+// The tests below start separate processes, one test at a time, because they measure time or start several processes.
 
-test.serial('commands work beside a running server, which sees at once what they did', async (t) => {
+test.serial('commands work while a server runs, and the server sees their changes at once', async (t) => {
   const commands = await CommandLine.create(t);
   const server = await commands.serve();
   const account = (token: string) =>
@@ -142,28 +142,31 @@ test.serial('commands work beside a running server, which sees at once what they
   t.is(status, 401);
 });
 
-test.serial('the first start prints its token once, with lines to paste, and two at once print one', async (t) => {
-  const commands = await CommandLine.create(t);
-  const servers = await Promise.all([commands.serve(), commands.serve()]);
-  const printed = servers.filter((each) => each.said().includes('first token'));
-  t.is(printed.length, 1);
-  const [server] = printed;
-  const token = /ent_[0-9A-Za-z]{36}/.exec(server!.said())![0];
-  const { host } = new URL(server!.url);
-  t.true(server!.said().includes(`docker login ${host} --username api --password-stdin`));
-  t.true(server!.said().includes(`dotnet nuget add source ${server!.url}/v3/index.json`));
-  t.true(server!.said().includes(`curl -H "Authorization: Bearer ${token}" ${server!.url}/v1/packages`));
-  for (const each of servers) {
-    const answer = await fetch(`${each.url}/v1/tokens`, { headers: { authorization: `Bearer ${token}` } });
-    t.is(((await answer.json()) as { items: unknown[] }).items.length, 1);
-    t.is((await each.stop()).code, 0);
-  }
-  const again = await commands.serve();
-  t.false(again.said().includes('first token'));
-  t.false(again.said().includes('ent_'));
-});
+test.serial(
+  'the first start prints its token once, with commands to paste; two concurrent starts print one',
+  async (t) => {
+    const commands = await CommandLine.create(t);
+    const servers = await Promise.all([commands.serve(), commands.serve()]);
+    const printed = servers.filter((each) => each.said().includes('first token'));
+    t.is(printed.length, 1);
+    const [server] = printed;
+    const token = /ent_[0-9A-Za-z]{36}/.exec(server!.said())![0];
+    const { host } = new URL(server!.url);
+    t.true(server!.said().includes(`docker login ${host} --username api --password-stdin`));
+    t.true(server!.said().includes(`dotnet nuget add source ${server!.url}/v3/index.json`));
+    t.true(server!.said().includes(`curl -H "Authorization: Bearer ${token}" ${server!.url}/v1/packages`));
+    for (const each of servers) {
+      const answer = await fetch(`${each.url}/v1/tokens`, { headers: { authorization: `Bearer ${token}` } });
+      t.is(((await answer.json()) as { items: unknown[] }).items.length, 1);
+      t.is((await each.stop()).code, 0);
+    }
+    const again = await commands.serve();
+    t.false(again.said().includes('first token'));
+    t.false(again.said().includes('ent_'));
+  },
+);
 
-test.serial('a token that was chosen is not printed', async (t) => {
+test.serial('a token from the settings is not printed', async (t) => {
   const commands = await CommandLine.create(t);
   const server = await commands.serve({ ENTREPOT_BOOTSTRAP_TOKEN: 'chosen-by-me' });
   const answer = await fetch(`${server.url}/v1/tokens`, { headers: { authorization: 'Bearer chosen-by-me' } });
@@ -175,7 +178,7 @@ test.serial('a start on an existing data folder is ready within a second and a h
   const commands = await CommandLine.create(t);
   await (await commands.serve()).stop();
   const times: number[] = [];
-  // The best of three: the machine may be busy with other tests, the code is the same each time.
+  // The best of three, because other tests may use the machine.
   for (let index = 0; index < 3; index += 1) {
     const server = await commands.serve();
     t.is((await fetch(`${server.url}/readyz`)).status, 200);
@@ -185,7 +188,7 @@ test.serial('a start on an existing data folder is ready within a second and a h
   t.true(Math.min(...times) < 1500, times.map(Math.round).join(', '));
 });
 
-test('the lines to paste go where clients can reach the server', (t) => {
+test('the commands to paste use an address that clients can reach', (t) => {
   const lines = greeting('http://0.0.0.0:8080', 'ent_x');
   t.true(lines.includes('docker login 127.0.0.1:8080 '));
   t.true(greeting('http://[::]:8080', 'ent_x').includes('docker login 127.0.0.1:8080 '));

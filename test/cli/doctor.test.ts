@@ -8,7 +8,7 @@ import { startTestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
-test('doctor proposes to reserve the hosted names that an upstream could hear of', async (t) => {
+test('doctor proposes to reserve hosted names that could be sent to an upstream', async (t) => {
   const feed = await UpstreamFeed.start(t);
   await feed.offer({ id: 'Public.Theirs', versions: [{ version: '1.0.0' }] });
   const registry = await startUpstreamRegistry(t);
@@ -41,12 +41,12 @@ test('doctor proposes to reserve the hosted names that an upstream could hear of
   };
   t.is(
     await line(reserved),
-    'ok    private names: an upstream can hear of hosted names, from searches and before a first push; to keep them private, set reserved: { packages: ["Alone","Contoso.*","Public.Ours","Fabrikam.*"], containers: ["alone","shared/ours","team/*"] }',
+    'ok    private names: searches, and requests before a first push, can send hosted names to an upstream; to keep them private, set reserved: { packages: ["Alone","Contoso.*","Public.Ours","Fabrikam.*"], containers: ["alone","shared/ours","team/*"] }',
   );
   const all = {
     ENTREPOT_RESERVED_PACKAGES: '["*"]',
     ENTREPOT_RESERVED_CONTAINERS: '["*"]',
   };
-  t.is(await line(all), 'ok    private names: no hosted name can be told to an upstream');
-  t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be told to an upstream');
+  t.is(await line(all), 'ok    private names: no hosted name can be sent to an upstream');
+  t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be sent to an upstream');
 });

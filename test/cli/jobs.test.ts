@@ -8,7 +8,7 @@ import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 
 for (const dialect of dialects) {
-  test(`${dialect}: upkeep by command, beside a running server`, async (t) => {
+  test(`${dialect}: maintenance by command while a server runs`, async (t) => {
     const [data, url] = [await folderUntilEnd(t), await temporaryDatabase(t, dialect)];
     const server = await startTestServer(t, { data, database: { url } });
     const environment = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_GC_GRACE: '0s' };
@@ -25,23 +25,20 @@ for (const dialect of dialects) {
         .trimEnd()
         .split('\n')
         .map((line) => line.split('\t')[0]),
-      ['uploads', 'retention', 'evict', 'collect', 'sample', 'prefetch', 'scrub'],
+      ['uploads', 'retention', 'evict', 'gc', 'sample', 'prefetch', 'scrub'],
     );
-    t.regex(listed.stdout, /^collect\tnext \S+:20:00\.000Z\tnever ran\t/m);
-    const off = await entrepot({ ...environment, ENTREPOT_JOBS_COLLECT: 'off' }, 'jobs', 'list');
-    t.regex(off.stdout, /^collect\toff\tnever ran\t/m);
+    t.regex(listed.stdout, /^gc\tnext \S+:20:00\.000Z\tnever ran\t/m);
+    const off = await entrepot({ ...environment, ENTREPOT_JOBS_GC: 'off' }, 'jobs', 'list');
+    t.regex(off.stdout, /^gc\toff\tnever ran\t/m);
 
     const would = await entrepot(environment, 'gc', '--dry-run');
-    // The image helper makes up a layer for each image, which these two do not use.
+    // The image helper adds a layer for each image. These two images do not use theirs.
     t.deepEqual(would, { code: 0, stdout: 'would have been: 3 layers, 209 layer bytes\n', stderr: '' });
-    t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^collect\t.*never ran/m, 'a dry run is no run');
+    t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\t.*never ran/m, 'a dry run is not recorded');
     const done = await entrepot(environment, 'gc');
     t.is(done.stdout, 'done: 3 layers, 209 layer bytes, 3 blobs, 209 bytes\n');
-    t.regex(
-      (await entrepot(environment, 'jobs', 'list')).stdout,
-      /^collect\tnext \S+\tdone \S+ in [\d.]+ s\t3 layers, /m,
-    );
-    t.is((await entrepot(environment, 'jobs', 'run', 'collect')).stdout, 'done: nothing\n');
+    t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\tnext \S+\tdone \S+ in [\d.]+ s\t3 layers, /m);
+    t.is((await entrepot(environment, 'jobs', 'run', 'gc')).stdout, 'done: nothing\n');
     t.is(await (await app.fetch(`blobs/${kept.digest}`)).text(), 'kept');
 
     const rules = { ...environment, ENTREPOT_RETENTION_CONTAINERS_UNTAGGED_AFTER: '0s' };
@@ -62,23 +59,23 @@ for (const dialect of dialects) {
   });
 }
 
-test('what cannot be run says why', async (t) => {
+test('a job that cannot run reports the reason', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
   const cases: [string[], RegExp][] = [
-    [['jobs', 'run', 'tidy'], /no job "tidy"; there are uploads, retention, evict, collect, sample, prefetch, scrub/],
+    [['jobs', 'run', 'tidy'], /no job "tidy". The jobs are uploads, retention, evict, gc, sample, prefetch, scrub/],
     [['jobs', 'run', 'scrub', '--dry-run'], /"scrub" has no dry run/],
     [['jobs', 'run'], /missing required argument 'name'/],
     [['gc', '--force'], /unknown option/],
   ];
   for (const [words, message] of cases) {
-    const heard = await entrepot(environment, ...words);
-    t.is(heard.code, 1, words.join(' '));
-    t.regex(heard.stderr, message);
+    const result = await entrepot(environment, ...words);
+    t.is(result.code, 1, words.join(' '));
+    t.regex(result.stderr, message);
   }
-  const wrong = await entrepot({ ...environment, ENTREPOT_JOBS_COLLECT: '* * *' }, 'jobs', 'list');
+  const wrong = await entrepot({ ...environment, ENTREPOT_JOBS_GC: '* * *' }, 'jobs', 'list');
   t.is(wrong.code, 1);
   t.regex(
     wrong.stderr,
-    /^entrepot: ENTREPOT_JOBS_COLLECT: expected a cron expression .*: expected 5 or 6 fields but got 3\n$/,
+    /^entrepot: ENTREPOT_JOBS_GC: expected a cron expression .*: expected 5 or 6 fields but got 3\n$/,
   );
 });

@@ -2,7 +2,7 @@ import test from 'ava';
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { startEntrepot } from '../support/processes/entrepot.ts';
 
-test('each request has one whole line in the log, long ones and the last ones too', async (t) => {
+test('each request has one complete line in the log, also a long one and the last one', async (t) => {
   const folder = await temporaryFolder();
   t.teardown(() => folder.remove());
   const server = await startEntrepot(folder.path, { ENTREPOT_LOG_LEVEL: 'info' });

@@ -20,25 +20,25 @@ async function setUp(t: ExecutionContext) {
     await writeFile(join(folder, name), text);
     return join(folder, name);
   };
-  /** Runs it in this process. */
+  /** Runs the command in this process. */
   const prefetch = async (
     words: string[],
     { stdin = '', isTTY = false, onSignal = (_stop: () => void) => {} } = {},
   ) => {
-    const heard = { stdout: '', stderr: '' };
+    const output = { stdout: '', stderr: '' };
     const code = await run(['prefetch', ...words], environment, {
       stdin: Readable.from([stdin]),
-      stdout: { write: (text: string) => (heard.stdout += text) },
-      stderr: { write: (text: string) => (heard.stderr += text), isTTY, columns: 60 },
+      stdout: { write: (text: string) => (output.stdout += text) },
+      stderr: { write: (text: string) => (output.stderr += text), isTTY, columns: 60 },
       once: (signal, stop) => signal === 'SIGINT' && onSignal(stop),
       on: () => {},
     });
-    return { code, ...heard };
+    return { code, ...output };
   };
   return { folder, feed, registry, file, prefetch };
 }
 
-test('several files at once: a summary, and with everything here it succeeds', async (t) => {
+test('several files in one command: it prints a summary, and succeeds when everything is stored', async (t) => {
   const { feed, registry, file, prefetch } = await setUp(t);
   await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
   registry.image('library/redis', '7');
@@ -65,7 +65,7 @@ test('several files at once: a summary, and with everything here it succeeds', a
   t.regex(dry.stdout, /^packages: 0 to fetch, 1 .*\nmanifests: 0 fetched/);
 });
 
-test('what is missing is listed with its place and reason, and the command fails', async (t) => {
+test('missing content is listed with its location and reason, and the command fails', async (t) => {
   const { feed, file, prefetch } = await setUp(t);
   await feed.offer({ id: 'Lib', versions: [{ version: '1.0.0' }] });
   const list = await file('list.txt', 'Lib@1.0.0\nLib@2.0.0\nteam/none:1\n');
@@ -75,21 +75,21 @@ test('what is missing is listed with its place and reason, and the command fails
   const lines = stderr.trimEnd().split('\n').sort();
   t.deepEqual(lines, [
     'entrepot: 2 missing',
-    `missing: Lib 2.0.0 (${list}:2): its upstream has no such version`,
-    `missing: team/none:1 (${list}:3): docker.io has no such image`,
+    `missing: Lib 2.0.0 (${list}:2): the upstream does not have this version`,
+    `missing: team/none:1 (${list}:3): docker.io does not have this image`,
   ]);
 });
 
-test('bad input is one line that names what is wrong, before anything is asked', async (t) => {
+test('bad input is one line that names the problem, before any request to an upstream', async (t) => {
   const { feed, registry, file, prefetch, folder } = await setUp(t);
   const good = await file('good.txt', 'Lib@1.0.0\n');
   const bad = await file('packages.lock.json', '{\n "version": 1,\n "dependencies": {{\n');
   const cases: [string[], RegExp][] = [
-    [[], /name a file/],
+    [[], /give a file/],
     [[good, bad], /packages\.lock\.json:3: not JSON/],
     [[join(folder, 'none.txt')], /none\.txt: cannot be read: ENOENT/],
-    [[good, '--kind', 'novel'], /Take one of lock, assets/],
-    [[good, '--rate', 'fast'], /bytes a second such as 20MiB\/s/],
+    [[good, '--kind', 'novel'], /Use one of lock, assets/],
+    [[good, '--rate', 'fast'], /bytes per second such as 20MiB\/s/],
     [[good, '--window', '22'], /hours such as 22:00-06:00/],
     [[good, '--concurrency', '0'], /whole number from 1 to 64/],
     [[good, '--rate-limit-share', '120%'], /share such as 80%/],
@@ -108,18 +108,18 @@ test('bad input is one line that names what is wrong, before anything is asked',
   t.deepEqual([...feed.asked, ...registry.requests()], []);
 });
 
-test('an interrupted one says so, and the same command goes on; on a screen there is a bar', async (t) => {
+test('an interrupted command says so and continues when it is run again; a terminal shows a progress bar', async (t) => {
   const { registry, file, prefetch } = await setUp(t);
   const { layer } = registry.image('team/a', '1');
   const other = registry.image('team/b', '1');
   const { behaviour, release } = held(serve(other.layer.bytes));
   registry.on(`/v2/team/b/blobs/${other.layer.digest}`, behaviour);
   const words = [await file('images.txt', 'team/a:1\nteam/b:1\n'), '--rate', '100MiB/s', '--rate-limit-share', '90%'];
-  const isAsked = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
-  const underWay = until(() => isAsked('a', layer.digest) && isAsked('b', other.layer.digest));
+  const isRequested = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
+  const underWay = until(() => isRequested('a', layer.digest) && isRequested('b', other.layer.digest));
   const stopped = await prefetch(words, { isTTY: true, onSignal: (stop) => void underWay.then(stop, t.fail) });
   t.is(stopped.code, 1);
-  t.regex(stopped.stderr, /stopped before the end; the same command goes on from here\n$/);
+  t.regex(stopped.stderr, /stopped before the end; run the same command again to continue\n$/);
   t.regex(stopped.stderr, /\r\[[#.]{24}\] \d+\/\d+ {2}/);
   for (const line of stopped.stderr.split('\r')) t.true(line.replace('\u001B[K', '').split('\n')[0]!.length < 80);
   release();
@@ -127,7 +127,7 @@ test('an interrupted one says so, and the same command goes on; on a screen ther
   t.deepEqual([rest.code, rest.stderr], [0, '']);
 });
 
-test('amounts are told in units', (t) => {
+test('amounts are printed with units', (t) => {
   t.deepEqual([0, 1023, 1024, 1536, 150_000, 5 * 2 ** 30].map(bytesText), [
     '0 B',
     '1023 B',

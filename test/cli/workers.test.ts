@@ -14,7 +14,7 @@ test('workers without Redis are refused at the start, in one line', async (t) =>
   t.regex(error.message, /ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL/);
 });
 
-test('two workers serve as one: what one does the other sees, and a killed one is replaced', async (t) => {
+test('two workers serve one port: each sees the changes of the other, and a killed one is replaced', async (t) => {
   const folder = await temporaryFolder();
   const server = await startEntrepot(folder.path, {
     ENTREPOT_WORKERS: '2',
@@ -26,7 +26,7 @@ test('two workers serve as one: what one does the other sees, and a killed one i
     await folder.remove();
   });
   const request = (token: string, path: string, init: RequestInit = {}): Promise<Response> =>
-    // A connection each, so that the workers take turns.
+    // A new connection for each request, so that both workers get requests.
     fetch(server.url + path, { ...init, headers: { authorization: `Bearer ${token}`, connection: 'close' } });
   const servedBy = (): Set<unknown> => {
     const lines = server
@@ -47,7 +47,7 @@ test('two workers serve as one: what one does the other sees, and a killed one i
     body: JSON.stringify({ name: 'short-lived', scopes: ['read'] }),
   });
   const { id, token } = (await made.json()) as { id: string; token: string };
-  // The second worker may be ready later than the first, and lines come through a pipe, a moment after the answers.
+  // The second worker may be ready later than the first, and log lines arrive shortly after the responses.
   for (let attempt = 0; servedBy().size < 2 && attempt < 200; attempt += 1) {
     t.is((await request(token, '/v1/packages')).status, 200);
     await sleep(50);

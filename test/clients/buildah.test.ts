@@ -39,7 +39,7 @@ withBuildah('buildah logs in, builds an image, pushes it and builds on it after 
   await buildah.run('rm', container);
 });
 
-withBuildah('buildah pushes a manifest list of images that are there already', async (t) => {
+withBuildah('buildah pushes a manifest list of existing images', async (t) => {
   const list = `${entrepot.host}/team/list:1`;
   await buildah.run('manifest', 'create', 'list');
   for (const name of ['team/base:1', 'team/more:1'])

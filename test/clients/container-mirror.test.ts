@@ -10,7 +10,7 @@ import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
 import { createLayout, sha256, type Image } from '../support/builders/images.ts';
 import { testWith } from '../support/clients/test-with.ts';
 
-// Entrepot in front of another maker's registry, seen by real clients: first while the upstream answers, then without it.
+// Entrepot in front of the registry of another project, used by real clients: first with the upstream, then without it.
 
 const folder = await temporaryFolder();
 const needed = ['docker-registry', 'umoci', 'skopeo'];
@@ -31,7 +31,7 @@ test.after.always(async () => {
   await folder.remove();
 });
 
-/** An upstream with a single image and a multi-platform one, and Entrepot in front of it. */
+/** Starts an upstream with a single image and a multi-platform image, and Entrepot in front of it. */
 test.before(async () => {
   if (needed.some((name) => findCommand(name) === undefined)) return;
   const registry = join(folder.path, 'registry');
@@ -40,7 +40,7 @@ test.before(async () => {
   const source = { name: 'upstream', kind: 'registry', url: `http://${upstream.host}`, default: true };
   const auth = { username: upstream.username, password: upstream.password };
   entrepot = await startEntrepot(folder.path, {
-    // An engine has no credentials for its mirror.
+    // A Docker engine sends no credentials to its mirror.
     ENTREPOT_ANONYMOUS_READ: 'true',
     ENTREPOT_UPSTREAMS: JSON.stringify([{ ...source, auth, freshFor: '1s', allowPrivateNetwork: true }]),
   });
@@ -81,29 +81,29 @@ testWith(...needed, 'podman')('podman pulls through the mirror', async (t) => {
 testWith(...needed, 'dockerd')('docker pulls through the mirror', async (t) => {
   engine = await startDockerEngine(join(folder.path, 'engine'));
   await engine.docker.run('login', '-u', 'api', '-p', entrepot?.token ?? '', mirror());
-  const said = await engine.docker.run('pull', `${mirror()}/upstream/library/single:1`);
-  t.regex(said, new RegExp(`Digest: ${single.digest}`));
+  const output = await engine.docker.run('pull', `${mirror()}/upstream/library/single:1`);
+  t.regex(output, new RegExp(`Digest: ${single.digest}`));
 });
 
 testWith(...needed, 'dockerd')(
-  'an engine that has it for its mirror pulls official images by their own name',
+  'a Docker engine with Entrepot as its mirror pulls official images by their own name',
   async (t) => {
     mirroring = await startDockerEngine(join(folder.path, 'mirroring'), { mirrors: [`http://${mirror()}`] });
-    const said = await mirroring.docker.run('pull', 'single:1');
-    t.regex(said, new RegExp(`Digest: ${single.digest}`));
-    t.regex(said, /docker\.io\/library\/single:1/);
+    const output = await mirroring.docker.run('pull', 'single:1');
+    t.regex(output, new RegExp(`Digest: ${single.digest}`));
+    t.regex(output, /docker\.io\/library\/single:1/);
   },
 );
 
-testWith(...needed)('what was pulled once is there when the upstream is gone', async (t) => {
+testWith(...needed)('an image that was pulled once can be pulled when the upstream is down', async (t) => {
   await upstream?.stop();
   upstream = undefined;
   await copyFrom(`${mirror()}/upstream/library/single:1`, 'single-again');
   await copyFrom(`${mirror()}/upstream/team/multi:1`, 'multi-again');
   t.is(await digestOf(`${mirror()}/upstream/team/multi:1`), index.digest);
-  // What was never pulled is not "not found": nobody knows.
-  const said = await skopeo.fails('inspect', '--raw', `docker://${mirror()}/upstream/team/other:1`);
-  t.notRegex(said, /manifest unknown|name unknown/i);
+  // An image that was never pulled is not "not found", because the upstream cannot answer.
+  const output = await skopeo.fails('inspect', '--raw', `docker://${mirror()}/upstream/team/other:1`);
+  t.notRegex(output, /manifest unknown|name unknown/i);
 });
 
 testWith(...needed, 'podman')('podman pulls it again without the upstream', async (t) => {
@@ -119,9 +119,9 @@ testWith(...needed, 'dockerd')('docker pulls it again without the upstream, by p
     [mirroring, 'single:1'],
   ] as const) {
     await each?.docker.run('rmi', name);
-    const said = await each?.docker.run('pull', name);
-    t.regex(said ?? '', new RegExp(`Digest: ${single.digest}`));
-    t.regex(said ?? '', /Pull complete/);
+    const output = await each?.docker.run('pull', name);
+    t.regex(output ?? '', new RegExp(`Digest: ${single.digest}`));
+    t.regex(output ?? '', /Pull complete/);
   }
 });
 
@@ -129,21 +129,21 @@ testWith(
   ...needed,
   'podman',
   'dockerd',
-)('pushes need no upstream, over what was mirrored neither', async (t) => {
+)('pushes need no upstream, also to a name that was mirrored', async (t) => {
   const mirrored = `${mirror()}/upstream/library/single:1`;
   await skopeo.run('copy', '--all', index.reference, `docker://${mirror()}/team/new:1`);
   t.is(await digestOf(`${mirror()}/team/new:1`), index.digest);
   for (const [client, name] of [
     [podman, 'team/podman'],
     [engine?.docker, 'team/docker'],
-    // The engine has its layers from there, and so sends none of them.
+    // The engine pulled the layers from this registry, so it pushes none of them.
     [engine?.docker, 'library/single'],
   ] as const) {
     await client?.run('tag', mirrored, `${mirror()}/${name}:mine`);
     await client?.run('push', `${mirror()}/${name}:mine`);
     await copyFrom(`${mirror()}/${name}:mine`, `pushed-${name.replace('/', '-')}`);
   }
-  // Claimed, the name is the account's own, by whatever way it is asked for.
+  // After the claim, every way to request the name gets the account's own content.
   const gone = await skopeo.fails('inspect', '--raw', `docker://${mirrored}`);
   t.regex(gone, /manifest unknown/i);
 });
@@ -157,7 +157,7 @@ async function digestOf(name: string): Promise<string> {
   return sha256(await skopeo.run('inspect', '--raw', `docker://${name}`));
 }
 
-/** Into a fresh folder, so that every blob is asked for; the client checks each digest. */
+/** Copies into an empty folder, so that every blob is requested; the client checks each digest. */
 async function copyFrom(name: string, to: string): Promise<void> {
   await skopeo.run('copy', '--all', '--preserve-digests', `docker://${name}`, `oci:${join(folder.path, to)}:1`);
 }

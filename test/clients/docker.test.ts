@@ -30,7 +30,7 @@ withDocker('docker logs in with a token and refuses a wrong one', async (t) => {
   t.regex(await docker.run('login', '-u', 'api', '-p', entrepot.token, entrepot.host), /Login Succeeded/);
 });
 
-withDocker('docker builds, pushes, forgets and pulls an image with its content unchanged', async (t) => {
+withDocker('docker builds, pushes, removes and pulls an image with its content unchanged', async (t) => {
   const { docker } = started();
   const name = `${entrepot.host}/team/docker:1`;
   await docker.run('build', '--network', 'none', '--tag', name, await context());
@@ -52,9 +52,9 @@ withDocker('docker pushes the same layers under another name and pulls by digest
   const { docker } = started();
   const other = `${entrepot.host}/other/docker:2`;
   await docker.run('tag', `${entrepot.host}/team/docker:1`, other);
-  const said = await docker.run('push', other);
-  t.regex(said, /Mounted from team\/docker/);
-  const digest = /digest: (sha256:[0-9a-f]{64})/.exec(said)?.[1];
+  const output = await docker.run('push', other);
+  t.regex(output, /Mounted from team\/docker/);
+  const digest = /digest: (sha256:[0-9a-f]{64})/.exec(output)?.[1];
   await docker.run('image', 'rm', '--force', other, `${entrepot.host}/team/docker:1`);
   await docker.run('pull', `${entrepot.host}/other/docker@${digest}`);
   t.pass();
@@ -71,7 +71,7 @@ withDocker('docker builds on an image that it pulls', async (t) => {
   t.pass();
 });
 
-withDocker('docker is told that an image is not there, and after logout that it may not see it', async (t) => {
+withDocker('docker gets "not found" for a missing image, and "unauthorized" after logout', async (t) => {
   const { docker } = started();
   t.regex(await docker.fails('pull', `${entrepot.host}/team/docker:none`), /manifest unknown|not found/i);
   await docker.run('logout', entrepot.host);
@@ -83,7 +83,7 @@ function started(): DockerEngine {
   return engine;
 }
 
-/** An image of several layers on nothing at all. */
+/** An image with several layers and no base image. */
 async function context(): Promise<string> {
   const build = join(folder.path, 'build');
   await mkdir(build);

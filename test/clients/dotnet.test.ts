@@ -28,10 +28,10 @@ withDotnet('dotnet pushes packages, and a version only once', async (t) => {
   t.regex(await push(library, '--skip-duplicate'), /already exists|Conflict/i);
 });
 
-withDotnet('a wrong key and a key that may only read are refused, each with its reason', async (t) => {
+withDotnet('a wrong key and a read-only key are refused, each with its reason', async (t) => {
   const other = await publisher.pack({ id: 'Contoso.Refused', version: '1.0.0' });
   const pushWith = async (name: string, key: string): Promise<string> => {
-    // The source's own credentials are the same: the client adds them after a 401.
+    // The credentials of the source are the same; the client sends them after a 401.
     const client = await dotnet(join(folder.path, name), { ...feed(), password: key });
     return client.fails('nuget', 'push', other, ...pushOptions(key));
   };
@@ -40,7 +40,7 @@ withDotnet('a wrong key and a key that may only read are refused, each with its 
 });
 
 withDotnet('another user restores and runs a program that uses it, with its dependencies', async (t) => {
-  // Restored from the feed itself while it is packed.
+  // Packing restores it from the feed.
   await push(
     await publisher.pack({ id: 'Contoso.App', version: '2.0.0', dependencies: { 'Contoso.Library': '[1.0.0,2.0.0)' } }),
   );
@@ -85,7 +85,7 @@ withDotnet('dotnet installs a tool and runs it', async (t) => {
   );
 });
 
-withDotnet('dotnet unlists a version: searches lose it, a pinned restore keeps it', async (t) => {
+withDotnet('dotnet unlists a version: searches omit it, a restore with an exact version still gets it', async (t) => {
   await push(await publisher.pack({ id: 'Contoso.Withdrawn', version: '1.0.0' }));
   await publisher.run('nuget', 'delete', 'Contoso.Withdrawn', '1.0.0', '--non-interactive', ...pushOptions());
   t.deepEqual(await search('withdrawn'), []);
@@ -125,9 +125,9 @@ interface SearchResult {
 }
 
 async function search(...words: string[]): Promise<string[]> {
-  const asked = await user(`search-${words.join('')}`);
-  const said = await asked.run('package', 'search', ...words, '--source', sourceName, '--format', 'json');
-  const { searchResult } = JSON.parse(said) as SearchResult;
+  const client = await user(`search-${words.join('')}`);
+  const output = await client.run('package', 'search', ...words, '--source', sourceName, '--format', 'json');
+  const { searchResult } = JSON.parse(output) as SearchResult;
   return searchResult
     .flatMap(({ packages }) => packages.map((found) => `${found.id} ${found.latestVersion ?? found.version}`))
     .toSorted();

@@ -8,14 +8,14 @@ import { makeNupkg } from '../support/builders/nupkg.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 
-// An upstream that cuts every tenth of its bodies in the middle, as a bad network does.
+// An upstream that cuts every tenth body in the middle, like a bad network.
 
 const count = 78;
 const rounds = 2;
 const withDotnet = testWith('dotnet');
 
 withDotnet(
-  'a restore through the mirror succeeds at least as often as a direct one where bodies are cut',
+  'a restore through the mirror succeeds at least as often as a direct one while bodies are cut',
   async (t) => {
     const folder = await temporaryFolder();
     t.teardown(() => folder.remove());

@@ -6,7 +6,7 @@ import { dotnet, sourceName, type Dotnet } from '../support/clients/dotnet.ts';
 import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
 import { testWith } from '../support/clients/test-with.ts';
 
-// One entrepot in front of another, seen by the .NET SDK: first while the upstream answers, then without it.
+// One Entrepot in front of another, used by the .NET SDK: first with the upstream, then without it.
 
 const folder = await temporaryFolder();
 const withDotnet = testWith('dotnet');
@@ -31,7 +31,7 @@ test.after.always(async () => {
   await folder.remove();
 });
 
-withDotnet('what is published upstream is restored through the mirror', async (t) => {
+withDotnet('packages of the upstream are restored through the mirror', async (t) => {
   const publisher = await user('publisher', started());
   const push = (path: string): Promise<string> =>
     publisher.run('nuget', 'push', path, '--source', sourceName, '--api-key', started().token);
@@ -54,16 +54,16 @@ withDotnet('outdated packages and searches are answered from upstream', async (t
   t.regex(await consumer.run('package', 'search', 'contoso', '--source', sourceName), /Contoso\.App/);
 });
 
-withDotnet('what was restored once is restored again when the upstream is gone', async (t) => {
+withDotnet('packages that were restored once can be restored when the upstream is down', async (t) => {
   await upstream?.stop();
   upstream = undefined;
   t.is(await runProgram('second'), '2.0.0\n1.0.0\n');
-  // What was never asked for is not "not found" (NU1101): nobody knows.
+  // A package that was never requested is not "not found" (NU1101), because the upstream cannot answer.
   const consumer = await user('late', mirror);
   const project = await consumer.project('Late', { 'Contoso.Unseen': '1.0.0' });
-  const said = await consumer.fails('restore', project);
-  t.regex(said, /NU1301|502|504/);
-  t.notRegex(said, /NU1101/);
+  const output = await consumer.fails('restore', project);
+  t.regex(output, /NU1301|502|504/);
+  t.notRegex(output, /NU1101/);
 });
 
 function started(): Entrepot {

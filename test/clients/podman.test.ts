@@ -29,7 +29,7 @@ withPodman('podman logs in with a token and refuses a wrong one', async (t) => {
   t.regex(await podman.run('login', '-u', 'api', '-p', entrepot.token, entrepot.host), /Login Succeeded/);
 });
 
-withPodman('podman pushes, forgets and pulls an image with its content unchanged', async (t) => {
+withPodman('podman pushes, removes and pulls an image with its content unchanged', async (t) => {
   const name = `${entrepot.host}/team/podman:1`;
   const id = (await podman.run('pull', '--quiet', image.reference)).trim();
   await podman.run('push', '--digestfile', join(folder.path, 'digest'), id, name);
@@ -46,7 +46,7 @@ withPodman('podman pushes, forgets and pulls an image with its content unchanged
   await podman.run('pull', '--quiet', `${entrepot.host}/team/podman@${digest}`);
 });
 
-withPodman('podman is told that an image is not there, and after logout that it may not see it', async (t) => {
+withPodman('podman gets "not found" for a missing image, and "unauthorized" after logout', async (t) => {
   t.regex(await podman.fails('pull', `${entrepot.host}/team/podman:none`), /manifest unknown|not found/i);
   await podman.run('logout', entrepot.host);
   t.regex(await podman.fails('pull', `${entrepot.host}/team/podman:1`), /unauthorized|authentication required/i);

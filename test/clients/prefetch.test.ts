@@ -9,7 +9,7 @@ import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
 import { createLayout, sha256, type Image } from '../support/builders/images.ts';
 import { testWith } from '../support/clients/test-with.ts';
 
-// What was fetched ahead of time, beside a running server, is there for real clients when the upstreams are not.
+// Content that was prefetched while a server runs is available to real clients when the upstreams are down.
 
 const main = join(import.meta.dirname, '../../src/main.ts');
 const folder = await temporaryFolder();
@@ -67,9 +67,9 @@ testWith('dotnet')('packages of a lock file, and of a project, are restored with
   const locked = await author.project('Locked', { 'Contoso.Locked': '3.0.0' });
   await author.run('restore', locked, '--use-lock-file');
   const loose = await author.project('Loose', { 'Contoso.Loose': '4.*' });
-  const said = await prefetch(join(locked, 'packages.lock.json'), join(loose, 'Loose.csproj'));
-  t.regex(said, /^packages: 5 \(/m);
-  t.regex(said, /^approximate: /m);
+  const output = await prefetch(join(locked, 'packages.lock.json'), join(loose, 'Loose.csproj'));
+  t.regex(output, /^packages: 5 \(/m);
+  t.regex(output, /^approximate: /m);
   await feed!.stop();
   feed = undefined;
 
@@ -108,7 +108,7 @@ testWith(...containers)('images of a Compose file and a list are pulled with the
   registry = undefined;
   t.regex(
     await prefetch(at('images.txt'), '--no-referrers').catch(String),
-    /layers: 0 fetched, 5 .*its upstream failed; what is here may be old/s,
+    /layers: 0 fetched, 5 .*the upstream failed; the stored manifest may be out of date/s,
   );
 
   const pull = (name: string, ...options: string[]): Promise<string> =>
@@ -122,7 +122,7 @@ testWith(...containers)('images of a Compose file and a list are pulled with the
   await pull('registry/library/single:1');
   await pull('team/multi:1', '--override-arch', 'amd64', '--override-os', 'linux');
   t.is(sha256(await skopeo.run('inspect', '--raw', `docker://${mirror.host}/team/multi:1`)), index.digest);
-  // The other platform was left out.
+  // The other platform was not fetched.
   await t.throwsAsync(pull('team/multi:1', '--override-arch', 'arm64', '--override-os', 'linux'));
 });
 
@@ -134,7 +134,7 @@ testWith(...containers, 'podman')('podman pulls it too', async (t) => {
   t.is(images.trim(), `${mirror.host}/library/single:1`);
 });
 
-/** What it prints; rejects with what it complains of. */
+/** Resolves to its output; rejects with its errors. */
 async function prefetch(...words: string[]): Promise<string> {
   const env: NodeJS.ProcessEnv = {
     PATH: process.env.PATH,

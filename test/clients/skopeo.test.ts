@@ -21,7 +21,7 @@ test.after.always(async () => {
   await folder.remove();
 });
 
-withSkopeo('skopeo logs in with a token, and with nothing else', async (t) => {
+withSkopeo('skopeo can log in only with a token', async (t) => {
   skopeo = await containerClient('skopeo', join(folder.path, 'skopeo'), [entrepot.host]);
   layout = await createLayout(join(folder.path, 'images'));
   t.regex(await skopeo.fails('login', '-u', 'api', '-p', 'ent_wrong', entrepot.host), /invalid username\/password/);
@@ -29,12 +29,12 @@ withSkopeo('skopeo logs in with a token, and with nothing else', async (t) => {
   t.regex(await skopeo.run('login', '-u', 'api', '-p', entrepot.token, entrepot.host), /Login Succeeded/);
 });
 
-withSkopeo('skopeo pushes an image of several layers, and what is read back is the same', async (t) => {
+withSkopeo('skopeo pushes an image of several layers and reads back the same content', async (t) => {
   const image = await layout.image('several', { layers: 5, bytes: 1_000_000 });
   await skopeo.run('copy', image.reference, remote('team/app:1'));
   t.is(await remoteDigest('team/app:1'), image.digest);
   t.is(await remoteDigest(`team/app@${image.digest}`), image.digest);
-  // `dir:` checks every layer against its digest.
+  // `dir:` verifies the digest of every layer.
   const copy = join(folder.path, 'several-copy');
   await skopeo.run('copy', '--preserve-digests', remote('team/app:1'), `dir:${copy}`);
   t.deepEqual(await tags('team/app'), ['1']);
@@ -72,7 +72,7 @@ withSkopeo('skopeo copies from one repository to another without moving the laye
   t.is(await remoteDigest('other/app:2'), await remoteDigest('team/app:1'));
 });
 
-withSkopeo('a token that may only read cannot push', async (t) => {
+withSkopeo('a read-only token cannot push', async (t) => {
   const token = await entrepot.createToken('read');
   const reader = await containerClient('skopeo', join(folder.path, 'reader'), [entrepot.host]);
   await reader.run('login', '-u', 'api', '-p', token, entrepot.host);

@@ -97,7 +97,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.uploads': '@hourly',
     'jobs.retention': 'off',
     'jobs.evict': '*/5 * * * *',
-    'jobs.collect': '30 2 * * mon-fri',
+    'jobs.gc': '30 2 * * mon-fri',
     'jobs.sample': '@hourly',
     'jobs.scrub': '*/10 * * * * *',
   };
@@ -165,7 +165,7 @@ test('every setting can come from the environment', (t) => {
       uploads: '@hourly',
       retention: 'off',
       evict: '*/5 * * * *',
-      collect: '30 2 * * mon-fri',
+      gc: '30 2 * * mon-fri',
       sample: '@hourly',
       prefetch: '0 1 * * *',
       scrub: '*/10 * * * * *',
@@ -258,8 +258,8 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_RESERVED_PACKAGES: 'Contoso.*' }, 'ENTREPOT_RESERVED_PACKAGES: expected a JSON array'],
   [
-    { ENTREPOT_JOBS_COLLECT: '61 * * * *' },
-    'ENTREPOT_JOBS_COLLECT: expected a cron expression such as "15 3 * * *", or off: 61 is not a valid expression for minute',
+    { ENTREPOT_JOBS_GC: '61 * * * *' },
+    'ENTREPOT_JOBS_GC: expected a cron expression such as "15 3 * * *", or off: 61 is not a valid expression for minute',
   ],
   [
     { ENTREPOT_JOBS_SCRUB: 'daily' },
@@ -294,10 +294,10 @@ const wrongFiles: [string, string][] = [
   ['prefetch:\n  window: 22-6', 'prefetch.window (FILE): expected hours such as 22:00-06:00'],
   ['prefetch:\n  window: 01:00-01:00', 'prefetch.window (FILE): expected hours such as 22:00-06:00'],
   ['prefetch:\n  platforms: [amd64]', 'prefetch.platforms.0 (FILE): expected platforms such as linux/amd64'],
-  ['jobs:\n  collect: 7', 'jobs.collect (FILE): expected a cron expression or off'],
+  ['jobs:\n  gc: 7', 'jobs.gc (FILE): expected a cron expression or off'],
   [
-    'jobs:\n  collect: 0 0 31 2 *',
-    'jobs.collect (FILE): expected a cron expression such as "15 3 * * *", or off: 31 2 is an impossible day of month for the given month',
+    'jobs:\n  gc: 0 0 31 2 *',
+    'jobs.gc (FILE): expected a cron expression such as "15 3 * * *", or off: 31 2 is an impossible day of month for the given month',
   ],
   ['retention:\n  packages: 5', 'retention.packages (FILE): expected keys and values'],
   ['upstreams:\n  - name: ghcr.io\n    kind: helm', 'upstreams.0.kind (FILE): expected nuget or registry'],

@@ -22,7 +22,6 @@ function cutOff(database: Database, steps: number): Database {
           run: (sql, values) => tx.run(sql, values),
           insert: (table, row) => tx.insert(table, row),
           upsert: (table, key, rows, update) => tx.upsert(table, key, rows, update),
-          afterCommit: (later) => tx.afterCommit(later),
           insertNew: (table, rows) => {
             if ((left -= 1) < 0) throw new Error('cut off');
             return tx.insertNew(table, rows);

@@ -45,7 +45,7 @@ test('storage: warnings at 80, 90 and 100 per cent, then pushes are refused and 
   t.is(refused.status, 413);
   t.is(refused.headers.get('content-type'), 'application/problem+json');
   t.like(await refused.json(), { code: 'QuotaExceeded', limit: 'storage', allowed: 100_000 });
-  t.regex(refused.statusText, /of the 100000 bytes/);
+  t.regex(refused.statusText, /its limit is 100000 bytes/);
 
   t.is((await repository.fetch('manifests/v1')).status, 200);
   t.is((await repository.fetch('manifests/v1', { method: 'DELETE' })).status, 202);

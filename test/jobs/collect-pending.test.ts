@@ -8,7 +8,7 @@ import { runJob } from '../support/inside.ts';
 const hour = 3_600_000;
 
 for (const dialect of dialects) {
-  test(`${dialect}: without a grace, bytes that are being stored still have an hour`, async (t) => {
+  test(`${dialect}: without a grace, pending bytes are still kept for an hour`, async (t) => {
     const driver = new MemoryDriver();
     const settings = { gc: { grace: '0s' }, database: { url: await temporaryDatabase(t, dialect) } };
     const server = await startTestServer(t, settings, { driver });
@@ -25,11 +25,11 @@ for (const dialect of dialects) {
     const pushing = app.blob('slow');
     await stored.promise;
     server.clock.now = startedAt + hour;
-    t.like(await runJob(server, 'collect'), { blobs: 0 });
+    t.like(await runJob(server, 'gc'), { blobs: 0 });
     server.clock.now = startedAt + hour + 1;
-    t.like(await runJob(server, 'collect'), { blobs: 1 });
+    t.like(await runJob(server, 'gc'), { blobs: 1 });
     mayEnd.resolve();
     const { digest } = await pushing;
-    t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'slow', 'what was collected is put again');
+    t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'slow', 'collected bytes are put again');
   });
 }

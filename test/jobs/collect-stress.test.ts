@@ -19,16 +19,16 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { references } from '../support/store.ts';
 import { databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
 
-// Pushes, deletes, pulls, retention, eviction and collection at once, with no grace, on two instances. What clients push is drawn
-// from few contents, so that what is being collected is pushed again all the time.
-// ENTREPOT_TEST_STRESS_SECONDS lengthens it: 60 is its full form.
+// Concurrent pushes, deletes, pulls, retention, eviction and collection, without a grace, on two instances. Clients push
+// few different contents, so that collected content is pushed again all the time.
+// ENTREPOT_TEST_STRESS_SECONDS sets its duration: 60 for a full run.
 
 const seconds = Number(process.env['ENTREPOT_TEST_STRESS_SECONDS'] ?? 10);
 const layers = Array.from({ length: 12 }, (_, index) => Buffer.alloc(1000 + index * 3000, `layer ${index} `));
 
 interface Tally {
   pushes: number;
-  /** Pushes whose blobs, found there before, had been collected when the manifest came. */
+  /** Pushes whose blobs existed at first but were collected before the manifest was pushed. */
   again: number;
   mounts: number;
   pulls: number;
@@ -53,7 +53,7 @@ async function expectContent(tally: Tally, what: string, response: Response, dig
   if (response.status !== 200 || digestOf(bytes) !== digest) tally.wrong.push(`${what}: ${response.status} ${digest}`);
 }
 
-/** A client with a repository of its own, which only it writes; so it knows what must be there. */
+/** A client that is the only writer of its repository, so it knows the expected content. */
 class Client {
   readonly #servers: TestServer[];
   readonly #tally: Tally;
@@ -75,7 +75,7 @@ class Client {
     }
   }
 
-  /** Everything that this client was told is there. */
+  /** Checks all content whose push was acknowledged. */
   async verify(): Promise<void> {
     const repository = this.#repository();
     for (const [tag, { digest, parts }] of this.images) {
@@ -101,7 +101,7 @@ class Client {
     const contents = [layers[randomInt(layers.length)]!, layers[randomInt(layers.length)]!];
     const config = Buffer.from(JSON.stringify({ client: this.name, turn: this.#turn % 3 }));
     for (let attempt = 1; ; attempt += 1) {
-      // From the second time on a client that was refused sends everything.
+      // After a refusal, the client sends everything.
       const parts = [];
       for (const bytes of [config, ...contents]) parts.push(await this.#send(bytes, attempt > 1));
       const [first, ...rest] = parts;
@@ -161,7 +161,7 @@ class Client {
   }
 }
 
-/** Publishes the same few versions, reads and deletes them. */
+/** Publishes, reads and deletes the same few versions. */
 async function publish(servers: TestServer[], tally: Tally, ended: () => boolean): Promise<void> {
   const made = await Promise.all(
     [1, 2, 3].map((minor) => makeNupkg({ id: 'Stress', version: `1.${minor}.0`, payloadBytes: 5000 })),
@@ -184,13 +184,13 @@ async function collect(servers: TestServer[], driver: Driver, tally: Tally, ende
   const collector = new Collector(databaseOf(second), driver, references);
   const byJobs = async () => {
     while (!ended()) {
-      // Without any grace, collections one after the other would let no push come to its end.
+      // Without a grace, back-to-back collections would make every push fail.
       const before = tally.pushes + tally.again;
       await until(() => ended() || tally.pushes + tally.again > before + 3);
       for (const server of servers) await flushUses(server);
       const evicted = await runJob(first, 'evict');
       const retained = await runJob(first, 'retention');
-      const counts = await runJob(second, 'collect');
+      const counts = await runJob(second, 'gc');
       tally.evicted += evicted['entries'] ?? 0;
       tally.manifests += retained['manifests'] ?? 0;
       tally.links += counts['layers'] ?? 0;
@@ -205,7 +205,7 @@ async function collect(servers: TestServer[], driver: Driver, tally: Tally, ende
   await Promise.all([byJobs(), byItself(), byItself(), byItself()]);
 }
 
-/** Each reference has its row, each row its file, with the right bytes; and nothing else is left. */
+/** Checks that each reference has a row, each row has a file with the right bytes, and nothing else is left. */
 async function expectWhole(t: ExecutionContext, server: TestServer, driver: Driver): Promise<number> {
   const rows = await rowsOf<{ digest: Digest; size: number }>(server, 'SELECT digest, size FROM blobs');
   const stored = new Set(rows.map(({ digest }) => digest));
@@ -230,7 +230,7 @@ for (const dialect of dialects) {
     const data = await folderUntilEnd(t);
     const driver = open(new Paths(data));
     const upstream = await startUpstreamRegistry(t);
-    const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', sample: 'off', scrub: 'off' };
+    const off = { uploads: 'off', retention: 'off', evict: 'off', gc: 'off', sample: 'off', scrub: 'off' };
     const settings = {
       data,
       database: { url: await temporaryDatabase(t, dialect) },
@@ -260,11 +260,11 @@ for (const dialect of dialects) {
     const end = performance.now() + seconds * 1000;
     const ended = () => performance.now() > end || tally.wrong.length > 20;
     const clients = ['one', 'two', 'three', 'four'].map((name) => new Client(servers, tally, `stress/${name}`));
-    // The mirror brings the same bytes, and lets go of them.
+    // The mirror stores the same bytes, and evicts them.
     const fromUpstream = layers.slice(0, 6).map((bytes) => upstream.blob('app', bytes));
     const pullMirrored = async () => {
       while (!ended()) {
-        // Each for a while, so that the others fall out of use.
+        // Each is pulled for a while, so that the others become the least recently used.
         const { digest } = fromUpstream[Math.floor(tally.mirrored / 20) % fromUpstream.length]!;
         const repository = new TestRepository(servers[randomInt(2)]!, 'up.test/app');
         await expectContent(tally, 'mirrored', await repository.fetch(`blobs/${digest}`), digest);
@@ -287,7 +287,7 @@ for (const dialect of dialects) {
     }
   };
 
-  const title = 'pushes, deletes, pulls and collection at once lose nothing that is referred to';
+  const title = 'concurrent pushes, deletes, pulls and collection lose no referenced content';
   test.serial(`${dialect}, on a folder: ${title}`, (t) => suite(t, (paths) => new FilesystemDriver(paths)));
   test.serial(`${dialect}, on a slow storage: ${title}`, (t) =>
     suite(t, () => {

@@ -18,13 +18,13 @@ interface Setup {
   url: string;
   database: Database;
   runs: Runs;
-  /** All instances of a test have this one. */
+  /** Shared by all instances of a test. */
   clock: { now: number };
-  /** Another instance, with connections of its own. */
+  /** Another instance, with its own connections. */
   instance: (run: Job['run'], options?: { lease?: number; jitter?: number }) => Promise<Jobs>;
   /**
-   * Ends when every instance that was started has acted on the clock as it is now. An instance looks at the clock every
-   * 5 ms and begins at most 30 ms later: after ten looks all that is due has been claimed, or is being claimed.
+   * Resolves when every started instance has acted on the current time. An instance checks the clock every
+   * 5 ms and starts due runs at most 30 ms later: after ten checks all due runs are claimed or being claimed.
    */
   settled: () => Promise<void>;
 }
@@ -50,7 +50,7 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
         jobs: [job],
         log: pino({ level: 'silent' }),
         now: () => {
-          // The first look is that of its start.
+          // The first check is at the start.
           if (watch.looks === 0) instances.push(watch);
           watch.looks += 1;
           return clock.now;
@@ -72,10 +72,10 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Setup> {
   };
 }
 
-/** Notes what an instance asks the database. */
+/** Records the queries of an instance. */
 class WatchedRuns extends Runs {
   claiming = 0;
-  /** Every look at the runs under way, and when it was answered. */
+  /** Every read of the active runs, and its time. */
   readonly looks: { beat: number | undefined; at: number }[] = [];
 
   override async claim(...asked: Parameters<Runs['claim']>): ReturnType<Runs['claim']> {
@@ -98,41 +98,44 @@ for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, setup: Setup) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('of several instances one does each run, at each due time', async (t, { instance, clock, runs, settled }) => {
-    const done: [number, number][] = [];
-    const instances = await Promise.all(
-      [1, 2, 3].map((each) =>
-        instance(
-          () => {
-            done.push([each, clock.now]);
-            return Promise.resolve({ things: each });
-          },
-          { jitter: 30 },
+  suite(
+    'at each due time, one of several instances performs the run',
+    async (t, { instance, clock, runs, settled }) => {
+      const done: [number, number][] = [];
+      const instances = await Promise.all(
+        [1, 2, 3].map((each) =>
+          instance(
+            () => {
+              done.push([each, clock.now]);
+              return Promise.resolve({ things: each });
+            },
+            { jitter: 30 },
+          ),
         ),
-      ),
-    );
-    for (const each of instances) each.start();
-    await settled();
-    t.deepEqual(done, [], 'nothing is due at the start');
-    for (let turn = 1; turn <= 5; turn += 1) {
-      clock.now = start + turn * minute;
-      await until(() => done.length === turn);
+      );
+      for (const each of instances) each.start();
       await settled();
-      t.is(done.length, turn, 'once');
-    }
-    const history = await runs.latest('work', 10);
-    t.deepEqual(
-      history.map(({ scheduledAt }) => scheduledAt),
-      [5, 4, 3, 2, 1].map((turn) => start + turn * minute),
-    );
-    t.true(history.every(({ outcome, endedAt }) => outcome === 'done' && endedAt !== null));
-    t.deepEqual(
-      history.map(({ counts }) => counts['things']!).toReversed(),
-      done.map(([each]) => each),
-    );
-  });
+      t.deepEqual(done, [], 'nothing is due at the start');
+      for (let turn = 1; turn <= 5; turn += 1) {
+        clock.now = start + turn * minute;
+        await until(() => done.length === turn);
+        await settled();
+        t.is(done.length, turn, 'once');
+      }
+      const history = await runs.latest('work', 10);
+      t.deepEqual(
+        history.map(({ scheduledAt }) => scheduledAt),
+        [5, 4, 3, 2, 1].map((turn) => start + turn * minute),
+      );
+      t.true(history.every(({ outcome, endedAt }) => outcome === 'done' && endedAt !== null));
+      t.deepEqual(
+        history.map(({ counts }) => counts['things']!).toReversed(),
+        done.map(([each]) => each),
+      );
+    },
+  );
 
-  suite('a clock that jumps makes nothing run twice, and stops nothing', async (t, { instance, clock, settled }) => {
+  suite('after the clock jumps, nothing runs twice and nothing stops', async (t, { instance, clock, settled }) => {
     const done: number[] = [];
     const run = () => {
       done.push(clock.now);
@@ -149,20 +152,20 @@ for (const dialect of dialects) {
     };
     await at(start + minute, 1, 'due');
     await at(start + 30_000, 1, 'back by half a minute');
-    await at(start + minute + 1000, 1, 'the same time comes by again');
-    await at(start + 2 * minute, 2, 'and the next one counts');
-    await at(start + 600 * minute, 3, 'ahead by hours: of all the times between, the latest');
+    await at(start + minute + 1000, 1, 'the same time a second time');
+    await at(start + 2 * minute, 2, 'the next time runs');
+    await at(start + 600 * minute, 3, 'ahead by hours: only the latest due time runs');
     await at(start + 3 * minute, 3, 'back by hours');
     await at(start + 4 * minute, 4, 'it does not wait for the hours to pass');
     await at(start + 400 * 24 * 60 * minute, 5, 'ahead by a year');
     await at(start + 5 * minute, 5, 'and back');
     await at(start + 6 * minute, 6, 'it does not wait for a year');
     await at(start + 4 * minute, 6, 'back again');
-    await at(start + 6 * minute, 6, 'what has run stays run');
+    await at(start + 6 * minute, 6, 'a time that has run does not run again');
     await at(start + 7 * minute, 7, 'on');
   });
 
-  suite('no run overlaps another', async (t, { instance, clock, runs, settled }) => {
+  suite('runs do not overlap', async (t, { instance, clock, runs, settled }) => {
     let [running, most] = [0, 0];
     const gates: PromiseWithResolvers<void>[] = [];
     const run = async (): Promise<Counts> => {
@@ -180,7 +183,7 @@ for (const dialect of dialects) {
     await until(() => gates.length === 1);
     clock.now = start + 2 * minute;
     await settled();
-    t.is(gates.length, 1, 'the time that came in between is left out');
+    t.is(gates.length, 1, 'the due time during the run is skipped');
     gates[0]!.resolve();
     await until(async () => (await runs.held()).length === 0);
     await settled();
@@ -194,7 +197,7 @@ for (const dialect of dialects) {
     t.is(most, 1);
   });
 
-  suite('an instance that is killed in mid-run is followed by another', async (t, { url, runs, clock }) => {
+  suite('after an instance is killed during a run, another one takes over', async (t, { url, runs, clock }) => {
     const script = join(import.meta.dirname, '../support/processes/run-job.ts');
     const child = spawn(process.execPath, [script, url, '900'], { stdio: ['ignore', 'pipe', 'inherit'] });
     const closed = once(child, 'close');
@@ -226,13 +229,13 @@ for (const dialect of dialects) {
     t.teardown(() => follower.close());
     follower.start();
     await until(async () => (await runs.held())[0]!.beat > 6);
-    t.deepEqual(times, [], 'while it is alive nobody follows, for twice the length of a lease');
+    t.deepEqual(times, [], 'while it is alive, nothing is taken over for two leases');
     child.kill('SIGKILL');
     await closed;
     await until(() => times.length === 1);
     const seen = watched.looks.slice(0, times[0]);
     const same = seen.filter(({ beat }) => beat === seen.at(-1)!.beat);
-    t.true(same.at(-1)!.at - same[0]!.at > 890, 'its beat has stood still for its lease of 900 ms');
+    t.true(same.at(-1)!.at - same[0]!.at > 890, 'it showed no heartbeat for its lease of 900 ms');
     await until(async () => (await runs.held()).length === 0);
     const [again, lost] = await runs.latest('endless', 10);
     t.like(lost, { outcome: 'lost', id: held!.runId });
@@ -242,29 +245,32 @@ for (const dialect of dialects) {
     t.is(times.length, 1);
   });
 
-  suite('a closed instance’s run is interrupted, and begun anew by another', async (t, { instance, runs, clock }) => {
-    const begun: Work[] = [];
-    const run = (work: Work) =>
-      new Promise<Counts>((resolve, reject) => {
-        begun.push(work);
-        work.signal.addEventListener('abort', () => reject(work.signal.reason as Error));
-        if (begun.length === 2) resolve({});
-      });
-    const one = await instance(run, { lease: 300 });
-    one.start();
-    clock.now = start + minute;
-    await until(() => begun.length === 1);
-    await one.close();
-    t.like((await runs.latest('work', 1))[0], { outcome: 'interrupted', error: 'the instance was closed' });
-    const two = await instance(run, { lease: 300 });
-    two.start();
-    await until(() => begun.length === 2);
-    await until(async () => (await runs.held()).length === 0);
-    t.like((await runs.latest('work', 1))[0], { outcome: 'done', scheduledAt: start + minute });
-  });
+  suite(
+    'the run of a closed instance is interrupted, and another instance starts it again',
+    async (t, { instance, runs, clock }) => {
+      const begun: Work[] = [];
+      const run = (work: Work) =>
+        new Promise<Counts>((resolve, reject) => {
+          begun.push(work);
+          work.signal.addEventListener('abort', () => reject(work.signal.reason as Error));
+          if (begun.length === 2) resolve({});
+        });
+      const one = await instance(run, { lease: 300 });
+      one.start();
+      clock.now = start + minute;
+      await until(() => begun.length === 1);
+      await one.close();
+      t.like((await runs.latest('work', 1))[0], { outcome: 'interrupted', error: 'the instance was closed' });
+      const two = await instance(run, { lease: 300 });
+      two.start();
+      await until(() => begun.length === 2);
+      await until(async () => (await runs.held()).length === 0);
+      t.like((await runs.latest('work', 1))[0], { outcome: 'done', scheduledAt: start + minute });
+    },
+  );
 
   suite(
-    'a run that another instance took over is told to stop, and changes nothing',
+    'a run that another instance has taken over is aborted and changes nothing',
     async (t, { instance, runs, clock }) => {
       let reason: unknown;
       const one = await instance(
@@ -281,18 +287,18 @@ for (const dialect of dialects) {
       clock.now = start + minute;
       await until(async () => (await runs.held()).length === 1);
       const [{ runId }] = (await runs.held()) as [RunningJob];
-      // As if this process had been stopped for longer than the lease.
+      // As if this process was paused for longer than the lease.
       await until(async () => (await runs.takeOver((await runs.held())[0]!)) !== undefined);
       await until(() => reason !== undefined);
       await one.close();
-      t.regex(String(reason), /taken this run over/);
+      t.regex(String(reason), /taken over this run/);
       const history = await runs.latest('work', 10);
-      t.is(history.find(({ id }) => id === runId)!.outcome, 'lost', 'it is not the old run’s to say how it ended');
-      t.is((await runs.held())[0]?.runId, history[0]!.id, 'nor to end the new one');
+      t.is(history.find(({ id }) => id === runId)!.outcome, 'lost', 'the old run does not record its outcome');
+      t.is((await runs.held())[0]?.runId, history[0]!.id, 'the old run does not end the new one');
     },
   );
 
-  suite('a run that kills its instance each time is given up', async (t, { runs, clock }) => {
+  suite('a run that kills its instance each time is not started again', async (t, { runs, clock }) => {
     let id = await runs.claim('work', clock.now);
     for (let lost = 1; lost <= 3; lost += 1) {
       t.is(typeof id, 'number');
@@ -300,13 +306,13 @@ for (const dialect of dialects) {
       id = (await runs.takeOver(held!)) ?? 'past';
     }
     t.is(id, 'past');
-    t.deepEqual(await runs.held(), [], 'the next time is free');
+    t.deepEqual(await runs.held(), [], 'the job is free for the next due time');
     t.is(await runs.claim('work', clock.now), 'past');
     t.is(typeof (await runs.claim('work', clock.now + minute)), 'number');
   });
 
   suite(
-    'what fails is written down with its reason, and the history is bounded',
+    'a failure is recorded with its reason, and the history is bounded',
     async (t, { database, instance, runs }) => {
       const jobs = await instance(() => Promise.reject(new Error('on purpose')));
       const observed: string[] = [];
@@ -314,7 +320,7 @@ for (const dialect of dialects) {
       await t.throwsAsync(jobs.run('work'), { message: 'on purpose' });
       t.like((await jobs.list())[0]!.last, { outcome: 'failed', error: 'on purpose', scheduledAt: null });
       t.deepEqual(observed, ['work failed']);
-      await t.throwsAsync(jobs.run('walk'), { name: 'NotFound', message: /there are work/ });
+      await t.throwsAsync(jobs.run('walk'), { name: 'NotFound', message: /The jobs are work/ });
       const old = { job: 'other', scheduled_at: 0, started_at: 0, ended_at: 0, outcome: 'done', counts: '{}' };
       for (let some = 0; some < 5; some += 1) {
         await database.transaction((tx) =>
@@ -327,12 +333,12 @@ for (const dialect of dialects) {
       const id = (await runs.claim('other', 1)) as number;
       const history = await runs.latest('other', 5000);
       t.deepEqual([history.length, history[0]!.id], [1000, id]);
-      t.is((await runs.latest('work', 10)).length, 1, 'each job has a history of its own');
+      t.is((await runs.latest('work', 10)).length, 1, 'each job has its own history');
     },
   );
 }
 
-test('a dry run is no run', async (t) => {
+test('a dry run is not recorded', async (t) => {
   const { instance, runs } = await setUp(t, 'sqlite');
   const said: string[] = [];
   const jobs = await instance(({ dryRun, say }) => {

@@ -8,7 +8,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { until, within } from '../support/until.ts';
 import { flushUses, runJob } from '../support/inside.ts';
 
-test('the scheduled prefetch fetches what the settings list, and tells what is missing', async (t) => {
+test('the scheduled prefetch fetches what the settings list, and reports missing content', async (t) => {
   const folder = await folderUntilEnd(t);
   const file = join(folder, 'images.txt');
   await writeFile(file, 'team/app:1\nteam/none:1\n');
@@ -23,7 +23,7 @@ test('the scheduled prefetch fetches what the settings list, and tells what is m
   t.like(await run(true), { manifests: 1, blobs: 2, missing: 1 });
   t.is(registry.count(`/v2/team/app/blobs/${layer.digest}`), 0);
   t.like(await run(false), { manifests: 0, blobs: 2, present: 1, missing: 1 });
-  t.deepEqual(said, Array(2).fill(`missing: team/none:1 (${file}:2): docker.io has no such image`));
+  t.deepEqual(said, Array(2).fill(`missing: team/none:1 (${file}:2): docker.io does not have this image`));
   await registry.stop();
   t.is((await server.fetch(`/v2/team/app/blobs/${layer.digest}`)).status, 200);
 

@@ -11,7 +11,7 @@ import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts
 import { flushUses, rowsOf, runJob } from '../support/inside.ts';
 
 const day = 86_400_000;
-const off = { uploads: 'off', retention: 'off', evict: 'off', collect: 'off', scrub: 'off' };
+const off = { uploads: 'off', retention: 'off', evict: 'off', gc: 'off', scrub: 'off' };
 
 async function start(t: ExecutionContext, dialect: Dialect, settings: Record<string, unknown> = {}) {
   const database = { url: await temporaryDatabase(t, dialect) };
@@ -22,7 +22,7 @@ function pass(server: TestServer, milliseconds: number): void {
   server.clock.now = (server.clock.now ?? Date.now()) + milliseconds;
 }
 
-/** What a run tells of, and its counts. */
+/** The report lines of a run, and its counts. */
 async function run(server: TestServer, name: string, dryRun = false) {
   const said: string[] = [];
   const counts = await runJob(server, name, { dryRun, say: (line) => said.push(line) });
@@ -39,20 +39,20 @@ async function bytesOnDisk(server: TestServer): Promise<number> {
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: what came within the grace period stays, by the clock of the server`, async (t) => {
+  test(`${dialect}: content within the grace period stays, by the clock of the server`, async (t) => {
     const server = await start(t, dialect, { gc: { grace: '2h' } });
-    // Years off the clock of the machine.
+    // Years away from the clock of the machine.
     const pushedAt = Date.UTC(2040, 0, 1);
     server.clock.now = pushedAt;
     await new TestFeed(server).publish({ id: 'Brief' });
     t.is((await server.fetch('/v1/packages/Brief/1.0.0', { method: 'DELETE' })).status, 204);
     server.clock.now = pushedAt + 2 * 3_600_000;
-    t.like((await run(server, 'collect')).counts, { blobs: 0 }, 'not a moment before it is over');
+    t.like((await run(server, 'gc')).counts, { blobs: 0 }, 'nothing before the end of the grace');
     server.clock.now += 1;
-    t.like((await run(server, 'collect')).counts, { blobs: 2 }, 'the package and its nuspec');
+    t.like((await run(server, 'gc')).counts, { blobs: 2 }, 'the package and its nuspec');
   });
 
-  test(`${dialect}: layers of a deleted image go, a day later, and nothing that anything else uses`, async (t) => {
+  test(`${dialect}: a day later, the layers of a deleted image are deleted, except those that other content uses`, async (t) => {
     const server = await start(t, dialect);
     const [app, other] = [new TestRepository(server, 'team/app'), new TestRepository(server, 'team/other')];
     const [shared, own] = [await app.blob('shared'), await app.blob('own')];
@@ -63,14 +63,14 @@ for (const dialect of dialects) {
     const abandoned = await app.blob('pushed, and then nothing');
     pass(server, 30 * day);
     t.is((await app.fetch(`manifests/${gone.digest}`, { method: 'DELETE' })).status, 202);
-    t.like((await run(server, 'collect', true)).counts, { layers: 4, blobs: 1 }, 'a layer of each image is made up');
-    await run(server, 'collect');
-    t.true(await has(app, own), 'a layer without a manifest waits for the push of the next one');
-    t.false(await has(app, abandoned), 'but not for ever');
+    t.like((await run(server, 'gc', true)).counts, { layers: 4, blobs: 1 }, 'the helper adds a layer to each image');
+    await run(server, 'gc');
+    t.true(await has(app, own), 'a layer without a manifest is kept for the next push');
+    t.false(await has(app, abandoned), 'but only for the grace');
     pass(server, 2 * day);
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.false(await has(app, own), 'no manifest of the repository refers to it');
-    t.true(await has(other, own), 'one of another does');
+    t.true(await has(other, own), 'a manifest of the other repository does');
     for (const [repository, image] of [
       [app, kept],
       [other, elsewhere],
@@ -80,20 +80,20 @@ for (const dialect of dialects) {
       for (const part of [config, ...layers]) t.true(await has(repository, part));
     }
     t.false(await has(app, gone, 'manifests'));
-    t.like((await run(server, 'collect')).counts, { layers: 0, blobs: 0 }, 'and then all is done');
+    t.like((await run(server, 'gc')).counts, { layers: 0, blobs: 0 }, 'a second run finds nothing');
     const again = await app.image('gone', { layers: [shared, await app.blob('own')] });
     t.is(again.digest, gone.digest, 'it can be pushed again');
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.true(await has(app, own));
   });
 
-  test(`${dialect}: a blob that is sent again is kept for the manifest to come`, async (t) => {
+  test(`${dialect}: a blob that is pushed again is kept for its manifest`, async (t) => {
     const server = await start(t, dialect, { gc: { grace: '1h' } });
     const app = new TestRepository(server, 'team/app');
     await app.blob('layer');
     pass(server, day);
     const layer = await app.blob('layer');
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.is(
       (
         await app.put('v1', {
@@ -107,7 +107,7 @@ for (const dialect of dialects) {
     );
   });
 
-  test(`${dialect}: untagged manifests go after their time, with what only they held`, async (t) => {
+  test(`${dialect}: untagged manifests are deleted after their time, with content that only they need`, async (t) => {
     const retention = { containers: { untaggedAfter: '10d' }, protect: ['team/safe'] };
     const server = await start(t, dialect, { retention });
     const [app, safe] = [new TestRepository(server, 'team/app'), new TestRepository(server, 'team/safe')];
@@ -136,11 +136,11 @@ for (const dialect of dialects) {
     const first = await run(server, 'retention', true);
     t.is(first.counts['manifests'], 3, first.said.join('; '));
     t.true(first.said.includes(`manifest team/app@${byDigest.digest}`));
-    t.deepEqual((await run(server, 'retention')).said, first.said, 'as the dry run told');
+    t.deepEqual((await run(server, 'retention')).said, first.said, 'same as in the dry run');
     for (const each of all)
       t.true(await has(app, each, 'manifests'), 'an index keeps its children, and its signature stays');
     t.true(await has(safe, untagged, 'manifests'), 'protected');
-    // The tag moves on: from now on the old index is untagged, and it was in use until now.
+    // The tag moves to another manifest: the old index was in use until now and is untagged from now on.
     await app.put('outer', innerBytes, ociIndex);
     pass(server, 9 * day);
     t.is((await run(server, 'retention')).counts['manifests'], 0);
@@ -149,17 +149,17 @@ for (const dialect of dialects) {
     t.deepEqual(
       last.said,
       [nested, outer, signature, two].map(({ digest }) => `manifest team/app@${digest}`).sort(),
-      'and what only it held goes with it; what another index holds does not',
+      'its own content is deleted too; content of another index is not',
     );
     t.true(await has(app, one, 'manifests'));
     pass(server, 2 * day);
-    await run(server, 'collect');
+    await run(server, 'gc');
     const { layers } = JSON.parse(one.bytes) as { layers: Descriptor[] };
     t.true(await has(app, layers[0]!));
-    t.false(await has(app, (JSON.parse(two.bytes) as { layers: Descriptor[] }).layers[0]!), 'their bytes follow');
+    t.false(await has(app, (JSON.parse(two.bytes) as { layers: Descriptor[] }).layers[0]!), 'gc deletes their bytes');
   });
 
-  test(`${dialect}: old versions go, releases and prereleases apart, and protected ones stay`, async (t) => {
+  test(`${dialect}: old versions are deleted, releases and prereleases separately; protected ones stay`, async (t) => {
     const retention = { packages: { keepVersions: 2 }, protect: ['contoso.safe', 'Contoso.Lib:1.0.*'] };
     const server = await start(t, dialect, { retention });
     const feed = new TestFeed(server);
@@ -169,10 +169,10 @@ for (const dialect of dialects) {
       await feed.publish({ id: 'Contoso.Lib', version }, { id: 'Contoso.Safe', version });
     }
     for (const version of ['1.0.0', '2.0.0', '3.0.0']) await other.publish({ id: 'Contoso.Tool', version });
-    const told = ['package Contoso.Lib 1.1.0', 'package Contoso.Lib 3.0.0-a.1', 'package Contoso.Tool 1.0.0'];
-    t.deepEqual((await run(server, 'retention', true)).said, told);
+    const expected = ['package Contoso.Lib 1.1.0', 'package Contoso.Lib 3.0.0-a.1', 'package Contoso.Tool 1.0.0'];
+    t.deepEqual((await run(server, 'retention', true)).said, expected);
     const { said, counts } = await run(server, 'retention');
-    t.deepEqual(said, told);
+    t.deepEqual(said, expected);
     t.is(counts['versions'], 3);
     t.true(counts['version_bytes']! > 0);
     const list = async (id: string) => (await feed.json<{ versions: string[] }>(`/package/${id}/index.json`)).versions;
@@ -183,14 +183,14 @@ for (const dialect of dialects) {
     t.deepEqual((await run(server, 'retention')).said, []);
     const before = await bytesOnDisk(server);
     pass(server, 2 * day);
-    await run(server, 'collect');
+    await run(server, 'gc');
     t.true((await bytesOnDisk(server)) < before);
     for (const version of await list('contoso.lib')) {
       t.is((await feed.fetch(`/package/contoso.lib/${version}/contoso.lib.${version}.nupkg`)).status, 200);
     }
   });
 
-  test(`${dialect}: upstream content is cut down to its limit, the least recently used first`, async (t) => {
+  test(`${dialect}: mirrored content is reduced to its limit, the least recently used first`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const server = await start(t, dialect, {
       upstreams: [upstream.settings('up.test')],
@@ -209,31 +209,31 @@ for (const dialect of dialects) {
       t.is((await pull(index)).status, 200);
       pass(server, day);
     }
-    // Hosted content of the same bytes as the oldest, and the oldest but one is used again.
+    // Push the bytes of the oldest content as hosted content, and use the second oldest again.
     const app = new TestRepository(server, 'team/app');
     await app.image('v1', { layers: [await app.blob(images[0]!.layer.bytes)] });
     await pull(1);
     await flushUses(server);
-    const told = await run(server, 'evict', true);
+    const expected = await run(server, 'evict', true);
     t.true(
-      told.said.every((line) => line.includes(images[0]!.layer.digest) || line.includes('manifest')),
-      told.said.join(),
+      expected.said.every((line) => line.includes(images[0]!.layer.digest) || line.includes('manifest')),
+      expected.said.join(),
     );
     const evicted = await run(server, 'evict');
-    t.deepEqual(evicted, told);
+    t.deepEqual(evicted, expected);
     t.true(evicted.counts['bytes']! >= 200_000);
     pass(server, 1);
-    await run(server, 'collect');
+    await run(server, 'gc');
     const asked = upstream.requests().length;
     t.is((await pull(1)).status, 200);
     t.is((await pull(2)).status, 200);
-    t.is(upstream.requests().length, asked, 'what was used more lately is still here');
-    t.true(await has(app, images[0]!.layer), 'nothing hosted went');
-    t.deepEqual((await pull(0)).bytes, images[0]!.layer.bytes, 'and what went is fetched anew');
+    t.is(upstream.requests().length, asked, 'more recently used content is still stored');
+    t.true(await has(app, images[0]!.layer), 'hosted content stays');
+    t.deepEqual((await pull(0)).bytes, images[0]!.layer.bytes, 'evicted content is fetched again');
     t.true(upstream.requests().length > asked);
   });
 
-  test(`${dialect}: content of an upstream that is offline is never evicted`, async (t) => {
+  test(`${dialect}: content of an offline upstream is never evicted`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const image = upstream.image('app', 'v1');
     const url = await temporaryDatabase(t, dialect);
@@ -270,7 +270,7 @@ for (const dialect of dialects) {
     }
   });
 
-  test(`${dialect}: a bit flipped on disk: upstream content is fetched anew, hosted content is reported`, async (t) => {
+  test(`${dialect}: after a flipped bit on disk, mirrored content is fetched again and hosted content is reported`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     const server = await start(t, dialect, { upstreams: [upstream.settings('up.test')] });
     const { layer } = upstream.image('app', 'v1');
@@ -283,7 +283,7 @@ for (const dialect of dialects) {
       const file = await open(join(server.data, 'blobs/sha256', digest.slice(7, 9), digest.slice(7)), 'r+');
       const byte = Buffer.alloc(1);
       await file.read(byte, 0, 1, 3);
-      // Not to a fixed value: one in 256 random layers has that already.
+      // Not a fixed value: one in 256 random layers already has it.
       byte[0]! ^= 1;
       await file.write(byte, 0, 1, 3);
       await file.close();
@@ -304,17 +304,17 @@ for (const dialect of dialects) {
   });
 }
 
-test('what jobs do is in the metrics', async (t) => {
+test('the results of jobs are in the metrics', async (t) => {
   const server = await start(t, 'sqlite');
   await new TestRepository(server, 'team/app').blob('abandoned');
   pass(server, 2 * day);
-  await run(server, 'collect');
+  await run(server, 'gc');
   const metrics = await (await fetch(`${server.url}/metrics`)).text();
-  t.regex(metrics, /^entrepot_job_runs_total\{job="collect",outcome="done"\} 1$/m);
-  t.regex(metrics, /^entrepot_job_items_total\{job="collect",item="layers"\} 1$/m);
+  t.regex(metrics, /^entrepot_job_runs_total\{job="gc",outcome="done"\} 1$/m);
+  t.regex(metrics, /^entrepot_job_items_total\{job="gc",item="layers"\} 1$/m);
 });
 
-test('without rules nothing hosted goes', async (t) => {
+test('without rules no hosted content is deleted', async (t) => {
   const server = await start(t, 'sqlite');
   const app = new TestRepository(server, 'team/app');
   await app.image('v1');

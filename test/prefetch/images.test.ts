@@ -12,7 +12,7 @@ import { firstUpstream, flushUses, rowsOf } from '../support/inside.ts';
 interface Setup {
   registry: UpstreamRegistry;
   mirror: TestServer;
-  /** Asks as a client; the status. */
+  /** Sends a request as a client; resolves to the status. */
   get: (path: string) => Promise<number>;
 }
 
@@ -28,7 +28,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   return { registry, mirror, get };
 }
 
-/** An index of one image for each platform, with what BuildKit attests about the first. */
+/** An index with one image for each platform, and a BuildKit attestation of the first. */
 function offerIndex(registry: UpstreamRegistry, name: string, tag: string, platforms: string[]) {
   const images = platforms.map(() => registry.image(name));
   const children = images.map(({ manifest: { mediaType, digest, size } }, index) => {
@@ -51,7 +51,7 @@ function offerIndex(registry: UpstreamRegistry, name: string, tag: string, platf
   return { images, attested, index: registry.manifest(name, index, tag) };
 }
 
-test('an image is there, tag and all, when the upstream is gone, and its content is asked for once', async (t) => {
+test('an image and its tag are stored when the upstream is down, and its content is fetched once', async (t) => {
   const { registry, mirror, get } = await setUp(t);
   const { manifest, config, layer } = registry.image('library/alpine', '3.20');
   const requirements = wishesOf('alpine:3.20', 'docker.io/library/alpine:3.20', `alpine@${manifest.digest}`);
@@ -66,7 +66,7 @@ test('an image is there, tag and all, when the upstream is gone, and its content
   const again = await prefetchInto(mirror, requirements);
   t.is(again.fetched.blob.count + again.fetched.manifest.count, 0);
   t.is(again.present.blob.bytes, report.fetched.blob.bytes);
-  t.deepEqual(registry.requests().slice(before), [], 'while the tag is fresh nobody is asked');
+  t.deepEqual(registry.requests().slice(before), [], 'no upstream request while the tag is fresh');
   mirror.clock.now = Date.now() + 3_600_000;
   await prefetchInto(mirror, requirements);
   const later = registry.requests().slice(before);
@@ -83,7 +83,7 @@ test('an image is there, tag and all, when the upstream is gone, and its content
   t.is(await get(`library/alpine/blobs/${config.digest}`), 200);
 });
 
-test('of an index only the chosen platforms are fetched, and the index stays as it is', async (t) => {
+test('only the chosen platforms of an index are fetched, and the index does not change', async (t) => {
   const { registry, mirror } = await setUp(t);
   const { images, attested, index } = offerIndex(registry, 'team/app', '1', [
     'linux/amd64',
@@ -110,17 +110,17 @@ test('of an index only the chosen platforms are fetched, and the index stays as 
   t.deepEqual(images.map(asked), [1, 1, 0]);
   const none = await prefetchInto(mirror, wishesOf('team/app:1'), { platforms: [parsePlatform('linux/s390x')!] });
   t.deepEqual(missingIn(none), [
-    'team/app:1: it has none of linux/s390x, but linux/amd64, linux/arm64/v8, linux/arm/v7',
+    'team/app:1: the image does not have linux/s390x; it has linux/amd64, linux/arm64/v8, linux/arm/v7',
   ]);
   const file = 'FROM --platform=linux/arm/v7 team/app:1\n';
   await prefetchInto(mirror, wishesIn('Dockerfile', file), { platforms: [parsePlatform('linux/amd64')!] });
-  t.deepEqual(images.map(asked), [1, 1, 1], 'what the input says goes before');
+  t.deepEqual(images.map(asked), [1, 1, 1], 'the platform in the input has precedence');
   const all = await prefetchInto(mirror, wishesOf('team/app:1'));
   t.is(all.present.manifest.count, 5);
   t.is(all.fetched.blob.count, 0);
 });
 
-test('signatures and other referrers come with their image, unless they are left out', async (t) => {
+test('signatures and other referrers are fetched with their image, unless this is off', async (t) => {
   const { registry, mirror, get } = await setUp(t);
   const { manifest } = registry.image('team/app', '1');
   const subject = { mediaType: manifest.mediaType, digest: manifest.digest, size: manifest.size };
@@ -159,7 +159,7 @@ test('signatures and other referrers come with their image, unless they are left
   t.is(await get(`team/app/referrers/${manifest.digest}`), 200);
 });
 
-test('what cannot be had is listed with its reason; names of this service and of others are understood', async (t) => {
+test('missing content is listed with its reason; names of this server and of other registries are resolved', async (t) => {
   const { registry, mirror } = await setUp(t, {
     server: { baseUrl: 'https://hub.example/' },
     reserved: { containers: ['secret/*'] },
@@ -185,12 +185,12 @@ test('what cannot be had is listed with its reason; names of this service and of
   const report = await prefetchInto(mirror, requirements);
   t.is(registry.count('/v2/library/good/manifests/1', 'GET'), 1);
   t.deepEqual(missingIn(report), [
-    'ghcr.io/org/app:1: there is no upstream named ghcr.io',
-    'none:1: docker.io has no such image',
+    'ghcr.io/org/app:1: no upstream is named ghcr.io',
+    'none:1: docker.io does not have this image',
     `team/broken:1: layer ${layer.digest}: The upstream docker.io sent ${
       report.missing.find(({ what }) => what.startsWith('team/broken'))?.reason.match(/sent (\S+)/)?.[1]
     } instead of ${layer.digest}.`,
-    `team/lost:1: layer ${lost.digest}: docker.io has no such blob`,
+    `team/lost:1: layer ${lost.digest}: docker.io does not have this blob`,
   ]);
   t.truthy(manifest);
   t.deepEqual(Object.fromEntries(report.skipped), {
@@ -204,7 +204,7 @@ test('what cannot be had is listed with its reason; names of this service and of
   );
 });
 
-test('a dry run fetches manifests alone, and tells what the rest would be', async (t) => {
+test('a dry run fetches only manifests and reports what it would fetch', async (t) => {
   const { registry, mirror } = await setUp(t);
   const { images } = offerIndex(registry, 'team/app', '1', ['linux/amd64', 'linux/arm64']);
   registry.image('team/other', '1');
@@ -227,7 +227,7 @@ test('a dry run fetches manifests alone, and tells what the rest would be', asyn
   t.is(registry.count(`/v2/team/app/blobs/${images[0]!.layer.digest}`), 1);
 });
 
-test('it stops at a share of the rate limit, told by the upstream, and goes on from there', async (t) => {
+test('it stops at a share of the upstream’s rate limit, and continues there later', async (t) => {
   const { registry, mirror } = await setUp(t);
   let remaining = 100;
   for (const name of ['a', 'b', 'c', 'd']) {
@@ -246,7 +246,7 @@ test('it stops at a share of the rate limit, told by the upstream, and goes on f
   t.is(report.fetched.blob.count, 4, 'blobs are not counted');
   t.is(report.missing.length, 2);
   for (const { reason } of report.missing) {
-    t.is(reason, 'docker.io has 50 of 100 left of its rate limit, and 30% may be used');
+    t.is(reason, 'docker.io has 50 of 100 requests left in its rate limit, of which a prefetch uses at most 30%');
   }
   firstUpstream(mirror).rateLimit = {};
   remaining = 1000;
@@ -256,7 +256,7 @@ test('it stops at a share of the rate limit, told by the upstream, and goes on f
   t.is(rest.fetched.manifest.count, 2);
 });
 
-test('one that is called off stops at once, and the next goes on where it was', async (t) => {
+test('a cancelled prefetch stops at once, and the next one continues there', async (t) => {
   const { registry, mirror } = await setUp(t);
   const { layer } = registry.image('team/a', '1');
   const other = registry.image('team/b', '1');
@@ -282,7 +282,7 @@ test('one that is called off stops at once, and the next goes on where it was', 
   t.is(rest.fetched.blob.count + rest.present.blob.count, 4);
 });
 
-test('the rate holds over all that is fetched, and the window is waited for', async (t) => {
+test('the rate applies to all fetches together, and the prefetch waits for the window', async (t) => {
   const { registry, mirror } = await setUp(t);
   registry.image('team/a', '1');
   registry.image('team/b', '1');
@@ -292,7 +292,7 @@ test('the rate holds over all that is fetched, and the window is waited for', as
   t.true(report.received >= 400_000);
   t.true(performance.now() - startedAt > 950);
 
-  // Half a second before it opens, by the clock that is given.
+  // Half a second before the window opens, by the injected clock.
   const opens = new Date(2030, 0, 1, 22, 0, 0).getTime();
   const began = performance.now();
   const now = () => opens - 500 + (performance.now() - began);
@@ -305,10 +305,10 @@ test('the rate holds over all that is fetched, and the window is waited for', as
   });
   t.deepEqual(missingIn(late), []);
   t.true(performance.now() - began >= 490);
-  t.is(waited, 'the window is closed');
+  t.is(waited, 'outside the time window');
 });
 
-test('tags that clients pulled lately are resolved again, with what they have come to name', async (t) => {
+test('tags that clients pulled recently are resolved again, with their new content', async (t) => {
   const { registry, mirror, get } = await setUp(t, {}, { freshFor: '1ms' });
   registry.image('library/used', '1');
   registry.image('library/old', '1');
@@ -332,7 +332,7 @@ test('tags that clients pulled lately are resolved again, with what they have co
   const served = await mirror.fetch('/v2/library/used/manifests/1');
   t.is(served.headers.get('docker-content-digest'), renewed.manifest.digest);
   t.is(await get(`library/used/blobs/${renewed.layer.digest}`), 200);
-  // What is only kept fresh does not go on being in use by that.
+  // A refresh by a prefetch does not count as use.
   const later = await prefetchInto(mirror, [], { inUse: { newest: 1, since: start + 500 }, patience: 10 });
   t.deepEqual([later.present.manifest.count, later.missing.length], [0, 0]);
 });

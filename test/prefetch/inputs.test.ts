@@ -17,9 +17,9 @@ function read(file: string, text: string, values: Record<string, string> = {}, k
   return inputs.read({ file, text, values: new Map(Object.entries(values)) }, kind) as Known[];
 }
 
-/** `line what`, as short as a table wants it. */
+/** `line name`, short enough for a table. */
 function short(requirement: Known): string {
-  const { line } = requirement.spot;
+  const { line } = requirement.location;
   switch (requirement.kind) {
     case 'package':
       return `${line} ${requirement.id}@${requirement.version}`;
@@ -45,7 +45,7 @@ function fails(t: ExecutionContext, file: string, text: string, message: RegExp,
   t.regex(error.message, message);
 }
 
-test('the kind of a file is known by its name', (t) => {
+test('the kind of a file is found by its name', (t) => {
   const kinds: Record<string, string | undefined> = {
     'a/packages.lock.json': 'lock',
     'obj/project.assets.json': 'assets',
@@ -71,7 +71,7 @@ test('the kind of a file is known by its name', (t) => {
   fails(t, 'data.json', '{}', /^data\.json: .*--kind lock\|assets/);
 });
 
-test('images are named as clients name them', (t) => {
+test('image names are parsed as by clients', (t) => {
   const table: [string, string | undefined][] = [
     ['alpine', '- alpine latest'],
     ['alpine:3.20', '- alpine 3.20'],
@@ -99,7 +99,7 @@ test('images are named as clients name them', (t) => {
 
 const matches = (actual: string, wanted: string) => isPlatform(parsePlatform(actual)!, parsePlatform(wanted)!);
 
-test('a platform without a variant is any of its variants', (t) => {
+test('a platform without a variant matches any variant', (t) => {
   t.true(matches('linux/arm/v7', 'linux/arm'));
   t.true(matches('linux/arm/v7', 'Linux/ARM/v7'));
   t.false(matches('linux/arm/v6', 'linux/arm/v7'));
@@ -124,9 +124,9 @@ test('variables', (t) => {
     ['${A:?wanted}', 'a'],
     ['$NO', /^NO has no value; give it with --arg NAME=…$|--arg NO=…/],
     ['${NO:?wanted}', /^NO has no value/],
-    ['${A', /begins no variable/],
-    ['x$', /begins no variable/],
-    ['${A#x}', /no variable that can be read/],
+    ['${A', /does not begin a variable/],
+    ['x$', /does not begin a variable/],
+    ['${A#x}', /not a supported variable/],
     [`${'${NO:-'.repeat(40)}x${'}'.repeat(40)}`, /nested too deeply/],
   ];
   for (const [text, expected] of table) {
@@ -249,7 +249,7 @@ test('projects and central versions', (t) => {
   fails(t, 'a.csproj', '<Project>\n<ItemGroup>\n</Project>', /^a\.csproj:\d: not XML/);
   fails(t, 'a.csproj', '', /^a\.csproj:1: /);
   fails(t, 'a.csproj', '<Other/>', /expected a <Project>/);
-  fails(t, 'a.csproj', '<Project>\n<!DOCTYPE x>\n</Project>', /^a\.csproj:2: declares a document type/);
+  fails(t, 'a.csproj', '<Project>\n<!DOCTYPE x>\n</Project>', /^a\.csproj:2: has a document type declaration/);
   const bad = '<Project><ItemGroup>\n<PackageReference Include="A" Version="one"/></ItemGroup></Project>';
   fails(t, 'a.csproj', bad, /^a\.csproj:2: "one" is not a version of A/);
 });
@@ -281,8 +281,8 @@ services:
   t.deepEqual(list('compose.yaml', text, { VERSION: '2', TAG: '6' }).slice(2), ['13 - redis 6', '15 - app 2']);
   t.deepEqual(list('compose.yaml', ''), []);
   fails(t, 'compose.yaml', 'services:\n  a:\n   image: x\n  b: "\n', /^compose\.yaml:\d: not YAML: /);
-  fails(t, 'compose.yaml', 'services:\n  - a\n', /^compose\.yaml:2: "services" has to be a mapping/);
-  fails(t, 'compose.yaml', 'services:\n  a: x\n', /^compose\.yaml:2: the service "a" has to be a mapping/);
+  fails(t, 'compose.yaml', 'services:\n  - a\n', /^compose\.yaml:2: "services" must be a mapping/);
+  fails(t, 'compose.yaml', 'services:\n  a: x\n', /^compose\.yaml:2: the service "a" must be a mapping/);
   fails(t, 'compose.yaml', 'services:\n  a:\n    image: [x]\n', /^compose\.yaml:3: the image of the service "a"/);
   fails(t, 'compose.yaml', 'services:\n  a:\n    image: Not an image\n', /^compose\.yaml:3: "Not an image" is not/);
 });
@@ -333,7 +333,7 @@ data:
     t,
     'a.yaml',
     'kind: Pod\nspec:\n  containers: [{ image: {{ .Values.image }} }]\n',
-    /^a\.yaml:3: .*rendered first/,
+    /^a\.yaml:3: .*render the template first/,
   );
   fails(t, 'a.yaml', '- a\n', /^a\.yaml:1: expected a resource/);
   fails(t, 'a.yaml', 'kind: Pod\nspec:\n  containers:\n    - image: a b\n', /^a\.yaml:4: "a b" is not an image/);
@@ -370,19 +370,19 @@ FROM x:\${OPEN}
   ]);
   t.true(list('Dockerfile', text, { TAG: '22', OPEN: '9' }).includes('19 - x 9'));
   t.deepEqual(list('Dockerfile', '# escape=`\r\nfrom a:1 `\r\n as x\r\n'), ['2 - a 1']);
-  fails(t, 'Dockerfile', 'FROM\n', /^Dockerfile:1: FROM names no image/);
+  fails(t, 'Dockerfile', 'FROM\n', /^Dockerfile:1: FROM has no image/);
   fails(t, 'Dockerfile', 'FROM a b c\n', /^Dockerfile:1: expected FROM image/);
-  fails(t, 'Dockerfile', '# x\nRUN a\n', /^Dockerfile:2: RUN stands before the first FROM/);
-  fails(t, 'Dockerfile', 'FROM a\nhello there\n', /^Dockerfile:2: "hello there" is no instruction/);
-  fails(t, 'Dockerfile', '', /^Dockerfile:1: there is no FROM/);
+  fails(t, 'Dockerfile', '# x\nRUN a\n', /^Dockerfile:2: RUN is before the first FROM/);
+  fails(t, 'Dockerfile', 'FROM a\nhello there\n', /^Dockerfile:2: "hello there" is not an instruction/);
+  fails(t, 'Dockerfile', '', /^Dockerfile:1: FROM is missing/);
 });
 
-test('a variable that takes its default from another keeps the user’s choice', (t) => {
+test('a variable with a default from another variable keeps the value from the user', (t) => {
   const text = 'ARG A=1\nARG B=$A\nFROM x:$B\n';
   t.deepEqual(list('Dockerfile', text, { A: '2' }), ['3 - x 2']);
 });
 
-/** Pieces that mean something to one of the readers, in any order. */
+/** Pieces of text that the readers understand, in any order. */
 const pieces = constantFrom(
   '{',
   '}',
@@ -449,12 +449,13 @@ const texts = oneof(
 );
 
 for (const kind of inputs.kinds) {
-  test(`${kind}: whatever is read is understood or refused by name`, (t) => {
+  test(`${kind}: any input is read or refused with its location`, (t) => {
     assert(
       property(texts, (text) => {
         try {
-          for (const { spot } of read('file', text, { A: 'a' }, kind)) {
-            if (spot.line < 1 || spot.line > text.split('\n').length) throw new Error(`no line ${spot.line}`);
+          for (const { location } of read('file', text, { A: 'a' }, kind)) {
+            if (location.line < 1 || location.line > text.split('\n').length)
+              throw new Error(`no line ${location.line}`);
           }
         } catch (error) {
           if (!isDomainError(error, 'Invalid') || !/^file:\d+: /.test(error.message)) throw error;
@@ -466,7 +467,7 @@ for (const kind of inputs.kinds) {
   });
 }
 
-test('what nests deeply or refers to itself is refused, or read, without harm', (t) => {
+test('deep nesting and self references are refused or read without harm', (t) => {
   const deep = `services: ${'['.repeat(20_000)}`;
   fails(t, 'compose.yaml', deep, /^compose\.yaml:\d+: /);
   const bomb = `a: &a [x]\n${Array.from('bcdefghij')

@@ -14,7 +14,7 @@ interface Setup {
   feed: UpstreamFeed;
   mirror: TestServer;
   offer: (id: string, versions: Versions) => Promise<void>;
-  /** Whether a restore finds a version with the upstream gone. */
+  /** Whether a restore finds a version while the upstream is down. */
   isHere: (id: string, version: string) => Promise<boolean>;
 }
 
@@ -45,7 +45,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
 
 const on = (...dependencies: MadeDependency[]) => ({ dependencies });
 
-test('what a lock file pins is there when the upstream is gone, and asked for once', async (t) => {
+test('the packages of a lock file are stored when the upstream is down, and are fetched once', async (t) => {
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('Lib.A', { '1.0.0': {}, '1.1.0': {}, '2.0.0': {} });
   await offer('Lib.B', { '3.0.0-beta': {} });
@@ -63,7 +63,7 @@ test('what a lock file pins is there when the upstream is gone, and asked for on
   const again = await prefetchInto(mirror, requirements);
   t.is(again.present.package.count, 3);
   t.is(again.fetched.package.count, 0);
-  t.is(feed.asked.filter((path) => path.startsWith('/flat/')).length, asked, 'nothing of what is stored');
+  t.is(feed.asked.filter((path) => path.startsWith('/flat/')).length, asked, 'stored content is not fetched');
 
   await feed.upstream.stop();
   for (const [id, version] of [
@@ -76,7 +76,7 @@ test('what a lock file pins is there when the upstream is gone, and asked for on
   t.false(await isHere('Lib.A', '2.0.0'));
 });
 
-test('a version that is newer than the stored list of versions brings a new list', async (t) => {
+test('a version that is not in the stored version list makes the list refresh', async (t) => {
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('Lib', { '1.0.0': {} });
   await prefetchInto(mirror, wishesOf('Lib@1.0.0'));
@@ -87,7 +87,7 @@ test('a version that is newer than the stored list of versions brings a new list
   t.true(await isHere('Lib', '2.0.0'));
 });
 
-test('a project is followed to the lowest versions that apply, for its framework, and said to be approximate', async (t) => {
+test('a project resolves to the lowest versions that apply for its framework, and is reported as approximate', async (t) => {
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('App', {
     '1.0.0': {
@@ -126,20 +126,20 @@ test('a project is followed to the lowest versions that apply, for its framework
   }
 });
 
-test('a reference without a version has it from the central file, or is missing', async (t) => {
+test('a reference without a version uses the central file, or is missing', async (t) => {
   const { mirror, offer } = await setUp(t);
   await offer('Lib', { '1.0.0': {} });
   const project = wishesIn('a.csproj', '<Project><ItemGroup><PackageReference Include="Lib" /></ItemGroup></Project>');
   const props = '<Project><ItemGroup><PackageVersion Include="lib" Version="1.0.0" /></ItemGroup></Project>';
   t.deepEqual(missingIn(await prefetchInto(mirror, project)), [
-    'Lib: it has no version here; give Directory.Packages.props too',
+    'Lib: it has no version in this file; add Directory.Packages.props to the command',
   ]);
   const both = await prefetchInto(mirror, [...project, ...wishesIn('Directory.Packages.props', props)]);
   t.deepEqual(missingIn(both), []);
   t.is(both.fetched.package.count, 1);
 });
 
-test('what cannot be had is listed with its reason and place, and the rest is fetched', async (t) => {
+test('missing content is listed with its reason and location, and the rest is fetched', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('Good', { '1.0.0': {} });
   await offer('Old', { '1.0.0': {} });
@@ -154,17 +154,17 @@ test('what cannot be had is listed with its reason and place, and the rest is fe
   const report = await prefetchInto(mirror, requirements);
   t.is(report.fetched.package.count, 2);
   t.deepEqual(missingIn(report), [
-    'None 1.0.0: its upstream has no such version',
-    'Nowhere [1.0.0, ): no upstream has a package of this name',
-    'Old 9.0.0: its upstream has no such version',
-    'Old [5.0.0, 5.0.0]: there is no version in this range',
+    'None 1.0.0: the upstream does not have this version',
+    'Nowhere [1.0.0, ): no upstream has this package',
+    'Old 9.0.0: the upstream does not have this version',
+    'Old [5.0.0, 5.0.0]: no version is in this range',
     'Wrong 1.0.0: The upstream up.test sent the wrong content: it is Other 1.0.0.',
   ]);
-  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Old 9'))?.spot, { file: 'list.txt', line: 2 });
-  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Nowhere'))?.spot, { file: 'a.csproj', line: 3 });
+  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Old 9'))?.location, { file: 'list.txt', line: 2 });
+  t.deepEqual(report.missing.find(({ what }) => what.startsWith('Nowhere'))?.location, { file: 'a.csproj', line: 3 });
 });
 
-test('hosted and reserved ids are passed over and said so; what hosted ones depend on is fetched', async (t) => {
+test('hosted and reserved IDs are reported as skipped; the dependencies of hosted ones are fetched', async (t) => {
   const { feed, mirror, offer } = await setUp(t, { reserved: { packages: ['Contoso.*'] } });
   await offer('Mine', { '9.0.0': {} });
   await offer('Contoso.Lib', { '1.0.0': {} });
@@ -190,13 +190,13 @@ test('a dry run counts packages and bytes and fetches none', async (t) => {
   t.is(dry.fetched.package.count, 2);
   t.true(dry.fetched.package.bytes > 80_000 && dry.fetched.package.bytes < 85_000);
   t.true(dry.received < 5000);
-  t.deepEqual(missingIn(dry), ['None 1.0.0: its upstream has no such version']);
+  t.deepEqual(missingIn(dry), ['None 1.0.0: the upstream does not have this version']);
   t.is(feed.upstream.count('/flat/lib/1.0.0/lib.1.0.0.nupkg', 'GET'), 0);
   const real = await prefetchInto(mirror, wishesOf('Lib@1.0.0', 'Dep@1.0.0'));
   t.deepEqual(real.fetched.package, dry.fetched.package);
 });
 
-test('what is in use: the newest releases of all packages of which something is mirrored', async (t) => {
+test('content in use: the newest releases of all mirrored packages are fetched', async (t) => {
   const { mirror, offer, isHere, feed } = await setUp(t);
   await offer('Lib', { '1.0.0': {} });
   await offer('Pre', { '1.0.0-a': {} });
@@ -214,7 +214,7 @@ test('what is in use: the newest releases of all packages of which something is 
   t.false(await isHere('Lib', '2.0.0-rc'));
 });
 
-test('an upstream that fails for a moment is waited for; one that is gone is given up, with the rest told', async (t) => {
+test('it waits for an upstream that fails briefly, gives up one that is down, and reports the rest', async (t) => {
   const { feed, mirror, offer, isHere } = await setUp(t);
   for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) await offer(id, { '1.0.0': {} });
   const flaky = [answer(503), answer(503), answer(503), serve(await makeNupkg({ id: 'a', version: '1.0.0' }))];
@@ -231,14 +231,14 @@ test('an upstream that fails for a moment is waited for; one that is gone is giv
   for (const { reason } of gone.missing) t.regex(reason, /up\.test.*cannot be reached/);
 });
 
-test('an upstream that is set to offline is not waited for', async (t) => {
+test('it does not wait for an upstream that is set to offline', async (t) => {
   const { feed, mirror } = await setUp(t, { offline: true });
   const report = await prefetchInto(mirror, wishesOf('a@1.0.0'), { patience: 60_000 });
   t.regex(missingIn(report)[0]!, /set to offline/);
   t.is(feed.upstream.connections(), 0);
 });
 
-test('advisories come along, so that a restore can look at them', async (t) => {
+test('advisories are fetched too, so that a restore can read them', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('Lib', { '1.0.0': {} });
   const page = `${feed.url}/vulnerabilities/base.json`;
@@ -255,7 +255,7 @@ test('advisories come along, so that a restore can look at them', async (t) => {
   t.deepEqual((await vulnerabilities.page(found!.upstream, found!.name))?.value, known);
 });
 
-test('a broken package is tried again by itself, and holds up no other', async (t) => {
+test('a broken package is retried separately and blocks no other', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   for (const id of ['bad', 'slow', 'a', 'b', 'c']) await offer(id, { '1.0.0': {} });
   const bad = '/flat/bad/1.0.0/bad.1.0.0.nupkg';
@@ -266,7 +266,7 @@ test('a broken package is tried again by itself, and holds up no other', async (
   const others = ['a', 'b', 'c'].map((id) => `/flat/${id}/1.0.0/${id}.1.0.0.nupkg`);
   let before: number | undefined;
   const requirements = wishesOf('bad@1.0.0', 'slow@1.0.0', 'a@1.0.0', 'b@1.0.0', 'c@1.0.0');
-  // One at a time, the broken ones first: what is added last is begun first.
+  // One at a time, the broken ones first: the last added work starts first.
   const report = await prefetchInto(mirror, requirements.toReversed(), {
     concurrency: 1,
     watch: ({ ended }) => {
@@ -280,10 +280,10 @@ test('a broken package is tried again by itself, and holds up no other', async (
     [1, 1, 1],
   );
   t.is(feed.upstream.count(bad), 12, 'four times three attempts');
-  t.true(before! < 12, 'the others were there long before');
+  t.true(before! < 12, 'the others were fetched before the last attempt');
 });
 
-test('many broken packages, which close the upstream now and then, do not keep the others from being fetched', async (t) => {
+test('many broken packages, which pause the upstream sometimes, do not prevent the fetch of the others', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   const bad = Array.from({ length: 8 }, (_, index) => `bad${index}`);
   for (const id of bad) feed.upstream.on(`/flat/${id}/index.json`, answer(500));
@@ -295,7 +295,7 @@ test('many broken packages, which close the upstream now and then, do not keep t
   for (const id of bad) t.is(feed.upstream.count(`/flat/${id}/index.json`), 12);
 });
 
-test('a package whose body is cut is asked for again', async (t) => {
+test('a package whose body is cut is requested again', async (t) => {
   const { feed, mirror, offer, isHere } = await setUp(t);
   await offer('Cut', { '1.0.0': { payloadBytes: 200_000 } });
   const nupkg = await makeNupkg({ id: 'Cut', version: '1.0.0', payloadBytes: 200_000 });
@@ -317,7 +317,7 @@ test('a package with a long Retry-After is reported without waiting, and the res
   t.is(feed.upstream.count('/flat/bad/1.0.0/bad.1.0.0.nupkg'), 1);
 });
 
-test('a prefetch that is called off does not wait for the next try', async (t) => {
+test('a cancelled prefetch does not wait for the next attempt', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('bad', { '1.0.0': {} });
   const bad = '/flat/bad/1.0.0/bad.1.0.0.nupkg';
@@ -327,7 +327,7 @@ test('a prefetch that is called off does not wait for the next try', async (t) =
   await until(() => feed.upstream.count(bad) > 0);
   await until(() => mirror.lines.some((line) => line.includes('answered 503')));
   calling.abort();
-  // The next try would be a minute away.
+  // The next attempt would start a minute later.
   const report = await within(running);
   t.true(report.interrupted);
 });

@@ -4,7 +4,7 @@ import { parseWindow, untilOpen } from '../../src/prefetch/window.ts';
 const at = (hour: number, minute = 0, second = 0) => new Date(2026, 5, 15, hour, minute, second).getTime();
 const hours = 3_600_000;
 
-test('a window is written as two times of the day', (t) => {
+test('a window is two times of day', (t) => {
   t.deepEqual(parseWindow('22:00-06:30'), { from: 1320, to: 390 });
   t.deepEqual(parseWindow(' 1:05 - 24:00 '), { from: 65, to: 1440 });
   for (const text of ['', '22-6', '22:00', '22:60-23:00', '25:00-01:00', '24:30-01:00', '10:00-10:00', '0:00-24:00']) {

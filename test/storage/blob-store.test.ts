@@ -9,7 +9,7 @@ import { digestOf, type Digest } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
 import { readAll } from '../../src/storage/content.ts';
 import { dialects } from '../support/databases.ts';
-import { openStore, type Store } from '../support/store.ts';
+import { openStore, storedSize, type Store } from '../support/store.ts';
 
 async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Store> {
   const opened = await openStore(t, dialect);
@@ -42,9 +42,9 @@ for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, store: Store) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('what is committed can be read whole and in part', async (t, each) => {
+  suite('committed content can be read completely and in part', async (t, each) => {
     const digest = await store(each, 'a', 'hello world');
-    t.is(await each.blobs.stat(digest), 11);
+    t.is(await storedSize(each, digest), 11);
     t.is((await readAll(await each.blobs.open(digest, 11), 100)).toString(), 'hello world');
     const content = await each.blobs.open(digest, 11);
     const target = Buffer.alloc(5);
@@ -55,12 +55,12 @@ for (const dialect of dialects) {
     const reading = content.read(target, 0);
     content.close();
     content.close();
-    t.is(await reading, 5, 'a read under way when it is closed still ends well');
-    t.deepEqual(await readdir(each.paths.staging), [], 'nothing is left behind');
-    t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0, 'for the service alone');
+    t.is(await reading, 5, 'a read that started before close still succeeds');
+    t.deepEqual(await readdir(each.paths.staging), [], 'no staged file is left');
+    t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0, 'only the user of the server may read the file');
   });
 
-  suite('a commit that fails leaves nothing', async (t, each) => {
+  suite('a failed commit leaves nothing', async (t, each) => {
     const kept = await store(each, 'kept', 'kept');
     const arrivals = [
       await each.blobs.stageBytes(Buffer.from('new')),
@@ -71,14 +71,14 @@ for (const dialect of dialects) {
       throw new Error('on purpose');
     });
     await t.throwsAsync(failed, { message: 'on purpose' });
-    t.is(await each.blobs.stat(arrivals[0]!.digest), undefined);
+    t.is(await storedSize(each, arrivals[0]!.digest), undefined);
     t.deepEqual(await each.database.select('SELECT name FROM refs'), [{ name: 'kept' }]);
     t.deepEqual(await readdir(each.paths.staging), []);
     t.deepEqual(await files(each), [each.driver.pathOf(kept)]);
     t.is((await readAll(await each.blobs.open(kept, 4), 4)).toString(), 'kept');
   });
 
-  suite('the same content, at once and again, is stored once', async (t, each) => {
+  suite('the same content, stored concurrently and again, is stored once', async (t, each) => {
     const names = ['a', 'b', 'c', 'd', 'e', 'f'];
     const digests = await Promise.all(names.map((name) => store(each, name, 'shared')));
     t.is(new Set(digests).size, 1);
@@ -91,9 +91,9 @@ for (const dialect of dialects) {
     t.is((await files(each)).length, 2);
   });
 
-  suite('content that is missing, and a digest with another size, are noticed', async (t, each) => {
+  suite('missing content and a digest with another size are errors', async (t, each) => {
     const digest = digestOf('never stored');
-    t.is(await each.blobs.stat(digest), undefined);
+    t.is(await storedSize(each, digest), undefined);
     await t.throwsAsync(each.blobs.open(digest, 1), { instanceOf: DomainError, name: 'BlobUnknown' });
     const stored = await store(each, 'a', 'four');
     const staged = await each.blobs.stage();
@@ -105,7 +105,7 @@ for (const dialect of dialects) {
     t.is((await readAll(await each.blobs.open(stored, 4), 4)).toString(), 'four');
   });
 
-  suite('abandoned bytes expire, claimed and recent ones do not', async (t, each) => {
+  suite('abandoned staged files expire, claimed and recent ones do not', async (t, each) => {
     const make = async (age: number) => {
       const staged = await each.blobs.stage();
       await staged.write(Buffer.from('x'));
@@ -121,31 +121,31 @@ for (const dialect of dialects) {
     t.false((await readdir(each.paths.staging)).includes(old));
   });
 
-  suite('a process that is killed while it commits leaves nothing half visible', async (t, each) => {
+  suite('after a process is killed during a commit, nothing is visible in part', async (t, each) => {
     const acknowledged: string[] = [];
     for (const target of [1, 6, 25]) {
       const script = join(import.meta.dirname, '../support/processes/commit-forever.ts');
       const child = spawn(process.execPath, [script, each.url, each.data], { stdio: ['ignore', 'pipe', 'inherit'] });
       const closed = once(child, 'close');
-      let said = '';
+      let output = '';
       child.stdout.on('data', (chunk: Buffer) => {
-        said += chunk.toString();
-        if (said.split('\n').length > target) child.kill('SIGKILL');
+        output += chunk.toString();
+        if (output.split('\n').length > target) child.kill('SIGKILL');
       });
       await closed;
-      acknowledged.push(...said.split('\n').slice(0, -1));
+      acknowledged.push(...output.split('\n').slice(0, -1));
     }
     const refs = await each.database.select<{ name: string; digest: Digest; parts: number }>('SELECT * FROM refs');
     const names = new Set(refs.map(({ name }) => name));
     t.deepEqual(
       acknowledged.filter((name) => !names.has(name)),
       [],
-      'what was acknowledged is there',
+      'every acknowledged commit exists',
     );
     t.true(acknowledged.length >= 32);
     for (const name of names) {
       const parts = refs.filter((ref) => ref.name === name);
-      t.is(parts.length, parts[0]!.parts, 'all of a commit or nothing');
+      t.is(parts.length, parts[0]!.parts, 'a commit is complete or absent');
     }
     const rows = await each.database.select<{ digest: Digest; size: number }>(
       "SELECT digest, size FROM blobs WHERE state = 'live'",
@@ -159,11 +159,11 @@ for (const dialect of dialects) {
     const known = new Set(
       (await each.database.select<{ digest: Digest }>('SELECT digest FROM blobs')).map((row) => row.digest),
     );
-    t.true(known.size - rows.length <= 3 * 12, 'others are only those that were under way');
+    t.true(known.size - rows.length <= 3 * 12, 'other rows belong only to interrupted commits');
     for await (const listed of each.driver.list()) for (const { digest } of listed) t.true(known.has(digest), digest);
     await each.blobs.expireStaged(Date.now() + 1000, () => Promise.resolve(false));
     t.deepEqual(await readdir(each.paths.staging), []);
     const again = await store(each, 'again', 'after the crash');
-    t.is(await each.blobs.stat(again), 15);
+    t.is(await storedSize(each, again), 15);
   });
 }

@@ -11,7 +11,7 @@ import { openStore, quickTimes, references, type Store } from '../support/store.
 
 const contents = Array.from({ length: 40 }, (_, index) => Buffer.alloc(100 + index * 50, `content ${index}`));
 
-/** Refers to a content and lets go of it again, over and over, until `ended`; looks each time whether it is there. */
+/** Writes and deletes references to content until `ended`, and checks each time that the content exists. */
 async function referAndLetGo(
   { blobs, database, driver }: Store,
   repository: number,
@@ -41,7 +41,7 @@ async function referAndLetGo(
 }
 
 for (const dialect of dialects) {
-  test(`${dialect}: collectors that are killed at any instant lose nothing that is referred to`, async (t) => {
+  test(`${dialect}: collectors that are killed at any time delete no referenced content`, async (t) => {
     const store = await openStore(t, dialect, Date.now, quickTimes);
     const script = join(import.meta.dirname, '../support/processes/collect-forever.ts');
     let ended = false;
@@ -67,6 +67,7 @@ for (const dialect of dialects) {
     const last = new Collector(store.database, store.driver, references, { ...quickTimes, takeOverAfter: 0 });
     await last.collect({ before: Number.MAX_SAFE_INTEGER });
     t.deepEqual(await store.database.select('SELECT digest FROM blobs'), []);
-    for await (const files of store.driver.list()) t.deepEqual(files, [], 'what they left behind is found');
+    for await (const files of store.driver.list())
+      t.deepEqual(files, [], 'the last collector removes what the killed ones left');
   });
 }

@@ -5,7 +5,7 @@ import type { Dialect, Transaction } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { Collector } from '../../src/storage/collector.ts';
 import { changedDatabase, dialects } from '../support/databases.ts';
-import { openStore, references, type Store } from '../support/store.ts';
+import { openStore, references, storedSize, type Store } from '../support/store.ts';
 
 interface CollectedStore extends Store {
   collector: Collector;
@@ -29,7 +29,7 @@ async function store({ blobs }: Store, text: string, refer: (tx: Transaction, di
 const link = (tx: Transaction, digest: Digest) =>
   tx.insert('repository_blobs', { repository_id: 1, digest, linked_at: 0 });
 
-/** Digests of the files that are stored, in order. */
+/** The sorted digests of the stored files. */
 async function filesOf({ driver }: Store): Promise<Digest[]> {
   const found: Digest[] = [];
   for await (const listed of driver.list()) found.push(...listed.map(({ digest }) => digest));
@@ -45,7 +45,7 @@ for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, store: CollectedStore) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('what any table refers to stays, and the rest goes with its bytes', async (t, each) => {
+  suite('content that a table refers to stays; the rest and its bytes are deleted', async (t, each) => {
     const kept = [
       await store(each, 'layer', link),
       await store(each, 'manifest', (tx, digest) =>
@@ -84,20 +84,20 @@ for (const dialect of dialects) {
     t.deepEqual(await each.collector.collect({ before }), { blobs: 3, bytes: 11 });
     t.deepEqual(await rowsOf(each), kept);
     t.deepEqual(await filesOf(each), kept);
-    t.deepEqual(await each.collector.collect({ before }), { blobs: 0, bytes: 0 }, 'and then there is nothing');
+    t.deepEqual(await each.collector.collect({ before }), { blobs: 0, bytes: 0 }, 'a second pass finds nothing');
   });
 
-  suite('what came within the grace period stays, however it came', async (t, each) => {
+  suite('content that was stored or pushed again within the grace period stays', async (t, each) => {
     const digest = await store(each, 'young', nothing);
     t.like(await each.collector.collect({ before: each.clock.now }), { blobs: 0 });
     each.clock.now += 1000;
     await store(each, 'young', nothing);
     t.like(await each.collector.collect({ before: each.clock.now }), { blobs: 0 }, 'pushed again');
     t.like(await each.collector.collect({ before: each.clock.now + 1 }), { blobs: 1 });
-    t.is(await each.blobs.stat(digest), undefined);
+    t.is(await storedSize(each, digest), undefined);
   });
 
-  suite('more than a page of blobs is gone through to the end', async (t, each) => {
+  suite('a pass covers more than one page of blobs', async (t, each) => {
     const digests = Array.from({ length: 1203 }, (_, index) => digestOf(String(index))).sort();
     await each.database.transaction(async (tx) => {
       await tx.insertNew(
@@ -110,7 +110,7 @@ for (const dialect of dialects) {
     t.is((await rowsOf(each)).length, 401);
   });
 
-  suite('bytes that no row knows are left alone', async (t, each) => {
+  suite('bytes without a row are kept', async (t, each) => {
     const kept = await store(each, 'kept', link);
     const unknown = digestOf('from a backup');
     await mkdir(dirname(each.driver.pathOf(unknown)), { recursive: true });
@@ -119,10 +119,14 @@ for (const dialect of dialects) {
     t.deepEqual(await each.collector.collect({ before: Number.MAX_SAFE_INTEGER }), { blobs: 0, bytes: 0 });
     t.deepEqual(await filesOf(each), [kept, unknown].sort());
     await rm(each.paths.blobs, { recursive: true });
-    t.like(await each.collector.collect({ before: Number.MAX_SAFE_INTEGER }), { blobs: 0 }, 'nor is a folder missed');
+    t.like(
+      await each.collector.collect({ before: Number.MAX_SAFE_INTEGER }),
+      { blobs: 0 },
+      'a missing folder is no error',
+    );
   });
 
-  suite('a commit under way is waited for, and its blob stays', async (t, each) => {
+  suite('the collector waits for a running commit and keeps its blob', async (t, each) => {
     const digest = await store(each, 'wanted again', nothing);
     const [entered, mayEnd] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const arrival = await each.blobs.stageBytes(Buffer.from('wanted again'));
@@ -133,7 +137,7 @@ for (const dialect of dialects) {
       await mayEnd.promise;
     });
     await entered.promise;
-    // The collector removes in a transaction what it has found free before.
+    // The collector checks in a transaction that the blobs are still unreferenced.
     const found = Promise.withResolvers<void>();
     const watched = changedDatabase(each.database, {
       transaction: (work, options) => {
@@ -149,7 +153,7 @@ for (const dialect of dialects) {
     t.is((await readFile(each.driver.pathOf(digest))).toString(), 'wanted again');
   });
 
-  suite('a collection that is ended stops, and loses nothing', async (t, each) => {
+  suite('a cancelled collection stops and loses nothing', async (t, each) => {
     await store(each, 'free', nothing);
     const digest = await store(each, 'kept', link);
     const signal = AbortSignal.abort(new Error('closing'));

@@ -9,14 +9,14 @@ import { deletionTimes, type DeletionTimes } from '../../src/storage/states.ts';
 import { dialects } from '../support/databases.ts';
 import { until } from '../support/upstreams/faulty-upstream.ts';
 import { MemoryDriver, type DriverOperation } from '../support/memory-driver.ts';
-import { openInstance, openStoreOn, references, type Store } from '../support/store.ts';
+import { openInstance, openStoreOn, references, storedSize, type Store } from '../support/store.ts';
 
-// What the storage does at each of the steps of a commit and of a collection may fail, or may never end.
+// Each storage operation of a commit or a collection may fail or never end.
 
 type Each = Store<MemoryDriver> & {
-  /** What the watch shows goes on by `step` with each look at it. */
+  /** Each read of the clock advances it by `step`. */
   clock: { now: number; watch: number; step: number; looks: number };
-  /** Another process with the same database and the same storage. */
+  /** A second process on the same database and storage. */
   other: Store<MemoryDriver>;
   collector(times?: Partial<DeletionTimes>): Collector;
 };
@@ -52,7 +52,7 @@ async function rowsOf({ database }: Each): Promise<{ digest: Digest; state: stri
   return database.select('SELECT digest, state FROM blobs ORDER BY digest');
 }
 
-/** Holds the next `operation`, before or after its effect, until it is let go. */
+/** Blocks the next `operation`, before or after its effect, until it is released. */
 function hold({ driver }: Each, when: 'before' | 'after', operation: DriverOperation) {
   const [reached, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   driver.faults[when] = async (performed) => {
@@ -68,14 +68,14 @@ async function expectWhole(t: ExecutionContext, each: Each, text: string): Promi
   const digest = digestOf(text);
   t.like(await rowsOf(each), [{ digest, state: 'live' }]);
   t.is((await readAll(await each.blobs.open(digest, text.length), text.length)).toString(), text);
-  t.is(each.driver.contents.get(digest)?.toString(), text, 'not only in memory');
+  t.is(each.driver.contents.get(digest)?.toString(), text, 'in the driver, not only in the cache');
 }
 
 for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, each: Each) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('bytes are put and deleted while other transactions can go on', async (t, each) => {
+  suite('other transactions can run while bytes are put and deleted', async (t, each) => {
     const passed: DriverOperation[] = [];
     each.driver.faults.before = async (operation) => {
       if (operation !== 'put' && operation !== 'delete') return;
@@ -87,22 +87,25 @@ for (const dialect of dialects) {
     t.deepEqual(passed, ['put', 'delete']);
   });
 
-  suite('a push that is killed after its put is collected after the grace, and not before', async (t, each) => {
-    const held = hold(each, 'after', 'put');
-    const pushing = push(each, 'slow');
-    await held.reached;
-    t.deepEqual(await rowsOf(each), [{ digest: digestOf('slow'), state: 'pending' }]);
-    t.is(await each.blobs.stat(digestOf('slow')), undefined, 'it is not there yet');
-    t.like(await each.collector().collect({ before: each.clock.now }), { blobs: 0 });
-    t.like(await each.collector().collect({ before: each.clock.now + 1 }), { blobs: 1 });
-    t.is(each.driver.contents.size, 0);
-    // It was not killed, only slower than the grace.
-    held.release();
-    t.is(await pushing, digestOf('slow'));
-    await expectWhole(t, each, 'slow');
-  });
+  suite(
+    'the collector removes the bytes of a push that was killed after its put, but only after the grace',
+    async (t, each) => {
+      const held = hold(each, 'after', 'put');
+      const pushing = push(each, 'slow');
+      await held.reached;
+      t.deepEqual(await rowsOf(each), [{ digest: digestOf('slow'), state: 'pending' }]);
+      t.is(await storedSize(each, digestOf('slow')), undefined, 'not stored yet');
+      t.like(await each.collector().collect({ before: each.clock.now }), { blobs: 0 });
+      t.like(await each.collector().collect({ before: each.clock.now + 1 }), { blobs: 1 });
+      t.is(each.driver.contents.size, 0);
+      // The push was not killed, only slower than the grace.
+      held.release();
+      t.is(await pushing, digestOf('slow'));
+      await expectWhole(t, each, 'slow');
+    },
+  );
 
-  suite('a push whose bytes were collected does not take the row of another push for its own', async (t, each) => {
+  suite('a push whose bytes were collected does not use the row of another push', async (t, each) => {
     const first = hold(each, 'after', 'put');
     const pushing = push(each, 'the same');
     await first.reached;
@@ -118,11 +121,11 @@ for (const dialect of dialects) {
     await expectWhole(t, each, 'the same');
   });
 
-  suite('a put that succeeded and is reported as failed leaves nothing, and can be repeated', async (t, each) => {
+  suite('a put that succeeds but reports a failure leaves nothing and can be repeated', async (t, each) => {
     each.driver.faults.after = (operation) => {
-      if (operation === 'put') throw new Error('the answer is lost');
+      if (operation === 'put') throw new Error('the response is lost');
     };
-    await t.throwsAsync(push(each, 'lost'), { message: 'the answer is lost' });
+    await t.throwsAsync(push(each, 'lost'), { message: 'the response is lost' });
     t.deepEqual(await rowsOf(each), []);
     t.is(each.driver.contents.size, 0);
     t.deepEqual(await each.database.select('SELECT digest FROM repository_blobs'), []);
@@ -131,14 +134,14 @@ for (const dialect of dialects) {
     await expectWhole(t, each, 'lost');
   });
 
-  suite('where nothing can be taken back either, the next push takes over', async (t, each) => {
+  suite('if the removal after a failed push fails too, the next push takes over', async (t, each) => {
     each.driver.faults.after = (operation) => {
-      if (operation === 'put') throw new Error('the answer is lost');
+      if (operation === 'put') throw new Error('the response is lost');
     };
     each.driver.faults.before = (operation) => {
-      if (operation === 'delete') throw new Error('out of reach');
+      if (operation === 'delete') throw new Error('unreachable');
     };
-    await t.throwsAsync(push(each, 'lost'), { message: 'the answer is lost' });
+    await t.throwsAsync(push(each, 'lost'), { message: 'the response is lost' });
     t.deepEqual(await rowsOf(each), [{ digest: digestOf('lost'), state: 'deleting' }]);
     each.driver.faults = {};
     each.clock.step = 30;
@@ -146,7 +149,7 @@ for (const dialect of dialects) {
     await expectWhole(t, each, 'lost');
   });
 
-  suite('a push waits for bytes that are being deleted, and puts them again', async (t, each) => {
+  suite('a push waits while its bytes are being deleted, and puts them again', async (t, each) => {
     await push(each, 'wanted', nothing);
     const held = hold(each, 'before', 'delete');
     const collecting = each.collector().collect(everything);
@@ -166,45 +169,42 @@ for (const dialect of dialects) {
     await expectWhole(t, each, 'wanted');
   });
 
-  suite(
-    'a collector that is killed between mark and deletion, or between deletion and row, stops no push',
-    async (t, each) => {
-      for (const when of ['before', 'after'] as const) {
-        await push(each, 'wanted', nothing);
-        const held = hold(each, when, 'delete');
-        const collecting = each.collector().collect(everything);
-        await held.reached;
-        each.clock.step = 30;
-        await push(each, 'wanted');
-        each.clock.step = 0;
+  suite('a collector that is killed before or after it deletes the bytes blocks no push', async (t, each) => {
+    for (const when of ['before', 'after'] as const) {
+      await push(each, 'wanted', nothing);
+      const held = hold(each, when, 'delete');
+      const collecting = each.collector().collect(everything);
+      await held.reached;
+      each.clock.step = 30;
+      await push(each, 'wanted');
+      each.clock.step = 0;
+      await expectWhole(t, each, 'wanted');
+      // As if only its response was late: the row was taken over and is no longer its own.
+      if (when === 'after') {
+        held.release();
+        await collecting;
         await expectWhole(t, each, 'wanted');
-        // As if only its answer came late: what was taken over is not its own any more.
-        if (when === 'after') {
-          held.release();
-          await collecting;
-          await expectWhole(t, each, 'wanted');
-        }
-        await each.database.transaction((tx) => tx.run('DELETE FROM repository_blobs'));
-        await each.collector().collect(everything);
-        if (when === 'before') {
-          held.release();
-          await collecting;
-        }
-        t.deepEqual(await rowsOf(each), []);
       }
-    },
-  );
+      await each.database.transaction((tx) => tx.run('DELETE FROM repository_blobs'));
+      await each.collector().collect(everything);
+      if (when === 'before') {
+        held.release();
+        await collecting;
+      }
+      t.deepEqual(await rowsOf(each), []);
+    }
+  });
 
-  suite('what a killed collector leaves is collected by the next one', async (t, each) => {
+  suite('the next collector finishes the work of a killed one', async (t, each) => {
     for (const text of ['one', 'two', 'three']) await push(each, text, nothing);
     each.driver.faults.before = (operation, digest) => {
-      if (operation === 'delete' && digest === digestOf('two')) throw new Error('out of reach');
+      if (operation === 'delete' && digest === digestOf('two')) throw new Error('unreachable');
     };
     const collector = each.collector();
-    await t.throwsAsync(collector.collect(everything), { message: 'out of reach' });
-    t.deepEqual(await rowsOf(each), [{ digest: digestOf('two'), state: 'deleting' }], 'the others are gone');
+    await t.throwsAsync(collector.collect(everything), { message: 'unreachable' });
+    t.deepEqual(await rowsOf(each), [{ digest: digestOf('two'), state: 'deleting' }], 'the others are deleted');
     each.driver.faults = {};
-    t.like(await collector.collect(everything), { blobs: 0 }, 'another one may still be at it');
+    t.like(await collector.collect(everything), { blobs: 0 }, 'another collector may still be working on it');
     each.clock.watch += 99;
     t.like(await collector.collect(everything), { blobs: 0 });
     each.clock.watch += 1;
@@ -213,7 +213,7 @@ for (const dialect of dialects) {
     t.is(each.driver.contents.size, 0);
   });
 
-  suite('a collector that is too slow does not begin to delete what others may have taken over', async (t, each) => {
+  suite('a collector that is too slow deletes nothing that others may have taken over', async (t, each) => {
     for (let index = 0; index < 20; index += 1) await push(each, `blob ${index}`, nothing);
     each.driver.faults.before = (operation) => {
       if (operation === 'delete') each.clock.watch += 10;
@@ -226,7 +226,7 @@ for (const dialect of dialects) {
     );
   });
 
-  suite('what is there is not put again, unless it goes meanwhile', async (t, each) => {
+  suite('stored bytes are not put again, unless they are deleted meanwhile', async (t, each) => {
     const digest = await push(each, 'there', nothing);
     let puts = 0;
     each.driver.faults.before = (operation) => {
@@ -244,11 +244,11 @@ for (const dialect of dialects) {
     await expectWhole(t, each, 'there');
     await each.driver.delete(digest);
     await push(each, 'there');
-    t.is(puts, 2, 'nor is it believed to be there when it is lost');
+    t.is(puts, 2, 'bytes that the disk has lost are put again');
     await expectWhole(t, each, 'there');
   });
 
-  suite('pushes and collectors of two processes lose nothing, whatever the storage does', async (t, each) => {
+  suite('pushes and collectors of two processes lose nothing while the storage fails', async (t, each) => {
     const texts = Array.from({ length: 12 }, (_, index) => `content ${index}`);
     const count = { put: 0, delete: 0 };
     each.driver.faults = {
@@ -256,11 +256,11 @@ for (const dialect of dialects) {
       before: () => sleep(randomInt(4)),
       after: async (operation) => {
         await sleep(randomInt(4));
-        if (operation === 'put' && (count.put += 1) % 6 === 0) throw new Error('the answer is lost');
-        if (operation === 'delete' && (count.delete += 1) % 10 === 0) throw new Error('the answer is lost');
+        if (operation === 'put' && (count.put += 1) % 6 === 0) throw new Error('the response is lost');
+        if (operation === 'delete' && (count.delete += 1) % 10 === 0) throw new Error('the response is lost');
       },
     };
-    // By a real watch: nothing here lasts longer than a second.
+    // A real clock: nothing here takes longer than a second.
     const times = { ...deletionTimes, beginWithin: 200, takeOverAfter: 2000 };
     const stores = [];
     for (let index = 0; index < 2; index += 1) stores.push(await openInstance(t, each, { times }));
@@ -276,7 +276,7 @@ for (const dialect of dialects) {
         try {
           await store.blobs.commit(arrivals, (tx) => tx.insertNew('repository_blobs', rows));
         } catch (error) {
-          if ((error as Error).message !== 'the answer is lost') wrong.push(String(error));
+          if ((error as Error).message !== 'the response is lost') wrong.push(String(error));
           done.failed += 1;
           continue;
         }

@@ -8,13 +8,13 @@ import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
-/** A driver under test, and where files are staged for it. */
+/** A driver under test, and the folder of its staged files. */
 export interface TestedDriver<D extends Driver = Driver> {
   driver: D;
   paths: Paths;
 }
 
-/** An empty driver, made by `open`, with a staging folder; until the test ends. */
+/** Opens an empty driver with a staging folder until the test ends. */
 export async function openDriver<D extends Driver>(
   t: ExecutionContext,
   open: (paths: Paths) => D,
@@ -26,14 +26,14 @@ export async function openDriver<D extends Driver>(
   return { driver, paths };
 }
 
-/** A staged file that holds `bytes`. */
+/** Stages `bytes`. */
 export async function stage({ paths }: TestedDriver, bytes: Buffer): Promise<StagedFile> {
   const staged = await StagedFile.create(paths, []);
   await staged.write(bytes);
   return staged;
 }
 
-/** Stores `bytes` as a commit does; by their own digest unless another is given. */
+/** Stores `bytes` as a commit does, under their own digest unless another one is given. */
 export async function store(tested: TestedDriver, bytes: Buffer, digest = digestOf(bytes)): Promise<Digest> {
   const staged = await stage(tested, bytes);
   try {
@@ -54,12 +54,12 @@ async function listed({ driver }: TestedDriver, prefix?: string): Promise<Listed
   return found;
 }
 
-/** What every driver must do. */
+/** The tests that every driver must pass. */
 export function testDriver(name: string, open: (paths: Paths) => Driver): void {
   const suite = (title: string, run: (t: ExecutionContext, tested: TestedDriver) => Promise<void>) =>
     test(`${name}: ${title}`, async (t) => run(t, await openDriver(t, open)));
 
-  suite('what was put is read at any position', async (t, each) => {
+  suite('stored bytes can be read at any position', async (t, each) => {
     const digest = await store(each, Buffer.from('hello world'));
     t.is((await each.driver.stat(digest))?.size, 11);
     const content = await each.driver.open(digest, 11);
@@ -81,7 +81,7 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     }
   });
 
-  suite('what is not there is not known, and can be deleted', async (t, each) => {
+  suite('missing bytes are an error for open and none for delete', async (t, each) => {
     const digest = digestOf('never stored');
     t.is(await each.driver.stat(digest), undefined);
     await t.throwsAsync(each.driver.open(digest, 1), { name: 'BlobUnknown' });
@@ -92,7 +92,7 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     await each.driver.prepare();
   });
 
-  suite('a put is repeated at once, later, and after a deletion', async (t, each) => {
+  suite('a put can be repeated concurrently, later, and after a deletion', async (t, each) => {
     const bytes = Buffer.from('put again');
     const digest = digestOf(bytes);
     await Promise.all(Array.from({ length: 8 }, () => store(each, bytes)));
@@ -105,13 +105,13 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     for (let time = 0; time < 3; time += 1) {
       await each.driver.put(digest, staged);
       t.is(await readBack(each, digest, bytes.length), 'put again', 'from the same staged file');
-      t.deepEqual(await staged.bytes(), bytes, 'which can still be read');
+      t.deepEqual(await staged.bytes(), bytes, 'the staged file can still be read');
       await each.driver.delete(digest);
       t.is(await each.driver.stat(digest), undefined);
     }
     await each.driver.put(digest, staged);
     await staged.discard();
-    t.is(await readBack(each, digest, bytes.length), 'put again', 'and stays when that is discarded');
+    t.is(await readBack(each, digest, bytes.length), 'put again', 'the bytes stay after the staged file is discarded');
   });
 
   suite('bytes of another size are replaced', async (t, each) => {
@@ -123,7 +123,7 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     t.not((await each.driver.stat(digest))?.version, before?.version);
   });
 
-  suite('nothing is seen in part', async (t, each) => {
+  suite('bytes are never visible in part', async (t, each) => {
     const bytes = Buffer.alloc(8_000_000, 'in part');
     const digest = digestOf(bytes);
     const sizes = new Set<number | undefined>();
@@ -139,7 +139,7 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     t.deepEqual([...sizes], [bytes.length]);
   });
 
-  suite('what is read while it is deleted is whole, or fails', async (t, each) => {
+  suite('a read during a deletion returns complete bytes or fails', async (t, each) => {
     const bytes = Buffer.from('read meanwhile');
     const digest = await store(each, bytes);
     const content = await each.driver.open(digest, bytes.length);
@@ -152,20 +152,20 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     await t.throwsAsync(each.driver.open(digest, bytes.length), { name: 'BlobUnknown' });
   });
 
-  suite('damaged bytes are put aside, unless others have come', async (t, each) => {
+  suite('damaged bytes are quarantined, unless other bytes have replaced them', async (t, each) => {
     const digest = await store(each, Buffer.from('dam'), digestOf('damaged'));
     const { version } = (await each.driver.stat(digest))!;
-    t.is((await each.driver.stat(digest))?.version, version, 'the same until they change');
+    t.is((await each.driver.stat(digest))?.version, version, 'the version stays while the bytes stay');
     await store(each, Buffer.from('damaged'), digest);
     t.false(await each.driver.setAside(digest, version));
     t.is(await readBack(each, digest, 7), 'damaged');
     t.true(await each.driver.setAside(digest, (await each.driver.stat(digest))!.version));
     t.is(await each.driver.stat(digest), undefined);
     await store(each, Buffer.from('damaged'));
-    t.is(await readBack(each, digest, 7), 'damaged', 'and can be put again');
+    t.is(await readBack(each, digest, 7), 'damaged', 'the bytes can be put again');
   });
 
-  suite('all is listed once, by prefix, in order and with its time', async (t, each) => {
+  suite('every blob is listed once, by prefix, in order and with its time', async (t, each) => {
     const began = Date.now();
     const digests = Array.from({ length: 620 }, (_, index) => {
       const start = ['aa', 'ab', 'cd'][index % 3]!;
@@ -182,7 +182,7 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
       [...digests, other].sort(),
     );
     t.is(all.at(-1)!.size, 3);
-    // The clock of a storage may be coarse.
+    // The clock of a storage may have a low resolution.
     for (const { storedAt } of all) t.true(storedAt > began - 2000 && storedAt < Date.now() + 2000);
     const among = async (prefix: string) => (await listed(each, prefix)).map(({ digest }) => digest);
     for (const prefix of ['sha256:ab', 'sha256:a', 'sha256:', 'sha512:', digests[7]!, 'sha256:00', 'md5:']) {

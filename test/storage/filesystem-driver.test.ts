@@ -9,13 +9,13 @@ const open = (paths: ConstructorParameters<typeof FilesystemDriver>[0]) => new F
 
 testDriver('filesystem', open);
 
-test('a stored file is for the service alone', async (t) => {
+test('only the user of the server may read a stored file', async (t) => {
   const each = await openDriver(t, open);
   const digest = await store(each, Buffer.from('secret'));
   t.is((await stat(each.driver.pathOf(digest))).mode & 0o077, 0);
 });
 
-test('what else lies in the folders is not listed', async (t) => {
+test('other files in the folders are not listed', async (t) => {
   const each = await openDriver(t, open);
   const digest = await store(each, Buffer.from('stored'));
   const folder = join(each.paths.blobs, 'sha256');
@@ -30,7 +30,7 @@ test('what else lies in the folders is not listed', async (t) => {
   t.is(found.length, 1);
 });
 
-test('a folder that is gone is noticed, and holds nothing', async (t) => {
+test('a missing folder fails the check, and lists nothing', async (t) => {
   const each = await openDriver(t, open);
   const digest = await store(each, Buffer.from('stored'));
   await each.driver.check();

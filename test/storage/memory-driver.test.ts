@@ -7,18 +7,18 @@ const open = () => new MemoryDriver();
 
 testDriver('memory', open);
 
-test('a put can be reported as failed though it succeeded', async (t) => {
+test('a put can report a failure although it succeeded', async (t) => {
   const each = await openDriver(t, open);
   const bytes = Buffer.from('lost answer');
   each.driver.faults.after = (operation) => {
-    if (operation === 'put') throw new Error('the answer is lost');
+    if (operation === 'put') throw new Error('the response is lost');
   };
-  await t.throwsAsync(store(each, bytes), { message: 'the answer is lost' });
+  await t.throwsAsync(store(each, bytes), { message: 'the response is lost' });
   each.driver.faults = {};
   t.is((await each.driver.stat(digestOf(bytes)))?.size, bytes.length);
 });
 
-test('it can list late', async (t) => {
+test('a list can be out of date', async (t) => {
   const each = await openDriver(t, open);
   each.driver.faults.listLag = 1;
   const listed = async () => {
@@ -29,7 +29,7 @@ test('it can list late', async (t) => {
   const digest = await store(each, Buffer.from('a'));
   t.deepEqual(await listed(), []);
   await each.driver.delete(digest);
-  t.deepEqual(await listed(), [digest], 'also what is deleted already');
+  t.deepEqual(await listed(), [digest], 'includes deleted blobs');
   each.driver.faults.listLag = 0;
   t.deepEqual(await listed(), []);
 });

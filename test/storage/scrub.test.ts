@@ -5,7 +5,7 @@ import type { Digest } from '../../src/digest.ts';
 import { readAll } from '../../src/storage/content.ts';
 import { Scrubber, type Damage } from '../../src/storage/scrub.ts';
 import { dialects } from '../support/databases.ts';
-import { openStore, references, type Store } from '../support/store.ts';
+import { openStore, references, storedSize, type Store } from '../support/store.ts';
 
 interface ScrubbedStore extends Store {
   damages: Damage[];
@@ -35,7 +35,7 @@ async function store({ blobs }: Store, bytes: Buffer, refer: (tx: Transaction, d
 
 const hosted = (tx: Transaction, digest: Digest) =>
   tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]);
-const nobody = () => Promise.resolve();
+const unreferenced = () => Promise.resolve();
 const mirrored = (tx: Transaction, digest: Digest) =>
   tx.insertNew('mirror_entries', [
     {
@@ -69,7 +69,7 @@ for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, store: ScrubbedStore) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => run(t, await setUp(t, dialect)));
 
-  suite('a bit flipped on disk is found, put aside, and mended by pushing again', async (t, each) => {
+  suite('a flipped bit on disk is found, the file is quarantined, and a new push repairs it', async (t, each) => {
     const bytes = Buffer.alloc(700_000, 'hosted');
     const digest = await store(each, bytes, hosted);
     const whole = await store(each, Buffer.from('whole'), hosted);
@@ -86,29 +86,33 @@ for (const dialect of dialects) {
       mirrored: false,
     };
     t.deepEqual(each.damages.splice(0), [damage]);
-    t.is((await readFile(each.driver.quarantinePathOf(digest))).length, 700_000, 'for whoever wants to look at it');
+    t.is(
+      (await readFile(each.driver.quarantinePathOf(digest))).length,
+      700_000,
+      'the corrupt file is in the quarantine',
+    );
     await t.throwsAsync(each.blobs.open(digest, 700_000), { name: 'BlobUnknown' }, 'wrong bytes are never served');
-    t.like(await each.scrub(), { missing: 1, damaged_hosted: 1 }, 'and it is told of until it is mended');
+    t.like(await each.scrub(), { missing: 1, damaged_hosted: 1 }, 'the damage is reported until it is repaired');
     each.damages.length = 0;
     await store(each, bytes, hosted);
     t.deepEqual(await each.scrub(), { blobs: 3, bytes: 700_005, ...clean });
     t.deepEqual(await readAll(await each.blobs.open(digest, 700_000), 700_000), bytes);
-    for (const good of [whole, empty]) t.true((await each.blobs.stat(good))! >= 0);
+    for (const good of [whole, empty]) t.true((await storedSize(each, good))! >= 0);
   });
 
-  suite('of upstream content nothing is left to find, so that it is fetched anew', async (t, each) => {
+  suite('damaged mirrored content is removed, so that it is fetched again', async (t, each) => {
     const digest = await store(each, Buffer.from('mirrored'), mirrored);
     const lost = await store(each, Buffer.from('lost'), mirrored);
     const both = await store(each, Buffer.from('both'), async (tx, found) => {
       await mirrored(tx, found);
       await hosted(tx, found);
     });
-    const free = await store(each, Buffer.from('nobody’s'), nobody);
+    const free = await store(each, Buffer.from('unreferenced'), unreferenced);
     for (const bad of [digest, both, free]) await flipBit(each.driver.pathOf(bad), 0);
     await unlink(each.driver.pathOf(lost));
     t.like(await each.scrub(), { blobs: 4, corrupt: 3, missing: 1, damaged_hosted: 1, damaged_mirrored: 3 });
     t.deepEqual(await each.database.select('SELECT id FROM mirror_entries'), []);
-    t.deepEqual(await each.database.select('SELECT digest FROM blobs'), [{ digest: both }], 'needed by what is hosted');
+    t.deepEqual(await each.database.select('SELECT digest FROM blobs'), [{ digest: both }], 'hosted content needs it');
     t.is((await readdir(each.paths.quarantine)).length, 3);
     t.like(
       each.damages.find((each) => each.digest === both),
@@ -116,7 +120,7 @@ for (const dialect of dialects) {
     );
   });
 
-  suite('a file of another length is corrupt, whatever it holds', async (t, each) => {
+  suite('a file of another length is corrupt', async (t, each) => {
     const digest = await store(each, Buffer.from('four'), hosted);
     await writeFile(each.driver.pathOf(digest), '');
     t.like(await each.scrub(), { corrupt: 1 });
@@ -125,7 +129,7 @@ for (const dialect of dialects) {
     t.like(await each.scrub(), { corrupt: 1 });
   });
 
-  suite('a pass that is interrupted goes on where it was, and then starts again', async (t, each) => {
+  suite('an interrupted pass continues at its position; the next pass starts again', async (t, each) => {
     const digests: Digest[] = [];
     for (let index = 0; index < 30; index += 1) {
       digests.push(await store(each, Buffer.from(`blob ${index}`), hosted));
@@ -137,11 +141,11 @@ for (const dialect of dialects) {
       report: () => controller.abort(),
     });
     await t.throwsAsync(pass, { name: 'AbortError' });
-    t.like(await each.scrub(), { blobs: 20, missing: 0 }, 'what was checked is not checked again');
+    t.like(await each.scrub(), { blobs: 20, missing: 0 }, 'checked blobs are not checked again');
     t.like(await each.scrub(), { blobs: 30, missing: 1 });
   });
 
-  suite('it reads no faster than it may', async (t, each) => {
+  suite('it does not read faster than the rate', async (t, each) => {
     await store(each, Buffer.alloc(1_000_000), hosted);
     const startedAt = performance.now();
     await each.scrub({ rate: 4_000_000 });

@@ -8,7 +8,7 @@ import { holdRead } from '../../src/storage/shared-reads.ts';
 const bytes = randomBytes(1_500_000);
 const piece = 512 * 1024;
 
-/** Content whose reads take a turn of the event loop and are counted; as much of it is there as `there` says. */
+/** Content that counts its reads, each of which takes a turn of the event loop. `there` is the available length. */
 function counted(source: string | undefined, there = () => bytes.length): Content & { reads: number } {
   return {
     size: bytes.length,
@@ -23,7 +23,7 @@ function counted(source: string | undefined, there = () => bytes.length): Conten
   };
 }
 
-test('what several read at the same time is read once, and anew when all have let go', async (t) => {
+test('concurrent readers share one read; after all have released it, the next reader reads again', async (t) => {
   const [a, b] = [counted('a'), counted('a')];
   const first = await Promise.all([holdRead(a, 0, 1), holdRead(b, 0, 1), holdRead(b, 0, 1)]);
   for (const each of first) t.deepEqual(each.bytes, bytes.subarray(0, piece));
@@ -35,7 +35,7 @@ test('what several read at the same time is read once, and anew when all have le
   t.is(a.reads + b.reads, 2);
 });
 
-test('other content, other pieces and content without a source are read by themselves', async (t) => {
+test('other content, other pieces and content without a source are read separately', async (t) => {
   const contents = [counted('b'), counted('c'), counted(undefined), counted(undefined)];
   const held = await Promise.all(contents.flatMap((each) => [holdRead(each, 0, 1), holdRead(each, piece, 1)]));
   for (const [index, each] of held.entries()) {
@@ -48,7 +48,7 @@ test('other content, other pieces and content without a source are read by thems
   );
 });
 
-test('who begins before what is there in a piece reads for itself', async (t) => {
+test('a reader that starts before the filled part of a piece reads separately', async (t) => {
   const content = counted('d');
   const late = await holdRead(content, 5000, 1);
   const early = await holdRead(content, 10, 1);
@@ -61,7 +61,7 @@ test('who begins before what is there in a piece reads for itself', async (t) =>
   shared.release();
 });
 
-test('a piece of what is still arriving grows for all who hold it; at the end there is nothing', async (t) => {
+test('a piece of growing content grows for all its readers; at the end, a read is empty', async (t) => {
   let there = 1000;
   const content = counted('e', () => there);
   const [a, b] = await Promise.all([holdRead(content, 0, 1), holdRead(content, 0, 1)]);
@@ -75,7 +75,7 @@ test('a piece of what is still arriving grows for all who hold it; at the end th
   for (const each of [a, b, c, d, end]) each.release();
 });
 
-test('a read that fails fails for the reader that began it; one that waited for it reads by itself', async (t) => {
+test('a failed read fails only for the reader that started it; a reader that waited reads again', async (t) => {
   const failing: Content = { ...counted('f'), read: () => Promise.reject(new Error('its client left')) };
   const content = counted('f');
   const reads = [failing, content, failing, content].map((each) => holdRead(each, 0, 1));
@@ -95,7 +95,7 @@ test('a read that fails fails for the reader that began it; one that waited for 
   held.release();
 });
 
-test('readers who come and go as they like get the right bytes', async (t) => {
+test('readers that start and stop at random get the right bytes', async (t) => {
   const reader = fc.record({
     start: fc.nat(bytes.length - 1),
     source: fc.constantFrom('g', 'h'),

@@ -23,7 +23,7 @@ function named(name: string) {
   return { instanceOf: DomainError, name };
 }
 
-test('pieces of any size, in any number of requests, make one file with its digests', async (t) => {
+test('pieces of any size in several appends make one file with the right digests', async (t) => {
   const paths = await folder(t);
   const sizes = fc.array(fc.array(fc.nat(3000), { maxLength: 8 }), { minLength: 1, maxLength: 4 });
   await fc.assert(
@@ -48,7 +48,7 @@ test('pieces of any size, in any number of requests, make one file with its dige
   );
 });
 
-test('megabytes arrive whole, and a source is held back while they are written', async (t) => {
+test('a large source is written completely, and is paused while writes are pending', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   const hash = createHash('sha256');
   let made = 0;
@@ -74,7 +74,7 @@ test('megabytes arrive whole, and a source is held back while they are written',
   await staged.discard();
 });
 
-test('a body over the limit is refused, and one of just the limit is not', async (t) => {
+test('a body over the limit is refused, a body of exactly the limit is not', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   await staged.append(Readable.from([Buffer.alloc(60), Buffer.alloc(40)]), { limit: 100 });
   t.is(staged.size, 100);
@@ -85,12 +85,12 @@ test('a body over the limit is refused, and one of just the limit is not', async
   });
   await t.throwsAsync(staged.append(endless, { limit: 105 }), named('TooLarge'));
   endless.destroy();
-  t.is(staged.size, 100, 'what came before stays');
+  t.is(staged.size, 100, 'the bytes of the append before stay');
   t.is(await staged.digest(), digestOf(Buffer.alloc(100)));
   await staged.discard();
 });
 
-test('what arrived before a cut stays, in the file and in the digest, and more can follow', async (t) => {
+test('bytes before a cut stay in the file and the digest, and more can be appended', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   const cuts: ((source: PassThrough) => void)[] = [
     (source) => source.destroy(),
@@ -111,18 +111,18 @@ test('what arrived before a cut stays, in the file and in the digest, and more c
   }
   const gone = new PassThrough();
   gone.destroy();
-  await t.throwsAsync(staged.append(gone), named('Aborted'), 'cut before anybody looked');
+  await t.throwsAsync(staged.append(gone), named('Aborted'), 'cut before the append');
   await staged.append(Readable.from([Buffer.from('end')]));
   t.is((await readFile(staged.path)).toString(), `${whole}end`);
   await staged.discard();
 });
 
-test('a sender that falls silent is given up, one that is slow is not', async (t) => {
+test('an append ends when the sender is silent, not when it is slow', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   const silent = new PassThrough();
   const appending = staged.append(silent, { idle: 50 });
   silent.write('hello');
-  await t.throwsAsync(appending, { ...named('Aborted'), message: /silent/ });
+  await t.throwsAsync(appending, { ...named('Aborted'), message: /stopped sending/ });
   t.true(silent.destroyed);
   t.is(staged.size, 5);
   const slow = new PassThrough();
@@ -135,7 +135,7 @@ test('a sender that falls silent is given up, one that is slow is not', async (t
   await staged.discard();
 });
 
-test('a stall of this process is not the sender’s silence', async (t) => {
+test('a stall of this process does not count as silence of the sender', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   let sender: Socket | undefined;
   const { hostname, port } = await startRawUpstream(t, (socket) => {
@@ -143,7 +143,7 @@ test('a stall of this process is not the sender’s silence', async (t) => {
     socket.write('before');
   });
   const source = connect(Number(port), hostname, () => source.write('go'));
-  // Told while the loop handles files, after sockets: so the timers come before "after" can be read.
+  // This runs when the event loop handles files, after sockets. So the timers fire before " and after" can be read.
   const stall = () => {
     if (staged.size !== 6) return;
     sender!.end(' and after');
@@ -154,7 +154,7 @@ test('a stall of this process is not the sender’s silence', async (t) => {
   await staged.discard();
 });
 
-test('a source that is over before it is appended appends nothing', async (t) => {
+test('a source that has ended before appends nothing', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   t.is(await staged.append(Readable.from([])), 0);
   const read = Readable.from([Buffer.from('x')]);
@@ -164,19 +164,19 @@ test('a source that is over before it is appended appends nothing', async (t) =>
   await staged.discard();
 });
 
-test('a session is taken up where it was recorded, by another process too', async (t) => {
+test('a reopened file continues at the recorded size, also in another process', async (t) => {
   const paths = await folder(t);
   const first = await StagedFile.create(paths);
   await first.append(Readable.from([Buffer.from('recorded, and more')]));
   await first.close();
   const again = await StagedFile.reopen(paths, first.id, 'recorded'.length);
   t.is(again.size, 8);
-  t.is(again.runningDigest('sha256'), undefined, 'not known without reading');
+  t.is(again.runningDigest('sha256'), undefined, 'unknown without a read');
   await again.append(Readable.from([Buffer.from(' and resumed')]));
   t.is(await again.digest(), digestOf('recorded and resumed'));
   t.is(await again.digest('sha512'), digestOf('recorded and resumed', 'sha512'));
   await again.append(Readable.from([Buffer.from('!')]));
-  t.is(await again.digest(), digestOf('recorded and resumed!'), 'the digest goes on from where it was read');
+  t.is(await again.digest(), digestOf('recorded and resumed!'), 'the digest continues after the read');
   await again.close();
 
   const detached = await StagedFile.reopen(paths, first.id, 8, true);
@@ -193,7 +193,7 @@ test('a session is taken up where it was recorded, by another process too', asyn
   await reopened.discard();
 });
 
-test('detaching leaves a writer that still holds the file alone with the old one', async (t) => {
+test('after detaching, a writer that has the old file open does not change the new one', async (t) => {
   const paths = await folder(t);
   const first = await StagedFile.create(paths);
   await first.write(Buffer.from('shared'));
@@ -205,7 +205,7 @@ test('detaching leaves a writer that still holds the file alone with the old one
   await second.discard();
 });
 
-test('a file that is discarded is gone, twice is once', async (t) => {
+test('a discarded file is deleted, and can be discarded twice', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   await staged.write(Buffer.from('x'));
   await staged.discard();

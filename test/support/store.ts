@@ -1,6 +1,7 @@
 import type { ExecutionContext } from 'ava';
 import type { Database, Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import type { Digest } from '../../src/digest.ts';
 import { mirrorReferences } from '../../src/mirror/references.ts';
 import { packageReferences, packageRowBytes } from '../../src/nuget/hosted/references.ts';
 import { imageReferences, imageRowBytes } from '../../src/oci/references.ts';
@@ -70,4 +71,13 @@ export async function openInstance<D extends Driver>(
   const blobs = new BlobStore(database, driver, paths, now, times);
   await blobs.prepare();
   return { url, data, paths, driver, database, blobs };
+}
+
+/** The size of a blob according to its row; undefined if it is not stored. */
+export async function storedSize(
+  { database }: Pick<Store<Driver>, 'database'>,
+  digest: Digest,
+): Promise<number | undefined> {
+  const sql = "SELECT size FROM blobs WHERE digest = ? AND state = 'live'";
+  return (await database.get<{ size: number }>(sql, [digest]))?.size;
 }

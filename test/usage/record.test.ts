@@ -41,7 +41,7 @@ for (const dialect of dialects) {
       ({ name, counters: { requests, egress_bytes: bytes } }) => [name, requests, bytes],
     );
 
-  suite('each request is in its account, token, subject and day, and adds up over flushes', async (t, database) => {
+  suite('each request counts for its account, token, subject and day, over several flushes', async (t, database) => {
     const record = new UsageRecord(database, () => lastMoment);
     for (let round = 0; round < 3; round += 1) {
       record.count(1, use({ act: 'download', sent: 100, cache: 'entrepot; hit' }), '1.0.0');
@@ -90,7 +90,7 @@ for (const dialect of dialects) {
     t.deepEqual(await database.select('SELECT id FROM usage_writers'), []);
   });
 
-  suite('a flush that fails is kept, and one whose commit nobody saw is not counted twice', async (t, database) => {
+  suite('a failed flush is kept, and one with an unknown commit is not counted twice', async (t, database) => {
     let fault: 'before' | 'after' | undefined;
     const faulty: Database = Object.create(database, {
       transaction: {
@@ -120,7 +120,7 @@ for (const dialect of dialects) {
     t.is((await totalsOf(database, 1, january)).requests, 1000);
   });
 
-  suite('two writers at once add up', async (t, database, url) => {
+  suite('the counts of two concurrent writers add up', async (t, database, url) => {
     const other = await openUntilEnd(t, url);
     const records = [database, other].map((each) => new UsageRecord(each, () => lastMoment));
     for (let round = 0; round < 5; round += 1) {
@@ -133,7 +133,7 @@ for (const dialect of dialects) {
     t.like(first, { name: 'p119', counters: { requests: 10, egress_bytes: 1190 } });
   });
 
-  suite('a closed month stays as it is: what comes late is counted on the day it is written', async (t, database) => {
+  suite('a closed month does not change: late counts go to the day when they are written', async (t, database) => {
     let now = lastMoment;
     const record = new UsageRecord(database, () => now);
     record.count(1, use());
@@ -153,23 +153,28 @@ for (const dialect of dialects) {
     t.is((await totalsOf(database, 1, february)).requests, 2);
   });
 
-  suite('downloads are told in the transaction that writes them, by version', async (t, database) => {
-    const told: unknown[] = [];
+  suite('the callback gets the downloads of each version in the transaction that writes them', async (t, database) => {
+    const received: unknown[] = [];
     const record = new UsageRecord(database, () => lastMoment, {
-      package: (tx, { versions, ...rest }) => {
-        tx.afterCommit(() => told.push({ ...rest, versions: Object.fromEntries(versions) }));
+      package: (_tx, { versions, ...rest }) => {
+        received.push({ ...rest, versions: Object.fromEntries(versions) });
+        if (received.length === 1) return Promise.reject(new Error('on purpose'));
         return Promise.resolve();
       },
     });
     for (const version of ['1.0.0', '2.0.0', '1.0.0']) record.count(1, use({ act: 'download' }), version);
     record.count(1, use({ act: 'download', complete: false }), '3.0.0');
     record.count(1, use({ act: 'download', status: 206 }), '3.0.0');
+    await t.throwsAsync(record.flush(), { message: 'on purpose' });
+    t.is((await totalsOf(database, 1, january)).requests, 0, 'the counts are rolled back with the callback');
     await record.flush();
-    t.deepEqual(told, [{ accountId: 1, name: 'made.package', last: lastMoment, versions: { '1.0.0': 2, '2.0.0': 1 } }]);
+    t.is((await totalsOf(database, 1, january)).requests, 5);
+    const downloads = { accountId: 1, name: 'made.package', last: lastMoment, versions: { '1.0.0': 2, '2.0.0': 1 } };
+    t.deepEqual(received, [downloads, downloads]);
   });
 }
 
-test('without a database memory stays bounded, and nothing is lost but names', async (t) => {
+test('while the database is down, memory stays bounded and only names are lost', async (t) => {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await migrate(database);
   let down = true;

@@ -7,10 +7,10 @@ import { measureStored, StoredBytes } from '../../src/usage/stored.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { measures } from '../support/store.ts';
 
-/** What a database of blobs alone answers to a look for anything else. */
+/** The result of a database with only blobs for all other queries. */
 const noRows = { count: 0, last: null };
 
-/** A database of blobs whose every look takes `clock.cost` milliseconds and finds one byte more. */
+/** A database of blobs in which each measurement takes `clock.cost` milliseconds and finds one byte more. */
 function slowDatabase(clock: { now: number; cost: number }): { database: Database; looks: () => number } {
   let looks = 0;
   const get = async (sql: string) => {
@@ -27,7 +27,7 @@ function slowDatabase(clock: { now: number; cost: number }): { database: Databas
   return { database: { get, select } as unknown as Database, looks: () => looks };
 }
 
-test('quick measurements are made each time, long ones are shared for a while', async (t) => {
+test('short measurements are repeated for each call, long ones are reused for a while', async (t) => {
   const clock = { now: 1_000_000, cost: 2 };
   const { database, looks } = slowDatabase(clock);
   const stored = new StoredBytes(database, measures, 1, () => clock.now);
@@ -41,11 +41,11 @@ test('quick measurements are made each time, long ones are shared for a while', 
   t.deepEqual(await stored.of(1), { hosted: 3, mirrored: 100, asOf: startedAt });
   t.deepEqual(await stored.of(2), { hosted: 0, mirrored: 0, asOf: startedAt });
   clock.now = startedAt + 20_000;
-  t.is((await stored.recent(1)).hosted, 3, 'long work is not waited for where an earlier result will do');
+  t.is((await stored.recent(1)).hosted, 3, '`recent` uses the earlier result and does not wait');
   t.is((await stored.of(1)).hosted, 4);
 });
 
-test('who asks while a long measurement is under way waits for it; one that fails is forgotten', async (t) => {
+test('a call during a long measurement waits for it; a failed one is discarded', async (t) => {
   const clock = { now: 1_000_000, cost: 0 };
   let answer = Promise.withResolvers<{ blobs: number; last: string }>();
   let looks = 0;
@@ -73,7 +73,7 @@ test('who asks while a long measurement is under way waits for it; one that fail
   t.is((await stored.of(1)).hosted, 7);
 });
 
-test('sqlite: others have their turn while it is measured, after every hundred blobs and packages', async (t) => {
+test('sqlite: other work can run during a measurement, after every hundred blobs and packages', async (t) => {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
   await migrate(database);
   const packages = Array.from({ length: 2000 }, (_, index) => ({
@@ -104,7 +104,7 @@ test('sqlite: others have their turn while it is measured, after every hundred b
 });
 
 for (const dialect of dialects) {
-  test(`${dialect}: each blob counts once for an account, as hosted before mirrored, and is sampled by the hour`, async (t) => {
+  test(`${dialect}: each blob counts once for an account, as hosted rather than mirrored, and is sampled every hour`, async (t) => {
     const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
     await migrate(database);
     const sizes = [1, 10, 100, 1000, 10_000, 100_000];
@@ -150,7 +150,7 @@ for (const dialect of dialects) {
         expected,
       );
 
-    // What is in the database beside the blobs counts as well, in the same steps.
+    // Rows in the database count too, in the same steps.
     await database.transaction(async (tx) => {
       const times = { created_at: 0, updated_at: 0 };
       for (const [account, metadata, terms] of [
@@ -207,7 +207,7 @@ for (const dialect of dialects) {
     await database.transaction((tx) => tx.run('DELETE FROM repository_blobs'));
     now = Date.UTC(2027, 2, 1, 0, 0, 0);
     const closed = await storageOf(database, stored, 1, february, now);
-    t.deepEqual(closed, { ...open, asOf: now }, 'the last sample stands');
+    t.deepEqual(closed, { ...open, asOf: now }, 'the last sample counts');
     t.like(await storageOf(database, stored, 1, parsePeriod('2027-03')!, now), { peak: 0, byteHours: 0 });
     t.like(await storageOf(database, stored, 3, february, now), { peak: 0, average: 0 });
   });

@@ -8,7 +8,7 @@ import { startDockerRegistry, startNginx } from '../peers.ts';
 import { mebibyte, peaks, type Peer } from '../processes.ts';
 import { compare, note } from '../report.ts';
 
-/** Blobs of images, and what reading them takes. */
+/** Reads of image blobs, and their use of CPU and memory. */
 export async function blobs(bench: Bench): Promise<void> {
   const ours = await bench.ours('blobs-entrepot');
   const registry = bench.keep(await startDockerRegistry(join(bench.folder, 'blobs-registry')));

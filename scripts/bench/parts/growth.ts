@@ -4,7 +4,7 @@ import type { Peer } from '../processes.ts';
 import { rate, rates } from '../requests.ts';
 import { hot, storeOf } from '../store/store.ts';
 
-/** What is read most, from a server with many packages and tags and from one with few. */
+/** The most frequent requests, to a server with many packages and tags and to one with few. */
 export async function growth(bench: Bench): Promise<void> {
   const serve = async (count: number) =>
     bench.serve(await storeOf(bench, count), { name: `${count} packages and tags` });

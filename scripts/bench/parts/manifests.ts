@@ -4,7 +4,7 @@ import { pushImage } from '../content.ts';
 import { startBareNode, startDockerRegistry } from '../peers.ts';
 import { rate, rateOfHeads, rates } from '../requests.ts';
 
-/** Manifests of images, warm. */
+/** Manifests of images, with warm caches. */
 export async function manifests(bench: Bench): Promise<void> {
   const { rounds, seconds, folder } = bench;
   const ours = await bench.ours('manifests-entrepot');

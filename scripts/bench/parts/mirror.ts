@@ -12,7 +12,7 @@ import { compare, note } from '../report.ts';
 export async function mirror(bench: Bench): Promise<void> {
   const log = join(bench.folder, 'mirror-upstream.log');
   const upstream = bench.keep(await startDockerRegistry(join(bench.folder, 'mirror-upstream'), { log }));
-  /** The path of a blob that no mirror has seen. */
+  /** Creates a blob that no mirror has; resolves to its path. */
   const fresh = async (size: number): Promise<string> =>
     `/v2/library/big/blobs/${await putBlob(upstream, 'library/big', randomBytes(size))}`;
   const mirrors = async (name: string): Promise<[ours: Peer, proxy: Peer]> => [
@@ -48,7 +48,7 @@ export async function mirror(bench: Bench): Promise<void> {
   const subjects = Object.fromEntries(crowded.map((peer) => [peer.name, crowd(peer)]));
   await compare({ title: `100 clients, cold pull ${title}`, unit: 's' }, bench.rounds, subjects);
   note({ title: 'peak memory after 100 clients', unit: 'MiB', bar: '≤ 300 MiB', samples: peaks(crowded) });
-  // It has written its log when it has ended.
+  // The log is complete when the process has ended.
   await upstream.stop();
   const lines = (await readFile(log, 'utf8')).split('\n');
   const gets = (path: string) => lines.filter((line) => line.includes(`"GET ${path} `)).length;
@@ -61,7 +61,7 @@ async function startOurs(bench: Bench, name: string, upstream: Peer): Promise<Pe
   return bench.ours(name, { ENTREPOT_UPSTREAMS: JSON.stringify([of]) });
 }
 
-/** How much later than directly the first byte of a missing blob is there. */
+/** Delay of the first byte of a missing blob through the mirror, compared with a direct request. */
 async function firstBytes(
   peers: readonly Peer[],
   upstream: Peer,
@@ -81,7 +81,7 @@ async function firstBytes(
   note({ title: `${title}, after the direct one`, unit: 'ms', bar: '≤ 10 ms', samples: later });
 }
 
-/** Seconds that so many clients at once need for all of a blob. */
+/** Seconds until all concurrent clients have a whole blob. */
 async function pull(peer: Peer, path: string, clients = 1): Promise<number> {
   const start = performance.now();
   await drain(peer, path, clients, clients);

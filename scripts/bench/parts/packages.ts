@@ -5,7 +5,7 @@ import { pushPackage } from '../content.ts';
 import { startBareNode } from '../peers.ts';
 import { rate, rates } from '../requests.ts';
 
-/** Documents and files of packages, warm. */
+/** Documents and files of packages, with warm caches. */
 export async function packages(bench: Bench): Promise<void> {
   const { rounds, seconds, folder } = bench;
   const ours = await bench.ours('packages-entrepot');

@@ -5,7 +5,7 @@ import { startDockerRegistry } from '../peers.ts';
 import type { Peer } from '../processes.ts';
 import { compare } from '../report.ts';
 
-/** Blobs on their way in. */
+/** Pushes of blobs. */
 export async function pushes(bench: Bench): Promise<void> {
   const ours = await bench.ours('pushes-entrepot');
   const registry = bench.keep(await startDockerRegistry(join(bench.folder, 'pushes-registry')));

@@ -10,7 +10,7 @@ import { compare, note } from '../report.ts';
 const count = 110;
 const version = '1.0.0';
 
-/** `dotnet restore` with nothing in the client's caches, through a mirror that has all and from a folder. */
+/** `dotnet restore` with empty caches of the client, through a mirror that has all packages and from a folder. */
 export async function restore(bench: Bench): Promise<void> {
   const heading = { title: `dotnet restore of ${count} packages`, unit: 's', bar: '≤ 1.3 ×' };
   if (findCommand('dotnet') === undefined) {
@@ -38,7 +38,7 @@ export async function restore(bench: Bench): Promise<void> {
   await compare(heading, bench.quick ? 1 : 9, subjects);
 }
 
-/** A project that needs all packages; each call restores it anew, and takes the seconds. */
+/** A project that needs all packages. Each call restores it again and measures the seconds. */
 async function restoring(client: Dotnet): Promise<() => Promise<number>> {
   const roots = Array.from({ length: count / 10 }, (_, index) => [idOf(index), version] as const);
   const project = await client.project('Restored', Object.fromEntries(roots));
@@ -62,7 +62,7 @@ function fromFolder(path: string): string {
 </configuration>`;
 }
 
-/** A tenth of the packages are asked for; each of all needs two of those behind it, if there are some. */
+/** The project references a tenth of the packages. Each package depends on two later ones, if there are any. */
 function packageAt(index: number) {
   const needed = [index + 11, index * 2 + 11].filter((other) => other < count);
   const dependencies = [...new Set(needed)].map((other) => ({ id: idOf(other), version }));

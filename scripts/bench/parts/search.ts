@@ -7,7 +7,7 @@ import { storeOf } from '../store/store.ts';
 
 const names = { sqlite: 'SQLite', mysql: 'MariaDB' };
 
-/** Search among many packages, on each database: all kinds of queries in turn, and each kind by itself. */
+/** Search in many packages, on each database: all kinds of queries in turn, and each kind separately. */
 export async function search(bench: Bench): Promise<void> {
   const peers: Peer[] = [];
   for (const dialect of bench.setting === 'embedded' ? (['sqlite', 'mysql'] as const) : (['mysql'] as const)) {

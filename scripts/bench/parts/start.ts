@@ -2,7 +2,7 @@ import type { Bench, Place } from '../bench.ts';
 import { compare } from '../report.ts';
 import { storeOf } from '../store/store.ts';
 
-/** From the start of `serve` to the first answer of /readyz, with many packages and with none. */
+/** Time from the start of `serve` to the first response of /readyz, with many packages and with none. */
 export async function start(bench: Bench): Promise<void> {
   const time = (place: Place) => async () => {
     const peer = await bench.serve(place);

@@ -2,13 +2,13 @@ import { DatabaseSync } from 'node:sqlite';
 import { createPool } from 'mysql2/promise';
 import { placeholders, type Row } from '../../../src/database/database.ts';
 
-/** A way into a database for very many rows, past what makes single statements safe and slow; for several tables at once. */
+/** Inserts very many rows into several tables. Faster than `Database`, but without its safety. */
 export interface Bulk {
   insert(table: string, rows: readonly Row[]): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Opens the database named by `url`, as `openDatabase` does. */
+/** Opens the database at `url`, as `openDatabase` does. */
 export function openBulk(url: string): Bulk {
   if (url.startsWith('sqlite:')) return sqliteBulk(url.slice('sqlite:'.length));
   const pool = createPool({ uri: url, connectionLimit: 4 });

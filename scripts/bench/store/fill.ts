@@ -3,10 +3,10 @@ import type { Bulk } from './bulk.ts';
 import { makePackages, rowsOf } from './packages.ts';
 import { makeImages, repositoryRow, rowsOfImage } from './tags.ts';
 
-/** Packages at a time: so many that their words come in the order of the index. */
+/** Packages per batch; a large batch, so that its words can be inserted in the order of the index. */
 const chunk = 20_000;
 
-/** Writes `count` made packages into a database that has none. */
+/** Writes `count` generated packages into a database that has none. */
 export async function fillPackages(bulk: Bulk, accountId: number, count: number): Promise<void> {
   const now = Date.now();
   let [row, version] = [1, 1];
@@ -21,7 +21,7 @@ export async function fillPackages(bulk: Bulk, accountId: number, count: number)
   }
 }
 
-/** Writes `count` made tags into a database that has none. */
+/** Writes `count` generated tags into a database that has none. */
 export async function fillTags(bulk: Bulk, accountId: number, count: number): Promise<void> {
   const now = Date.now();
   const repositories = new Map<string, number>();
@@ -38,7 +38,7 @@ export async function fillTags(bulk: Bulk, accountId: number, count: number): Pr
   await insertAll(bulk, rows);
 }
 
-/** Writes the rows of many into their tables, each table in an order that suits its index. */
+/** Writes the rows of many packages or tags, sorted for the index of each table. */
 async function insertAll(bulk: Bulk, all: readonly Record<string, Row[]>[]): Promise<void> {
   const insert = (table: string) => {
     const rows = all.flatMap((each) => each[table]!);

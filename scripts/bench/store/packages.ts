@@ -8,16 +8,16 @@ import * as versions from '../../../src/nuget/format/version.ts';
 import { makeNuspec, type NuspecOptions } from '../../../test/support/builders/nupkg.ts';
 import { numbers, pick, subjects, vendors, vocabulary } from './words.ts';
 
-/** A package that a store is filled with. */
+/** A generated package. */
 export interface MadePackage {
   id: string;
   nuspec: NuspecOptions;
-  /** From the oldest on. */
+  /** The oldest first. */
   versions: string[];
   downloads: number;
 }
 
-/** Keys of the rows to come. */
+/** Keys of the next rows. */
 export interface PackageKeys {
   accountId: number;
   package: number;
@@ -25,7 +25,7 @@ export interface PackageKeys {
   now: number;
 }
 
-/** So many packages, each id once: some vendors have many, few packages have many versions or downloads. */
+/** Generates packages with different IDs: some vendors have many packages, few packages have many versions or downloads. */
 export function* makePackages(count: number): Generator<MadePackage> {
   const random = numbers(2);
   const below = (limit: number) => Math.floor(random() * limit);
@@ -58,7 +58,7 @@ export function* makePackages(count: number): Generator<MadePackage> {
   }
 }
 
-/** The rows that pushing and downloading a package leaves, by table; the nupkgs are not there. */
+/** The rows of a pushed and downloaded package, by table. The nupkg files do not exist. */
 export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, keys: PackageKeys) {
   const metadata = metadataOf(parseNuspec(Buffer.from(makeNuspec({ id, version: texts[0], ...nuspec }))));
   const parsed = texts.map((text) => versions.parseVersion(text)!);

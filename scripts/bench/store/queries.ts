@@ -1,10 +1,10 @@
 import { makePackages } from './packages.ts';
 import { subjects, vocabulary } from './words.ts';
 
-/** How many of each kind. */
+/** Number of queries of each kind. */
 const number = 20;
 
-/** Addresses of searches among the packages of `makePackages`, each of which finds something; asked as clients do. */
+/** Paths of searches in the packages of `makePackages`, as clients request them. Each search finds something. */
 export function queries(): Record<string, string[]> {
   const some = [...makePackages(number * 100)].filter((_, index) => index % 100 === 0);
   const rank = new Map(vocabulary.map((word, index) => [word, index]));
@@ -24,7 +24,7 @@ export function queries(): Record<string, string[]> {
   };
 }
 
-/** All kinds in turn, each as often as any other. */
+/** All kinds in turn, each the same number of times. */
 export function mixed(kinds: Record<string, string[]>): string[] {
   const lists = Object.values(kinds);
   return Array.from({ length: number }, (_, index) => lists.map((list) => list[index % list.length]!)).flat();

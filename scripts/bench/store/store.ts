@@ -11,7 +11,7 @@ import { fillPackages, fillTags } from './fill.ts';
 import { rowsOf } from './packages.ts';
 import { repositoryRow, rowsOfImage } from './tags.ts';
 
-/** What every store has of a push, and so can be pulled whole. */
+/** Content that is really pushed to every store, so that it can be pulled completely. */
 export const hot = {
   id: 'Hot.JsonClient',
   repository: 'hot/app',
@@ -31,8 +31,8 @@ export const hot = {
 const stores = new Map<string, Promise<Place>>();
 
 /**
- * A place with `count` packages and as many tags, made once a run. All but the hot ones are written straight into the
- * database, without their files; throws unless the rows are those that a push writes.
+ * A place with `count` packages and as many tags, created once per run. All except the pushed ones are written directly to
+ * the database, without their files. Throws if these rows differ from the rows that a push writes.
  */
 export function storeOf(bench: Bench, count: number, dialect: Dialect = bench.dialect): Promise<Place> {
   const name = `store-${count}-${dialect}`;
@@ -60,7 +60,7 @@ async function makeStore(bench: Bench, name: string, count: number, dialect: Dia
   return place;
 }
 
-/** Pushes the hot ones, and compares what that writes with what is made for the others. */
+/** Pushes the content of every store, and compares the rows with the generated rows. */
 async function pushHot(server: Entrepot, database: Database, accountId: number): Promise<void> {
   for (const version of hot.versions) {
     await pushPackage(server, { id: hot.id, ...hot.nuspec, version, payloadBytes: 20_000 });
@@ -89,7 +89,7 @@ async function pushHot(server: Entrepot, database: Database, accountId: number):
   }
 }
 
-/** Rows in an order of their own, without times and what only a file has. */
+/** Sorted rows, without times and without values that only a file has. */
 function comparable(rows: readonly Row[]): Row[] {
   const own = /_at$|^sha512$|^size_bytes$|^nu(?:pkg|spec)_digest$/;
   return rows

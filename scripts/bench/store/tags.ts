@@ -2,11 +2,11 @@ import type { Row } from '../../../src/database/database.ts';
 import { digestOf } from '../../../src/digest.ts';
 import { mediaTypes } from '../../../src/oci/manifest.ts';
 
-/** An image under one tag, as `pushImage` makes it. */
+/** An image with one tag, as from `pushImage`. */
 export interface MadeImage {
   repository: string;
   tag: string;
-  /** Digests and sizes of its manifest, and of what that refers to. */
+  /** Digests and sizes of its manifest, its config and its layer. */
   manifest: MadeBlob;
   parts: MadeBlob[];
 }
@@ -16,7 +16,7 @@ export interface MadeBlob {
   size: number;
 }
 
-/** So many images, a hundred tags a repository. */
+/** Generates images, a hundred tags per repository. */
 export function* makeImages(count: number): Generator<MadeImage> {
   for (let index = 0; index < count; index += 1) {
     const repository = `team${Math.floor(index / 1000)}/app${Math.floor(index / 100)}`;
@@ -27,7 +27,7 @@ export function* makeImages(count: number): Generator<MadeImage> {
   }
 }
 
-/** The row that the first push leaves of a repository. */
+/** The row that the first push to a repository writes. */
 export function repositoryRow(name: string, keys: { accountId: number; repository: number; now: number }): Row {
   const { accountId, repository, now } = keys;
   return {
@@ -42,7 +42,7 @@ export function repositoryRow(name: string, keys: { accountId: number; repositor
   };
 }
 
-/** The rows that pushing an image leaves in its repository, by table; the files are not there. */
+/** The rows that a push of an image writes for its repository, by table. The files do not exist. */
 export function rowsOfImage(
   { tag, manifest, parts }: MadeImage,
   { repository, id, now }: { repository: number; id: number; now: number },

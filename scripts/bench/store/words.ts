@@ -1,6 +1,6 @@
-// What made packages are written with: the same words in each run.
+// The words in generated packages. They are the same in each run.
 
-/** What packages are about, the most common first. */
+/** Topics of packages, the most common first. */
 export const subjects = `library core net client api service data json http web common extensions tools logging database
   security cache queue message event stream file image text parser builder generator analyzer testing mock fluent
   validation mapping serialization configuration dependency injection entity framework sql query storage cloud azure aws
@@ -12,7 +12,7 @@ export const subjects = `library core net client api service data json http web 
   .split(/\s+/)
   .filter(Boolean);
 
-/** Numbers from 0 to 1, the same ones for the same seed (mulberry32). */
+/** Random numbers from 0 to 1, the same for the same seed (mulberry32). */
 export function numbers(seed: number): () => number {
   let state = seed;
   return () => {
@@ -23,12 +23,12 @@ export function numbers(seed: number): () => number {
   };
 }
 
-/** One of `items`; the first of them as much more often as words in a text are (Zipf). */
+/** One of `items`; the first ones are more frequent, by Zipf's law. */
 export function pick<T>(items: readonly T[], random: () => number): T {
   return items[Math.floor(items.length ** random()) - 1]!;
 }
 
-/** `count` invented words, each once. */
+/** `count` different invented words. */
 function invent(count: number): string[] {
   const random = numbers(1);
   const syllable = () => `${'bcdfghjklmnprstvwz'[Math.floor(random() * 18)]}${'aeiou'[Math.floor(random() * 5)]}`;
@@ -39,8 +39,8 @@ function invent(count: number): string[] {
 
 const invented = invent(20_000);
 
-/** Who publishes packages, the busiest first. */
+/** Publishers of packages, the one with most packages first. */
 export const vendors = invented.slice(0, 5000);
 
-/** What descriptions are written with, the most common first. */
+/** Words of descriptions, the most common first. */
 export const vocabulary = [...subjects, ...invented.slice(5000)];

@@ -15,17 +15,17 @@ const readers: readonly InputReader[] = [
   { kind: 'project', recognizes: (name) => /\.(?:[a-z]+proj|props|targets)$/i.test(name), read: readMsbuild },
 ];
 
-/** Files that name packages. */
+/** Readers of files that list packages. */
 export const packageInputs: ProtocolInputs = {
   readers,
   list: {
     kind: 'packages',
     expected: 'id@version (a package)',
-    read: (line, spot): VersionRequirement | undefined => {
+    read: (line, location): VersionRequirement | undefined => {
       const at = line.indexOf('@');
       const [id, text] = [line.slice(0, at), line.slice(at + 1)];
       const version = at < 0 ? undefined : keyOfVersion(text);
-      return version !== undefined && isPackageId(id) ? { spot, kind: 'package', id, version } : undefined;
+      return version !== undefined && isPackageId(id) ? { location, kind: 'package', id, version } : undefined;
     },
   },
 };

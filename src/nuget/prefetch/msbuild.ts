@@ -2,13 +2,13 @@ import { XMLParser, XMLValidator } from 'fast-xml-parser';
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import { parseRange } from '../format/range.ts';
-import { lineAt, malformed, shown, type Input, type Spot } from '../../prefetch/requirement.ts';
+import { lineAt, malformed, quoted, type Input, type Location } from '../../prefetch/requirement.ts';
 import type { NugetRequirement } from './requirement.ts';
 
 // https://learn.microsoft.com/nuget/consume-packages/central-package-management
 // https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files
 
-/** An element in the order of the file: its one key besides `:@` is its name. */
+/** An XML element. Its only key besides `:@` (its attributes) is its name. */
 type Ordered = { readonly [name: string]: readonly Ordered[] | string | Record<string, string> | undefined };
 
 const position = XMLParser.getMetaDataSymbol() as unknown as symbol;
@@ -21,12 +21,12 @@ const parser = new XMLParser({
   parseAttributeValue: false,
   maxNestedTags: 64,
 });
-/** Rounds of replacing properties within properties. */
+/** Most rounds of replacing properties within properties. */
 const rounds = 8;
 
 /**
- * The package references of a project, and the versions of a `Directory.Packages.props`. Conditions are not evaluated:
- * what stands under one counts too. Properties have the values that the file itself, or the user, gives them.
+ * The package references of a project, and the versions in a `Directory.Packages.props`. Conditions are not evaluated:
+ * conditional items always count. Properties have the values from the file, or from the user.
  */
 export function readMsbuild({ file, text, values }: Input): NugetRequirement[] {
   const root = parseProject(file, text);
@@ -48,14 +48,14 @@ export function readMsbuild({ file, text, values }: Input): NugetRequirement[] {
     .map((each) => each.trim())
     .filter((each) => each !== '' && !each.includes('$('));
   return items.flatMap((item) => {
-    const spot = { file, line: lineAt(text, startOf(item)) };
-    return readItem(item, spot, properties, frameworks);
+    const location = { file, line: lineAt(text, startOf(item)) };
+    return readItem(item, location, properties, frameworks);
   });
 }
 
 function readItem(
   item: Ordered,
-  spot: Spot,
+  location: Location,
   properties: ReadonlyMap<string, string>,
   frameworks: string[],
 ): NugetRequirement[] {
@@ -69,27 +69,28 @@ function readItem(
     .map((each) => each.trim())
     .filter((each) => each !== '')
     .flatMap((id): NugetRequirement[] => {
-      const unclear = (reason: string): NugetRequirement[] => [{ spot, kind: 'unclear', what: id, reason }];
+      const unclear = (reason: string): NugetRequirement[] => [{ location, kind: 'unclear', what: id, reason }];
       const left =
         /\$\(([^)]*)\)?/.exec(id) ??
         (written === undefined ? null : /\$\(([^)]*)\)?/.exec(expand(written, properties)));
       if (left) return unclear(`$(${left[1]}) has no value; give it with --arg ${left[1]}=…`);
-      if (!isPackageId(id)) throw malformed(spot.file, spot.line, `${shown(id)} is not a package id`);
-      if (written === undefined) return type === 'packagereference' ? [{ spot, kind: 'central', id, frameworks }] : [];
+      if (!isPackageId(id)) throw malformed(location.file, location.line, `${quoted(id)} is not a package id`);
+      if (written === undefined)
+        return type === 'packagereference' ? [{ location, kind: 'central', id, frameworks }] : [];
       const text = expand(written, properties).trim();
-      if (type === 'packagedownload') return text.split(';').map((each) => download(each, id, spot));
+      if (type === 'packagedownload') return text.split(';').map((each) => download(each, id, location));
       const range = parseRange(text);
-      if (!range) throw malformed(spot.file, spot.line, `${shown(text)} is not a version of ${id}`);
-      return [{ spot, kind: 'dependency', id, range, frameworks: type === 'packagereference' ? frameworks : [] }];
+      if (!range) throw malformed(location.file, location.line, `${quoted(text)} is not a version of ${id}`);
+      return [{ location, kind: 'dependency', id, range, frameworks: type === 'packagereference' ? frameworks : [] }];
     });
 }
 
 /** `PackageDownload` takes exact versions only. */
-function download(text: string, id: string, spot: Spot): NugetRequirement {
+function download(text: string, id: string, location: Location): NugetRequirement {
   const version = keyOfVersion(/^\s*\[([^,\]]*)\]\s*$/.exec(text)?.[1]?.trim() ?? '');
   if (version === undefined)
-    throw malformed(spot.file, spot.line, `${shown(text)} is not an exact version such as [1.2.3]`);
-  return { spot, kind: 'package', id, version };
+    throw malformed(location.file, location.line, `${quoted(text)} is not an exact version such as [1.2.3]`);
+  return { location, kind: 'package', id, version };
 }
 
 function parseProject(file: string, text: string): Ordered {
@@ -97,7 +98,7 @@ function parseProject(file: string, text: string): Ordered {
     throw malformed(
       file,
       lineAt(text, text.search(/<!(?:DOCTYPE|ENTITY)/i)),
-      'declares a document type; that is not read',
+      'has a document type declaration, which is not supported; remove it',
     );
   }
   const plain = text.replace(/^\uFEFF/, ' ');
@@ -110,7 +111,7 @@ function parseProject(file: string, text: string): Ordered {
   try {
     found = parser.parse(plain) as Ordered[];
   } catch (error) {
-    throw malformed(file, 1, `not XML that can be read: ${(error as Error).message}`);
+    throw malformed(file, 1, `the XML cannot be read: ${(error as Error).message}`);
   }
   const root = found.find((each) => nameOf(each) === 'Project');
   if (!root) throw malformed(file, 1, 'expected a <Project>');
@@ -137,7 +138,7 @@ function startOf(element: Ordered): number {
   return (Reflect.get(element, position) as { startIndex?: number } | undefined)?.startIndex ?? 0;
 }
 
-/** Metadata, written as an attribute or as a child element. */
+/** Metadata of an item, from an attribute or a child element. */
 function metadataOf(item: Ordered, name: string): string | undefined {
   for (const [key, value] of Object.entries(item[':@'] ?? {})) {
     if (key.toLowerCase() === name) return (value as string).trim();
@@ -146,7 +147,7 @@ function metadataOf(item: Ordered, name: string): string | undefined {
   return child && textOf(child);
 }
 
-/** Replaces `$(Name)` as far as there are values. */
+/** Replaces each `$(Name)` that has a value. */
 function expand(text: string, properties: ReadonlyMap<string, string>): string {
   let value = text;
   for (let round = 0; round < rounds && value.includes('$(') && value.length < 10_000; round += 1) {

@@ -13,11 +13,11 @@ import { readAll, type Content } from '../../storage/content.ts';
 import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
-import { inUseSpot, type PrefetchOptions } from '../../prefetch/prefetch.ts';
+import { inUseLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { allNames } from '../../mirror/listing.ts';
 import { isPackage } from './requirement.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
-import type { Spot } from '../../prefetch/requirement.ts';
+import type { Location } from '../../prefetch/requirement.ts';
 
 export interface PackageParts {
   database: Database;
@@ -27,7 +27,7 @@ export interface PackageParts {
   vulnerabilities: UpstreamVulnerabilities;
 }
 
-/** Adds to a prefetch the packages that the options ask for. */
+/** Adds the packages of the options to a prefetch. */
 export async function prefetchPackages(
   parts: PackageParts,
   run: PrefetchRun,
@@ -39,26 +39,30 @@ export async function prefetchPackages(
   const usual = frameworks.length > 0 ? frameworks : [...inProjects];
   const central = new Set(wanted.flatMap((each) => (each.kind === 'dependency' ? [each.id.toLowerCase()] : [])));
   for (const each of wanted.toReversed()) {
-    if (each.kind === 'package') packages.version(each.id, each.version, each.spot);
+    if (each.kind === 'package') packages.version(each.id, each.version, each.location);
     if (each.kind === 'dependency') {
       const own = each.frameworks.length === 0 ? usual : each.frameworks;
-      packages.dependency(each.id, each.range, own, each.spot);
+      packages.dependency(each.id, each.range, own, each.location);
     }
     if (each.kind === 'central' && !central.has(each.id.toLowerCase())) {
-      run.missing(each.id, 'it has no version here; give Directory.Packages.props too', each.spot);
+      run.missing(
+        each.id,
+        'it has no version in this file; add Directory.Packages.props to the command',
+        each.location,
+      );
     }
   }
   if (inUse || wanted.some(({ kind }) => kind !== 'central')) packages.advisories({ file: 'advisories', line: 0 });
   if (!inUse) return;
-  for await (const id of allNames(parts.database, 'nupkg')) packages.newest(id, inUse.newest, inUseSpot);
+  for await (const id of allNames(parts.database, 'nupkg')) packages.newest(id, inUse.newest, inUseLocation);
 }
 
-/** What is asked of packages: all of them as one account sees them. */
+/** Adds work for packages to a prefetch, as one account sees them. */
 class WantedPackages {
   readonly #parts: PackageParts;
   readonly #run: PrefetchRun;
   readonly #accountId: number;
-  readonly #brought = new Map<string, Promise<boolean>>();
+  readonly #fetches = new Map<string, Promise<boolean>>();
 
   constructor(parts: PackageParts, run: PrefetchRun, accountId: number) {
     this.#parts = parts;
@@ -66,23 +70,24 @@ class WantedPackages {
     this.#accountId = accountId;
   }
 
-  /** One version, with the document in which clients look for it first. */
-  version(id: string, version: string, spot: Spot): void {
+  /** Adds one version, with the version list that clients read first. */
+  version(id: string, version: string, location: Location): void {
     const name = `${id} ${version}`;
-    this.#run.once(`package ${packageKey(id)} ${version}`, name, spot, async () => {
-      if (!(await this.#bring(id, version))) this.#run.missing(name, 'its upstream has no such version', spot);
+    this.#run.once(`package ${packageKey(id)} ${version}`, name, location, async () => {
+      if (!(await this.#fetchOnce(id, version)))
+        this.#run.missing(name, 'the upstream does not have this version', location);
     });
   }
 
-  /** The version that a restore would take for `range`, and what that depends on. */
-  dependency(id: string, range: VersionRange, frameworks: readonly string[], spot: Spot): void {
+  /** Adds the version that a restore would choose for `range`, and its dependencies. */
+  dependency(id: string, range: VersionRange, frameworks: readonly string[], location: Location): void {
     this.#run.report.approximate = true;
     const bounds = formatRange(range);
     const name = `${id} ${bounds}`;
-    this.#run.once(`range ${packageKey(id)} ${bounds} ${frameworks.join()}`, name, spot, async () => {
+    this.#run.once(`range ${packageKey(id)} ${bounds} ${frameworks.join()}`, name, location, async () => {
       const versions = await this.#versions(id);
       if (!versions) {
-        if (!(await this.#isOurs(id))) this.#run.missing(name, 'no upstream has a package of this name', spot);
+        if (!(await this.#isNotFetched(id))) this.#run.missing(name, 'no upstream has this package', location);
         return;
       }
       const chosen = lowestApplicable(
@@ -90,43 +95,43 @@ class WantedPackages {
         versions.map((each) => parseVersion(each)!),
       );
       if (!chosen) {
-        this.#run.missing(name, 'there is no version in this range', spot);
+        this.#run.missing(name, 'no version is in this range', location);
         return;
       }
       const version = versionKey(chosen);
-      this.version(id, version, spot);
+      this.version(id, version, location);
       this.#run.once(
         `depends ${packageKey(id)} ${version} ${frameworks.join()}`,
-        `what ${id} ${version} depends on`,
-        spot,
-        () => this.#follow(id, version, frameworks, spot),
+        `dependencies of ${id} ${version}`,
+        location,
+        () => this.#follow(id, version, frameworks, location),
       );
     });
   }
 
-  /** The newest versions of an id: releases, or prereleases of what has no release. */
-  newest(id: string, count: number, spot: Spot): void {
-    this.#run.once(`newest ${id}`, id, spot, async () => {
-      if (await this.#isOurs(id)) return;
+  /** Adds the newest releases of an ID, or its newest prereleases if it has no release. */
+  newest(id: string, count: number, location: Location): void {
+    this.#run.once(`newest ${id}`, id, location, async () => {
+      if (await this.#isNotFetched(id)) return;
       const versions = ((await this.#versions(id)) ?? []).toReversed();
       const releases = versions.filter((each) => !isPrerelease(parseVersion(each)!));
       for (const version of (releases.length > 0 ? releases : versions).slice(0, count))
-        this.version(id, version, spot);
+        this.version(id, version, location);
     });
   }
 
-  /** What is known of vulnerable packages: a restore asks for it. */
-  advisories(spot: Spot): void {
+  /** Adds the vulnerability data of upstreams, which a restore reads. */
+  advisories(location: Location): void {
     const { packageMirror, vulnerabilities } = this.#parts;
     if (packageMirror.origin.all.length === 0 || this.#run.dryRun) return;
-    this.#run.once('advisories', 'what is known of vulnerable packages', spot, async () => {
+    this.#run.once('advisories', 'vulnerability data', location, async () => {
       await this.#run.gate.open();
       for (const { upstream, name } of await vulnerabilities.pages()) await vulnerabilities.page(upstream, name);
     });
   }
 
-  /** Whether no upstream is asked for an id; that is said in the end. */
-  async #isOurs(id: string): Promise<boolean> {
+  /** Whether an ID is reserved or hosted, so that it is not fetched; the report then has it as skipped. */
+  async #isNotFetched(id: string): Promise<boolean> {
     const { database, packageMirror } = this.#parts;
     const { origin } = packageMirror;
     const { skipped } = this.#run.report;
@@ -136,30 +141,30 @@ class WantedPackages {
     return skipped.has(id);
   }
 
-  /** All versions; undefined when there is no such package. */
+  /** All versions; undefined if the package does not exist. */
   async #versions(id: string): Promise<string[] | undefined> {
-    if (!(await this.#isOurs(id))) await this.#pass(id);
+    if (!(await this.#isNotFetched(id))) await this.#pass(id);
     return (await this.#parts.packageSource.versionKeys(this.#accountId, id))?.value;
   }
 
-  /** As `fetch`, once for each version; of what is ours there is nothing to bring. */
-  #bring(id: string, version: string): Promise<boolean> {
+  /** As `#fetch`, but once for each version. Does not fetch reserved or hosted IDs. */
+  #fetchOnce(id: string, version: string): Promise<boolean> {
     const key = `${packageKey(id)} ${version}`;
-    const known = this.#brought.get(key);
+    const known = this.#fetches.get(key);
     if (known) return known;
-    const bringing = this.#isOurs(id).then((isOurs) => isOurs || this.#fetch(id, version));
-    this.#brought.set(key, bringing);
-    // What failed is tried again.
-    bringing.catch(() => this.#brought.delete(key));
-    return bringing;
+    const fetching = this.#isNotFetched(id).then((isNotFetched) => isNotFetched || this.#fetch(id, version));
+    this.#fetches.set(key, fetching);
+    // Forget a failure, so that the next attempt fetches again.
+    fetching.catch(() => this.#fetches.delete(key));
+    return fetching;
   }
 
-  /** Whether the version is here now; in a dry run, whether it is to be had. */
+  /** Fetches a version; resolves to whether it is stored now or, in a dry run, whether it can be fetched. */
   async #fetch(id: string, version: string): Promise<boolean> {
     const { packageSource } = this.#parts;
-    const here = await this.#stored(id, version);
-    if (here !== undefined) {
-      this.#run.found('package', 'present', here);
+    const stored = await this.#stored(id, version);
+    if (stored !== undefined) {
+      this.#run.found('package', 'present', stored);
       return true;
     }
     if (!(await this.#versions(id))?.includes(version)) return false;
@@ -175,7 +180,7 @@ class WantedPackages {
     return true;
   }
 
-  /** The bytes of what is stored, in such a way that a restore finds it with nobody asked. */
+  /** The size of a stored version if its version list is stored too, so that a restore needs no upstream; else undefined. */
   async #stored(id: string, version: string): Promise<number | undefined> {
     const { mirror, packageMirror } = this.#parts;
     const name = packageKey(id);
@@ -194,7 +199,7 @@ class WantedPackages {
     return undefined;
   }
 
-  /** Asks how large a nupkg is. */
+  /** Requests the size of a nupkg from its upstream. */
   async #measure(id: string, version: string): Promise<void> {
     const { packageMirror } = this.#parts;
     await this.#pass(id);
@@ -209,26 +214,29 @@ class WantedPackages {
     this.#run.found('package', 'fetched', Number.isSafeInteger(length) ? length : 0);
   }
 
-  async #follow(id: string, version: string, frameworks: readonly string[], spot: Spot): Promise<void> {
-    if (!(await this.#bring(id, version))) return;
-    if (!(await this.#isOurs(id)) && (await this.#stored(id, version)) === undefined) await this.#pass(id);
+  async #follow(id: string, version: string, frameworks: readonly string[], location: Location): Promise<void> {
+    if (!(await this.#fetchOnce(id, version))) return;
+    if (!(await this.#isNotFetched(id)) && (await this.#stored(id, version)) === undefined) await this.#pass(id);
     const file = await this.#parts.packageSource.openFile(this.#accountId, id, version, 'nuspec');
-    // That it is missing is said of the version itself.
+    // The work of the version itself reports that it is missing.
     if (!file) return;
     const { dependencyGroups } = parseNuspec(await readAll(file.content, maxNuspecBytes));
     for (const { dependencies } of nearestGroups(dependencyGroups, frameworks)) {
-      for (const each of dependencies) this.dependency(each.id, parseRange(each.range)!, frameworks, spot);
+      for (const each of dependencies) this.dependency(each.id, parseRange(each.range)!, frameworks, location);
     }
   }
 
-  /** Waits until the first upstream that may have an id may be asked. */
+  /** Waits until a request may be sent to the first upstream that may have an ID. */
   async #pass(id: string): Promise<void> {
     const [first] = this.#parts.packageMirror.origin.candidates(id) as (Upstream | undefined)[];
     if (first) await this.#run.gate.pass(first);
   }
 }
 
-/** Reads to the end, which is there when all is verified and stored; resolves to the number of bytes. Closes it. */
+/**
+ * Reads content to its end and closes it; resolves to the number of bytes. The mirror sends the end only after it has
+ * verified and stored everything.
+ */
 async function readThrough(content: Content): Promise<number> {
   const buffer = Buffer.allocUnsafe(256 * 1024);
   let position = 0;

@@ -8,7 +8,7 @@ export interface VersionRequirement extends Requirement {
   version: string;
 }
 
-/** A package and what it depends on. `frameworks` choose among its dependencies; none means all of them. */
+/** A package and its dependencies. `frameworks` select its dependencies; all if empty. */
 export interface DependencyRequirement extends Requirement {
   kind: 'dependency';
   id: string;
@@ -16,7 +16,7 @@ export interface DependencyRequirement extends Requirement {
   frameworks: readonly string[];
 }
 
-/** A reference whose version stands in another file. */
+/** A reference whose version is in another file. */
 export interface CentralRequirement extends Requirement {
   kind: 'central';
   id: string;

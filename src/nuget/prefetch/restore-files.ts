@@ -2,10 +2,10 @@ import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import { parseRange } from '../format/range.ts';
 import { versionKey } from '../format/version.ts';
-import { lineAt, malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import { lineAt, malformed, quoted, type Input } from '../../prefetch/requirement.ts';
 import type { VersionRequirement } from './requirement.ts';
 
-// What a restore has written down: every package with its exact version.
+// Files that a restore writes: every package with its exact version.
 
 type Json = Record<string, unknown>;
 
@@ -25,7 +25,7 @@ export function readLockFile(input: Input): VersionRequirement[] {
   return requirements;
 }
 
-/** `project.assets.json`: the libraries, and what the SDK downloads besides them (runtime and targeting packs). */
+/** `project.assets.json`: the libraries, and the packs that the SDK downloads besides them (runtime, targeting). */
 export function readAssetsFile(input: Input): VersionRequirement[] {
   const reader = new JsonReader(input);
   const { root } = reader;
@@ -54,7 +54,7 @@ export function readAssetsFile(input: Input): VersionRequirement[] {
   return requirements;
 }
 
-/** A JSON file whose mistakes are told by their line. */
+/** A JSON file. Its errors name the line. */
 class JsonReader {
   readonly root: Json;
   readonly #input: Input;
@@ -93,16 +93,16 @@ class JsonReader {
   pin(id: string, version: unknown, key: string): VersionRequirement {
     const line = this.#lineOf(id || key);
     const text = typeof version === 'string' ? keyOfVersion(version) : undefined;
-    if (!isPackageId(id)) throw malformed(this.#input.file, line, `${shown(id)} is not a package id`);
-    if (text === undefined) throw malformed(this.#input.file, line, `${id} has no version under ${shown(key)}`);
-    return { kind: 'package', id, version: text, spot: { file: this.#input.file, line } };
+    if (!isPackageId(id)) throw malformed(this.#input.file, line, `${quoted(id)} is not a package id`);
+    if (text === undefined) throw malformed(this.#input.file, line, `${id} has no version under ${quoted(key)}`);
+    return { kind: 'package', id, version: text, location: { file: this.#input.file, line } };
   }
 
   wrong(key: string, reason: string) {
-    return malformed(this.#input.file, this.#lineOf(key), `${shown(key)}: ${reason}`);
+    return malformed(this.#input.file, this.#lineOf(key), `${quoted(key)}: ${reason}`);
   }
 
-  /** The first line that has the key, or begins one with it as `id/version` does; 1 where none does. */
+  /** The first line with the key, or with a key such as `id/version` that begins with it; 1 if there is none. */
   #lineOf(key: string): number {
     this.#lines ??= linesOfKeys(this.#input.text);
     return this.#lines.get(key) ?? 1;

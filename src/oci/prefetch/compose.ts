@@ -2,11 +2,11 @@ import { isMap, isScalar } from 'yaml';
 import { parsePlatform } from '../../prefetch/platform.ts';
 import { parseImageName } from './image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import { malformed, quoted, type Input } from '../../prefetch/requirement.ts';
 import type { OciRequirement } from './requirement.ts';
 import { YamlInput } from './yaml-input.ts';
 
-/** The images of a Compose file. What a service builds is no image to fetch. https://docs.docker.com/reference/compose-file/ */
+/** The images in a Compose file, without those that a service builds. https://docs.docker.com/reference/compose-file/ */
 export function readCompose({ file, text, values }: Input): OciRequirement[] {
   const yaml = new YamlInput(file, text);
   const requirements: OciRequirement[] = [];
@@ -16,11 +16,11 @@ export function readCompose({ file, text, values }: Input): OciRequirement[] {
     if (!isMap(root)) throw malformed(file, yaml.lineOf(root), 'expected keys such as "services"');
     const services = yaml.field(document, root, 'services');
     if (services === undefined) continue;
-    if (!isMap(services)) throw malformed(file, yaml.lineOf(services ?? root), '"services" has to be a mapping');
+    if (!isMap(services)) throw malformed(file, yaml.lineOf(services ?? root), '"services" must be a mapping');
     for (const { key, value } of services.items) {
       const name = String(isScalar(key) ? key.value : key);
       const service = yaml.resolve(document, value);
-      if (!isMap(service)) throw malformed(file, yaml.lineOf(key), `the service ${shown(name)} has to be a mapping`);
+      if (!isMap(service)) throw malformed(file, yaml.lineOf(key), `the service ${quoted(name)} must be a mapping`);
       const field = (each: string) => yaml.field(document, service, each);
       const image = field('image');
       if (image === undefined || field('build') !== undefined) continue;
@@ -29,7 +29,7 @@ export function readCompose({ file, text, values }: Input): OciRequirement[] {
       const line = yaml.lineOf(own(image) ? image : key);
       const read = (each: unknown, what: string): string => {
         if (isScalar(each) && typeof each.value === 'string') return each.value;
-        throw malformed(file, line, `the ${what} of the service ${shown(name)} has to be text`);
+        throw malformed(file, line, `the ${what} of the service ${quoted(name)} must be text`);
       };
       requirements.push(
         readImage(
@@ -44,22 +44,22 @@ export function readCompose({ file, text, values }: Input): OciRequirement[] {
   return requirements;
 }
 
-/** An image whose name may have variables. */
+/** The requirement for an image whose name may have variables. */
 function readImage(
-  spot: OciRequirement['spot'],
+  location: OciRequirement['location'],
   text: string,
   values: ReadonlyMap<string, string>,
   platform: string | undefined,
 ): OciRequirement {
   const lookup = (name: string) => values.get(name);
   const name = substitute(text.trim(), lookup);
-  if (name.reason !== undefined) return { spot, kind: 'unclear', what: text, reason: name.reason };
+  if (name.reason !== undefined) return { location, kind: 'unclear', what: text, reason: name.reason };
   const image = parseImageName(name.value);
-  if (!image) throw malformed(spot.file, spot.line, `${shown(name.value)} is not an image's name`);
-  if (platform === undefined) return { spot, kind: 'image', image };
+  if (!image) throw malformed(location.file, location.line, `${quoted(name.value)} is not an image name`);
+  if (platform === undefined) return { location, kind: 'image', image };
   const { value, reason } = substitute(platform, lookup);
-  if (reason !== undefined) return { spot, kind: 'unclear', what: text, reason };
+  if (reason !== undefined) return { location, kind: 'unclear', what: text, reason };
   const parsed = parsePlatform(value);
-  if (!parsed) throw malformed(spot.file, spot.line, `${shown(value)} is not a platform such as linux/amd64`);
-  return { spot, kind: 'image', image, platforms: [parsed] };
+  if (!parsed) throw malformed(location.file, location.line, `${quoted(value)} is not a platform such as linux/amd64`);
+  return { location, kind: 'image', image, platforms: [parsed] };
 }

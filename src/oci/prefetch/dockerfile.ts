@@ -1,7 +1,7 @@
 import { parsePlatform } from '../../prefetch/platform.ts';
 import { parseImageName } from './image-name.ts';
 import { substitute } from './substitute.ts';
-import { malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import { malformed, quoted, type Input } from '../../prefetch/requirement.ts';
 import type { OciRequirement } from './requirement.ts';
 
 // https://docs.docker.com/reference/dockerfile/
@@ -19,8 +19,8 @@ interface Instruction {
 }
 
 /**
- * The images that a build begins with or copies from, and the frontend that a `# syntax=` line names. Stages are not
- * images; build arguments have their defaults, or the values that the user gives.
+ * The images that a build starts from or copies from, and the frontend in a `# syntax=` line. Stages are not images. Build
+ * arguments have their defaults, or the values from the user.
  */
 export function readDockerfile({ file, text, values }: Input): OciRequirement[] {
   const { directives, instructions: list } = split(file, text);
@@ -31,23 +31,23 @@ export function readDockerfile({ file, text, values }: Input): OciRequirement[] 
   let count = 0;
 
   const add = (line: number, written: string, scope: ReadonlyMap<string, string>, platform?: string) => {
-    const spot = { file, line };
+    const location = { file, line };
     const lookup = (name: string) => values.get(name) ?? scope.get(name);
     const { value, reason } = substitute(written, lookup);
     if (reason !== undefined) {
-      requirements.push({ spot, kind: 'unclear', what: written, reason });
+      requirements.push({ location, kind: 'unclear', what: written, reason });
       return;
     }
     const isStage = stages.has(value.toLowerCase()) || (/^\d+$/.test(value) && Number(value) < count);
     if (isStage || value === 'scratch') return;
     const image = parseImageName(value);
-    if (!image) throw malformed(file, line, `${shown(value)} is not an image's name`);
-    // $BUILDPLATFORM and the like are whatever the builder runs on.
+    if (!image) throw malformed(file, line, `${quoted(value)} is not an image name`);
+    // Variables such as $BUILDPLATFORM have no fixed value.
     const fixed = platform === undefined ? undefined : substitute(platform, lookup).value;
     const parsed = fixed === undefined ? undefined : parsePlatform(fixed);
     if (fixed !== undefined && !parsed)
-      throw malformed(file, line, `${shown(fixed)} is not a platform such as linux/amd64`);
-    requirements.push({ spot, kind: 'image', image, ...(parsed && { platforms: [parsed] }) });
+      throw malformed(file, line, `${quoted(fixed)} is not a platform such as linux/amd64`);
+    requirements.push({ location, kind: 'image', image, ...(parsed && { platforms: [parsed] }) });
   };
 
   const syntax = directives.get('syntax');
@@ -55,7 +55,7 @@ export function readDockerfile({ file, text, values }: Input): OciRequirement[] 
   for (const { line, name, rest } of list) {
     if (name === 'ARG') {
       for (const [key, value] of defaultsOf(rest)) {
-        // An argument without a default, inside a stage, takes the global one's.
+        // In a stage, an argument without a default takes the value of the global one.
         const scope = count === 0 ? globals : locals;
         const found =
           value === undefined
@@ -70,12 +70,12 @@ export function readDockerfile({ file, text, values }: Input): OciRequirement[] 
       count += 1;
       locals = new Map();
     } else if (count === 0) {
-      throw malformed(file, line, `${name} stands before the first FROM`);
+      throw malformed(file, line, `${name} is before the first FROM`);
     } else {
       for (const source of sourcesOf(name, rest)) add(line, source, locals);
     }
   }
-  if (count === 0) throw malformed(file, list.at(-1)?.line ?? 1, 'there is no FROM');
+  if (count === 0) throw malformed(file, list.at(-1)?.line ?? 1, 'FROM is missing');
   return requirements;
 }
 
@@ -84,11 +84,11 @@ function readFrom(file: string, line: number, rest: string): { image: string; pl
   let platform: string | undefined;
   while (words[0]?.startsWith('--')) {
     const flag = words.shift()!;
-    if (!flag.startsWith('--platform=')) throw malformed(file, line, `FROM has no flag ${shown(flag)}`);
+    if (!flag.startsWith('--platform=')) throw malformed(file, line, `FROM has no flag ${quoted(flag)}`);
     platform = unquote(flag.slice('--platform='.length));
   }
   const [image = '', as, stage, ...others] = words;
-  if (image === '') throw malformed(file, line, 'FROM names no image');
+  if (image === '') throw malformed(file, line, 'FROM has no image');
   if (as !== undefined && (as.toLowerCase() !== 'as' || stage === undefined || others.length > 0)) {
     throw malformed(file, line, 'expected FROM image [AS stage]');
   }
@@ -98,7 +98,7 @@ function readFrom(file: string, line: number, rest: string): { image: string; pl
 /** The images or stages that an instruction copies or mounts from. */
 function sourcesOf(name: string, rest: string): string[] {
   const inner = name === 'ONBUILD' ? /^(\w+)\s+([^]*)$/.exec(rest) : undefined;
-  // One does not trigger another.
+  // ONBUILD cannot trigger another ONBUILD.
   if (inner) return inner[1]!.toUpperCase() === 'ONBUILD' ? [] : sourcesOf(inner[1]!.toUpperCase(), inner[2]!);
   const flags: string[] = [];
   for (const word of rest.split(/\s+/)) {
@@ -128,7 +128,7 @@ function unquote(text: string): string {
   return match ? match[2]! : text;
 }
 
-/** Directives at the top, and instructions with their continued lines put together; comments and here-documents left out. */
+/** The directives at the top, and the instructions with continued lines joined, without comments and here-documents. */
 function split(file: string, text: string) {
   const lines = text.replace(/^\uFEFF/, '').split(/\r?\n/);
   const directives = new Map<string, { value: string; line: number }>();
@@ -154,7 +154,7 @@ function split(file: string, text: string) {
     if (whole.endsWith(escape)) whole = whole.slice(0, -1).trimEnd();
     const match = /^([A-Za-z]+)(?:\s+([^]*))?$/.exec(whole);
     const name = match?.[1]!.toUpperCase() ?? '';
-    if (!instructions.has(name)) throw malformed(file, line, `${shown(whole)} is no instruction of a Dockerfile`);
+    if (!instructions.has(name)) throw malformed(file, line, `${quoted(whole)} is not an instruction of a Dockerfile`);
     const rest = match?.[2]?.trim() ?? '';
     found.push({ line, name, rest });
     if (['RUN', 'COPY', 'ADD', 'ONBUILD'].includes(name)) at = afterHereDocuments(lines, at, rest);
@@ -162,7 +162,7 @@ function split(file: string, text: string) {
   return { directives, instructions: found };
 }
 
-/** The line after the here-documents that an instruction begins. One that does not end is none. */
+/** The line after the here-documents of an instruction. Ignores a here-document that does not end. */
 function afterHereDocuments(lines: readonly string[], start: number, rest: string): number {
   let at = start;
   for (const word of rest.split(/\s+/)) {

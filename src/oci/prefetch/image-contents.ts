@@ -2,19 +2,19 @@ import { isDigest, type Digest } from '../../digest.ts';
 import { isForeignLayer, isIndex, mediaTypes } from '../manifest.ts';
 import { isPlatform, type Platform } from '../../prefetch/platform.ts';
 
-// What manifests refer to (image-spec "manifest", "image-index"), as far as they say: an upstream's are taken as they come.
+// The references of manifests (image-spec "manifest", "image-index"). They come from upstreams and may be incomplete.
 
 export interface Item {
   digest: Digest;
-  /** 0 where it is not said. */
+  /** 0 if unknown. */
   size: number;
 }
 
-/** A manifest that an index names. */
+/** A manifest in an index. */
 export interface Child extends Item {
   platform: Platform | undefined;
-  /** For what BuildKit attests: the manifest it is about. */
-  about: string | undefined;
+  /** The digest of the manifest that a BuildKit attestation describes; undefined for other manifests. */
+  subject: string | undefined;
 }
 
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
@@ -27,16 +27,16 @@ export function contentsOf(document: object): { manifests: Child[]; blobs: Item[
     const item = itemOf(each);
     if (!item) continue;
     const { mediaType, platform, annotations } = each as Record<string, unknown>;
-    // A build cache's index has blobs for children.
+    // The index of a build cache lists blobs.
     if (typeof mediaType === 'string' && !manifestTypes.includes(mediaType) && !isIndex(mediaType)) {
       found.blobs.push(item);
       continue;
     }
-    const about = (annotations as Record<string, unknown> | undefined)?.['vnd.docker.reference.digest'];
+    const subject = (annotations as Record<string, unknown> | undefined)?.['vnd.docker.reference.digest'];
     found.manifests.push({
       ...item,
       platform: platformOf(platform),
-      about: typeof about === 'string' ? about : undefined,
+      subject: typeof subject === 'string' ? subject : undefined,
     });
   }
   for (const each of [config, ...asList(layers)]) {
@@ -45,7 +45,7 @@ export function contentsOf(document: object): { manifests: Child[]; blobs: Item[
     const isElsewhere = (typeof mediaType === 'string' && isForeignLayer(mediaType)) || asList(urls).length > 0;
     if (item && !isElsewhere) found.blobs.push(item);
   }
-  // Docker's first schema.
+  // Docker schema 1.
   for (const each of asList(fsLayers)) {
     const item = itemOf({ digest: (each as Record<string, unknown> | null)?.['blobSum'] });
     if (item) found.blobs.push(item);
@@ -53,15 +53,15 @@ export function contentsOf(document: object): { manifests: Child[]; blobs: Item[
   return found;
 }
 
-/** Those made for one of `platforms`, or for none in particular, with what attests to them; all when none is named. */
+/** The manifests for one of `platforms` or without a platform, and their attestations; all if `platforms` is empty. */
 export function select(manifests: readonly Child[], platforms: readonly Platform[]): Child[] {
   if (platforms.length === 0) return [...manifests];
   const chosen = manifests.filter(
-    ({ platform, about }) =>
-      about === undefined && (!platform || platforms.some((wanted) => isPlatform(platform, wanted))),
+    ({ platform, subject }) =>
+      subject === undefined && (!platform || platforms.some((wanted) => isPlatform(platform, wanted))),
   );
   const digests = new Set<string>(chosen.map(({ digest }) => digest));
-  return [...chosen, ...manifests.filter(({ about }) => about !== undefined && digests.has(about))];
+  return [...chosen, ...manifests.filter(({ subject }) => subject !== undefined && digests.has(subject))];
 }
 
 function asList(value: unknown): unknown[] {

@@ -1,18 +1,18 @@
 import { isDigest } from '../../digest.ts';
 import { isRepositoryName, isTag } from '../reference.ts';
 
-/** An image as people write it: `alpine`, `ghcr.io/org/app:1.2`, `registry:5000/app@sha256:…`. */
+/** An image name: `alpine`, `ghcr.io/org/app:1.2`, `registry:5000/app@sha256:…`. */
 export interface ImageName {
   /** As written. */
   text: string;
-  /** The host that the name begins with, if it does. */
+  /** The registry host at the start of the name, if there is one. */
   registry: string | undefined;
   repository: string;
-  /** A digest where there is one, else the tag, else `latest`. */
+  /** The digest, else the tag, else `latest`. */
   reference: string;
 }
 
-/** The image that `text` names, or undefined when it names none. */
+/** Parses an image name; undefined if `text` is not one. */
 export function parseImageName(text: string): ImageName | undefined {
   if (text.length > 1024) return undefined;
   const at = text.indexOf('@');

@@ -10,15 +10,15 @@ import { readAll } from '../../storage/content.ts';
 import { contentsOf, select, type Item } from './image-contents.ts';
 import type { ImageName } from './image-name.ts';
 import { platformText, type Platform } from '../../prefetch/platform.ts';
-import { inUseSpot, type PrefetchOptions } from '../../prefetch/prefetch.ts';
+import { inUseLocation, type PrefetchOptions } from '../../prefetch/prefetch.ts';
 import { usedTags } from '../../mirror/listing.ts';
 import { isImage } from './requirement.ts';
 import type { PrefetchRun } from '../../prefetch/run.ts';
-import type { Spot } from '../../prefetch/requirement.ts';
+import type { Location } from '../../prefetch/requirement.ts';
 
-/** Signatures and what else cosign keeps under tags that a digest names. */
+/** Suffixes of the tags that cosign makes from a digest: signatures, attestations, bills of materials. */
 const cosignSuffixes = ['sig', 'att', 'sbom'];
-/** Referrers of referrers: a signature of a bill of materials. */
+/** Depth of referrers that are followed: 2 includes, for example, the signature of a bill of materials. */
 const deepest = 2;
 
 export interface ImageParts {
@@ -28,21 +28,21 @@ export interface ImageParts {
   imageMirror: ImageMirror;
 }
 
-/** A manifest on its way here, and on whose behalf. */
+/** A manifest to fetch, and the image that needs it. */
 interface WantedManifest {
   place: Place;
   image: string;
   platforms: readonly Platform[];
-  spot: Spot;
-  /** How many referrers lie between it and the image. */
+  location: Location;
+  /** Number of referrers between the manifest and the image. */
   depth: number;
 }
 
-/** Adds to a prefetch the images that the options ask for. */
+/** Adds the images of the options to a prefetch. */
 export async function prefetchImages(parts: ImageParts, run: PrefetchRun, options: PrefetchOptions): Promise<void> {
   const images = new WantedImages(parts, run, options);
-  for (const { image, platforms, spot } of options.requirements.filter(isImage).toReversed()) {
-    images.image(image, platforms, spot);
+  for (const { image, platforms, location } of options.requirements.filter(isImage).toReversed()) {
+    images.image(image, platforms, location);
   }
   if (!options.inUse) return;
   for await (const { upstream: name, name: repository, tag } of usedTags(
@@ -51,11 +51,11 @@ export async function prefetchImages(parts: ImageParts, run: PrefetchRun, option
     options.inUse.since,
   )) {
     const upstream = parts.imageMirror.upstreams.find((each) => each.name === name);
-    if (upstream) images.tag({ upstream, name: repository }, tag, inUseSpot);
+    if (upstream) images.tag({ upstream, name: repository }, tag, inUseLocation);
   }
 }
 
-/** What is asked of images. */
+/** Adds work for images to a prefetch. */
 class WantedImages {
   readonly #parts: ImageParts;
   readonly #run: PrefetchRun;
@@ -70,44 +70,48 @@ class WantedImages {
     this.#isReserved = matcher(parts.config.reserved.containers);
   }
 
-  /** An image with its platforms' layers, and what refers to it. */
-  image(image: ImageName, platforms: readonly Platform[] | undefined, spot: Spot): void {
+  /** Adds an image with the layers of its platforms and, if wanted, its referrers. */
+  image(image: ImageName, platforms: readonly Platform[] | undefined, location: Location): void {
     const chosen = platforms ?? this.#options.platforms;
-    this.#run.once(`image ${image.text} ${chosen.map(platformText).join()}`, image.text, spot, async () => {
-      const place = await this.#locate(image, spot);
+    this.#run.once(`image ${image.text} ${chosen.map(platformText).join()}`, image.text, location, async () => {
+      const place = await this.#locate(image, location);
       if (place)
-        this.#manifest({ place, image: image.text, platforms: chosen, spot, depth: 0 }, image.reference, image.text);
+        this.#manifest(
+          { place, image: image.text, platforms: chosen, location, depth: 0 },
+          image.reference,
+          image.text,
+        );
     });
   }
 
-  /** A tag that has been pulled through here. */
-  tag(place: Place, tag: string, spot: Spot): void {
+  /** Adds a tag that was pulled through the mirror. */
+  tag(place: Place, tag: string, location: Location): void {
     const image = `${place.upstream.name}/${place.name}:${tag}`;
-    this.#run.once(`tag ${image}`, image, spot, async () => {
-      const located = await this.#open(`${place.upstream.name}/${place.name}`, image, spot);
+    this.#run.once(`tag ${image}`, image, location, async () => {
+      const located = await this.#open(`${place.upstream.name}/${place.name}`, image, location);
       if (located)
-        this.#manifest({ place: located, image, platforms: this.#options.platforms, spot, depth: 0 }, tag, image);
+        this.#manifest({ place: located, image, platforms: this.#options.platforms, location, depth: 0 }, tag, image);
     });
   }
 
-  /** Where an image is upstream; undefined, with the reason told, where it is not to be fetched. */
-  async #locate({ text, registry, repository }: ImageName, spot: Spot): Promise<Place | undefined> {
-    if (registry === undefined || this.#isHere(registry)) return this.#open(repository, text, spot);
+  /** The upstream and repository of an image; undefined if it cannot be fetched: the report then has the reason. */
+  async #locate({ text, registry, repository }: ImageName, location: Location): Promise<Place | undefined> {
+    if (registry === undefined || this.#isHere(registry)) return this.#open(repository, text, location);
     const known = ['index.docker.io', 'registry-1.docker.io'].includes(registry) ? 'docker.io' : registry;
     if (this.#parts.imageMirror.upstreams.some(({ name }) => name === known)) {
-      return this.#open(`${known}/${repository}`, text, spot);
+      return this.#open(`${known}/${repository}`, text, location);
     }
-    this.#run.missing(text, `there is no upstream named ${known}`, spot);
+    this.#run.missing(text, `no upstream is named ${known}`, location);
     return undefined;
   }
 
-  async #open(name: string, image: string, spot: Spot): Promise<Place | undefined> {
+  async #open(name: string, image: string, location: Location): Promise<Place | undefined> {
     const { hosted, place } = this.#parts.imageMirror.locate(name, undefined);
     const claims = await claimsAmong(this.#parts.database, this.#options.accountId, hosted);
     if ([...claims.values()].includes(true)) this.#run.report.skipped.set(image, 'hosted here');
     else if (hosted.some(this.#isReserved)) this.#run.report.skipped.set(image, 'reserved');
     else if (place) return place;
-    else this.#run.missing(image, 'no upstream may be asked for it', spot);
+    else this.#run.missing(image, 'no upstream is configured for this name', location);
     return undefined;
   }
 
@@ -119,18 +123,19 @@ class WantedImages {
   }
 
   #manifest(wanted: WantedManifest, reference: string, what = `${wanted.image}: manifest ${reference}`): void {
-    const { place, spot, platforms, depth } = wanted;
+    const { place, location, platforms, depth } = wanted;
     const key = `manifest ${place.upstream.name} ${place.name} ${reference} ${platforms.map(platformText).join()}`;
-    this.#run.once(key, what, spot, async () => {
+    this.#run.once(key, what, location, async () => {
       if (!(await this.#isCurrent(place, reference))) await this.#run.gate.pass(place.upstream);
       const entry = await this.#parts.imageMirror.openManifest(place, reference);
       if (!entry) {
-        this.#run.missing(what, `${place.upstream.name} has no such image`, spot);
+        this.#run.missing(what, `${place.upstream.name} does not have this image`, location);
         return;
       }
       const bytes = await readAll(entry.content, this.#parts.config.limits.manifest);
       const { digest } = await entry.complete;
-      if (entry.outcome === 'stale') this.#run.missing(what, 'its upstream failed; what is here may be old', spot);
+      if (entry.outcome === 'stale')
+        this.#run.missing(what, 'the upstream failed; the stored manifest may be out of date', location);
       this.#run.found('manifest', entry.outcome === 'miss' ? 'fetched' : 'present', bytes.length);
       this.#contents(wanted, bytes, what);
       if (this.#options.referrers && depth < deepest) this.#referrers(wanted, digest);
@@ -138,31 +143,33 @@ class WantedImages {
   }
 
   #contents(wanted: WantedManifest, bytes: Buffer, what: string): void {
-    const { place, image, spot, platforms } = wanted;
+    const { place, image, location, platforms } = wanted;
     const { manifests, blobs } = contentsOf(parseDocument(bytes) ?? {});
     const chosen = select(manifests, platforms);
     if (manifests.length > 0 && chosen.length === 0) {
-      const there = manifests.filter(({ about }) => about === undefined).map(({ platform }) => platformText(platform!));
+      const available = manifests
+        .filter(({ subject }) => subject === undefined)
+        .map(({ platform }) => platformText(platform!));
       this.#run.missing(
         what,
-        `it has none of ${platforms.map(platformText).join(', ')}, but ${there.join(', ')}`,
-        spot,
+        `the image does not have ${platforms.map(platformText).join(', ')}; it has ${available.join(', ')}`,
+        location,
       );
     }
     for (const { digest } of chosen) this.#manifest(wanted, digest);
-    for (const blob of blobs) this.#blob(place, blob, image, spot);
+    for (const blob of blobs) this.#blob(place, blob, image, location);
   }
 
-  #blob(place: Place, { digest, size }: Item, image: string, spot: Spot): void {
+  #blob(place: Place, { digest, size }: Item, image: string, location: Location): void {
     const what = `${image}: layer ${digest}`;
-    this.#run.once(`blob ${place.upstream.name} ${place.name} ${digest}`, what, spot, async () => {
+    this.#run.once(`blob ${place.upstream.name} ${place.name} ${digest}`, what, location, async () => {
       const stored = await this.#parts.mirror.openStored({ key: keyOf(place, 'blob', digest), lifetime: 'immutable' });
       stored?.content.close();
       if (stored) return this.#run.found('blob', 'present', stored.size ?? 0);
       if (this.#run.dryRun) return this.#run.found('blob', 'fetched', size);
       await this.#run.gate.pass(place.upstream, false);
       const entry = await this.#parts.imageMirror.openBlob(place, digest);
-      if (!entry) return this.#run.missing(what, `${place.upstream.name} has no such blob`, spot);
+      if (!entry) return this.#run.missing(what, `${place.upstream.name} does not have this blob`, location);
       try {
         const { size: stored } = await entry.complete;
         return this.#run.found('blob', entry.outcome === 'miss' ? 'fetched' : 'present', stored);
@@ -172,11 +179,11 @@ class WantedImages {
     });
   }
 
-  /** What refers to a manifest, by the API and by cosign's tags. */
+  /** Adds the referrers of a manifest, from the referrers API and from cosign's tags. */
   #referrers(wanted: WantedManifest, digest: Digest): void {
-    const { place, image, spot, depth } = wanted;
+    const { place, image, location, depth } = wanted;
     const key = `referrers ${place.upstream.name} ${place.name} ${digest}`;
-    this.#run.once(key, `${image}: what refers to ${digest}`, spot, async () => {
+    this.#run.once(key, `${image}: referrers of ${digest}`, location, async () => {
       if (!(await this.#isCurrent(place, digest, 'referrers'))) await this.#run.gate.pass(place.upstream);
       const list = await this.#parts.imageMirror.listReferrers(place, digest);
       const found = { ...wanted, platforms: [], depth: depth + 1 };
@@ -189,7 +196,7 @@ class WantedImages {
     });
   }
 
-  /** The tags of a repository, asked for once: a list costs no pull, as a question for each tag would. */
+  /** The tags of a repository, requested once. A list does not count for the rate limit of pulls, one request per tag would. */
   #tagsOf(place: Place): Promise<ReadonlySet<string>> {
     const key = `${place.upstream.name} ${place.name}`;
     const known = this.#tags.get(key);
@@ -200,7 +207,7 @@ class WantedImages {
     return list;
   }
 
-  /** Whether the mirror answers from what it has. */
+  /** Whether the mirror can answer from storage, without a request to the upstream. */
   async #isCurrent(place: Place, reference: string, kind = 'manifest'): Promise<boolean> {
     const metadata = await this.#parts.mirror.stored(keyOf(place, kind, reference));
     if (!metadata) return false;

@@ -18,15 +18,15 @@ const readers: readonly InputReader[] = [
   },
 ];
 
-/** Files that name images. */
+/** Readers of files that list images. */
 export const imageInputs: ProtocolInputs = {
   readers,
   list: {
     kind: 'images',
     expected: 'name:tag or name@digest (an image)',
-    read: (line, spot): ImageRequirement | undefined => {
+    read: (line, location): ImageRequirement | undefined => {
       const image = parseImageName(line);
-      return image && { spot, kind: 'image', image };
+      return image && { location, kind: 'image', image };
     },
   },
 };

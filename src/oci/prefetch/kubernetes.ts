@@ -1,27 +1,27 @@
 import { isMap, isScalar, isSeq, visit, type Document, type YAMLMap } from 'yaml';
 import { parseImageName } from './image-name.ts';
-import { malformed, shown, type Input } from '../../prefetch/requirement.ts';
+import { malformed, quoted, type Input } from '../../prefetch/requirement.ts';
 import type { OciRequirement } from './requirement.ts';
 import { YamlInput } from './yaml-input.ts';
 
 const containerLists = ['initContainers', 'containers', 'ephemeralContainers'];
 
 /**
- * The images of every pod specification in Kubernetes manifests, wherever it stands: pods, deployments, jobs, cron jobs,
- * lists, and resources of operators that embed one.
+ * The images of all pod specifications in Kubernetes manifests, at any depth: pods, deployments, jobs, cron jobs, lists,
+ * and custom resources that contain one.
  */
 export function readKubernetes({ file, text }: Input): OciRequirement[] {
   const yaml = new YamlInput(file, text);
   const requirements: OciRequirement[] = [];
-  const notText = `"image" has to be text${text.includes('{{') ? '; a template has to be rendered first' : ''}`;
+  const notText = `"image" must be text${text.includes('{{') ? '; render the template first' : ''}`;
   const add = (node: unknown, fallback: unknown) => {
     const line = yaml.lineOf(node ?? fallback);
     if (!isScalar(node) || typeof node.value !== 'string') throw malformed(file, line, notText);
     const name = node.value.trim();
     if (name === '') return;
     const image = parseImageName(name);
-    if (!image) throw malformed(file, line, `${shown(name)} is not an image's name`);
-    requirements.push({ kind: 'image', image, spot: { file, line } });
+    if (!image) throw malformed(file, line, `${quoted(name)} is not an image name`);
+    requirements.push({ kind: 'image', image, location: { file, line } });
   };
   for (const document of yaml.documents) {
     const root: unknown = document.contents;
@@ -35,7 +35,7 @@ export function readKubernetes({ file, text }: Input): OciRequirement[] {
             if (image !== undefined) add(image, container);
           }
         }
-        // An image as a volume.
+        // An image volume.
         for (const volume of mapsOf(yaml, document, map, 'volumes')) {
           const source = yaml.field(document, volume, 'image');
           const reference = isMap(source) ? yaml.field(document, source, 'reference') : undefined;
@@ -47,13 +47,13 @@ export function readKubernetes({ file, text }: Input): OciRequirement[] {
   return requirements;
 }
 
-/** The mappings in the list under `key`; none where it is something else. */
+/** The mappings in the list under `key`; none if it is not a list. */
 function mapsOf(yaml: YamlInput, document: Document, map: YAMLMap, key: string): YAMLMap[] {
   const list = map.has(key) ? yaml.field(document, map, key) : undefined;
   return isSeq(list) ? list.items.map((each) => yaml.resolve(document, each)).filter((each) => isMap(each)) : [];
 }
 
-/** Whether a YAML file without a telling name is a Compose file: it has services, and no resource. */
+/** Whether a YAML file is a Compose file by its content: it has `services`, and no `kind` of a resource. */
 export function looksLikeCompose({ text }: Input): boolean {
   return /^services\s*:/m.test(text) && !/^kind\s*:/m.test(text);
 }

@@ -2,11 +2,11 @@ import type { Platform } from '../../prefetch/platform.ts';
 import type { Requirement, UnclearRequirement } from '../../prefetch/requirement.ts';
 import type { ImageName } from './image-name.ts';
 
-/** An image that an input asks for. */
+/** An image that an input lists. */
 export interface ImageRequirement extends Requirement {
   kind: 'image';
   image: ImageName;
-  /** Where the input itself names them. */
+  /** Only if the input names them. */
   platforms?: readonly Platform[];
 }
 

@@ -1,17 +1,17 @@
-/** The text with its variables replaced, or why that cannot be done. */
+/** The text with its variables replaced, or the reason why that is not possible. */
 export type Substituted = { value: string; reason?: undefined } | { reason: string; value?: undefined };
 
-/** Deeper ones are not written by people. */
+/** Most levels of nested variables. */
 const deepest = 16;
 
 /**
- * Replaces `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME-default}`, `${NAME:+other}`, `${NAME+other}` and the
- * complaining `${NAME:?text}`, as Compose and Dockerfiles have them; `$$` stands for `$`. A variable that has no value
- * and no default is a reason, not an empty string: what is fetched must be what will be asked for.
+ * Replaces `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME-default}`, `${NAME:+other}`, `${NAME+other}` and
+ * `${NAME:?text}`, as Compose and Dockerfiles do; `$$` stands for `$`. A variable without value and default gives a
+ * reason, not an empty string, so that no wrong image is fetched.
  */
 export function substitute(text: string, lookup: (name: string) => string | undefined, depth = 0): Substituted {
   if (!text.includes('$')) return { value: text };
-  if (depth > deepest) return { reason: 'its variables are nested too deeply' };
+  if (depth > deepest) return { reason: 'the variables are nested too deeply' };
   let value = '';
   for (let at = 0; at < text.length;) {
     if (text[at] !== '$') {
@@ -28,7 +28,7 @@ export function substitute(text: string, lookup: (name: string) => string | unde
     const plain = /^[A-Za-z_]\w*/.exec(text.slice(at + 1, at + 257))?.[0];
     const end = plain === undefined ? closingBrace(text, at + 1) : at + 1 + plain.length;
     if (end === undefined)
-      return { reason: `its "$" at character ${at + 1} begins no variable; write $$ for a plain one` };
+      return { reason: `"$" at character ${at + 1} does not begin a variable; write $$ for a dollar sign` };
     const replaced = plain === undefined ? expand(text.slice(at + 2, end - 1), lookup, depth) : known(plain, lookup);
     if (replaced.reason !== undefined) return replaced;
     value += replaced.value;
@@ -37,7 +37,7 @@ export function substitute(text: string, lookup: (name: string) => string | unde
   return { value };
 }
 
-/** Past the brace that closes the one at `start`. */
+/** The position after the brace that closes the one at `start`. */
 function closingBrace(text: string, start: number): number | undefined {
   if (text[start] !== '{') return undefined;
   let open = 0;
@@ -51,7 +51,7 @@ function closingBrace(text: string, start: number): number | undefined {
 
 function expand(inside: string, lookup: (name: string) => string | undefined, depth: number): Substituted {
   const match = /^([A-Za-z_]\w*)(?:(:?)([-+?])([^]*))?$/.exec(inside);
-  if (!match) return { reason: `"\${${inside.slice(0, 60)}}" is no variable that can be read here` };
+  if (!match) return { reason: `"\${${inside.slice(0, 60)}}" is not a supported variable` };
   const [, name = '', colon, operator, word = ''] = match;
   const value = lookup(name);
   const isSet = value !== undefined && !(colon === ':' && value === '');

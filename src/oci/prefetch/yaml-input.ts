@@ -11,10 +11,10 @@ import {
 } from 'yaml';
 import { malformed } from '../../prefetch/requirement.ts';
 
-/** Merge keys within merge keys. */
+/** Most levels of nested merge keys. */
 const deepest = 8;
 
-/** The documents of a YAML file, with the lines of what is in them. */
+/** The documents of a YAML file, with the lines of their nodes. */
 export class YamlInput {
   readonly file: string;
   readonly documents: readonly Document[];
@@ -31,14 +31,14 @@ export class YamlInput {
         logLevel: 'silent',
       });
     } catch (error) {
-      // What nests too deeply overflows the parser's stack.
+      // Deep nesting overflows the stack of the parser.
       throw malformed(file, 1, `cannot be read as YAML: ${(error as Error).message.split('\n', 1)[0]}`);
     }
     this.documents = Array.isArray(documents) ? documents : [];
     for (const { errors } of this.documents) {
       const [error] = errors;
       if (!error) continue;
-      const templated = text.includes('{{') ? ' (a template has to be rendered first)' : '';
+      const templated = text.includes('{{') ? ' (render the template first)' : '';
       const reason = error.message.split('\n', 1)[0]!.replace(/ at line \d+, column \d+:$/, '');
       throw malformed(file, error.linePos?.[0].line ?? 1, `not YAML: ${reason}${templated}`);
     }
@@ -50,12 +50,12 @@ export class YamlInput {
     return range ? this.#lines.linePos(range[0]).line : 1;
   }
 
-  /** What an alias stands for. */
+  /** The node itself, or the node that an alias refers to. */
   resolve(document: Document, node: unknown): unknown {
     return isAlias(node) ? node.resolve(document) : node;
   }
 
-  /** The value of `key`, also where it is merged in (`<<`). */
+  /** The value of `key`, also from merged mappings (`<<`). */
   field(document: Document, map: YAMLMap, key: string, depth = 0): unknown {
     let merged: unknown;
     for (const { key: name, value } of map.items) {

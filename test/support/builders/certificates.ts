@@ -1,7 +1,7 @@
 import { generateKeyPairSync, randomBytes, sign, type KeyObject } from 'node:crypto';
 import { isIP } from 'node:net';
 
-// Certificates for tests with TLS: an authority of our own, and servers that it vouches for (X.509 in DER, RFC 5280).
+// Certificates for tests with TLS: a private certificate authority, and servers that it signs (X.509 in DER, RFC 5280).
 
 export interface TestAuthority {
   /** The authority's certificate, PEM. */

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { execute, requiredCommand } from '../clients/clients.ts';
 
-// Small images in an OCI layout, made with umoci and nothing from a network.
+// Small images in an OCI layout, made with umoci, without network access.
 
 export interface Descriptor {
   mediaType: string;
@@ -14,7 +14,7 @@ export interface Descriptor {
 }
 
 export interface Image {
-  /** `oci:folder:tag`, as skopeo, podman and buildah name it */
+  /** `oci:folder:tag`, the name for skopeo, podman and buildah */
   reference: string;
   digest: string;
   manifest: Buffer;
@@ -25,13 +25,13 @@ export interface Image {
 export interface Layout {
   folder: string;
   image(tag: string, options?: ImageOptions): Promise<Image>;
-  /** A multi-platform index of images of this layout, as another tag of it. */
+  /** Adds a tag with a multi-platform index of images of this layout. */
   index(tag: string, images: Image[]): Promise<Image>;
 }
 
 interface ImageOptions {
   layers?: number;
-  /** Of each layer; random content, which gzip cannot shrink. */
+  /** Size of each layer. Its content is random, so that gzip cannot compress it. */
   bytes?: number;
   architecture?: string;
 }

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findCommand } from '../../../scripts/packages.ts';
 
-// The real clients. Each gets a configuration, a cache and a credential file of its own under a test's folder, so that
-// nothing of the machine's user is read or written. A test writes the client's own command lines.
+// Real clients. Each has its own configuration, cache and credential file in the test's folder, so that it neither
+// reads nor writes files of the machine's user. Tests write the command lines of the client.
 
 /** Client's command → Debian package. */
 export const clientCommands = {
@@ -17,13 +17,13 @@ export const clientCommands = {
   dockerd: 'docker.io',
 };
 
-/** Not clients of ours: one makes images, the other is a registry to stand upstream. */
+/** Tools that are not clients: one builds images, the other is an upstream registry. */
 export const toolCommands = {
   umoci: 'umoci',
   'docker-registry': 'docker-registry',
 };
 
-/** The .NET SDK is in no package client's reach: its tests run where it is. */
+/** No package manager here has the .NET SDK, so its tests run only if it is installed. */
 const clientNames = [...Object.keys(clientCommands), 'dotnet'];
 
 export interface Finished {
@@ -33,9 +33,9 @@ export interface Finished {
 }
 
 export interface CommandLine {
-  /** Runs the client and gives its standard output; throws what it said when it fails. */
+  /** Runs the client and returns its standard output; throws its output if it fails. */
   run(...args: string[]): Promise<string>;
-  /** Runs the client, which must fail, and gives all it said. */
+  /** Runs the client, which must fail, and returns all its output. */
   fails(...args: string[]): Promise<string>;
 }
 
@@ -57,7 +57,7 @@ export function execute(path: string, args: string[], options: RunOptions = {}):
   });
 }
 
-/** A client's command line whose leading arguments and environment keep it to itself. */
+/** A client with arguments and an environment that keep its files separate. */
 export function commandLine(name: string, path: string, leading: string[], options: RunOptions): CommandLine {
   const start = (args: string[]): Promise<Finished> => {
     noteUse(name);
@@ -83,7 +83,7 @@ export function requiredCommand(name: string): string {
   return path;
 }
 
-/** Every client the tests know, with its version, or undefined when the machine has none. */
+/** Every client of the tests, with its version; undefined if it is not installed. */
 export async function clientVersions(): Promise<Map<string, string | undefined>> {
   const versions = new Map<string, string | undefined>();
   for (const name of clientNames) {
@@ -93,18 +93,18 @@ export async function clientVersions(): Promise<Map<string, string | undefined>>
   return versions;
 }
 
-/** In lower case, for podman makes an image's name of a path; short, for its run folder may have 50 characters. */
+/** In lower case, because podman makes an image name from a path; short, because its run folder may have 50 characters. */
 export async function temporaryFolder(): Promise<{ path: string; remove(): Promise<void> }> {
   const path = join(tmpdir(), `client-${randomBytes(2).toString('hex')}`);
   await mkdir(path, { mode: 0o700 });
   return { path, remove: () => rm(path, { recursive: true, force: true }) };
 }
 
-function firstVersion(said: string): string {
-  return /\d+(?:\.\d+)+[^\s,]*/.exec(said)?.[0] ?? said.trim();
+function firstVersion(output: string): string {
+  return /\d+(?:\.\d+)+[^\s,]*/.exec(output)?.[0] ?? output.trim();
 }
 
-/** Tells scripts/test.ts that this client took part in the run. */
+/** Reports to scripts/test.ts that this client took part in the run. */
 function noteUse(client: string): void {
   const file = process.env.ENTREPOT_TEST_CLIENTS_USED;
   if (file !== undefined) appendFileSync(file, `${client}\n`);

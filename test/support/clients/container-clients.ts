@@ -2,11 +2,11 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { commandLine, requiredCommand, type CommandLine } from './clients.ts';
 
-// skopeo, podman and buildah share one library and its files; each folder is one user's whole state.
+// skopeo, podman and buildah share a library and its files. Each folder has the whole state of one user.
 
 export type ContainerClient = 'skopeo' | 'podman' | 'buildah';
 
-/** `hosts` are spoken to over plain HTTP, as their registries.conf says. */
+/** The clients use plain HTTP for `hosts`, by their registries.conf. */
 export async function containerClient(
   name: ContainerClient,
   folder: string,
@@ -28,7 +28,7 @@ export async function containerClient(
     XDG_DATA_HOME: at('share'),
     REGISTRY_AUTH_FILE: at('auth.json'),
     CONTAINERS_CONF: at('containers.conf'),
-    // Read by podman; skopeo and buildah take it as an argument.
+    // podman reads it from the environment; skopeo and buildah get it as an argument.
     CONTAINERS_REGISTRIES_CONF: at('registries.conf'),
   };
   const storage = ['--root', at('storage'), '--runroot', at('run'), '--storage-driver', 'vfs'];

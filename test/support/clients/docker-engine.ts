@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { commandLine, execute, requiredCommand, type CommandLine } from './clients.ts';
 
-// A Docker engine of the test's own: another socket, another data folder, and no network of the machine touched.
-// It speaks plain HTTP to every registry on a loopback address by default.
+// A private Docker engine with its own socket and data folder. It does not change the network of the machine.
+// By default it uses plain HTTP for all registries on a loopback address.
 
 export interface DockerEngine {
   docker: CommandLine;
@@ -14,7 +14,7 @@ export interface DockerEngine {
 }
 
 export interface EngineOptions {
-  /** Its `registry-mirrors`: asked first for Docker Hub's images. */
+  /** Its `registry-mirrors`, which it tries first for images of Docker Hub. */
   mirrors?: string[];
 }
 
@@ -22,7 +22,7 @@ export async function startDockerEngine(folder: string, options: EngineOptions =
   await mkdir(folder, { recursive: true });
   const socket = `unix://${join(folder, 'socket')}`;
   const log = join(folder, 'dockerd.log');
-  // Empty, in place of the machine's own.
+  // Empty, so that the configuration of the machine is not used.
   const configuration = join(folder, 'daemon.json');
   await writeFile(configuration, '{}');
   const state = ['--data-root', join(folder, 'data'), '--exec-root', join(folder, 'exec')];
@@ -47,8 +47,8 @@ export async function startDockerEngine(folder: string, options: EngineOptions =
   for (let attempt = 0; (await execute(path, [...leading, 'version'])).code !== 0; attempt++) {
     if (child.exitCode !== null || attempt === 300) {
       await stop();
-      const said = (await readFile(log, 'utf8')).trim().split('\n').slice(-5).join('\n');
-      throw new Error(`dockerd did not start: ${said}`);
+      const output = (await readFile(log, 'utf8')).trim().split('\n').slice(-5).join('\n');
+      throw new Error(`dockerd did not start: ${output}`);
     }
     await sleep(100);
   }
@@ -56,7 +56,7 @@ export async function startDockerEngine(folder: string, options: EngineOptions =
   return { docker: commandLine('dockerd', path, leading, { env, cwd: folder }), stop };
 }
 
-/** The client of the engine's own package, where another one precedes it on PATH. */
+/** The client from the engine's package, if PATH finds another one first. */
 function dockerClient(): string {
   return existsSync('/usr/bin/docker') ? '/usr/bin/docker' : requiredCommand('docker');
 }

@@ -2,8 +2,8 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { commandLine, requiredCommand, type CommandLine } from './clients.ts';
 
-// The .NET SDK as one user with one package source. The SDK brings what a net10.0 library or console program needs, so
-// nothing but the test's own packages is asked of the feed.
+// The .NET SDK as one user with one package source. The SDK includes everything for a net10.0 library or console program,
+// so it requests only the packages of the test from the feed.
 
 export interface Feed {
   /** The service index. */
@@ -17,16 +17,16 @@ export interface PackageSource {
   version: string;
   /** Package id → version range. */
   dependencies?: Record<string, string>;
-  /** The name of its command makes it a tool. */
+  /** With the name of a command, the package is a tool. */
   tool?: string;
   symbols?: boolean;
 }
 
 export interface Dotnet extends CommandLine {
   folder: string;
-  /** Builds a package and gives its path. */
+  /** Builds a package; resolves to its path. */
   pack(source: PackageSource): Promise<string>;
-  /** A console program that uses these packages, not restored yet: gives its folder. */
+  /** Creates a console program that uses these packages, without a restore; resolves to its folder. */
   project(name: string, references: Record<string, string>): Promise<string>;
 }
 
@@ -46,7 +46,7 @@ export async function dotnet(folder: string, feed: Feed): Promise<Dotnet> {
     DOTNET_CLI_WORKLOAD_UPDATE_NOTIFY_DISABLE: 'true',
     DOTNET_GENERATE_ASPNET_CERTIFICATE: 'false',
     DOTNET_CLI_USE_MSBUILD_SERVER: 'false',
-    // No build server may outlive the test.
+    // No build server may keep running after the test.
     MSBUILDDISABLENODEREUSE: '1',
     UseSharedCompilation: 'false',
     NUGET_PACKAGES: at('packages'),

@@ -4,7 +4,7 @@ import { FilesystemDriver } from '../../../src/storage/filesystem.ts';
 import { Paths } from '../../../src/storage/paths.ts';
 import { quickTimes, references } from '../store.ts';
 
-// A process that collects, with no grace, until it is killed. A line is written for every blob that it removed.
+// Collects garbage without a grace until it is killed. Writes a line for every blob that it has removed.
 
 const [url = '', data = ''] = process.argv.slice(2);
 const collector = new Collector(await openDatabase(url), new FilesystemDriver(new Paths(data)), references, quickTimes);

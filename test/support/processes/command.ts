@@ -14,15 +14,15 @@ export interface Ended {
 export interface Serving {
   url: string;
   child: ChildProcess;
-  /** What it has written so far. */
+  /** The output so far. */
   said: () => string;
-  /** Milliseconds from its start to its being ready. */
+  /** Milliseconds from the start until it was ready. */
   startedIn: number;
-  /** Asks it to stop; resolves when it has. */
+  /** Stops the process; resolves when it has exited. */
   stop(signal?: NodeJS.Signals): Promise<Ended>;
 }
 
-/** The command line in processes of its own, on one data folder and with no settings but those given. */
+/** Runs commands in separate processes, on one data folder, with only the given settings. */
 export class CommandLine {
   readonly data: string;
   readonly #t: Pick<ExecutionContext, 'teardown'>;
@@ -46,12 +46,12 @@ export class CommandLine {
     return ended(this.#start(words, {}));
   }
 
-  /** Starts `serve` on a free port; resolves when it is ready, rejects when it ends before. */
+  /** Starts `serve` on a free port; resolves when it is ready, rejects if it exits before. */
   async serve(settings: Record<string, string> = {}): Promise<Serving> {
     const startedAt = performance.now();
     const child = this.#start(['serve'], { ENTREPOT_PORT: '0', ...settings });
-    let said = '';
-    child.stdout!.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    let output = '';
+    child.stdout!.on('data', (chunk: Buffer) => (output += chunk.toString()));
     const end = ended(child);
     this.#t.teardown(async () => {
       child.kill('SIGKILL');
@@ -59,7 +59,7 @@ export class CommandLine {
     });
     const url = await new Promise<string>((resolve, reject) => {
       child.stdout!.on('data', () => {
-        const ready = /"url":"([^"]+)","msg":"ready"/.exec(said);
+        const ready = /"url":"([^"]+)","msg":"ready"/.exec(output);
         if (ready) resolve(ready[1]!);
       });
       end.then(({ code, stderr }) => reject(new Error(`ended with ${code}: ${stderr}`)), reject);
@@ -67,7 +67,7 @@ export class CommandLine {
     return {
       url,
       child,
-      said: () => said,
+      said: () => output,
       startedIn: performance.now() - startedAt,
       stop: (signal = 'SIGTERM') => {
         child.kill(signal);

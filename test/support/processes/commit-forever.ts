@@ -4,8 +4,8 @@ import { BlobStore, type Arrival } from '../../../src/storage/blob-store.ts';
 import { FilesystemDriver } from '../../../src/storage/filesystem.ts';
 import { Paths } from '../../../src/storage/paths.ts';
 
-// A process that commits until it is killed. Each commit brings up to three blobs and a row that refers to each; a line
-// is written for every commit that has been acknowledged.
+// Commits until it is killed. Each commit has up to three blobs and a row that refers to each of them. Writes a line for
+// every acknowledged commit.
 
 const [url = '', data = ''] = process.argv.slice(2);
 const database = await openDatabase(url);

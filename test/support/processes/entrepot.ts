@@ -5,12 +5,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { execute } from '../clients/clients.ts';
 import { answers, freePort } from './services.ts';
 
-// The server as its users run it: the command line, a data folder and the environment.
+// The server as users run it: with the command line, a data folder and the environment.
 
 const main = join(import.meta.dirname, '../../../src/main.ts');
 
 export interface Access {
-  /** host:port, as container clients name a registry. */
+  /** host:port, the registry name for container clients. */
   host: string;
   username: string;
   password: string;
@@ -20,15 +20,15 @@ export interface Entrepot extends Access {
   /** `http://host:port` */
   url: string;
   pid: number;
-  /** A token that may do everything; also the registry's password. */
+  /** A token with all scopes; also the password of the registry. */
   token: string;
-  /** A further token with these scopes alone. */
+  /** Creates a token with only these scopes. */
   createToken(scopes: string): Promise<string>;
   log(): string;
   stop(): Promise<void>;
 }
 
-/** `folder` holds its data and may hold those of an earlier run. No upstream is configured unless `settings` name one. */
+/** `folder` has the data, maybe from an earlier run. Without upstreams in `settings`, there are none. */
 export async function startEntrepot(folder: string, settings: Record<string, string> = {}): Promise<Entrepot> {
   const data = join(folder, 'data');
   await mkdir(data, { recursive: true });

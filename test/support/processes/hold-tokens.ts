@@ -1,14 +1,14 @@
 import { Tokens } from '../../../src/accounts/tokens.ts';
 import { openDatabase } from '../../../src/database/database.ts';
-import type { Asked, Told } from './tokens-elsewhere.ts';
+import type { Call, Result } from './tokens-elsewhere.ts';
 
-// A process with the tokens of a database. Each message calls a method of them, at the time that the message gives.
+// Opens the tokens of a database. Each message calls one of their methods, with the clock set to the time in the message.
 
 const [url = ''] = process.argv.slice(2);
 const clock = { now: 0 };
 const tokens = new Tokens(await openDatabase(url), () => clock.now);
 
-async function call({ now, method, values }: Asked): Promise<Told> {
+async function call({ now, method, values }: Call): Promise<Result> {
   clock.now = now;
   const methods: Record<string, (...values: any[]) => Promise<unknown>> = {
     verify: (value) => tokens.verify(value),
@@ -23,8 +23,8 @@ async function call({ now, method, values }: Asked): Promise<Told> {
   }
 }
 
-process.on('message', (asked: Asked) => {
-  void call(asked).then((told) => process.send!({ ...told, id: asked.id }));
+process.on('message', (message: Call) => {
+  void call(message).then((result) => process.send!({ ...result, id: message.id }));
 });
 process.on('disconnect', () => process.exit());
 process.send!({ id: 0 });

@@ -1,5 +1,5 @@
-// Loaded into a server's process before it starts (`node --import`). A request for `/livez?provoke=…` loses its handler: its
-// answer is not ended, and a promise is rejected that no code catches, before or after the answer's head.
+// Loaded into the process of a server before it starts (`node --import`). A request for `/livez?provoke=…` gets no handler:
+// its response does not end, and a promise is rejected without a catch, before or after the headers of the response.
 import { subscribe } from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

@@ -6,13 +6,13 @@ import { findCommand } from '../../../scripts/packages.ts';
 import { freePort } from './services.ts';
 import { until } from '../until.ts';
 
-/** A Redis of a test's own, to be killed, stopped and emptied. */
+/** A private Redis for one test, which can kill, freeze and empty it. */
 export interface OwnRedis {
   url: string;
   start(): Promise<void>;
-  /** At once, as a machine dies. */
+  /** Kills it at once, as in a crash of its machine. */
   kill(): Promise<void>;
-  /** It takes connections and says nothing, until `thaw`. */
+  /** Until `thaw`, it accepts connections and does not answer. */
   freeze(): void;
   thaw(): void;
 }

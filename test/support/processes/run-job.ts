@@ -4,7 +4,7 @@ import { Jobs } from '../../../src/jobs/jobs.ts';
 import { Runs } from '../../../src/jobs/runs.ts';
 import { Schedule } from '../../../src/jobs/schedule.ts';
 
-// An instance with one job, `endless`, that is due every second and never ends. Writes a line when it has begun.
+// An instance with one job, `endless`, which is due every second and never ends. Writes a line when a run has started.
 
 const [url = '', lease = ''] = process.argv.slice(2);
 const database = await openDatabase(url);

@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createConnection } from 'mysql2/promise';
 
-// Private database and cache servers for the tests. `scripts/test.ts` starts one of each for a whole run; a test file
-// takes a database of its own from `createDatabase`.
+// Private database and cache servers for tests. `scripts/test.ts` starts one of each for a whole run. Each test file
+// gets its own database from `createDatabase`.
 
 export const serviceCommands = {
   mariadbd: 'mariadb-server',
@@ -33,7 +33,7 @@ interface Running {
   stop(): Promise<void>;
 }
 
-/** Everything they write goes under `folder`, which the caller removes. */
+/** The servers write only to `folder`. The caller removes it. */
 export async function startServices(folder: string, paths: ReadonlyMap<string, string>): Promise<Services> {
   const started = await Promise.allSettled([
     startMariadb(join(folder, 'mariadb'), paths),
@@ -49,7 +49,7 @@ export async function startServices(folder: string, paths: ReadonlyMap<string, s
   throw started.find((each) => each.status === 'rejected')?.reason;
 }
 
-/** A fresh, empty database on the run's MySQL server. */
+/** Creates an empty database on the MySQL server of the run. */
 export async function createDatabase(server = process.env.ENTREPOT_TEST_DATABASE_URL): Promise<TestDatabase> {
   if (server === undefined) throw new Error('ENTREPOT_TEST_DATABASE_URL is not set: run the tests with npm test');
   const name = `entrepot_${randomBytes(8).toString('hex')}`;
@@ -59,14 +59,14 @@ export async function createDatabase(server = process.env.ENTREPOT_TEST_DATABASE
   return { url: url.href, drop: () => statement(server, `DROP DATABASE IF EXISTS ${name}`) };
 }
 
-/** The run's Redis server. All test files share it: take a random key prefix. */
+/** The Redis server of the run. All test files share it, so use a random key prefix. */
 export function redisUrl(): string {
   const url = process.env.ENTREPOT_TEST_REDIS_URL;
   if (url === undefined) throw new Error('ENTREPOT_TEST_REDIS_URL is not set: run the tests with npm test');
   return url;
 }
 
-/** Whether a server answers at that address, with that status. */
+/** Whether a server answers at this address with this status. */
 export async function answers(url: string, status = 200): Promise<boolean> {
   try {
     const response = await fetch(url);
@@ -88,10 +88,10 @@ export async function freePort(): Promise<number> {
 async function startMariadb(folder: string, paths: ReadonlyMap<string, string>): Promise<Running> {
   const data = join(folder, 'data');
   await mkdir(data, { recursive: true });
-  // As root the server asks to be told that this is meant.
+  // The server refuses to run as root without this option.
   const user = process.getuid?.() === 0 ? ['--user=root'] : [];
   const common = ['--no-defaults', `--datadir=${data}`, ...user];
-  // --force: a machine that cannot look up its own name is good enough.
+  // --force: also work on a machine that cannot resolve its own name.
   const setup = ['--auth-root-authentication-method=normal', '--skip-test-db', '--skip-name-resolve', '--force'];
   const installLog = join(folder, 'install.log');
   await finished(launch(command(paths, 'mariadb-install-db'), [...common, ...setup], installLog), installLog);
@@ -135,7 +135,7 @@ function command(paths: ReadonlyMap<string, string>, name: string): string {
   return path;
 }
 
-/** Another process may take the port between our look and the server's bind: look again. */
+/** Another process may take the port before the server binds it. Then this tries another port. */
 async function onFreePort<T>(start: (port: number) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -152,7 +152,7 @@ function launch(path: string, args: string[], log: string): ChildProcess {
   child.stdout.pipe(file, { end: false });
   child.stderr.pipe(file, { end: false });
   child.once('close', () => file.end());
-  // A failed start is seen by whoever waits for it; it must not end the process before.
+  // The caller that waits for the start gets its failure. Without this, the rejection would end the process before.
   child.on('error', (error) => file.write(`${error.message}\n`));
   return child;
 }
@@ -188,7 +188,7 @@ async function ready(child: ChildProcess, log: string, probe: () => Promise<unkn
   }
 }
 
-/** At once and without a farewell: nothing of theirs is kept. */
+/** Kills them at once, because their data is not kept. */
 async function kill(child: ChildProcess): Promise<void> {
   if (hasEnded(child)) return;
   const closed = new Promise((resolve) => child.once('close', resolve));

@@ -4,19 +4,19 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import type { Tokens } from '../../../src/accounts/tokens.ts';
 
-export interface Asked {
+export interface Call {
   id: number;
   now: number;
   method: string;
   values: unknown[];
 }
 
-export interface Told {
+export interface Result {
   value?: unknown;
   error?: string;
 }
 
-/** The tokens of a database in a process of their own, which shares no memory with the test; it ends with the test. */
+/** The tokens of a database in a separate process, which shares no memory with the test and ends with it. */
 export async function tokensElsewhere(
   t: Pick<ExecutionContext, 'teardown'>,
   url: string,
@@ -28,19 +28,19 @@ export async function tokensElsewhere(
     child.kill('SIGKILL');
     await exited;
   });
-  const waiting = new Map<number, (told: Told) => void>();
-  const ready = Promise.withResolvers<Told>();
+  const waiting = new Map<number, (result: Result) => void>();
+  const ready = Promise.withResolvers<Result>();
   waiting.set(0, ready.resolve);
-  child.on('message', ({ id, ...told }: Told & { id: number }) => waiting.get(id)?.(told));
+  child.on('message', ({ id, ...result }: Result & { id: number }) => waiting.get(id)?.(result));
   child.once('exit', () => {
     for (const each of waiting.values()) each({ error: 'the other process has ended' });
   });
   let last = 0;
   const call = async (method: string, ...values: unknown[]): Promise<any> => {
-    const { promise, resolve } = Promise.withResolvers<Told>();
+    const { promise, resolve } = Promise.withResolvers<Result>();
     last += 1;
     waiting.set(last, resolve);
-    child.send({ id: last, now: now(), method, values } satisfies Asked);
+    child.send({ id: last, now: now(), method, values } satisfies Call);
     const { value, error } = await promise;
     if (error !== undefined) throw new Error(error);
     return value;

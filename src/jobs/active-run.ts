@@ -1,23 +1,23 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Counts, RunState, Runs } from './runs.ts';
 
-export interface UnderwayParts {
+export interface ActiveRunParts {
   runs: Runs;
   name: string;
   id: number;
-  /** Milliseconds without a beat after which others take over. */
+  /** Milliseconds without a heartbeat after which another instance takes over. */
   lease: number;
 }
 
-/** A run under way in this process: shows that it is alive, and stops when it no longer counts. */
-export class Underway {
-  readonly #parts: UnderwayParts;
+/** A run in this process. Writes heartbeats, and aborts its signal when another instance has taken over the run. */
+export class ActiveRun {
+  readonly #parts: ActiveRunParts;
   readonly #controller = new AbortController();
   readonly #timer: NodeJS.Timeout;
-  #heardAt = performance.now();
+  #lastBeatAt = performance.now();
   #isBeating = false;
 
-  constructor(parts: UnderwayParts) {
+  constructor(parts: ActiveRunParts) {
     this.#parts = parts;
     this.#timer = setInterval(() => {
       if (this.#isBeating) return;
@@ -30,16 +30,17 @@ export class Underway {
     return this.#controller.signal;
   }
 
-  /** The instance closes. */
+  /** Aborts the run, because the instance closes. */
   interrupt(): void {
     this.#controller.abort(new Error('the instance was closed'));
   }
 
+  /** Stops the heartbeats. */
   stop(): void {
     clearInterval(this.#timer);
   }
 
-  /** Writes down what came of it; tries again for the length of a lease. */
+  /** Records the outcome. After a failure, repeats it up to ten times over about a lease. */
   async end(outcome: RunState, counts: Counts, error: string | null): Promise<void> {
     const { runs, name, id, lease } = this.#parts;
     for (let attempt = 1; ; attempt += 1) {
@@ -53,15 +54,15 @@ export class Underway {
     }
   }
 
-  /** A database out of reach for the length of a lease is as good as another instance that has taken over. */
+  /** If the database is unreachable for a lease, another instance may have taken over, so the run must end. */
   async #beat(): Promise<void> {
     const { runs, name, id, lease } = this.#parts;
     try {
-      if (await runs.beat(name, id)) this.#heardAt = performance.now();
-      else this.#controller.abort(new Error('another instance has taken this run over'));
+      if (await runs.beat(name, id)) this.#lastBeatAt = performance.now();
+      else this.#controller.abort(new Error('another instance has taken over this run'));
     } catch {
-      if (performance.now() - this.#heardAt >= lease) {
-        this.#controller.abort(new Error('the database was out of reach for too long to go on alone'));
+      if (performance.now() - this.#lastBeatAt >= lease) {
+        this.#controller.abort(new Error('the database was unreachable for too long'));
       }
     }
   }
