@@ -10,6 +10,8 @@ export interface Migration {
    * stores its rows in the order of the primary key, as MySQL always does.
    */
   sql: string;
+  /** The only database that it changes; the other one only records it. */
+  dialect?: Dialect;
 }
 
 /** Runs all new migrations. Safe when several processes start at the same time, and fast when there are none. */
@@ -41,10 +43,10 @@ async function applied(database: Database): Promise<string[]> {
 }
 
 /** Runs and records one migration. SQLite does both or neither. On MySQL, an interrupted start may have only run it. */
-async function apply(database: Database, { name, sql }: Migration): Promise<void> {
+async function apply(database: Database, { name, sql, dialect }: Migration): Promise<void> {
   try {
     await database.transaction(async (tx) => {
-      await tx.run(forDialect(sql, tx.dialect));
+      if (dialect === undefined || dialect === tx.dialect) await tx.run(forDialect(sql, tx.dialect));
       await tx.insertNew('migrations', [{ name }]);
     });
   } catch (error) {

@@ -8,6 +8,7 @@ import { blobStates } from './010-blob-states.ts';
 import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
+import { longVersions } from './014-long-versions.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
 import { usage } from './006-usage.ts';
 
@@ -24,4 +25,5 @@ export const migrations: readonly Migration[] = [
   ...metadata,
   ...blobStates,
   ...tokenPatterns,
+  ...longVersions,
 ];
