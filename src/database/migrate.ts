@@ -7,7 +7,7 @@ export interface Migration {
   name: string;
   /**
    * For both databases: `{serial}` is the generated primary key, `{text}` a long text. `{clustered}` after a table
-   * stores its rows in the order of the primary key, as MySQL always does.
+   * stores its rows in the order of the primary key, as MySQL always does. `{ascii}` after a type: one byte a character.
    */
   sql: string;
   /** The only database that it changes; the other one only records it. */
@@ -68,6 +68,7 @@ function forDialect(sql: string, dialect: Dialect): string {
       dialect === 'sqlite' ? 'INTEGER PRIMARY KEY AUTOINCREMENT' : 'BIGINT AUTO_INCREMENT PRIMARY KEY',
     )
     .replaceAll('{text}', dialect === 'sqlite' ? 'TEXT' : 'MEDIUMTEXT')
+    .replaceAll('{ascii}', dialect === 'sqlite' ? '' : ' CHARACTER SET ascii COLLATE ascii_bin')
     .replaceAll('{clustered}', dialect === 'sqlite' ? ' WITHOUT ROWID' : '');
   const isTable = /^\s*CREATE TABLE/.test(text);
   return dialect === 'mysql' && isTable ? `${text} DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` : text;

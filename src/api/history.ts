@@ -1,0 +1,28 @@
+import { z } from 'zod';
+import type { Database } from '../database/database.ts';
+import { readHistory, type HistoryEntry, type NameOwner } from '../history/history.ts';
+import { readPage, type PageQuery } from './paging.ts';
+import { timeOf, type history } from './schemas.ts';
+
+/** One page of the history of these names, the latest entry first, for an operation of `/v1`. */
+export async function historyPage(
+  database: Database,
+  query: PageQuery,
+  owners: readonly NameOwner[],
+): Promise<z.input<typeof history>> {
+  const { entries, next_cursor } = await readPage<HistoryEntry, [number]>(query, {
+    name: 'history',
+    key: z.tuple([z.int()]),
+    keyOf: ({ id }) => [id],
+    read: (limit, before) => readHistory(database, owners, limit, before?.[0]),
+  });
+  const items = entries.map(({ kind, reference, digest, upstream, seenAt }) => ({
+    kind,
+    reference,
+    digest: digest || null,
+    origin: upstream === '' ? ('hosted' as const) : ('mirrored' as const),
+    upstream: upstream || null,
+    seen_at: timeOf(seenAt),
+  }));
+  return { items, next_cursor };
+}
