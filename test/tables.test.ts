@@ -28,6 +28,7 @@ const owners: Record<string, string> = {
   usage_writers: 'usage',
   storage_samples: 'usage',
   mirrored_downloads: 'usage',
+  history: 'history',
   jobs: 'jobs',
   job_runs: 'jobs',
 };

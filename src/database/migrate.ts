@@ -7,9 +7,11 @@ export interface Migration {
   name: string;
   /**
    * For both databases: `{serial}` is the generated primary key, `{text}` a long text. `{clustered}` after a table
-   * stores its rows in the order of the primary key, as MySQL always does.
+   * stores its rows in the order of the primary key, as MySQL always does. `{ascii}` after a type: one byte a character.
    */
   sql: string;
+  /** The only database that it changes; the other one only records it. */
+  dialect?: Dialect;
 }
 
 /** Runs all new migrations. Safe when several processes start at the same time, and fast when there are none. */
@@ -41,10 +43,10 @@ async function applied(database: Database): Promise<string[]> {
 }
 
 /** Runs and records one migration. SQLite does both or neither. On MySQL, an interrupted start may have only run it. */
-async function apply(database: Database, { name, sql }: Migration): Promise<void> {
+async function apply(database: Database, { name, sql, dialect }: Migration): Promise<void> {
   try {
     await database.transaction(async (tx) => {
-      await tx.run(forDialect(sql, tx.dialect));
+      if (dialect === undefined || dialect === tx.dialect) await tx.run(forDialect(sql, tx.dialect));
       await tx.insertNew('migrations', [{ name }]);
     });
   } catch (error) {
@@ -66,6 +68,7 @@ function forDialect(sql: string, dialect: Dialect): string {
       dialect === 'sqlite' ? 'INTEGER PRIMARY KEY AUTOINCREMENT' : 'BIGINT AUTO_INCREMENT PRIMARY KEY',
     )
     .replaceAll('{text}', dialect === 'sqlite' ? 'TEXT' : 'MEDIUMTEXT')
+    .replaceAll('{ascii}', dialect === 'sqlite' ? '' : ' CHARACTER SET ascii COLLATE ascii_bin')
     .replaceAll('{clustered}', dialect === 'sqlite' ? ' WITHOUT ROWID' : '');
   const isTable = /^\s*CREATE TABLE/.test(text);
   return dialect === 'mysql' && isTable ? `${text} DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin` : text;

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Cache } from '../cache/cache.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
+import { record, type NameOwner, type Sighting } from '../history/history.ts';
 import { BackgroundTask } from '../upstream/background-task.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
@@ -47,6 +48,10 @@ export function entryId({ upstream, kind, name, reference }: EntryKey): string {
   return createHash('sha256')
     .update(JSON.stringify([upstream, kind, name, reference]))
     .digest('hex');
+}
+
+function ownerOf({ upstream, name }: EntryKey): NameOwner {
+  return { accountId: 0, upstream, name };
 }
 
 /** The entries in the database, with a cache in front of it. */
@@ -113,8 +118,16 @@ export class Entries {
     return rows.map(({ reference }) => reference);
   }
 
-  /** Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible. */
-  async write(tx: Transaction, keys: readonly EntryKey[], metadata: EntryMetadata): Promise<void> {
+  /**
+   * Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible, and `sightings` to the history
+   * of their name.
+   */
+  async write(
+    tx: Transaction,
+    keys: readonly EntryKey[],
+    metadata: EntryMetadata,
+    sightings: readonly Sighting[] = [],
+  ): Promise<void> {
     const rows = keys.map((key) => ({
       id: entryId(key),
       upstream: key.upstream,
@@ -135,6 +148,12 @@ export class Entries {
     const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
     const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
+    await record(tx, ownerOf(keys[0]!), sightings, this.#now());
+  }
+
+  /** Records `sightings` of content that is not stored. */
+  async record(key: EntryKey, sightings: readonly Sighting[]): Promise<void> {
+    await this.#database.transaction((tx) => record(tx, ownerOf(key), sightings, this.#now()));
   }
 
   /** Records that the upstream still has the stored content. */

@@ -242,8 +242,10 @@ export class Flight {
     };
     // An empty file takes no room, and must be stored because its readers wait for the stored entry.
     const isStored = this.#intake!.isStored || metadata.size === 0;
+    const sightings = resource.history?.(digest) ?? [];
     const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
-    if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata));
+    if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
+    else if (sightings.length > 0) await entries.record(resource.key, sightings);
     this.#intake!.tail.verified();
     // Under each key, because the cache may have older metadata for one of them.
     if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);

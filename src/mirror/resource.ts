@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream';
 import type { Digest, DigestAlgorithm } from '../digest.ts';
+import type { Sighting } from '../history/history.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { EntryKey, EntryMetadata } from './entries.ts';
@@ -41,6 +42,8 @@ export interface MirrorResource {
    * result is stored as the entry's `attributes`.
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
+  /** What to record in the history about content with this digest, whether or not it is stored. */
+  history?(digest: Digest): Sighting[];
   /** Further keys under which the same bytes are stored as an entry. */
   aliases?(metadata: EntryMetadata): EntryKey[];
   /** Requests it; `known` is the stored entry, for a conditional request. `signal` cancels the request and its body. */

@@ -16,11 +16,14 @@ export function matcher(patterns: readonly string[]): (name: string) => boolean 
 export class UpstreamPolicy {
   readonly #upstreams: readonly { upstream: Upstream; admits: (names: readonly string[]) => boolean }[];
   readonly #isReserved: (name: string) => boolean;
+  /** What each reserved pattern begins with, before its first `*`, in lower case. */
+  readonly #reservedStarts: readonly string[];
   readonly #isMerged: (name: string) => boolean;
 
   /** `upstreams` are those of one kind, in the order of the configuration. */
   constructor(upstreams: readonly Upstream[], reserved: readonly string[], merged: readonly string[] = []) {
     this.#isReserved = matcher(reserved);
+    this.#reservedStarts = reserved.map((pattern) => pattern.toLowerCase().split('*', 1)[0]!);
     this.#isMerged = matcher(merged);
     this.#upstreams = upstreams.map((upstream) => {
       const included = matcher(upstream.config.include);
@@ -43,6 +46,11 @@ export class UpstreamPolicy {
   /** Whether `name` is kept from every upstream. */
   isReserved(name: string): boolean {
     return this.#isReserved(name);
+  }
+
+  /** Whether `word`, in lower case, is the beginning of a reserved name, and longer than its first segment. */
+  beginsReserved(word: string, separator: string): boolean {
+    return word.includes(separator) && this.#reservedStarts.some((start) => start.startsWith(word));
   }
 
   /** Whether a hosted name may have further versions from upstreams. */

@@ -22,6 +22,7 @@ import {
 import type { Owner, PackageMirror, UpstreamDocument } from './upstream/package-mirror.ts';
 import type { SidecarKind } from './upstream/upstream-files.ts';
 import type { UpstreamRegistrations } from './upstream/upstream-registration.ts';
+import { tellsPrivateId } from './search/private-words.ts';
 import { parseVersion, sortKey, type Version } from './format/version.ts';
 
 /** A value and its source. */
@@ -149,16 +150,10 @@ export class PackageSource {
     return closed;
   }
 
-  /** Whether the configuration reserves `id`, so that it is never sent upstream. */
-  isReserved(id: string): boolean {
-    return this.#parts.mirror.origin.isReserved(id);
-  }
-
-  /** Whether the account claims one of `ids` that is not merged. */
-  async isClaimed(accountId: number, ids: readonly string[]): Promise<boolean> {
+  /** Whether text that a client typed would tell an upstream a hosted or reserved id. */
+  tellsPrivateId(accountId: number, text: string): Promise<boolean> {
     const { feed, mirror } = this.#parts;
-    const unmerged = ids.filter((id) => !mirror.origin.isMerged(id));
-    return (await claimedAmong(feed.database, accountId, unmerged)).size > 0;
+    return tellsPrivateId(feed.database, mirror.origin, accountId, text);
   }
 
   /** The upstreams that may be asked for an id, in order. None for a claimed id, merged or not. */

@@ -45,7 +45,7 @@ export class PackageFeed implements OpenProtocol {
   readonly #mirrored: MirroredPackages;
 
   constructor(core: Core) {
-    const { config, database, blobs, mirror, upstreams, log, now } = core;
+    const { config, database, blobs, mirror, upstreams, now } = core;
     const { limits, reserved, merge } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
@@ -57,7 +57,7 @@ export class PackageFeed implements OpenProtocol {
       mirror: this.#mirror,
       registrations: new UpstreamRegistrations(this.#mirror),
     });
-    this.vulnerabilities = new UpstreamVulnerabilities(this.#mirror, log);
+    this.vulnerabilities = new UpstreamVulnerabilities(this.#mirror);
   }
 
   mount(web: Web) {

@@ -122,6 +122,10 @@ export class ImageMirror {
       limit: this.#limits.manifest,
       whole: true,
       verify: verifyManifest,
+      history: (digest) => [
+        ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
+        { kind: 'manifest' as const, reference: digest, digest },
+      ],
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known, signal) => {
         const request = { url, headers, subject: place.name, scope: scopeOf(place), signal };

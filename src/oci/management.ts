@@ -1,17 +1,19 @@
 import { z } from 'zod';
 import { allow } from '../accounts/allow.ts';
 import { readsHosted } from '../accounts/principal.ts';
+import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import type { Images, RepositorySummary, TagSummary } from './images.ts';
 import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
 import { operation, type Operation } from '../api/operation.ts';
+import { historyPage } from '../api/history.ts';
 import { pageQuery, readPage } from '../api/paging.ts';
-import { container, containerTag, listOf, timeOf, timeOrNull } from '../api/schemas.ts';
+import { container, containerTag, history, listOf, timeOf, timeOrNull } from '../api/schemas.ts';
 
 type Summary = RepositorySummary | MirroredSummary;
 
 /** `/containers`: image repositories and their tags, hosted by the account or mirrored from upstreams. */
-export function containerOperations(images: Images, mirrored: MirroredImages): Operation[] {
+export function containerOperations(database: Database, images: Images, mirrored: MirroredImages): Operation[] {
   return [
     operation({
       method: 'get',
@@ -38,6 +40,21 @@ export function containerOperations(images: Images, mirrored: MirroredImages): O
         });
         return { items: entries.map(toContainer), next_cursor };
       },
+    }),
+    operation({
+      method: 'get',
+      path: '/containers/*name/history',
+      id: 'getContainerHistory',
+      summary:
+        'Get when each manifest was first here and which digests each tag has had, the latest first. Deletion and eviction leave it',
+      action: 'read',
+      params: { name: 'Name of the image; its slashes may be percent-encoded' },
+      subject: { kind: 'container', param: 'name' },
+      query: pageQuery,
+      status: 200,
+      answer: history,
+      run: ({ principal, params, query }) =>
+        historyPage(database, principal, query, mirrored.historyOwners(principal.accountId, params['name']!)),
     }),
     operation({
       method: 'delete',

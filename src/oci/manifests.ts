@@ -1,6 +1,7 @@
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import { record } from '../history/history.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import { sizeOf } from '../storage/sizes.ts';
@@ -95,6 +96,15 @@ export class Manifests {
         ['repository_id', 'name'],
         tags.map((tag) => ({ repository_id: repositoryId, name: tag, digest: arrival.digest, updated_at: now })),
         'digest = new.digest, updated_at = new.updated_at',
+      );
+      await record(
+        tx,
+        { accountId, upstream: '', name },
+        [
+          { kind: 'manifest', reference: arrival.digest, digest: arrival.digest },
+          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest })),
+        ],
+        now,
       );
       const claim = 'UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL';
       return (await tx.run(claim, [now, repositoryId])) > 0;
@@ -233,13 +243,41 @@ export async function deleteManifest(
   }
   await tx.run(`${later} AND subject = ?`, [since, since, ...key]);
   await tx.run('DELETE FROM manifest_references WHERE manifest_id = ?', [row.id]);
-  await tx.run('DELETE FROM tags WHERE repository_id = ? AND digest = ?', key);
+  const tags = await tx.select<{ name: string }>('SELECT name FROM tags WHERE repository_id = ? AND digest = ?', key);
+  await deleteTags(
+    tx,
+    repositoryId,
+    tags.map(({ name }) => name),
+    now,
+  );
   return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
 }
 
 async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now: number): Promise<number> {
   await noteUntagged(tx, repositoryId, [tag], now);
-  return tx.run('DELETE FROM tags WHERE repository_id = ? AND name = ?', [repositoryId, tag]);
+  return deleteTags(tx, repositoryId, [tag], now);
+}
+
+/** Deletes tags, and records that in their history; resolves to how many there were. */
+async function deleteTags(
+  tx: Transaction,
+  repositoryId: number,
+  tags: readonly string[],
+  now: number,
+): Promise<number> {
+  if (tags.length === 0) return 0;
+  const { account_id: accountId, name } = (await tx.get<{ account_id: number; name: string }>(
+    'SELECT account_id, name FROM repositories WHERE id = ?',
+    [repositoryId],
+  ))!;
+  const gone = tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: '' }));
+  await record(tx, { accountId, upstream: '', name }, gone, now);
+  let deleted = 0;
+  for (const part of batches(tags)) {
+    const among = `name IN (${placeholders(part)})`;
+    deleted += await tx.run(`DELETE FROM tags WHERE repository_id = ? AND ${among}`, [repositoryId, ...part]);
+  }
+  return deleted;
 }
 
 /** Sets the time since which the manifests of `tags` count as untagged; called before the tags are moved or deleted. */

@@ -1,4 +1,5 @@
 import type { NameSet } from '../accounts/names.ts';
+import type { NameOwner } from '../history/history.ts';
 import type { Database } from '../database/database.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
@@ -52,6 +53,13 @@ export class MirroredImages {
       }
     }
     return found;
+  }
+
+  /** The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. */
+  historyOwners(accountId: number, name: string): NameOwner[] {
+    const { hosted, place } = this.#mirror.locate(name, undefined);
+    const mirrored = place ? [{ accountId: 0, upstream: place.upstream.name, name: place.name }] : [];
+    return [...hosted.map((each) => ({ accountId, upstream: '', name: each })), ...mirrored];
   }
 
   /**

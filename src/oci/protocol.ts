@@ -71,7 +71,7 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get operations() {
-    return containerOperations(this.images, this.#mirrored);
+    return containerOperations(this.#core.database, this.images, this.#mirrored);
   }
 
   get claims() {

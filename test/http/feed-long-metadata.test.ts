@@ -186,7 +186,14 @@ test('a push with a nuspec over 1 MiB, or with too much markup, is refused', asy
     [makeNuspec({ id: 'Big', description: huge }), /nuspec' is larger than 1048576 bytes/],
     [
       makeNuspec({ id: 'Big' }).replace('</metadata>', `${'<a/>'.repeat(60_000)}</metadata>`),
-      /more than 50000 elements/,
+      /more than 20000 elements/,
+    ],
+    [
+      makeNuspec({ id: 'Big' }).replace(
+        '<metadata',
+        `<metadata ${Array.from({ length: 30_000 }, (_, index) => `a${index}=""`).join(' ')}`,
+      ),
+      /more than 20000 elements and attributes/,
     ],
   ] as const) {
     const response = await feed.push({ id: 'Big', nuspec });

@@ -406,3 +406,12 @@ test('a fresh hit sends no upstream request and writes nothing', async (t) => {
   t.is(up.upstream.asked.length, asked);
   t.is(writes, 0);
 });
+
+test('mirrored versions of 255 characters are listed and served', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const version = `1.0.0-${'a'.repeat(249)}`;
+  await up.offer({ id: 'Long', versions: [{ version: '0.9.0' }, { version }] });
+  const feed = new TestFeed(await startMirrorOf(t, [up.as('up.test')]));
+  t.deepEqual(await feed.json('/package/long/index.json'), { versions: ['0.9.0', version] });
+  t.is((await feed.fetch(`/package/long/${version}/long.${version}.nupkg`)).status, 200);
+});

@@ -5,6 +5,7 @@ import { temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { tokenOf } from '../support/inside.ts';
 import { until, within } from '../support/until.ts';
 
 // Searches and advisories that combine hosted and upstream data, also while an upstream is slow or fails.
@@ -157,6 +158,51 @@ test('instances that share Redis share upstream search results', async (t) => {
 
 const advisory = [{ severity: 2, url: 'https://advisories.example/1', versions: '(, 2.0.0)' }];
 
+test('a search that names a hosted or reserved id, a part of it or more than it reaches no upstream', async (t) => {
+  const { up, feed } = await mirrored(
+    t,
+    {},
+    { reserved: { packages: ['Reserved.Secret*', 'Exact'] }, merge: { packages: ['Merged.*'] } },
+  );
+  await feed.publish({ id: 'Contoso.Billing' }, { id: 'Json.Internal' }, { id: 'Single' }, { id: 'Merged.Lib' });
+  const heard = async (query: string) => {
+    const before = up.upstream.asked.length;
+    await feed.json(`/search?${query}`);
+    await feed.json(`/autocomplete?${query}`);
+    return up.upstream.asked.slice(before).filter(({ path }) => path.includes('?'));
+  };
+  for (const q of [
+    'Reserved.Secret*',
+    '(Reserved.Secret)',
+    'owner:id:Reserved.Secret',
+    'Contoso.Billing json',
+    'json contoso.billing',
+    'Contoso.Bill',
+    'contoso.b',
+    '"Contoso.Billing"',
+    'id:Contoso.Billing',
+    'tags:"x Contoso.Billing.Api"',
+    'Contoso.Billing.Api',
+    'Reserved.Sec',
+    'Exact.More',
+    'single',
+    '.Contoso.Billing.',
+    'a,Contoso.Billing;b',
+    '\u2003Contoso.Billing\u2003',
+    Array.from({ length: 40 }, (_, index) => `w${index}`).join(' '),
+  ]) {
+    t.deepEqual(await heard(`q=${encodeURIComponent(q)}`), [], q);
+  }
+  t.deepEqual(await heard('q=json&packageType=Reserved.Secret'), [], 'in any parameter');
+  for (const q of ['json', 'contoso', 'Contoso', 'reserved', 'Contosox.Billing', 'billing', 'Merged.Lib', 'Merged.L']) {
+    t.is((await heard(`q=${q}`)).length, 2, q);
+  }
+  const other = new TestFeed(feed.server, await tokenOf(feed.server, ['read'], 'other'));
+  const before = up.upstream.asked.length;
+  await other.json('/search?q=Contoso.Bill');
+  t.true(up.upstream.asked.length > before, 'another account does not have the id');
+});
+
 async function advised(t: ExecutionContext, settings: Record<string, unknown> = {}): Promise<Setup> {
   const setup = await mirrored(t, { freshFor: '1m' }, settings);
   const { up } = setup;
@@ -242,8 +288,19 @@ for (const [what, behaviour] of [
   });
 }
 
-test('an index of advisories that cannot be fetched does not affect the others', async (t) => {
+test('an index of advisories that cannot be fetched is an upstream failure, so that audits warn', async (t) => {
   const { up, feed } = await advised(t);
   up.upstream.on('/vulnerabilities/index.json', answer(500));
-  t.is((await feed.json('/vulnerabilities/index.json')).length, 1);
+  const response = await feed.fetch('/vulnerabilities/index.json');
+  t.is(response.status, 502);
+  t.regex(response.statusText, /up\.test/);
+  t.is((await feed.fetch('/package/none/index.json')).status, 404, 'other requests go on');
+});
+
+test('a stored index of advisories is served while its upstream fails', async (t) => {
+  const { up, feed } = await advised(t);
+  const index = await feed.json('/vulnerabilities/index.json');
+  up.upstream.on('/vulnerabilities/index.json', answer(500));
+  feed.server.clock.now = Date.now() + 86_400_000;
+  t.deepEqual(await feed.json('/vulnerabilities/index.json'), index);
 });

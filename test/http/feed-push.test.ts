@@ -9,7 +9,7 @@ import { makeNupkg, makeNuspec, zip } from '../support/builders/nupkg.ts';
 
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
-import { databaseOf, rowsOf } from '../support/inside.ts';
+import { databaseOf, flushUsage, rowsOf } from '../support/inside.ts';
 
 const staged = (server: TestServer) => readdir(join(server.data, 'staging'));
 
@@ -28,7 +28,7 @@ test('a push is visible to the very next request, byte for byte, under the norma
   const pushed = await feed.push(nupkg, '/push/');
   t.is(pushed.status, 201);
   t.deepEqual(await pushed.json(), { id: 'Contoso.Json', version: '1.2.0' });
-  t.is(pushed.headers.get('x-nuget-warning'), 'Version 1.02.0.0 is published as 1.2.0.');
+  t.is(pushed.headers.get('x-nuget-warning'), null, 'a normalised version needs no warning');
   const file = await feed.fetch(pushed.headers.get('location')!);
   t.deepEqual(Buffer.from(await file.arrayBuffer()), nupkg);
   t.deepEqual(await feed.json('/package/contoso.json/index.json'), { versions: ['1.2.0'] });
@@ -55,14 +55,14 @@ for (const dialect of dialects) {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const feed = new TestFeed(server);
     for (const version of [
-      `1.0.0-${'a'.repeat(59)}`,
+      `1.0.0-${'a'.repeat(250)}`,
       `1+${'a'.repeat(253)}`,
       `1.0.0+${'a'.repeat(250)}`,
-      `1.0.0-${'0.'.repeat(30)}0`,
+      `1.0.0-${'0.'.repeat(125)}0`,
     ]) {
       const response = await feed.push({ id: 'Long', version });
       t.is(response.status, 400, version);
-      t.regex(response.statusText, /version .* is not valid/);
+      t.regex(response.statusText, /version .* is not valid. Use one of at most 255 characters/);
       t.is((await feed.fetch(`/package/long/${encodeURIComponent(version)}/long.nuspec`)).status, 404);
     }
     for (const version of [
@@ -325,3 +325,37 @@ test('the push address allows only PUT, with or without a slash', async (t) => {
     t.is(response.headers.get('allow'), 'PUT');
   }
 });
+
+test('a package without authors or description is refused, as by the public gallery', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const [elements, text] of [
+    ['<authors>a</authors>', /no <description>/],
+    ['<description>d</description>', /no <authors>/],
+    ['<authors> </authors>', /no <authors> and <description>/],
+  ] as const) {
+    const nuspec = `<package><metadata><id>Bare</id><version>1.0.0</version>${elements}</metadata></package>`;
+    const response = await feed.push({ id: 'Bare', nuspec });
+    t.is(response.status, 400);
+    t.regex(response.statusText, text);
+  }
+  t.true(await holdsNothing(server));
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: versions of 255 characters are taken, and served everywhere`, async (t) => {
+    const feed = new TestFeed(await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } }));
+    const versions = [`1.0.0-${'a'.repeat(249)}`, `1.0.0-${'1.'.repeat(124)}1`, `2.0.0-rc+${'b'.repeat(246)}`];
+    for (const version of versions) t.is((await feed.push({ id: 'Long', version })).status, 201, version);
+    const keys = ['1.0.0-' + '1.'.repeat(124) + '1', `1.0.0-${'a'.repeat(249)}`, '2.0.0-rc'];
+    t.deepEqual(await feed.json('/package/long/index.json'), { versions: keys });
+    for (const key of keys) t.is((await feed.fetch(`/package/long/${key}/long.${key}.nupkg`)).status, 200);
+    const { items } = await feed.json('/registration-gz-semver2/long/index.json');
+    t.deepEqual(
+      items[0].items.map((each: any) => each.catalogEntry.version),
+      [keys[0], keys[1], versions[2]],
+    );
+    await flushUsage(feed.server);
+    t.is((await feed.push({ id: 'Long', version: `1.0.0-${'a'.repeat(250)}` })).status, 400);
+  });
+}

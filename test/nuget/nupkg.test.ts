@@ -4,6 +4,7 @@ import { mkdir, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { isDomainError } from '../../src/errors.ts';
@@ -11,6 +12,7 @@ import * as nupkgs from '../../src/nuget/format/nupkg.ts';
 import type { Nupkg, NupkgLimits } from '../../src/nuget/format/nupkg.ts';
 import * as symbols from '../../src/nuget/format/symbols.ts';
 import { normalize } from '../../src/nuget/format/version.ts';
+import { contentOf } from '../../src/storage/content.ts';
 import { openFileContent } from '../../src/storage/file-content.ts';
 import { makeNupkg, makeNuspec, makePdb, makeSnupkg, pngPixel, zip } from '../support/builders/nupkg.ts';
 import { emptyFields, writeZip, type RawEntry, type RawZip } from '../support/builders/zip.ts';
@@ -148,10 +150,11 @@ test('unusual but harmless names are accepted', async (t) => {
 });
 
 const text = 'some text '.repeat(50);
-// Small entries are inflated in one call, others piece by piece.
+// Small entries are inflated in one call, medium ones in one call of a thread, others piece by piece.
 for (const [extent, text] of [
   ['small', 'some text '.repeat(50)],
-  ['large', 'some text '.repeat(10_000)],
+  ['medium', 'some text '.repeat(10_000)],
+  ['large', 'Xy5#r. some text '.repeat(200_000)],
 ] as const) {
   for (const [what, lie] of [
     ['a short length', { data: text, size: text.length - 1 }],
@@ -169,6 +172,35 @@ for (const [extent, text] of [
     });
   }
 }
+
+test('one damaged entry among many, in threads, is found, and the others have ended before', async (t) => {
+  const files = Array.from({ length: 40 }, (_, i) => ({ name: `f${i}`, data: `${i} some text `.repeat(5000) }));
+  const zip = writeZip([nuspecEntry, ...files, { name: 'last', data: 'x'.repeat(50_000), crc: 1 }]);
+  let reading = 0;
+  let closedWhileReading = false;
+  const open = () =>
+    Promise.resolve({
+      ...contentOf(zip),
+      read: async (target: Buffer, position: number) => {
+        reading += 1;
+        await nextTurn();
+        reading -= 1;
+        return zip.copy(target, 0, position);
+      },
+      close: () => (closedWhileReading ||= reading > 0),
+    });
+  await refused(t, nupkgs.readNupkg(open), /'last' does not match its checksum/);
+  t.false(closedWhileReading);
+});
+
+test('other work runs while thousands of small entries are read', async (t) => {
+  const files = Array.from({ length: 20_000 }, (_, i) => ({ name: `f${i}`, data: 'some text '.repeat(100) }));
+  let turns = 0;
+  const timer = setInterval(() => (turns += 1), 0);
+  await read(writeZip([nuspecEntry, ...files]));
+  clearInterval(timer);
+  t.true(turns > 10, `${turns}`);
+});
 
 test('defects of the directory and headers are found even if not every entry is read', async (t) => {
   for (const [entries, lies, message] of [

@@ -114,14 +114,29 @@ for (const text of [
   '1.0.0-é',
   '1.0.0-a_b',
   '١.0.0',
-  `1.0.0-${'a'.repeat(59)}`,
+  `1.0.0-${'a'.repeat(250)}`,
+  `1-${'a'.repeat(252)}`,
+  `1.0.0-${'a'.repeat(100)}+${'b'.repeat(149)}`,
   '1'.repeat(300),
 ]) {
   test(`${JSON.stringify(text)} is not a version`, (t) => t.is(parseVersion(text), undefined));
 }
 
-test('a normalised version has at most 64 characters', (t) => {
-  t.is(normalize(version(`1.0.0-${'a'.repeat(58)}`)).length, 64);
+test('a normalised version has at most 255 characters, with its metadata', (t) => {
+  t.is(normalize(version(`1.0.0-${'a'.repeat(249)}`)).length, 255);
+  t.is(normalize(version(`1.0-${'a'.repeat(249)}`)).length, 255);
+  t.truthy(version(`1.0.0-${'a'.repeat(100)}+${'b'.repeat(148)}`));
+});
+
+test('the sort key of the longest versions fits its column', (t) => {
+  for (const labels of [
+    Array.from({ length: 125 }, () => '1'),
+    Array.from({ length: 125 }, () => 'a'),
+    ['a'.repeat(249)],
+  ]) {
+    t.true(sortKey(version(`1.0.0-${labels.join('.')}`)).length <= 512);
+  }
+  t.true(sortKey(version(`2147483647.2147483647.2147483647.2147483647-${'1.'.repeat(105)}1`)).length <= 512);
 });
 
 test('SemVer 2.0.0 versions and prereleases are distinguished', (t) => {

@@ -9,6 +9,8 @@ import { mirror } from './005-mirror.ts';
 import { operate } from './012-operate.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
+import { longVersions } from './014-long-versions.ts';
+import { history } from './015-history.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
 import { usage } from './006-usage.ts';
 
@@ -26,4 +28,6 @@ export const migrations: readonly Migration[] = [
   ...blobStates,
   ...tokenPatterns,
   ...operate,
+  ...longVersions,
+  ...history,
 ];

@@ -1,6 +1,6 @@
 import { DomainError } from '../../errors.ts';
 import { formatRange, isSemVer2Range, parseRange } from './range.ts';
-import { isSemVer2, parseVersion } from './version.ts';
+import { isSemVer2, maxVersionLength, parseVersion } from './version.ts';
 import { attribute, childText, children, parseXml, type XmlElement } from './xml.ts';
 
 /** The metadata file of a package. https://learn.microsoft.com/nuget/reference/nuspec */
@@ -109,7 +109,9 @@ export function parseNuspec(bytes: Uint8Array, options: NuspecOptions = {}): Nus
   const version = identity(metadata, 'version');
   const parsed = parseVersion(version);
   if (!parsed)
-    throw invalid(`The package version ${show(version)} is not valid. Use a version like 1.2.3 or 1.2.3-beta.1.`);
+    throw invalid(
+      `The package version ${show(version)} is not valid. Use one of at most ${maxVersionLength} characters, like 1.2.3 or 1.2.3-beta.1.`,
+    );
 
   const minClientVersion = attribute(metadata, 'minClientVersion');
   if (minClientVersion !== undefined && !parseVersion(minClientVersion)) {

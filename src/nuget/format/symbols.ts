@@ -1,7 +1,7 @@
 import { basename } from 'node:path/posix';
 import type { Readable } from 'node:stream';
 import { DomainError } from '../../errors.ts';
-import { readManifest, verifyEntries, type Nupkg, type NupkgLimits } from './nupkg.ts';
+import { readManifest, type Nupkg, type NupkgLimits } from './nupkg.ts';
 import type { ZipEntry } from './zip-directory.ts';
 import type { OpenBytes } from './zip-bytes.ts';
 import { Zip } from './zip.ts';
@@ -49,7 +49,7 @@ export async function readSnupkg(open: OpenBytes, limits: Partial<NupkgLimits> =
     pdbs.push({ path: name, fileName: basename(name), key: await readKey(zip, entry) });
   }
   if (pdbs.length === 0) throw invalid('The symbols package has no .pdb. Set DebugType to portable and pack again.');
-  if (limits.verifyAll !== false) await verifyEntries(zip);
+  if (limits.verifyAll !== false) await zip.verify();
   return { ...manifest, pdbs };
 }
 

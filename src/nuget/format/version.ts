@@ -16,10 +16,8 @@ export interface Version {
   readonly original: string;
 }
 
-/** Characters of the longest normalised version that the public gallery accepts. */
-export const maxVersionLength = 64;
-/** Characters of the longest version, as written and with metadata. That is enough for a commit hash and more. */
-const maxTextLength = 255;
+/** Characters of the longest version, with metadata, as written and normalised. */
+export const maxVersionLength = 255;
 
 const maxNumber = 2 ** 31 - 1;
 const pattern =
@@ -29,7 +27,7 @@ const paddedNumber = /^0\d+$/;
 
 /** Parses a version; undefined if `text` is not a version. Whitespace is not trimmed. */
 export function parseVersion(text: string): Version | undefined {
-  if (text.length > maxTextLength) return undefined;
+  if (text.length > maxVersionLength) return undefined;
   const match = pattern.exec(text);
   if (!match) return undefined;
   const [major = 0, minor = 0, patch = 0, revision = 0] = match.slice(1, 5).map((part) => Number(part ?? 0));
@@ -37,10 +35,9 @@ export function parseVersion(text: string): Version | undefined {
   const labels = match[5]?.split('.') ?? [];
   if (labels.some((label) => paddedNumber.test(label))) return undefined;
   const version = { major, minor, patch, revision, labels, original: text };
-  if (normalize(version).length > maxVersionLength) return undefined;
-  if (match[6] === undefined) return version;
-  const full = { ...version, metadata: match[6] };
-  return fullString(full).length > maxTextLength ? undefined : full;
+  const full = match[6] === undefined ? version : { ...version, metadata: match[6] };
+  // `1` is normalised to `1.0.0`, which is longer.
+  return fullString(full).length > maxVersionLength ? undefined : full;
 }
 
 /** The normalised form: no leading zeros, no fourth part if it is zero, no metadata. Labels keep their case. */
@@ -115,7 +112,7 @@ function labelNumber(label: string): number | undefined {
 
 /**
  * A string whose byte order is the order of versions: an index on a binary column is then in version order. It has
- * fewer than 100 bytes of printable ASCII without spaces, so it also sorts correctly where trailing spaces are ignored.
+ * at most 512 bytes of printable ASCII without spaces, so it also sorts correctly where trailing spaces are ignored.
  *
  * Each numeric part is written as one less than the count of its digits, then its digits. Then follows `~` for a
  * release; or, for each label, its kind and its text: `!` negative, `#` number, `$` text. The kinds sort below every

@@ -9,8 +9,11 @@ const predefined: Record<string, string> = { lt: '<', gt: '>', amp: '&', quot: '
 // oxlint-disable-next-line no-control-regex
 const forbidden = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/;
 
-/** Elements, attributes and references together: parsing 1 MiB of them blocks the process for half a second. */
-const maxMarkup = 50_000;
+/**
+ * Elements, attributes and references together. To parse so many blocks the process for about 0.1 s. Real nuspecs have at
+ * most some thousands.
+ */
+const maxMarkup = 20_000;
 
 const parser = new XMLParser({
   ignoreAttributes: false,

@@ -1,5 +1,6 @@
 import { fromRandomAccessReaderPromise, getFileNameLowLevel, RandomAccessReader } from 'yauzl';
 import type { DomainError } from '../../errors.ts';
+import { Window } from './window.ts';
 import { asInvalid, invalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
 
 /** Limits for a zip. With the defaults every package of the public gallery is accepted. */
@@ -89,7 +90,7 @@ export class ZipDirectory {
   /** The entries in the directory's order. Each call reads them again. */
   async *entries(): AsyncGenerator<ZipEntry, void, undefined> {
     const { maxDirectoryBytes, maxFieldBytes, maxTotalBytes, maxRatio, ratioFloor } = this.#limits;
-    const window = new Window(this.#bytes);
+    const window = new Window(this.#bytes, windowBytes);
     let position = this.#start;
     let total = 0;
     for (let index = 0; index < this.#count; index += 1) {
@@ -151,34 +152,6 @@ export class ZipDirectory {
       index += 1;
     }
     return invalid(`${quote(name)} overlaps other parts of the zip, or ends beyond it. Pack it again.`);
-  }
-}
-
-/** Reads a file from start to end through one buffer. */
-class Window {
-  readonly #file: ZipBytes;
-  #buffer = Buffer.alloc(0);
-  #start = 0;
-  #length = 0;
-
-  constructor(file: ZipBytes) {
-    this.#file = file;
-  }
-
-  /** These bytes; valid until the next read. */
-  read(position: number, length: number): Buffer | Promise<Buffer> {
-    const from = position - this.#start;
-    if (from >= 0 && from + length <= this.#length) return this.#buffer.subarray(from, from + length);
-    return this.#load(position, length);
-  }
-
-  async #load(position: number, length: number): Promise<Buffer> {
-    const size = Math.max(length, Math.min(windowBytes, this.#file.size - position));
-    if (size > this.#buffer.length) this.#buffer = Buffer.allocUnsafeSlow(size);
-    await this.#file.readInto(this.#buffer.subarray(0, size), position);
-    this.#start = position;
-    this.#length = size;
-    return this.#buffer.subarray(0, length);
   }
 }
 

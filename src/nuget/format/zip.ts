@@ -1,14 +1,30 @@
 import { pipeline, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
-import { crc32, createInflateRaw, inflateRawSync } from 'node:zlib';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { crc32, createInflateRaw, inflateRaw, inflateRawSync } from 'node:zlib';
 import type { DomainError } from '../../errors.ts';
+import { release } from '../../incoming.ts';
 import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
+import { Turns } from './turns.ts';
+import { Window } from './window.ts';
 import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
 
 const chunkBytes = 64 * 1024;
+/** Bytes read at a time where small entries follow each other. */
+const windowBytes = 256 * 1024;
 /** Entries up to this size are inflated in one call: a package can have thousands of them, and a stream costs more. */
 const smallBytes = 16 * 1024;
+/** Entries up to this size are inflated in one call of a thread; larger ones as streams, one after the other. */
+const mediumBytes = 2 * 1024 ** 2;
+/** Entries of one zip that are inflated in threads at the same time. */
+const maxThreads = 4;
+/** As many of all zips together: each takes up to 4 MiB, and Node has four threads for them. */
+const inflations = new Turns(4);
+/** After so many milliseconds of small entries, other work runs. */
+const longestTurn = 5;
+const inflateRawAsync = promisify(inflateRaw);
 const localSignature = 0x04034b50;
 /** Flag: the sizes follow the data, so the local header has none. */
 const sizesFollow = 8;
@@ -77,40 +93,70 @@ export class Zip {
     return Buffer.concat(parts);
   }
 
-  /** Reads the whole entry to check its declared length and checksum. */
-  async verify(entry: ZipEntry): Promise<void> {
-    if (!isSmall(entry)) {
-      await finished((await this.open(entry)).resume());
-      return;
+  /**
+   * Reads every entry to check its declared length and checksum. A package can have thousands of small entries, so these
+   * are read through one buffer and inflated at once; larger ones are inflated in threads, a few at a time.
+   */
+  async verify(): Promise<void> {
+    const window = new Window(this.#bytes, windowBytes);
+    const threads = new Set<Promise<void>>();
+    let failure: { error: unknown } | undefined;
+    let turn = performance.now();
+    try {
+      for await (const entry of this.entries()) {
+        if (failure) break;
+        const start = await this.#dataStart(entry, window);
+        if (isSmall(entry)) proveBytes(entry, inflateNow(entry, await window.read(start, entry.compressedSize)));
+        else if (isMedium(entry)) {
+          const thread = this.#verifyInThread(entry, start)
+            .catch((error: unknown) => (failure ??= { error }))
+            .then(() => void threads.delete(thread));
+          threads.add(thread);
+          if (threads.size >= maxThreads) await Promise.race(threads);
+        } else await finished(Readable.from(inflate(this.#bytes, start, entry), { objectMode: false }).resume());
+        if (performance.now() - turn < longestTurn) continue;
+        await nextTurn();
+        turn = performance.now();
+      }
+    } catch (error) {
+      failure ??= { error };
     }
-    const bytes = await this.#inflate(entry);
-    prove(entry, bytes.length, crc32(bytes));
+    // They use the zip's bytes, which the caller closes.
+    await Promise.all(threads);
+    if (failure) throw failure.error;
+  }
+
+  #verifyInThread(entry: ZipEntry, start: number): Promise<void> {
+    return inflations.run(async () => {
+      const stored = await this.#bytes.read(start, entry.compressedSize);
+      const bytes = entry.method === 0 ? stored : await inflateInThread(entry, stored);
+      proveBytes(entry, bytes);
+      release(stored);
+      if (bytes !== stored) release(bytes);
+    });
   }
 
   /** The bytes of a small entry; length and checksum are not checked. */
   async #inflate(entry: ZipEntry): Promise<Buffer> {
-    const stored = await this.#bytes.read(await this.#dataStart(entry), entry.compressedSize);
-    if (entry.method === 0 || stored.length === 0) return stored;
-    try {
-      return inflateRawSync(stored, { maxOutputLength: Math.max(entry.size, 1) });
-    } catch (error) {
-      throw (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE' ? otherLength(entry) : asInvalid(error);
-    }
+    return inflateNow(entry, await this.#bytes.read(await this.#dataStart(entry), entry.compressedSize));
   }
 
   /** The entry's bytes, readable after the zip is closed. The stream fails at its end if length or checksum differ. */
   async open(entry: ZipEntry): Promise<Readable> {
     const start = await this.#dataStart(entry);
     // Lazy: the file is opened at the first read, so an unread stream does not keep it open.
-    return Readable.from(inflate(this.#open, start, entry), { objectMode: false });
+    return Readable.from(inflateOpened(this.#open, start, entry), { objectMode: false });
   }
 
   /**
    * Position of the data: APPNOTE.TXT §4.3.7. A client may trust the local header, so it must not contradict the
    * directory. Its extra fields are skipped.
    */
-  async #dataStart({ name, rawName, method, size, compressedSize, start }: ZipEntry): Promise<number> {
-    const header = await this.#bytes.read(start, localHeaderBytes + rawName.length);
+  async #dataStart(
+    { name, rawName, method, size, compressedSize, start }: ZipEntry,
+    bytes: Pick<ZipBytes, 'read'> | Window = this.#bytes,
+  ): Promise<number> {
+    const header = await bytes.read(start, localHeaderBytes + rawName.length);
     if (header.readUInt32LE() !== localSignature) throw unsound(`${quote(name)} has no local header`);
     const sized = (header.readUInt16LE(6) & sizesFollow) === 0;
     if (
@@ -137,13 +183,51 @@ function sameSize(local: number, declared: number): boolean {
   return local === declared || local === 0xffff_ffff;
 }
 
-async function* inflate(open: OpenBytes, start: number, entry: ZipEntry) {
+function isMedium({ size, compressedSize }: ZipEntry): boolean {
+  return Math.max(size, compressedSize) <= mediumBytes;
+}
+
+/** Inflates a small entry in one call. */
+function inflateNow(entry: ZipEntry, stored: Buffer): Buffer {
+  if (entry.method === 0 || stored.length === 0) return stored;
+  try {
+    return inflateRawSync(stored, { maxOutputLength: Math.max(entry.size, 1) });
+  } catch (error) {
+    throw inflateError(entry, error);
+  }
+}
+
+/** As `inflateNow`, without blocking the process. */
+async function inflateInThread(entry: ZipEntry, stored: Buffer): Promise<Buffer> {
+  const maxOutputLength = Math.max(entry.size, 1);
+  try {
+    return await inflateRawAsync(stored, { maxOutputLength, chunkSize: Math.max(maxOutputLength, 64) });
+  } catch (error) {
+    throw inflateError(entry, error);
+  }
+}
+
+function inflateError(entry: ZipEntry, error: unknown): unknown {
+  return (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE' ? otherLength(entry) : asInvalid(error);
+}
+
+/** As `inflate`, on bytes of its own. */
+async function* inflateOpened(open: OpenBytes, start: number, entry: ZipEntry) {
+  const bytes = new ZipBytes(await open());
+  try {
+    yield* inflate(bytes, start, entry);
+  } finally {
+    bytes.close();
+  }
+}
+
+async function* inflate(bytes: ZipBytes, start: number, entry: ZipEntry) {
   const { size, compressedSize, method } = entry;
   let length = 0;
   let checksum = 0;
   try {
     if (compressedSize > 0) {
-      const stored = readThrough(open, start, start + compressedSize);
+      const stored = readThrough(bytes, start, start + compressedSize);
       const source = method === 0 ? stored : pipeline(stored, createInflateRaw({ chunkSize: chunkBytes }), () => {}); // the error reaches the loop
       for await (const chunk of source as AsyncIterable<Buffer>) {
         length += chunk.length;
@@ -159,15 +243,14 @@ async function* inflate(open: OpenBytes, start: number, entry: ZipEntry) {
 }
 
 /** The bytes from `start` to `end`, without the byte at `end`. */
-async function* readThrough(open: OpenBytes, start: number, end: number) {
-  const bytes = new ZipBytes(await open());
-  try {
-    for (let position = start; position < end; position += chunkBytes) {
-      yield await bytes.read(position, Math.min(chunkBytes, end - position));
-    }
-  } finally {
-    bytes.close();
+async function* readThrough(bytes: ZipBytes, start: number, end: number) {
+  for (let position = start; position < end; position += chunkBytes) {
+    yield await bytes.read(position, Math.min(chunkBytes, end - position));
   }
+}
+
+function proveBytes(entry: ZipEntry, bytes: Buffer): void {
+  prove(entry, bytes.length, crc32(bytes));
 }
 
 function prove(entry: ZipEntry, length: number, checksum: number): void {

@@ -86,6 +86,7 @@ async function stageParts(
   try {
     const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
     permit(nupkg.nuspec.id);
+    refuseIncomplete(nupkg);
     await refuseExisting(context, accountId, nupkg);
     const { readme, icon } = nupkg.entries;
     const digests = {
@@ -231,13 +232,15 @@ function alreadyExists({ nuspec, version }: Nupkg): DomainError {
   );
 }
 
-function warningsOf({ nuspec, version }: Nupkg, knownAs: string): string[] {
-  const warnings = [];
-  if (nuspec.id !== knownAs)
-    warnings.push(`The id of this package was shown as ${knownAs}; it is now shown as ${nuspec.id}.`);
-  const normalized = normalize(version);
-  if (nuspec.version !== normalized && nuspec.version !== fullString(version)) {
-    warnings.push(`Version ${nuspec.version} is published as ${normalized}.`);
-  }
-  return warnings;
+function warningsOf({ nuspec }: Nupkg, knownAs: string): string[] {
+  if (nuspec.id === knownAs) return [];
+  return [`The id of this package was shown as ${knownAs}; it is now shown as ${nuspec.id}.`];
+}
+
+/** The nuspec reference requires these of every package, and the public gallery refuses packages without them. */
+function refuseIncomplete({ nuspec }: Nupkg): void {
+  const missing = (['authors', 'description'] as const).filter((name) => nuspec[name] === undefined);
+  if (missing.length === 0) return;
+  const elements = missing.map((name) => `<${name}>`).join(' and ');
+  throw new DomainError('PackageInvalid', `The nuspec has no ${elements}. Add it: every package needs it.`);
 }

@@ -8,8 +8,17 @@ import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../upst
 import { getPackage, listPackages, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { operation, type Operation } from '../../api/operation.ts';
+import { historyPage } from '../../api/history.ts';
 import { pageQuery, readPage } from '../../api/paging.ts';
-import { listOf, packageDetails, packageSummary, packageVersion, timeOf, timeOrNull } from '../../api/schemas.ts';
+import {
+  history,
+  listOf,
+  packageDetails,
+  packageSummary,
+  packageVersion,
+  timeOf,
+  timeOrNull,
+} from '../../api/schemas.ts';
 
 const id = 'The package ID, in any letter case';
 
@@ -65,6 +74,20 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
           (await getPackage(feed.database, mayReadHosted ? accountId : noAccount, id));
         return { ...toPackage(found), versions: found.versions.map(toVersion) };
       },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id/history',
+      id: 'getPackageHistory',
+      summary: 'Get when each mirrored version was first here, the latest first. Deletion and eviction leave it',
+      action: 'read',
+      params: { id },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      query: pageQuery,
+      status: 200,
+      answer: history,
+      run: ({ principal, params, query }) =>
+        historyPage(feed.database, principal, query, mirrored.historyOwners(params['id']!)),
     }),
     operation({
       method: 'delete',

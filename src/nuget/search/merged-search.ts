@@ -1,6 +1,5 @@
 import type { Database } from '../../database/database.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
-import { isPackageId } from '../format/nuspec.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { listListed } from '../hosted/versions.ts';
 import type { SearchQuery } from './search-query.ts';
@@ -84,20 +83,15 @@ export class MergedSearch {
     });
   }
 
-  /** Calls `ask`, unless the search text names a hosted or reserved id: private names are not sent to upstreams. */
+  /** Calls `ask`, unless the search would tell an upstream a private id. */
   async #askUnlessPrivate<T>(
     accountId: number,
-    { text }: SearchRequest,
+    { text, packageType = '' }: SearchRequest,
     { only }: SearchOptions,
     ask: () => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
     if (!this.#upstreams.hasUpstreams || only?.isEmpty) return [];
-    const words = text.split(/[\s"]+/).filter((word) => word !== '' && !/^(?:package)?id:$/i.test(word));
-    const ids = words.map((word) => word.replace(/^\w+:/, '')).filter((word) => isPackageId(word));
-    if (ids.some((id) => this.#source.isReserved(id))) return [];
-    const isExact = words.length === 1 || /\b(?:package)?id:/i.test(text);
-    if (isExact && (await this.#source.isClaimed(accountId, ids))) return [];
-    return ask();
+    return (await this.#source.tellsPrivateId(accountId, `${text} ${packageType}`)) ? [] : ask();
   }
 
   async #join<T>(

@@ -1,4 +1,5 @@
 import type { NameSet } from '../../accounts/names.ts';
+import type { NameOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
@@ -53,6 +54,12 @@ export class MirroredPackages {
   async isUpstreamOnly(accountId: number, id: string): Promise<boolean> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return false;
     return this.#mirror.origin.candidates(id).length > 0;
+  }
+
+  /** The names under which the history of a package is recorded. */
+  historyOwners(id: string): NameOwner[] {
+    const upstreams = this.#mirror.origin.candidates(id);
+    return upstreams.map(({ name: upstream }) => ({ accountId: 0, upstream, name: packageKey(id) }));
   }
 
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */

@@ -180,6 +180,7 @@ export class PackageMirror {
       lifetime: 'immutable',
       limit: this.#limits.nupkg,
       algorithms: ['sha512'],
+      history: (digest) => [{ kind: 'version', reference: version, digest }],
       verify: async (staged) => verifyNupkg(staged, key, version, await hashOf(owner)),
       fetch: async (_stored, signal) => {
         const url = await this.nupkgUrl(upstream, key, version);

@@ -1,6 +1,4 @@
-import type { Logger } from 'pino';
 import { unusable } from '../../mirror/fetch.ts';
-import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { addressIn, isList, mostListed, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
 import { objectOf } from './upstream-metadata.ts';
@@ -23,14 +21,15 @@ const types = ['VulnerabilityInfo/6.7.0'];
 /** Vulnerability data of the upstreams. */
 export class UpstreamVulnerabilities {
   readonly #packages: PackageMirror;
-  readonly #log: Logger;
 
-  constructor(packages: PackageMirror, log: Logger) {
+  constructor(packages: PackageMirror) {
     this.#packages = packages;
-    this.#log = log;
   }
 
-  /** The pages of all upstreams with vulnerability data. An upstream that fails and has no stored index is left out. */
+  /**
+   * The pages of all upstreams with vulnerability data. Throws the failure of an upstream without a stored index: clients
+   * must warn (NU1900), because a shorter list would say that packages have no known vulnerabilities.
+   */
   async pages(): Promise<VulnerabilityPage[]> {
     const lists = await Promise.all(this.#packages.origin.all.map((upstream) => this.#pagesOf(upstream)));
     return lists.flat();
@@ -58,20 +57,11 @@ export class UpstreamVulnerabilities {
   }
 
   async #pagesOf(upstream: Upstream): Promise<VulnerabilityPage[]> {
-    try {
-      return (await this.#index(upstream)).map((entry) => ({
-        upstream: upstream.name,
-        name: entry['@name'],
-        updated: entry['@updated'],
-      }));
-    } catch (error) {
-      if (!isUpstreamFailure(error)) throw error;
-      this.#log.warn(
-        { upstream: upstream.name, reason: (error as Error).message },
-        'the upstream has no vulnerability data now',
-      );
-      return [];
-    }
+    return (await this.#index(upstream)).map((entry) => ({
+      upstream: upstream.name,
+      name: entry['@name'],
+      updated: entry['@updated'],
+    }));
   }
 
   async #index(upstream: Upstream): Promise<IndexEntry[]> {

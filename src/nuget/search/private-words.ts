@@ -1,0 +1,66 @@
+import type { Database } from '../../database/database.ts';
+import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
+import { claimedAmong } from '../hosted/claims.ts';
+import { packageKey } from '../hosted/packages.ts';
+
+/** A search with more words is not sent upstream, because each word costs a look-up. */
+const mostWords = 32;
+/** Ids that are read to find one that is not merged. */
+const mostIds = 200;
+
+/** The words of text that a client typed, as ids are compared; field names and punctuation separate words. */
+export function wordsIn(text: string): string[] {
+  const words = text.split(/[^\p{L}\p{N}._-]+/u).map((word) => word.replace(/^[._-]+|[._-]+$/g, ''));
+  return [...new Set(words.filter((word) => word !== '').map(packageKey))];
+}
+
+/**
+ * Whether text would tell an upstream a private id: a word of it is a hosted or reserved id, extends one after a dot, or
+ * is the beginning of one and longer than its first segment. `Contoso.Bill` tells `Contoso.Billing`, `json` does not tell
+ * `Json.Internal`. Hosted ids that are merged are not private.
+ */
+export async function tellsPrivateId(
+  database: Database,
+  policy: UpstreamPolicy,
+  accountId: number,
+  text: string,
+): Promise<boolean> {
+  const words = wordsIn(text);
+  if (words.length > mostWords) return true;
+  const ids = words.flatMap(withParents);
+  if (ids.some((id) => policy.isReserved(id)) || words.some((word) => policy.beginsReserved(word, '.'))) return true;
+  if (
+    (
+      await claimedAmong(
+        database,
+        accountId,
+        ids.filter((id) => !policy.isMerged(id)),
+      )
+    ).size > 0
+  )
+    return true;
+  for (const word of words) {
+    if (word.includes('.') && (await beginsHosted(database, policy, accountId, word))) return true;
+  }
+  return false;
+}
+
+/** `a.b.c`, `a.b` and `a`. */
+function withParents(word: string): string[] {
+  const segments = word.split('.');
+  return segments.map((_, index) => segments.slice(0, segments.length - index).join('.'));
+}
+
+async function beginsHosted(
+  database: Database,
+  policy: UpstreamPolicy,
+  accountId: number,
+  word: string,
+): Promise<boolean> {
+  const rows = await database.select<{ package_key: string }>(
+    `SELECT package_key FROM packages WHERE account_id = ? AND package_key > ? AND package_key < ?
+     ORDER BY package_key LIMIT ${mostIds}`,
+    [accountId, word, `${word}\u{10ffff}`],
+  );
+  return rows.length === mostIds || rows.some(({ package_key: key }) => !policy.isMerged(key));
+}
