@@ -27,20 +27,26 @@ export class Authenticator {
 
   /**
    * The principal of `request`, by Basic (user `api`) or Bearer, and with `apiKey` also by `X-NuGet-ApiKey`. A valid
-   * API key takes precedence over the client's credentials for the package source. Throws `Unauthorized`.
+   * API key takes precedence over the client's credentials for the package source. If only those are valid, calls
+   * `onInvalidKey`. Throws `Unauthorized`.
    */
-  async principalOf(request: Pick<IncomingMessage, 'headers'>, options: { apiKey?: boolean } = {}): Promise<Principal> {
-    const key = options.apiKey ? request.headers['x-nuget-apikey'] : undefined;
+  async principalOf(
+    request: Pick<IncomingMessage, 'headers'>,
+    { apiKey, onInvalidKey }: { apiKey?: boolean; onInvalidKey?: () => void } = {},
+  ): Promise<Principal> {
+    const key = apiKey ? request.headers['x-nuget-apikey'] : undefined;
     const authorization = authorizationOf(request);
-    if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization);
+    if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization, onInvalidKey);
     return this.#byAuthorization(authorization);
   }
 
-  async #byApiKey(key: string, authorization: string | undefined): Promise<Principal> {
+  async #byApiKey(key: string, authorization: string | undefined, onInvalidKey?: () => void): Promise<Principal> {
     const principal = await this.#verify(key);
     if (principal) return principal;
     if (authorization === undefined) throw unauthorized(key);
-    return this.#byAuthorization(authorization);
+    const found = await this.#byAuthorization(authorization);
+    onInvalidKey?.();
+    return found;
   }
 
   async #byAuthorization(authorization: string | undefined): Promise<Principal> {

@@ -1,4 +1,6 @@
 import test from 'ava';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { packageForm, TestFeed } from '../support/feed.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { tokenOf } from '../support/inside.ts';
@@ -67,4 +69,25 @@ test('a container client logs in with any valid token', async (t) => {
     t.is((await server.fetch('/v2/', { token: null })).status, 401);
     t.is((await server.fetch('/v2/', { token: 'wrong' })).status, 401);
   }
+});
+
+test('an invalid API key beside valid credentials is accepted, with a warning to the client and in the log', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  const push = async (key: string, version: string) => {
+    const headers = { 'x-nuget-apikey': key, authorization: `Bearer ${server.token}` };
+    const { body, type } = packageForm(await makeNupkg({ id: 'Keyed', version }));
+    return feed.fetch('/push', {
+      method: 'PUT',
+      headers: { ...headers, 'content-type': type },
+      body: new Uint8Array(body),
+    });
+  };
+  const wrong = await push('ent_wrong', '1.0.0');
+  t.is(wrong.status, 201);
+  t.regex(wrong.headers.get('x-nuget-warning')!, /API key is not valid/);
+  t.true(server.lines.some((line) => line.includes('the API key of a request is not valid')));
+  t.false(server.lines.some((line) => line.includes('ent_wrong')));
+  const right = await push(server.token, '1.0.1');
+  t.deepEqual([right.status, right.headers.get('x-nuget-warning')], [201, null]);
 });

@@ -165,7 +165,7 @@ test('a fetch without readers finishes if little is missing; otherwise the next 
     'entrepot; hit',
   );
 
-  const patient = await startTestServer(t, { ...settings, mirror: { unreadRest: '20MiB' } });
+  const patient = await startTestServer(t, { ...settings, mirror: { unreadRest: '22MiB' } });
   upstream.on(path, begun);
   const leaving = begin(patient, `/v2/up.test/team/app/blobs/${largeDigest}`);
   await leaving.has(half - 2 ** 20);

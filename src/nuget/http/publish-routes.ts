@@ -65,7 +65,7 @@ async function receivePackage({ feed, mirror, log }: FeedParts, call: Call): Pro
     log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');
     warnings.push(`${id} was mirrored from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
   }
-  if (warnings.length > 0) response.setHeader('X-NuGet-Warning', warnings.map(oneLine));
+  for (const warning of warnings) response.appendHeader('X-NuGet-Warning', oneLine(warning));
   sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
 }
 

@@ -1,8 +1,10 @@
 import { Router } from 'express';
+import type { Logger } from 'pino';
 import { allow, credentialMissing } from '../../accounts/allow.ts';
 import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
-import { contextOf } from '../../http/request-context.ts';
+import { oneLine } from '../../http/reason.ts';
+import { contextOf, currentResponse } from '../../http/request-context.ts';
 import type { UsageAction } from '../../usage/counters.ts';
 import { Addresses } from './addresses.ts';
 import type { Answering, Call, FeedParts } from './call.ts';
@@ -21,11 +23,12 @@ interface Matched {
 /** The package feed, mounted at `/v3`. https://learn.microsoft.com/nuget/api/overview */
 export function createFeed(parts: FeedParts): Router {
   const { authenticator, quota, log } = parts;
+  const keys = { apiKey: true, onInvalidKey: () => warnOfKey(log) };
   const protocol: Protocol<Matched, Call> = {
     kind: 'package',
     log,
     quota,
-    authenticate: (request) => authenticator.principalOf(request, { apiKey: true }),
+    authenticate: (request) => authenticator.principalOf(request, keys),
     find: ({ operation }) => operation,
     open: (allowed) => open(parts, allowed),
     statusOf,
@@ -44,6 +47,15 @@ export function createFeed(parts: FeedParts): Router {
   addSearching(router, answering, parts);
   addPublishing(router, answering, parts);
   return router;
+}
+
+/** A client with valid credentials may not know that its API key is wrong: requests succeed without it. */
+function warnOfKey(log: Logger): void {
+  const response = currentResponse();
+  log.warn({ request: response?.context.id }, 'the API key of a request is not valid; its other credentials were used');
+  const warning =
+    'The API key is not valid; the credentials of the package source were used. Correct or remove the key.';
+  response?.appendHeader('X-NuGet-Warning', oneLine(warning));
 }
 
 async function open(
