@@ -236,8 +236,15 @@ export class Upstream {
   async #authorization(request: UpstreamRequest): Promise<string | undefined> {
     if (this.#challenge === 'configured') return this.#auth && authorizationOf(this.#auth);
     const { scope } = request;
-    if (!this.#challenge || scope === undefined) return undefined;
-    return this.#token({ ...this.#challenge, scope, keptAs: scope }, request);
+    const challenge = this.#challenge;
+    if (!challenge || scope === undefined) return undefined;
+    try {
+      return await this.#token({ ...challenge, scope, keptAs: scope }, request);
+    } catch (error) {
+      // The realm may have moved: the next request gets a new challenge.
+      if (this.#challenge === challenge && !request.signal?.aborted) this.#challenge = undefined;
+      throw error;
+    }
   }
 
   /** Several requests may wait for one exchange. If one of them is cancelled, the exchange goes on for the others. */
@@ -260,8 +267,14 @@ export class Upstream {
     if (bearer && realm && /^https?:$/.test(realm.protocol)) {
       const service = bearer['service'] ?? '';
       const scope = bearer['scope'] ?? request.scope ?? '';
+      const authorization = await this.#token(
+        { realm, service, scope, keptAs: request.scope ?? scope },
+        request,
+        presented,
+      );
+      // Remembered only now: an unusable realm must not replace the realm of other requests.
       this.#challenge = { realm, service };
-      return this.#token({ realm, service, scope, keptAs: request.scope ?? scope }, request, presented);
+      return authorization;
     }
     const configured = this.#auth && authorizationOf(this.#auth);
     // Another request may have answered the challenge meanwhile. Only what this request has sent counts.

@@ -291,6 +291,47 @@ test('a failed token exchange has its own pause, for all addresses that need the
   t.is((await t.throwsAsync<DomainError>(send('5'))).detail?.['retryAfter'], 2);
 });
 
+test('after a realm that cannot be used, the next request follows a new challenge', async (t) => {
+  const { server, read, realm, clock } = await setUp(t);
+  clock.now = 1_000_000;
+  registry(server, new URL('http://169.254.169.254/token'), () => 'one');
+  await t.throwsAsync(read(), { message: /address that is refused/ });
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  clock.now += 60_000;
+  t.is(await read(), 'content');
+});
+
+test('a realm that stops working is forgotten', async (t) => {
+  const { server, read, realm, clock } = await setUp(t);
+  clock.now = 1_000_000;
+  const first = await startFaultyUpstream(t);
+  registry(server, new URL('/token', first.url), () => 'one');
+  first.on('/token', grant('one'));
+  t.is(await read(), 'content');
+  await first.stop();
+  registry(server, realm, () => 'two');
+  server.on('/token', grant('two'));
+  clock.now += 3_600_000;
+  await t.throwsAsync(read(), { message: /cannot be reached/ });
+  clock.now += 60_000;
+  t.is(await read(), 'content');
+});
+
+test('a realm that cannot be used does not replace the realm of other repositories', async (t) => {
+  const { server, read, realm, upstream } = await setUp(t);
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  await read();
+  const bad = 'Bearer realm="http://169.254.169.254/token",service="registry.test"';
+  server.on('/v2/bad', answer(401, { 'www-authenticate': bad }));
+  const url = new URL('/v2/bad', server.url);
+  await t.throwsAsync(upstream.send({ subject: 'bad', url, scope: 'repository:bad:pull' }), { message: /refused/ });
+  const before = server.count('/v2/thing');
+  t.is(await read(), 'content');
+  t.is(server.count('/v2/thing'), before + 1, 'the token was sent with the first request');
+});
+
 test('the number of remembered failed exchanges is bounded', async (t) => {
   const { server, upstream, realm, clock } = await setUp(t);
   clock.now = 1_000_000;
