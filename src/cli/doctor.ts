@@ -4,6 +4,7 @@ import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
+import { withheldFrom } from '../upstream/credentials.ts';
 import type { Installation } from '../server.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
@@ -15,6 +16,9 @@ export interface Finding {
   /** What was seen, or what to mend. */
   text: string;
 }
+
+/** A failure whose message already says what to do. */
+class Advice extends Error {}
 
 /** A clock that is off by more makes tokens and certificates fail, in milliseconds. */
 const clockTolerance = 60_000;
@@ -89,7 +93,7 @@ async function examineUpstream({ protocols }: Installation, upstream: Upstream, 
     const answer = await upstream.send({ url: spoken.probe(upstream), subject: 'doctor' });
     discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
-    const seen = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'asked anonymously'];
+    const seen = [`reachable at ${base.host}`, credentialsOf(upstream)];
     seen.push(clockOf(answer, now()));
     await spoken.askRateLimit?.(upstream);
     const { remaining, limit } = upstream.rateLimit;
@@ -98,12 +102,20 @@ async function examineUpstream({ protocols }: Installation, upstream: Upstream, 
   });
 }
 
+/** Whether the credentials were sent with the request, and accepted. */
+function credentialsOf({ credentials }: Upstream): string {
+  const { isConfigured, sent, withheldFrom: hosts } = credentials;
+  if (hosts.length > 0) throw new Advice(hosts.map(withheldFrom).join('; '));
+  if (!isConfigured) return 'asked anonymously';
+  return sent ? 'its credentials are accepted' : 'it did not ask for credentials';
+}
+
 function clockOf(answer: UpstreamAnswer, now: number): string {
   const theirs = Date.parse(answer.headers.date ?? '');
   if (Number.isNaN(theirs)) return 'it tells no time';
   const off = now - theirs;
   if (Math.abs(off) <= clockTolerance) return 'clocks agree';
-  throw new Error(
+  throw new Advice(
     `the clock here is ${Math.round(Math.abs(off) / 1000)} s ${off > 0 ? 'ahead' : 'behind'}; set it by NTP`,
   );
 }
@@ -119,6 +131,7 @@ async function attempt(subject: string, advice: string, look: () => Promise<stri
     return { subject, ok: true, text: await look() };
   } catch (error) {
     const { message } = error as Error;
+    if (error instanceof Advice) return { subject, ok: false, text: message };
     return { subject, ok: false, text: `${message.replace(/\.$/, '')}: ${advice}` };
   }
 }

@@ -34,6 +34,16 @@ const upstream = z.strictObject({
   allowPrivateNetwork: z.boolean().default(false),
   caFile: z.string().optional(),
   auth: upstreamAuth.optional(),
+  credentialHosts: z
+    .array(
+      z
+        .string()
+        .regex(
+          /^(?:[a-z0-9]+(?:[.-][a-z0-9]+)*|\[[0-9a-f:.]+\])(?::\d{1,5})?$/,
+          'expected a host such as gitlab.corp or gitlab.corp:8443',
+        ),
+    )
+    .default([]),
 });
 
 /** The upstreams when the configuration lists none. */

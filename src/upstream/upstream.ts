@@ -7,7 +7,7 @@ import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.
 import { discard } from './body.ts';
 import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
-import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
+import { Credentials, parseChallenges, withheldFrom, type UpstreamAuth } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
@@ -51,7 +51,7 @@ export class Upstream {
   readonly #serviceBreakers: Record<OptionalService, Breaker>;
   readonly #client: Client;
   readonly #tokens: RegistryTokens;
-  readonly #auth: UpstreamAuth | undefined;
+  readonly credentials: Credentials;
   readonly #failures: FailureLog;
   readonly #offline: boolean;
   /** The authorization that the upstream last asked for, so that the next request is not refused first. */
@@ -64,12 +64,18 @@ export class Upstream {
     this.base = base;
     this.#breaker = new Breaker(now);
     this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
-    this.#auth = auth;
     this.#failures = new FailureLog(log, name, now);
+    this.credentials = new Credentials({
+      auth,
+      base,
+      name,
+      hosts: config.credentialHosts,
+      onWithheld: (host) => log.warn({ upstream: name, host }, `${withheldFrom(host)} of this upstream`),
+    });
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new Client({ allowPrivate, proxy, timeout, ca, resolve, connections, meter });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
-    this.#tokens = new RegistryTokens({ cache, base, name, auth, timeout, now, ask });
+    this.#tokens = new RegistryTokens({ cache, base, credentials: this.credentials, timeout, now, ask });
     // A package feed gets the credentials with the first request; a registry says first which kind it needs.
     if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
   }
@@ -197,18 +203,22 @@ export class Upstream {
     // Some upstreams answer so for a resource that does not exist, too (RFC 6750, 3.1).
     const isDenied = status === 403 || /\berror="?insufficient_scope\b/.test(headers['www-authenticate'] ?? '');
     if (isDenied && url.origin === this.base.origin) throw new Refused(accessDenied, { denied: true });
+    if (status === 401 && this.credentials.isConfigured && url === request.url && !this.#mayGetAuthorization(url)) {
+      this.credentials.withhold(url);
+      throw new Refused(`refused access: ${withheldFrom(url.host)}`);
+    }
     if (status === 401 || status === 403) throw new Refused(accessRefused);
     throw new Refused(`answered ${status}`);
   }
 
-  /** Follows redirects. Credentials are sent to the upstream's own origin only, and each hop's address is checked. */
+  /** Follows redirects. Checks each hop's address, and whether it may get the authorization. */
   async #follow(request: UpstreamRequest, authorization: string | undefined) {
     let { url } = request;
     const { method, signal } = request;
     const group = request.service ?? request.subject;
     for (let hop = 0; hop <= redirectLimit; hop += 1) {
       const headers: Record<string, string> = { ...request.headers };
-      if (authorization !== undefined && url.origin === this.base.origin) headers['authorization'] = authorization;
+      if (authorization !== undefined && this.#mayGetAuthorization(url)) headers['authorization'] = authorization;
       const answer = await this.#once({ ...(method && { method }), url, headers, group, signal });
       const { location } = answer.headers;
       if (![301, 302, 303, 307, 308].includes(answer.status) || location === undefined) return { answer, url };
@@ -225,6 +235,12 @@ export class Upstream {
     throw new Refused(`redirects more than ${redirectLimit} times`);
   }
 
+  /** Its own origin; for configured credentials that are sent as they are, also the hosts that the settings name. */
+  #mayGetAuthorization(url: URL): boolean {
+    if (url.origin === this.base.origin) return true;
+    return this.#challenge === 'configured' && this.credentials.isListed(url);
+  }
+
   async #once(sending: Sending): Promise<UpstreamAnswer> {
     // Addresses in an upstream's documents and challenges are no more trusted than a redirect.
     if (this.base.protocol === 'https:' && sending.url.protocol === 'http:') {
@@ -234,7 +250,7 @@ export class Upstream {
   }
 
   async #authorization(request: UpstreamRequest): Promise<string | undefined> {
-    if (this.#challenge === 'configured') return this.#auth && authorizationOf(this.#auth);
+    if (this.#challenge === 'configured') return this.credentials.send();
     const { scope } = request;
     const challenge = this.#challenge;
     if (!challenge || scope === undefined) return undefined;
@@ -276,11 +292,10 @@ export class Upstream {
       this.#challenge = { realm, service };
       return authorization;
     }
-    const configured = this.#auth && authorizationOf(this.#auth);
     // Another request may have answered the challenge meanwhile. Only what this request has sent counts.
-    if (presented === configured || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
+    if (presented === this.credentials.header || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
     this.#challenge = 'configured';
-    return configured;
+    return this.credentials.send();
   }
 }
 

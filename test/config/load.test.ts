@@ -251,6 +251,10 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_UPSTREAMS: upstream({ include: 'a' }) }, 'ENTREPOT_UPSTREAMS: 0.include: expected a list'],
   [{ ENTREPOT_UPSTREAMS: upstream({ include: [''] }) }, 'ENTREPOT_UPSTREAMS: 0.include.0: must not be empty'],
+  [
+    { ENTREPOT_UPSTREAMS: upstream({ credentialHosts: ['https://gitlab.corp'] }) },
+    'ENTREPOT_UPSTREAMS: 0.credentialHosts.0: expected a host such as gitlab.corp or gitlab.corp:8443',
+  ],
   [{ ENTREPOT_UPSTREAMS: upstream({ url: 'ghcr.io' }) }, 'ENTREPOT_UPSTREAMS: 0.url: expected an http or https URL'],
   [
     { ENTREPOT_UPSTREAMS: upstream({ auth: { username: 'u' } }) },
