@@ -1,7 +1,13 @@
 import { z } from 'zod';
 import { duration, schedule, size, whole } from './units.ts';
 
-const url = z.url({ protocol: /^https?$/, error: 'expected an http or https URL' });
+/** An address that this server shows in answers and messages, so it cannot contain a secret. */
+const url = z
+  .url({ protocol: /^https?$/, error: 'expected an http or https URL', abort: true })
+  .refine(hasNoUser, 'a URL here cannot have a user name or password');
+const upstreamUrl = z
+  .url({ protocol: /^https?$/, error: 'expected an http or https URL', abort: true })
+  .refine(hasNoUser, 'a URL here cannot have a user name or password; set them in auth');
 const port = whole(0, 65_535);
 const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
   error: 'expected true or false',
@@ -18,11 +24,16 @@ const upstreamAuth = z.union(
   { error: 'expected {username, password or passwordFile} or {bearer or bearerFile}' },
 );
 
+function hasNoUser(text: string): boolean {
+  const { username, password } = new URL(text);
+  return username === '' && password === '';
+}
+
 const upstream = z.strictObject({
   name: z.string().regex(/^[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?$/, 'expected a name such as nuget.org or docker.io'),
   kind: z.enum(['nuget', 'registry']),
-  url: url.optional(),
-  symbolsUrl: url.optional(),
+  url: upstreamUrl.optional(),
+  symbolsUrl: upstreamUrl.optional(),
   mode: z.enum(['online', 'offline']).default('online'),
   default: z.boolean().default(false),
   freshFor: duration.prefault('5m'),
@@ -56,9 +67,22 @@ const publicUpstreams = [
   { name: 'registry.k8s.io', kind: 'registry' as const },
 ];
 
+/** Whether `url` is only a scheme, a host and a port. */
+function isOrigin(url: string): boolean {
+  const { href, origin } = new URL(url);
+  return href === `${origin}/`;
+}
+
 const upstreams = z.array(upstream).superRefine((list, context) => {
   const seen = new Set<string>();
-  for (const [index, { kind, name }] of list.entries()) {
+  for (const [index, { kind, name, url: address }] of list.entries()) {
+    if (kind === 'registry' && address !== undefined && !isOrigin(address)) {
+      context.addIssue({
+        code: 'custom',
+        path: [index, 'url'],
+        message: 'a registry’s URL cannot have a path or a query: repositories are below /v2/ of its host',
+      });
+    }
     if (seen.has(`${kind} ${name}`)) {
       context.addIssue({
         code: 'custom',

@@ -12,6 +12,7 @@ import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
+import { withoutUser } from './url.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
 export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
@@ -228,8 +229,6 @@ export class Upstream {
         throw new Refused('redirects to an address that is neither http nor https');
       }
       if (url.protocol === 'https:' && next.protocol === 'http:') throw new Refused('redirects from https to http');
-      next.username = '';
-      next.password = '';
       url = next;
     }
     throw new Refused(`redirects more than ${redirectLimit} times`);
@@ -246,7 +245,8 @@ export class Upstream {
     if (this.base.protocol === 'https:' && sending.url.protocol === 'http:') {
       throw new Refused('refers from https to http', { verdict: 'unsent' });
     }
-    return this.#client.send(sending);
+    // got would send a user name in an address as credentials.
+    return this.#client.send({ ...sending, url: withoutUser(sending.url) });
   }
 
   async #authorization(request: UpstreamRequest): Promise<string | undefined> {

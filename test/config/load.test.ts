@@ -255,6 +255,12 @@ const wrongEnvironments: [Environment, string][] = [
     { ENTREPOT_UPSTREAMS: upstream({ credentialHosts: ['https://gitlab.corp'] }) },
     'ENTREPOT_UPSTREAMS: 0.credentialHosts.0: expected a host such as gitlab.corp or gitlab.corp:8443',
   ],
+  ...['https://ghcr.io/mirror', 'https://ghcr.io/v2/', 'https://ghcr.io?a=b', 'https://ghcr.io/#a'].map(
+    (url): [Environment, string] => [
+      { ENTREPOT_UPSTREAMS: upstream({ url }) },
+      'ENTREPOT_UPSTREAMS: 0.url: a registry’s URL cannot have a path or a query: repositories are below /v2/ of its host',
+    ],
+  ),
   [{ ENTREPOT_UPSTREAMS: upstream({ url: 'ghcr.io' }) }, 'ENTREPOT_UPSTREAMS: 0.url: expected an http or https URL'],
   [
     { ENTREPOT_UPSTREAMS: upstream({ auth: { username: 'u' } }) },
@@ -332,6 +338,27 @@ test('no error repeats a secret', (t) => {
     const error = t.throws(() => loadConfig({ [name]: secret }));
     t.true(error.message.startsWith(name));
     t.false(error.message.includes(secret));
+  }
+});
+
+test('a user name or password in a URL stops the start, and is not shown', (t) => {
+  const secret = 's3cr3t';
+  const wrong: Environment[] = [];
+  for (const user of [`me:${secret}@`, `${secret}@`, `:${secret}@`]) {
+    wrong.push(
+      { ENTREPOT_UPSTREAMS: upstream({ url: `https://${user}ghcr.io` }) },
+      { ENTREPOT_UPSTREAMS: upstream({ kind: 'nuget', url: `https://${user}feed.test/v3/index.json` }) },
+      { ENTREPOT_UPSTREAMS: upstream({ kind: 'nuget', symbolsUrl: `https://${user}feed.test/symbols` }) },
+      { ENTREPOT_BASE_URL: `https://${user}hub.test` },
+      { ENTREPOT_FEED_URL: `https://${user}hub.test` },
+      { ENTREPOT_REGISTRY_URL: `https://${user}hub.test` },
+    );
+  }
+  for (const environment of wrong) {
+    const error = t.throws(() => loadConfig(environment), { instanceOf: ConfigError });
+    t.regex(error.message, /[uU]rl|URL/);
+    t.regex(error.message, /a URL here cannot have a user name or password/);
+    t.notRegex(error.message, new RegExp(secret));
   }
 });
 

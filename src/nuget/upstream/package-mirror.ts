@@ -7,7 +7,7 @@ import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../
 import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { urlBelow } from '../../upstream/url.ts';
+import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
 import { parseVersion, sortKey, versionKey } from '../format/version.ts';
@@ -294,7 +294,8 @@ function folder(address: string): string {
 export function addressIn(upstream: Upstream, address: unknown): URL {
   const url = typeof address === 'string' ? URL.parse(address, upstream.base.href) : null;
   if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'sent a document with an invalid address');
-  return url;
+  // The address may be logged.
+  return withoutUser(url);
 }
 
 /** Whether `value` is a list of at most `mostListed` items. */
