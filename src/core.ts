@@ -90,6 +90,12 @@ export async function openCore(
     (each) => each.close(),
   );
   const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
+  for (const upstream of upstreams) {
+    const unknown = await unknownAccounts(accounts, upstream);
+    if (unknown.length > 0) {
+      log.warn({ upstream: upstream.id, accounts: unknown }, 'an upstream names accounts that do not exist');
+    }
+  }
   // Before the mirror: its flights end when their upstreams are closed.
   stack.defer(() => {
     for (const upstream of upstreams) upstream.close();
@@ -110,6 +116,13 @@ export async function openCore(
     mirror,
     upstreams,
   };
+}
+
+/** The accounts that an upstream is limited to and that do not exist. */
+export async function unknownAccounts(accounts: Accounts, { config }: Upstream): Promise<string[]> {
+  const unknown: string[] = [];
+  for (const name of config.accounts ?? []) if (!(await accounts.named(name))) unknown.push(name);
+  return unknown;
 }
 
 /** Tells this installation from others that use the same Redis. Instances of one installation share their database. */

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { unknownAccounts } from '../core.ts';
 import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { discard } from '../upstream/body.ts';
@@ -83,9 +84,17 @@ async function examineReserved({ protocols }: Installation): Promise<Finding> {
   };
 }
 
-async function examineUpstream({ protocols }: Installation, upstream: Upstream, now: () => number): Promise<Finding> {
-  const subject = `upstream ${upstream.name}`;
+async function examineUpstream(
+  { core, protocols }: Installation,
+  upstream: Upstream,
+  now: () => number,
+): Promise<Finding> {
+  const subject = `upstream ${upstream.id}`;
   const { config } = upstream;
+  const unknown = await unknownAccounts(core.accounts, upstream);
+  if (unknown.length > 0) {
+    return { subject, ok: false, text: `no account is named ${unknown.join(', ')}: create it, or correct accounts` };
+  }
   if (config.mode === 'offline') return { subject, ok: true, text: 'set to offline: not contacted' };
   const base = baseOf(config);
   const spoken = protocols.find((each) => each.upstreams.kind === config.kind)!.upstreams;

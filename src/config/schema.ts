@@ -29,8 +29,17 @@ function hasNoUser(text: string): boolean {
   return username === '' && password === '';
 }
 
-const upstream = z.strictObject({
+const upstreamSettings = z.strictObject({
   name: z.string().regex(/^[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?$/, 'expected a name such as nuget.org or docker.io'),
+  id: z
+    .string()
+    .regex(/^[a-z0-9]+(?:[._-][a-z0-9]+)*(?::\d+)?$/, 'expected an ID such as ghcr-team')
+    .max(100, 'expected at most 100 characters')
+    .optional(),
+  accounts: z
+    .array(z.string().regex(/^[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?$/, 'expected the name of an account'))
+    .min(1, 'name at least one account, or leave the list out for all accounts')
+    .optional(),
   kind: z.enum(['nuget', 'registry']),
   url: upstreamUrl.optional(),
   symbolsUrl: upstreamUrl.optional(),
@@ -67,6 +76,14 @@ const publicUpstreams = [
   { name: 'registry.k8s.io', kind: 'registry' as const },
 ];
 
+/** The ID is the name unless one is set. Stored content is found by the ID. */
+const upstream = upstreamSettings.transform((each) => ({ ...each, id: each.id ?? each.name }));
+
+/** Whether an account may be in both lists. Without a list, an upstream serves all accounts. */
+function overlap(some: readonly string[] | undefined, others: readonly string[] | undefined): boolean {
+  return !some || !others || some.some((each) => others.includes(each));
+}
+
 /** Whether `url` is only a scheme, a host and a port. */
 function isOrigin(url: string): boolean {
   const { href, origin } = new URL(url);
@@ -74,26 +91,23 @@ function isOrigin(url: string): boolean {
 }
 
 const upstreams = z.array(upstream).superRefine((list, context) => {
-  const seen = new Set<string>();
-  for (const [index, { kind, name, url: address }] of list.entries()) {
-    if (kind === 'registry' && address !== undefined && !isOrigin(address)) {
-      context.addIssue({
-        code: 'custom',
-        path: [index, 'url'],
-        message: 'a registry’s URL cannot have a path or a query: repositories are below /v2/ of its host',
-      });
+  for (const [index, each] of list.entries()) {
+    const { kind, name, id, accounts } = each;
+    const refuse = (key: string, message: string) => context.addIssue({ code: 'custom', path: [index, key], message });
+    if (kind === 'registry' && each.url !== undefined && !isOrigin(each.url)) {
+      refuse('url', 'a registry’s URL cannot have a path or a query: repositories are below /v2/ of its host');
     }
-    if (seen.has(`${kind} ${name}`)) {
-      context.addIssue({
-        code: 'custom',
-        path: [index, 'name'],
-        message: `there are two ${kind} upstreams named ${name}`,
-      });
+    for (const before of list.slice(0, index).filter((other) => other.kind === kind)) {
+      const isShared = overlap(before.accounts, accounts);
+      if (before.name === name && isShared) {
+        const advice = 'leave one out, or give them different accounts and an id';
+        refuse('name', `there are two ${kind} upstreams named ${name} for the same account; ${advice}`);
+      } else if (before.id === id) {
+        refuse('id', `there are two ${kind} upstreams with the id ${id}; set another id`);
+      } else if (kind === 'registry' && before.default && each.default && isShared) {
+        refuse('default', 'only one registry can be the default of an account');
+      }
     }
-    seen.add(`${kind} ${name}`);
-  }
-  if (list.filter(({ kind, default: chosen }) => kind === 'registry' && chosen).length > 1) {
-    context.addIssue({ code: 'custom', message: 'only one registry can be the default' });
   }
 });
 

@@ -22,6 +22,8 @@ export interface TokenRequest {
 
 export interface TokenParts {
   cache: Cache;
+  /** The upstream's ID. */
+  id: string;
   /** The upstream's URL. */
   base: URL;
   credentials: Credentials;
@@ -48,7 +50,7 @@ export class RegistryTokens {
   async authorization(request: TokenRequest, refused?: string): Promise<string> {
     // A realm that does not belong to the upstream is asked for an anonymous token.
     const credentials = this.#parts.credentials.sendTo(request.realm);
-    const key = keyOf(request.realm.href, request.service, request.keptAs, credentials ?? '');
+    const key = keyOf(this.#parts.id, request.realm.href, request.service, request.keptAs, credentials ?? '');
     const cached = await this.#parts.cache.get<string>(key);
     if (cached !== undefined && `Bearer ${cached}` !== refused) return `Bearer ${cached}`;
     let exchange = this.#underWay.get(key);

@@ -60,29 +60,41 @@ export class Upstream {
 
   constructor(config: UpstreamConfig, base: URL, auth: UpstreamAuth | undefined, parts: UpstreamParts) {
     const { cache, log, now, proxy, resolve, ca, meter, maxConnections: connections = connectionsAtOnce } = parts;
-    const { name, timeout, allowPrivateNetwork: allowPrivate } = config;
+    const { name, id, timeout, allowPrivateNetwork: allowPrivate } = config;
     this.config = config;
     this.base = base;
     this.#breaker = new Breaker(now);
     this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
-    this.#failures = new FailureLog(log, name, now);
+    this.#failures = new FailureLog(log, id, now);
     this.credentials = new Credentials({
       auth,
       base,
       name,
       hosts: config.credentialHosts,
-      onWithheld: (host) => log.warn({ upstream: name, host }, `${withheldFrom(host)} of this upstream`),
+      onWithheld: (host) => log.warn({ upstream: id, host }, `${withheldFrom(host)} of this upstream`),
     });
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new Client({ allowPrivate, proxy, timeout, ca, resolve, connections, meter });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
-    this.#tokens = new RegistryTokens({ cache, base, credentials: this.credentials, timeout, now, ask });
+    this.#tokens = new RegistryTokens({ cache, id, base, credentials: this.credentials, timeout, now, ask });
     // A package feed gets the credentials with the first request; a registry says first which kind it needs.
     if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
   }
 
+  /** The name by which clients use it. Two accounts may have different upstreams with one name. */
   get name(): string {
     return this.config.name;
+  }
+
+  /** Unique among the upstreams of its kind. Stored content is found by it. */
+  get id(): string {
+    return this.config.id;
+  }
+
+  /** Whether the account with this name is served from this upstream. Undefined stands for accounts without a list. */
+  serves(account: string | undefined): boolean {
+    const { accounts } = this.config;
+    return accounts === undefined || (account !== undefined && accounts.includes(account));
   }
 
   /**
@@ -169,7 +181,11 @@ export class Upstream {
   }
 
   #failure(name: UpstreamErrorName, reason: string, options: Omit<UpstreamErrorOptions, 'upstream'>): UpstreamError {
-    return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, { ...options, upstream: this.name });
+    return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, {
+      ...options,
+      upstream: this.name,
+      id: this.id,
+    });
   }
 
   #cancelled(reason: string, cause?: unknown): DomainError {

@@ -332,6 +332,46 @@ test('a wrong setting in the file stops the start with one line that names it', 
   });
 });
 
+const loadUpstreams = (...upstreams: object[]) =>
+  loadConfig({
+    ENTREPOT_UPSTREAMS: JSON.stringify(upstreams.map((each) => ({ name: 'ghcr.io', kind: 'registry', ...each }))),
+  }).upstreams;
+
+test('upstreams have unique ids, and an account has one upstream of a name and one default', (t) => {
+  t.deepEqual(
+    loadUpstreams({}, { kind: 'nuget' }, { name: 'quay.io', id: 'team' }).map(({ id, accounts }) => [id, accounts]),
+    [
+      ['ghcr.io', undefined],
+      ['ghcr.io', undefined],
+      ['team', undefined],
+    ],
+  );
+  const [a, b, ab] = [{ accounts: ['a'] }, { accounts: ['b'] }, { accounts: ['a', 'b'] }];
+  t.is(loadUpstreams(a, { ...b, id: 'b' }).length, 2);
+  t.is(loadUpstreams({ ...a, default: true }, { ...b, name: 'quay.io', default: true }).length, 2);
+  const twice = /^ENTREPOT_UPSTREAMS: 1\.name: there are two registry upstreams named ghcr\.io for the same account/;
+  for (const [upstreams, message] of [
+    [[{}, {}], twice],
+    [[a, { id: 'b' }], twice],
+    [[{}, { ...b, id: 'b' }], twice],
+    [[ab, { ...b, id: 'b' }], twice],
+    [[a, b], /^ENTREPOT_UPSTREAMS: 1\.id: there are two registry upstreams with the id ghcr\.io; set another id/],
+    [[a, { name: 'quay.io', id: 'ghcr.io' }], /1\.id: there are two/],
+    [
+      [
+        { ...ab, default: true },
+        { ...a, name: 'quay.io', default: true },
+      ],
+      /^ENTREPOT_UPSTREAMS: 1\.default: only one registry can be the default of an account/,
+    ],
+    [[{ accounts: [] }], /^ENTREPOT_UPSTREAMS: 0\.accounts: name at least one account/],
+    [[{ accounts: ['Team A'] }], /^ENTREPOT_UPSTREAMS: 0\.accounts\.0: expected the name of an account/],
+    [[{ id: "a'b" }], /^ENTREPOT_UPSTREAMS: 0\.id: expected an ID such as ghcr-team/],
+  ] as [object[], RegExp][]) {
+    t.throws(() => loadUpstreams(...upstreams), { instanceOf: ConfigError, message });
+  }
+});
+
 test('no error repeats a secret', (t) => {
   const secret = 's3cr3t';
   for (const name of ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN']) {

@@ -44,7 +44,7 @@ export const mostListed = 100_000;
 const flatContainer = ['PackageBaseAddress/3.0.0'];
 const known = new WeakMap<object, Resources>();
 
-/** Packages of the configured upstream feeds, through the mirror. Ids and versions are keys: lower case, normalised. */
+/** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
   readonly #mirror: Mirror;
   readonly #origin: UpstreamPolicy;
@@ -154,9 +154,10 @@ export class PackageMirror {
   /** The name of an upstream from which a document or nupkg of an id is stored. */
   async mirroredFrom(id: string): Promise<string | undefined> {
     const name = packageKey(id);
-    for (const { name: upstream } of this.#origin.candidates(id)) {
+    for (const upstream of this.#origin.candidates(id)) {
       for (const kind of ['flat', 'nupkg', 'registration-semver2', 'registration']) {
-        if ((await this.#mirror.references({ upstream, kind, name }, 1)).length > 0) return upstream;
+        const found = await this.#mirror.references({ upstream: upstream.id, kind, name }, 1);
+        if (found.length > 0) return upstream.name;
       }
     }
     return undefined;
@@ -223,7 +224,7 @@ export class PackageMirror {
   /** Removes the stored files of a version, of all upstreams. Resolves to whether there was a nupkg. */
   async forget(id: string, version: string): Promise<boolean> {
     let found = false;
-    for (const { name: upstream } of this.#origin.candidates(id)) {
+    for (const { id: upstream } of this.#origin.candidates(id)) {
       for (const kind of ['nupkg', 'nuspec', 'readme', 'icon']) {
         const removed = await this.#mirror.remove({ upstream, kind, name: packageKey(id), reference: version });
         found ||= removed && kind === 'nupkg';
@@ -259,7 +260,7 @@ export class PackageMirror {
     }
   }
 
-  #stored({ name: upstream }: Upstream, name: string, version: string) {
+  #stored({ id: upstream }: Upstream, name: string, version: string) {
     return this.#mirror.stored({ upstream, kind: 'nupkg', name, reference: version });
   }
 

@@ -67,7 +67,7 @@ export class UpstreamVulnerabilities {
     } catch (error) {
       if (!isUpstreamFailure(error)) throw error;
       this.#log.warn(
-        { upstream: upstream.name, reason: (error as Error).message },
+        { upstream: upstream.id, reason: (error as Error).message },
         'the upstream has no vulnerability data now',
       );
       return [];
