@@ -93,6 +93,12 @@ export async function openCore(
     (each) => each.close(),
   );
   const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
+  for (const upstream of upstreams) {
+    const unknown = await unknownAccounts(accounts, upstream);
+    if (unknown.length > 0) {
+      log.warn({ upstream: upstream.id, accounts: unknown }, 'an upstream names accounts that do not exist');
+    }
+  }
   // Closed before the mirror, whose fetches end when their upstreams are closed.
   stack.defer(() => {
     for (const upstream of upstreams) upstream.close();
@@ -113,6 +119,13 @@ export async function openCore(
     mirror,
     upstreams,
   };
+}
+
+/** The accounts that an upstream is limited to and that do not exist. */
+export async function unknownAccounts(accounts: Accounts, { config }: Upstream): Promise<string[]> {
+  const unknown: string[] = [];
+  for (const name of config.accounts ?? []) if (!(await accounts.named(name))) unknown.push(name);
+  return unknown;
 }
 
 /** Separates installations that use the same Redis. The instances of one installation share a database. */

@@ -48,7 +48,9 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   const core = await openCore(config, surroundings, downloads, stack);
   const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
   const opened = protocols.map((each) => each.open(core, stack));
-  const references = new References([...protocols.map((each) => each.references), mirrorReferences]);
+  const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
+  const mirrored = mirrorReferences(upstreams, accounts);
+  const references = new References([...protocols.map((each) => each.references), mirrored]);
   const rows = protocols.map((each) => each.rowBytes);
   const stored = new StoredBytes(database, { references, rows }, defaultAccount.id, now);
   const table = jobTable({

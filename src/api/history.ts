@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { credentialMissing } from '../accounts/allow.ts';
 import { readsHosted, type Principal } from '../accounts/principal.ts';
 import type { Database } from '../database/database.ts';
-import { readHistory, type HistoryEntry, type NameOwner } from '../history/history.ts';
+import { readHistory, type HistoryEntry, type MirroredOwner, type NameOwner } from '../history/history.ts';
 import { readPage, type PageQuery } from './paging.ts';
 import { timeOf, type history } from './schemas.ts';
 
@@ -14,9 +14,10 @@ export async function historyPage(
   database: Database,
   principal: Principal,
   query: PageQuery,
-  owners: readonly NameOwner[],
+  owners: readonly (NameOwner | MirroredOwner)[],
 ): Promise<z.input<typeof history>> {
   if (!readsHosted(principal)) throw credentialMissing();
+  const names = new Map(owners.flatMap((each) => ('upstreamName' in each ? [[each.upstream, each.upstreamName]] : [])));
   const { entries, next_cursor } = await readPage<HistoryEntry, [number]>(query, {
     name: 'history',
     key: z.tuple([z.int()]),
@@ -28,7 +29,7 @@ export async function historyPage(
     reference,
     digest: digest || null,
     origin: upstream === '' ? ('hosted' as const) : ('mirrored' as const),
-    upstream: upstream || null,
+    upstream: names.get(upstream) ?? null,
     seen_at: timeOf(seenAt),
   }));
   return { items, next_cursor };

@@ -1,9 +1,11 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { unknownAccounts } from '../core.ts';
 import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
+import { withheldFrom } from '../upstream/credentials.ts';
 import type { Installation } from '../server.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
@@ -15,6 +17,9 @@ export interface Finding {
   /** The state, or the problem and how to fix it. */
   text: string;
 }
+
+/** A failure whose message already says what to do. */
+class Advice extends Error {}
 
 /** A larger difference between clocks can make tokens and certificates fail; milliseconds. */
 const clockTolerance = 60_000;
@@ -80,9 +85,17 @@ async function examineReserved({ protocols }: Installation): Promise<Finding> {
   };
 }
 
-async function examineUpstream({ protocols }: Installation, upstream: Upstream, now: () => number): Promise<Finding> {
-  const subject = `upstream ${upstream.name}`;
+async function examineUpstream(
+  { core, protocols }: Installation,
+  upstream: Upstream,
+  now: () => number,
+): Promise<Finding> {
+  const subject = `upstream ${upstream.id}`;
   const { config } = upstream;
+  const unknown = await unknownAccounts(core.accounts, upstream);
+  if (unknown.length > 0) {
+    return { subject, ok: false, text: `no account is named ${unknown.join(', ')}: create it, or correct accounts` };
+  }
   if (config.mode === 'offline') return { subject, ok: true, text: 'set to offline: not contacted' };
   const base = baseOf(config);
   const spoken = protocols.find((each) => each.upstreams.kind === config.kind)!.upstreams;
@@ -90,7 +103,7 @@ async function examineUpstream({ protocols }: Installation, upstream: Upstream, 
     const answer = await upstream.send({ url: spoken.probe(upstream), subject: 'doctor' });
     discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
-    const facts = [`reachable at ${base.host}`, config.auth ? 'its credentials are accepted' : 'used anonymously'];
+    const facts = [`reachable at ${base.host}`, credentialsOf(upstream)];
     facts.push(clockOf(answer, now()));
     await spoken.askRateLimit?.(upstream);
     const { remaining, limit } = upstream.rateLimit;
@@ -99,12 +112,20 @@ async function examineUpstream({ protocols }: Installation, upstream: Upstream, 
   });
 }
 
+/** Whether the credentials were sent with the request, and accepted. */
+function credentialsOf({ credentials }: Upstream): string {
+  const { isConfigured, sent, withheldFrom: hosts } = credentials;
+  if (hosts.length > 0) throw new Advice(hosts.map(withheldFrom).join('; '));
+  if (!isConfigured) return 'asked anonymously';
+  return sent ? 'its credentials are accepted' : 'it did not ask for credentials';
+}
+
 function clockOf(answer: UpstreamAnswer, now: number): string {
   const theirs = Date.parse(answer.headers.date ?? '');
   if (Number.isNaN(theirs)) return 'it sends no date';
   const off = now - theirs;
   if (Math.abs(off) <= clockTolerance) return 'clocks agree';
-  throw new Error(
+  throw new Advice(
     `the clock of this machine is ${Math.round(Math.abs(off) / 1000)} s ${off > 0 ? 'ahead' : 'behind'}; set it by NTP`,
   );
 }
@@ -120,6 +141,7 @@ async function attempt(subject: string, advice: string, check: () => Promise<str
     return { subject, ok: true, text: await check() };
   } catch (error) {
     const { message } = error as Error;
+    if (error instanceof Advice) return { subject, ok: false, text: message };
     return { subject, ok: false, text: `${message.replace(/\.$/, '')}: ${advice}` };
   }
 }

@@ -1,8 +1,12 @@
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { duration, schedule, size, whole } from './units.ts';
+import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
-const url = z.url({ protocol: /^https?$/, error: 'expected an http or https URL' });
+/** An address that this server shows in answers and messages, so it cannot contain a secret. */
+const url = z
+  .url({ protocol: /^https?$/, error: 'expected an http or https URL', abort: true })
+  .refine(hasNoUser, 'a URL here cannot have a user name or password');
 const port = whole(0, 65_535);
 const flag = z.union([z.boolean(), z.stringbool({ truthy: ['true'], falsy: ['false'] })], {
   error: 'expected true or false',
@@ -39,61 +43,6 @@ const anonymousRead = z
     return text === 'all' || text === 'true' ? 'all' : 'none';
   });
 const patterns = z.array(z.string().min(1));
-
-const upstreamAuth = z.union(
-  [
-    z.strictObject({ username: z.string().min(1), password: z.string() }),
-    z.strictObject({ username: z.string().min(1), passwordFile: z.string() }),
-    z.strictObject({ bearer: z.string().min(1) }),
-    z.strictObject({ bearerFile: z.string() }),
-  ],
-  { error: 'expected {username, password or passwordFile} or {bearer or bearerFile}' },
-);
-
-const upstream = z.strictObject({
-  name: z.string().regex(/^[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?$/, 'expected a name such as nuget.org or docker.io'),
-  kind: z.enum(['nuget', 'registry']),
-  url: url.optional(),
-  symbolsUrl: url.optional(),
-  mode: z.enum(['online', 'offline']).default('online'),
-  default: z.boolean().default(false),
-  freshFor: duration.prefault('5m'),
-  staleFor: duration.prefault('365d'),
-  negativeFor: duration.prefault('1m'),
-  timeout: duration.prefault('10s'),
-  include: patterns.default(['*']),
-  exclude: patterns.default([]),
-  allowPrivateNetwork: z.boolean().default(false),
-  caFile: z.string().optional(),
-  auth: upstreamAuth.optional(),
-});
-
-/** The upstreams when the configuration lists none. */
-const publicUpstreams = [
-  { name: 'nuget.org', kind: 'nuget' as const },
-  { name: 'docker.io', kind: 'registry' as const, default: true },
-  { name: 'ghcr.io', kind: 'registry' as const },
-  { name: 'quay.io', kind: 'registry' as const },
-  { name: 'mcr.microsoft.com', kind: 'registry' as const },
-  { name: 'registry.k8s.io', kind: 'registry' as const },
-];
-
-const upstreams = z.array(upstream).superRefine((list, context) => {
-  const seen = new Set<string>();
-  for (const [index, { kind, name }] of list.entries()) {
-    if (seen.has(`${kind} ${name}`)) {
-      context.addIssue({
-        code: 'custom',
-        path: [index, 'name'],
-        message: `there are two ${kind} upstreams named ${name}`,
-      });
-    }
-    seen.add(`${kind} ${name}`);
-  }
-  if (list.filter(({ kind, default: chosen }) => kind === 'registry' && chosen).length > 1) {
-    context.addIssue({ code: 'custom', message: 'only one registry can be the default' });
-  }
-});
 
 /**
  * Every setting with its type, default and description. The environment name follows from the path

@@ -7,10 +7,15 @@ export type ReferenceKind = 'version' | 'manifest' | 'tag';
 export interface NameOwner {
   /** 0 for mirrored content. */
   accountId: number;
-  /** Empty for hosted content. */
+  /** The upstream's id; empty for hosted content. */
   upstream: string;
   /** The package's key, or the repository as its owner names it. */
   name: string;
+}
+
+/** A name of an upstream, with the name under which the upstream is shown. */
+export interface MirroredOwner extends NameOwner {
+  upstreamName: string;
 }
 
 /** A reference and the content that it has. */

@@ -85,7 +85,7 @@ async function runAll(parts: readonly (() => Promise<Counts>)[]): Promise<Counts
 async function evictBeyondLimit({ config, database, entries }: TableParts, work: Work): Promise<Counts> {
   const { maxSize } = config.mirror;
   if (maxSize === undefined || config.offline) return {};
-  const offline = config.upstreams.filter(({ mode }) => mode === 'offline').map(({ name }) => name);
+  const offline = config.upstreams.filter(({ mode }) => mode === 'offline').map(({ id }) => id);
   return evict(database, entries, { ...work, maxSize, offline });
 }
 

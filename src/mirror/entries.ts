@@ -7,6 +7,7 @@ import { BackgroundTask } from '../upstream/background-task.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
 export interface EntryKey {
+  /** The upstream's ID. */
   upstream: string;
   kind: string;
   name: string;

@@ -122,5 +122,5 @@ export async function fetchJson(
 /** `UpstreamUnavailable`, for an answer that cannot be used; `what` follows the upstream's name in the message. */
 export function unusable(upstream: Upstream, what: string, cause?: unknown): UpstreamError {
   const message = `The upstream ${upstream.name} ${what}.`;
-  return new UpstreamError('UpstreamUnavailable', message, { upstream: upstream.name, cause });
+  return new UpstreamError('UpstreamUnavailable', message, { upstream: upstream.name, id: upstream.id, cause });
 }

@@ -281,9 +281,10 @@ export class Flight {
   }
 
   #reject(what: string, cause?: unknown): UpstreamError {
-    const { upstream } = this.#resource.key;
-    this.#parts.log.error({ ...this.#resource.key, reason: what }, 'an upstream sent content that must not be stored');
-    return new UpstreamError('UpstreamUnavailable', `The upstream ${upstream} ${what}.`, { upstream, cause });
+    const { key, upstreamName: upstream } = this.#resource;
+    this.#parts.log.error({ ...key, reason: what }, 'an upstream sent content that must not be stored');
+    const message = `The upstream ${upstream} ${what}.`;
+    return new UpstreamError('UpstreamUnavailable', message, { upstream, id: key.upstream, cause });
   }
 }
 

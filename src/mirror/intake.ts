@@ -106,9 +106,9 @@ export class Intake {
         // No length was announced: the body may be complete. The caller's check of the digest decides.
         if (!isDomainError(cut, 'Aborted')) return;
         head.failed?.(cut);
-        const { upstream } = resource.key;
+        const { upstreamName: upstream, key } = resource;
         const message = `The upstream ${upstream} stopped in the middle of a body.`;
-        throw new UpstreamError('UpstreamUnavailable', message, { upstream, cause: cut });
+        throw new UpstreamError('UpstreamUnavailable', message, { upstream, id: key.upstream, cause: cut });
       }
       body = rest;
     }

@@ -6,6 +6,7 @@ import type { EntryMetadata } from './entries.ts';
 
 /** A stored entry as a list shows it. */
 export interface ListedEntry {
+  /** The upstream's ID. */
   upstream: string;
   name: string;
   reference: string;
@@ -18,10 +19,10 @@ export interface ListedEntry {
   usedAt: number;
 }
 
-/** Entries of one kind; with `upstream`, of that upstream only. */
+/** Entries of one kind; with `upstreams`, of the upstreams with these IDs only. */
 export interface Selection {
   kind: string;
-  upstream?: string | undefined;
+  upstreams?: readonly string[] | undefined;
   /** A further condition on `name`. */
   among?: { sql: string; values: readonly Value[] } | undefined;
 }
@@ -57,15 +58,16 @@ const isTag = "reference NOT LIKE '%:%'";
 /** Up to `limit` names, each once, in byte order after `after`. */
 export async function entryNames(
   database: Database,
-  { kind, upstream, among }: Selection,
+  { kind, upstreams, among }: Selection,
   after: string,
   limit: number,
 ): Promise<string[]> {
+  if (upstreams?.length === 0) return [];
   const conditions = ['kind = ?', 'name > ?'];
   const values: Value[] = [kind, after];
-  if (upstream !== undefined) {
-    conditions.push('upstream = ?');
-    values.push(upstream);
+  if (upstreams) {
+    conditions.push(`upstream IN (${placeholders(upstreams)})`);
+    values.push(...upstreams);
   }
   if (among) {
     conditions.push(among.sql);
@@ -78,10 +80,10 @@ export async function entryNames(
   return rows.map(({ name }) => name);
 }
 
-/** All names of a kind, each once, read page by page. */
-export async function* allNames(database: Database, kind: string): AsyncGenerator<string> {
+/** All names that a selection has, each once, read page by page. */
+export async function* allNames(database: Database, selection: Selection): AsyncGenerator<string> {
   for (let after = ''; ;) {
-    const names = await entryNames(database, { kind }, after, page);
+    const names = await entryNames(database, selection, after, page);
     yield* names;
     if (names.length < page) return;
     after = names.at(-1)!;

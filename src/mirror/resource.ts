@@ -24,6 +24,8 @@ export function isServableStale(lifetime: Lifetime, { validatedAt }: EntryMetada
 /** A resource of an upstream, as a protocol describes it to the mirror. */
 export interface MirrorResource {
   key: EntryKey;
+  /** For messages to clients. The key has the ID. */
+  upstreamName: string;
   lifetime: Lifetime;
   /** How long the answer "not found" is cached, in milliseconds. */
   negativeFor: number;
@@ -83,5 +85,11 @@ export type Fetched =
 export function resourceOf(upstream: Upstream, kind: string, name: string, reference: string) {
   const { freshFor, staleFor, negativeFor, timeout } = upstream.config;
   const lifetime: Lifetime = { freshFor, staleFor };
-  return { key: { upstream: upstream.name, kind, name, reference }, lifetime, negativeFor, idle: timeout };
+  return {
+    key: { upstream: upstream.id, kind, name, reference },
+    lifetime,
+    negativeFor,
+    idle: timeout,
+    upstreamName: upstream.name,
+  };
 }

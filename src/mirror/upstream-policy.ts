@@ -10,8 +10,8 @@ export function matcher(patterns: readonly string[]): (name: string) => boolean 
 }
 
 /**
- * Decides which upstreams may get requests for a name, before any I/O. A reserved name has none. The protocol checks first
- * whether a name is hosted.
+ * Decides which upstreams may get requests of an account for a name, before any I/O. A reserved name has none. The protocol
+ * checks first whether a name is hosted.
  */
 export class UpstreamPolicy {
   readonly #upstreams: readonly { upstream: Upstream; admits: (names: readonly string[]) => boolean }[];
@@ -19,20 +19,37 @@ export class UpstreamPolicy {
   /** What each reserved pattern begins with, before its first `*`, in lower case. */
   readonly #reservedStarts: readonly string[];
   readonly #isMerged: (name: string) => boolean;
+  /** Configured upstreams that do not serve the account. */
+  readonly hidden: readonly Upstream[];
 
-  /** `upstreams` are those of one kind, in the order of the configuration. */
-  constructor(upstreams: readonly Upstream[], reserved: readonly string[], merged: readonly string[] = []) {
+  /**
+   * `upstreams` are those of one kind, in the order of the configuration. `account` is the name of the account; undefined
+   * for an account that no upstream names.
+   */
+  constructor(
+    upstreams: readonly Upstream[],
+    account: string | undefined,
+    reserved: readonly string[],
+    merged: readonly string[] = [],
+  ) {
     this.#isReserved = matcher(reserved);
     this.#reservedStarts = reserved.map((pattern) => pattern.toLowerCase().split('*', 1)[0]!);
     this.#isMerged = matcher(merged);
-    this.#upstreams = upstreams.map((upstream) => {
+    this.hidden = upstreams.filter((each) => !each.serves(account));
+    const served = upstreams.filter((each) => each.serves(account));
+    this.#upstreams = served.map((upstream) => {
       const included = matcher(upstream.config.include);
       const excluded = matcher(upstream.config.exclude);
       return { upstream, admits: (names) => names.some(included) && !names.some(excluded) };
     });
   }
 
-  /** All upstreams, whatever the name. */
+  /** The IDs of the upstreams; undefined if none is hidden, because then a query needs no condition. */
+  get idsIfLimited(): string[] | undefined {
+    return this.hidden.length > 0 ? this.all.map(({ id }) => id) : undefined;
+  }
+
+  /** All upstreams that serve the account, whatever the name. */
   get all(): readonly Upstream[] {
     return this.#upstreams.map(({ upstream }) => upstream);
   }

@@ -3,6 +3,7 @@ import { isDomainError } from '../errors.ts';
 import type { Served } from '../http/cache-status.ts';
 import type { EntryMetadata } from '../mirror/entries.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
+import type { UpstreamPolicy } from '../mirror/upstream-policy.ts';
 import { contentOf, type Content } from '../storage/content.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { claimedAmong } from './hosted/claims.ts';
@@ -19,9 +20,9 @@ import {
   type RegisteredVersion,
   type SizedVersion,
 } from './format/pages.ts';
-import type { Owner, PackageMirror, UpstreamDocument } from './upstream/package-mirror.ts';
+import type { FeedView, FeedViews } from './upstream/feed-view.ts';
+import type { Owner, UpstreamDocument } from './upstream/package-mirror.ts';
 import type { SidecarKind } from './upstream/upstream-files.ts';
-import type { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { tellsPrivateId } from './search/private-words.ts';
 import { parseVersion, sortKey, type Version } from './format/version.ts';
 
@@ -42,8 +43,9 @@ export interface SourceFile {
 
 export interface SourceParts {
   feed: FeedContext;
-  mirror: PackageMirror;
-  registrations: UpstreamRegistrations;
+  views: FeedViews;
+  /** For what is the same for every account. */
+  policy: UpstreamPolicy;
 }
 
 /**
@@ -64,7 +66,7 @@ export class PackageSource {
 
   /** Whether upstream versions of an id are served together with the hosted ones. */
   isMerged(id: string): boolean {
-    return this.#parts.mirror.origin.isMerged(id);
+    return this.#parts.policy.isMerged(id);
   }
 
   /**
@@ -72,10 +74,11 @@ export class PackageSource {
    * the id, if the caller knows it already.
    */
   async versionKeys(accountId: number, id: string, claimed?: boolean): Promise<Sourced<string[]> | undefined> {
-    const { feed, mirror } = this.#parts;
+    const { feed } = this.#parts;
+    const { mirror } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
     const hosted = claimed ? await listVersionKeys(feed.database, accountId, id) : [];
-    if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
+    if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found) return hostedUnlessEmpty(hosted);
     return { served: found.outcome, value: merge([...hosted, ...found.value], (key) => key) };
@@ -86,10 +89,11 @@ export class PackageSource {
     const hosted = await openFile(this.#parts.feed, accountId, id, version, kind);
     if (hosted) return { served: 'hosted', ...hosted };
     const key = keyOfVersion(version);
-    if (key === undefined || !this.#mayAsk(id, await this.#claims(accountId, id))) return undefined;
+    const view = await this.#viewOf(accountId);
+    if (key === undefined || !mayAsk(view.mirror, id, await this.#claims(accountId, id))) return undefined;
     // A file that a hosted version does not have is not taken from the upstream's version of the same number.
     if ((await this.#hostedOfMerged(accountId, id)).has(key)) return undefined;
-    return kind === 'nupkg' ? this.#openNupkg(id, key) : this.#openSidecar(id, key, kind);
+    return kind === 'nupkg' ? this.#openNupkg(view, id, key) : this.#openSidecar(view, id, key, kind);
   }
 
   /** The pages of a registration; undefined if there is no such package. `claimed` is as for `versionKeys`. */
@@ -99,9 +103,10 @@ export class PackageSource {
     semVer2: boolean,
     claimed?: boolean,
   ): Promise<Sourced<RegisteredPage[]> | undefined> {
-    const { feed, mirror, registrations } = this.#parts;
+    const { feed } = this.#parts;
+    const { mirror, registrations } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
-    if (!this.#mayAsk(id, claimed)) {
+    if (!mayAsk(mirror, id, claimed)) {
       const hosted = claimed ? await listPages(feed.database, accountId, id, semVer2) : undefined;
       return hosted && { served: 'hosted', value: hosted };
     }
@@ -124,7 +129,8 @@ export class PackageSource {
   ): Promise<Sourced<RegisteredVersion[]> | undefined> {
     const claimed = await this.#claims(accountId, id);
     const hosted = claimed ? await listPage(this.#parts.feed.database, accountId, id, semVer2, lower, upper) : [];
-    if (!this.#mayAsk(id, claimed)) return hostedUnlessEmpty(hosted);
+    const { mirror } = await this.#viewOf(accountId);
+    if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
     const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
@@ -141,7 +147,8 @@ export class PackageSource {
     upstream: Upstream,
     { admitted }: { admitted: boolean },
   ): Promise<Set<string>> {
-    const { feed, mirror } = this.#parts;
+    const { feed } = this.#parts;
+    const { mirror } = await this.#viewOf(accountId);
     const closed = await claimedAmong(feed.database, accountId, ids);
     for (const id of ids) {
       if (!mirror.origin.candidates(id).includes(upstream)) closed.add(packageKey(id));
@@ -152,13 +159,14 @@ export class PackageSource {
 
   /** Whether text that a client typed would tell an upstream a hosted or reserved id. */
   tellsPrivateId(accountId: number, text: string): Promise<boolean> {
-    const { feed, mirror } = this.#parts;
-    return tellsPrivateId(feed.database, mirror.origin, accountId, text);
+    const { feed, policy } = this.#parts;
+    return tellsPrivateId(feed.database, policy, accountId, text);
   }
 
   /** The upstreams that may be asked for an id, in order. None for a claimed id, merged or not. */
   async candidates(accountId: number, id: string): Promise<Upstream[]> {
-    return (await this.#claims(accountId, id)) ? [] : this.#parts.mirror.origin.candidates(id);
+    if (await this.#claims(accountId, id)) return [];
+    return (await this.#viewOf(accountId)).mirror.origin.candidates(id);
   }
 
   /** Whether an id can only be served from upstreams: the account does not claim it, and an upstream may be asked. */
@@ -168,7 +176,8 @@ export class PackageSource {
 
   /** The upstream to ask for an id; undefined if there is none, or if the id is claimed and not merged. */
   async ownerFor(accountId: number, id: string): Promise<Owner | undefined> {
-    return this.#mayAsk(id, await this.#claims(accountId, id)) ? this.#parts.mirror.owner(id) : undefined;
+    const { mirror } = await this.#viewOf(accountId);
+    return mayAsk(mirror, id, await this.#claims(accountId, id)) ? mirror.owner(id) : undefined;
   }
 
   /** The listed hosted versions and the upstream's `others`, in order. Unlisted hosted versions hide equal `others`. */
@@ -183,15 +192,13 @@ export class PackageSource {
     return (await this.revisionOf(accountId, id)) !== undefined;
   }
 
-  /** Whether an upstream may be asked for this id. */
-  #mayAsk(id: string, claimed: boolean): boolean {
-    const { origin } = this.#parts.mirror;
-    return origin.candidates(id).length > 0 && (!claimed || origin.isMerged(id));
+  #viewOf(accountId: number): Promise<FeedView> {
+    return this.#parts.views.of(accountId);
   }
 
   /** The keys of the hosted versions of a merged id; empty for another id. */
   async #hostedOfMerged(accountId: number, id: string): Promise<Set<string>> {
-    if (!this.#parts.mirror.origin.isMerged(id)) return new Set();
+    if (!this.isMerged(id)) return new Set();
     return new Set(await listVersionKeys(this.#parts.feed.database, accountId, id));
   }
 
@@ -202,8 +209,9 @@ export class PackageSource {
     semVer2: boolean,
     [lower, upper]: readonly [Version?, Version?],
   ): Promise<UpstreamDocument<RegisteredVersion[]> | undefined> {
+    const { registrations } = await this.#viewOf(accountId);
     return this.#notHosted(accountId, id, (owner) =>
-      this.#parts.registrations.versions(owner, packageKey(id), semVer2, lower, upper),
+      registrations.versions(owner, packageKey(id), semVer2, lower, upper),
     );
   }
 
@@ -212,7 +220,8 @@ export class PackageSource {
     id: string,
     read: (owner: Owner) => Promise<UpstreamDocument<T[]> | undefined>,
   ): Promise<UpstreamDocument<T[]> | undefined> {
-    const owner = await this.#parts.mirror.owner(id);
+    const { mirror } = await this.#viewOf(accountId);
+    const owner = await mirror.owner(id);
     const found = owner && (await read(owner));
     if (!found) return undefined;
     const hosted = await this.#hostedOfMerged(accountId, id);
@@ -221,7 +230,8 @@ export class PackageSource {
 
   /** The metadata is read only if it fits into the index; otherwise each page reads its own. */
   async #mergedPages(accountId: number, id: string, semVer2: boolean): Promise<Sourced<RegisteredPage[]> | undefined> {
-    const { feed, registrations } = this.#parts;
+    const { feed } = this.#parts;
+    const { registrations } = await this.#viewOf(accountId);
     const hosted = await listSizes(feed.database, accountId, id, semVer2);
     const found = await unlessHosted(hosted, () =>
       this.#notHosted(accountId, id, (owner) => registrations.sizes(owner, packageKey(id), semVer2)),
@@ -234,8 +244,7 @@ export class PackageSource {
     return all && { served: all.served, value: pagedInline(all.value) };
   }
 
-  async #openNupkg(id: string, version: string): Promise<SourceFile | undefined> {
-    const { mirror, registrations } = this.#parts;
+  async #openNupkg({ mirror, registrations }: FeedView, id: string, version: string): Promise<SourceFile | undefined> {
     const entry = await mirror.openNupkg(id, version, (owner) =>
       registrations.storedHash(owner, packageKey(id), version),
     );
@@ -245,15 +254,20 @@ export class PackageSource {
   }
 
   /** Reads the file from the stored nupkg, if there is one; otherwise asks the upstream. */
-  async #openSidecar(id: string, version: string, kind: SidecarKind): Promise<SourceFile | undefined> {
-    const stored = await this.#parts.mirror.storedNupkg(id, version);
+  async #openSidecar(
+    { mirror }: FeedView,
+    id: string,
+    version: string,
+    kind: SidecarKind,
+  ): Promise<SourceFile | undefined> {
+    const stored = await mirror.storedNupkg(id, version);
     const inside = stored && (await this.#readInside(stored, kind));
     if (inside) {
       const { bytes, imageType } = inside;
       const type = kind === 'icon' ? imageType! : fileTypes[kind];
       return { served: 'hit', content: contentOf(bytes), digest: digestOf(bytes), type };
     }
-    const entry = await this.#parts.mirror.openSidecar(id, version, kind);
+    const entry = await mirror.openSidecar(id, version, kind);
     if (!entry) return undefined;
     const { outcome, content, metadata } = entry;
     const type = kind === 'icon' ? (metadata?.attributes['type'] ?? fileTypes.nupkg) : fileTypes[kind];
@@ -268,6 +282,11 @@ export class PackageSource {
       throw error;
     }
   }
+}
+
+/** Whether an upstream may be asked for this id. */
+function mayAsk({ origin }: FeedView['mirror'], id: string, claimed: boolean): boolean {
+  return origin.candidates(id).length > 0 && (!claimed || origin.isMerged(id));
 }
 
 /** If the upstream fails, resolves to undefined when there are hosted versions to serve. */

@@ -1,6 +1,8 @@
+import { noAccount } from '../accounts/principal.ts';
 import type { Core } from '../core.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
+import { AccountViews } from '../mirror/account-views.ts';
 import { matcher, UpstreamPolicy } from '../mirror/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../protocol.ts';
 import { baseOf } from '../upstream/configured.ts';
@@ -17,6 +19,7 @@ import { packageInputs } from './prefetch/inputs.ts';
 import { prefetchPackages } from './prefetch/packages.ts';
 import { MergedSearch } from './search/merged-search.ts';
 import { MirroredPackages } from './upstream/mirrored-packages.ts';
+import type { FeedViews } from './upstream/feed-view.ts';
 import { PackageMirror } from './upstream/package-mirror.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
 import { UpstreamSearch } from './upstream/upstream-search.ts';
@@ -38,37 +41,42 @@ export class PackageFeed implements OpenProtocol {
   readonly kind = 'package';
   readonly jobs = [];
   readonly source: PackageSource;
-  readonly vulnerabilities: UpstreamVulnerabilities;
   readonly #core: Core;
   readonly #context: FeedContext;
-  readonly #mirror: PackageMirror;
+  readonly views: FeedViews;
   readonly #mirrored: MirroredPackages;
 
   constructor(core: Core) {
-    const { config, database, blobs, mirror, upstreams, now } = core;
+    const { config, database, blobs, accounts, cache, mirror, upstreams, log, now } = core;
     const { limits, reserved, merge } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
     this.#context = { database, blobs, limits, now };
-    this.#mirror = new PackageMirror(mirror, new UpstreamPolicy(ours, reserved.packages, merge.packages), limits);
-    this.#mirrored = new MirroredPackages(database, this.#mirror);
-    this.source = new PackageSource({
-      feed: this.#context,
-      mirror: this.#mirror,
-      registrations: new UpstreamRegistrations(this.#mirror),
+    const policyOf = (account?: string) => new UpstreamPolicy(ours, account, reserved.packages, merge.packages);
+    // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
+    const nameOf = async (accountId: number) =>
+      accountId === noAccount ? core.defaultAccount.name : (await accounts.get(accountId))?.name;
+    this.views = new AccountViews(ours, nameOf, (account) => {
+      const packages = new PackageMirror(mirror, policyOf(account), limits);
+      return {
+        mirror: packages,
+        registrations: new UpstreamRegistrations(packages),
+        search: new UpstreamSearch(packages, cache, log),
+        vulnerabilities: new UpstreamVulnerabilities(packages),
+      };
     });
-    this.vulnerabilities = new UpstreamVulnerabilities(this.#mirror);
+    this.#mirrored = new MirroredPackages(database, this.views);
+    this.source = new PackageSource({ feed: this.#context, views: this.views, policy: policyOf() });
   }
 
   mount(web: Web) {
-    const { config, database, cache, mirror, log } = this.#core;
+    const { config, database, mirror, log } = this.#core;
     const router = createFeed({
       ...web,
       feed: this.#context,
-      mirror: this.#mirror,
+      views: this.views,
       source: this.source,
-      search: new MergedSearch(database, this.source, new UpstreamSearch(this.#mirror, cache, log)),
-      vulnerabilities: this.vulnerabilities,
+      search: new MergedSearch(database, this.source, this.views),
       symbols: new UpstreamSymbols(mirror, this.source, config.limits),
       log,
     });
@@ -101,9 +109,8 @@ export class PackageFeed implements OpenProtocol {
     const parts = {
       database,
       mirror,
-      packageMirror: this.#mirror,
+      views: this.views,
       packageSource: this.source,
-      vulnerabilities: this.vulnerabilities,
     };
     return prefetchPackages(parts, ...asked);
   }
@@ -117,7 +124,7 @@ export class PackageFeed implements OpenProtocol {
     return {
       setting: 'packages',
       separator: '.',
-      isAsked: this.#mirror.origin.all.length > 0,
+      isAsked: this.#core.upstreams.some(({ config }) => config.kind === this.upstreams.kind),
       hosted: () => this.#hostedNames(),
       isMirrored: async (prefix) => {
         const [next] = await this.#mirrored.list(this.#core.defaultAccount.id, 1, prefix.toLowerCase());
@@ -129,9 +136,10 @@ export class PackageFeed implements OpenProtocol {
   async *#hostedNames(): AsyncGenerator<string> {
     const { accounts, database } = this.#core;
     for (const { id: accountId } of await accounts.list()) {
+      const { mirror } = await this.views.of(accountId);
       for (let after = ''; ;) {
         const page = await listPackages(database, accountId, namesAtATime, after);
-        for (const { id } of page) if (this.#mirror.origin.candidates(id).length > 0) yield id;
+        for (const { id } of page) if (mirror.origin.candidates(id).length > 0) yield id;
         if (page.length < namesAtATime) break;
         after = page.at(-1)!.key;
       }

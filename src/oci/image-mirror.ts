@@ -49,28 +49,26 @@ const manifestBytesSearched = 8 * 2 ** 20;
 /** The most bytes of a blob whose size no stored manifest states. */
 const unknownSizeLimit = 16 * 2 ** 30;
 
-/** Images of the configured upstream registries, through the mirror. */
+/** Images of the upstream registries that serve an account, through the mirror. */
 export class ImageMirror {
   readonly #mirror: Mirror;
   readonly #policy: UpstreamPolicy;
   readonly #limits: Config['limits'];
   readonly #byName = new Map<string, Upstream>();
   readonly #default: Upstream | undefined;
+  /** Names of upstreams that do not serve the account. */
+  readonly #hidden: ReadonlySet<string>;
 
   constructor(mirror: Mirror, policy: UpstreamPolicy, limits: Config['limits']) {
     this.#mirror = mirror;
     this.#policy = policy;
     this.#limits = limits;
-    for (const upstream of policy.all) {
-      this.#byName.set(upstream.name, upstream);
-      if (upstream.name === 'docker.io') {
-        for (const alias of ['index.docker.io', 'registry-1.docker.io']) this.#byName.set(alias, upstream);
-      }
-    }
+    for (const upstream of policy.all) for (const name of spellingsOf(upstream)) this.#byName.set(name, upstream);
+    this.#hidden = new Set(policy.hidden.flatMap(spellingsOf).filter((name) => !this.#byName.has(name)));
     this.#default = policy.all.find(({ config }) => config.default);
   }
 
-  /** All upstream registries, in the order of the configuration. */
+  /** The upstream registries, in the order of the configuration. */
   get upstreams(): readonly Upstream[] {
     return this.#policy.all;
   }
@@ -78,15 +76,16 @@ export class ImageMirror {
   /**
    * The names under which the requested repository may be hosted, the requested one first, and its place at an upstream.
    * `ns` is only compared with the configured names, never connected to. With or without `ns`, a prefix that names the
-   * upstream is removed once.
+   * upstream is removed once. A name with the prefix of an upstream that does not serve the account is sent to no upstream.
    */
   locate(name: string, ns: string | undefined): Location {
     const slash = name.indexOf('/');
     const prefix = slash < 0 ? '' : name.slice(0, slash);
     const prefixed = this.#byName.get(prefix);
     const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
-    const isNamed = ns !== undefined || prefixed !== undefined;
-    if (!upstream) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
+    const isHidden = ns === undefined && this.#hidden.has(prefix);
+    const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
+    if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
     let rest = prefixed === upstream ? name.slice(slash + 1) : name;
     if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
     const forms = formsOf({ upstream, name: rest });
@@ -231,6 +230,11 @@ export class ImageMirror {
     if (!entry) return undefined;
     return { served: entry.outcome, items: (await readDocument(entry, listLimit)) as unknown[] };
   }
+}
+
+/** The names by which clients use an upstream. */
+function spellingsOf({ name }: Upstream): string[] {
+  return name === 'docker.io' ? [name, 'index.docker.io', 'registry-1.docker.io'] : [name];
 }
 
 function isHub({ name }: Upstream): boolean {

@@ -2,6 +2,7 @@ import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
+import type { AccountViews } from '../mirror/account-views.ts';
 import type { Config } from '../config/schema.ts';
 import type { Served } from '../http/cache-status.ts';
 import type { Content } from '../storage/content.ts';
@@ -50,7 +51,7 @@ export interface SourceBlob {
 export interface SourceParts {
   database: Database;
   images: Images;
-  mirror: ImageMirror;
+  mirrors: AccountViews<ImageMirror>;
   limits: Config['limits'];
   now: () => number;
 }
@@ -62,14 +63,14 @@ export interface SourceParts {
 export class ImageSource {
   readonly #database: Database;
   readonly #images: Images;
-  readonly #mirror: ImageMirror;
+  readonly #mirrors: AccountViews<ImageMirror>;
   readonly #limits: Config['limits'];
   readonly #now: () => number;
 
-  constructor({ database, images, mirror, limits, now }: SourceParts) {
+  constructor({ database, images, mirrors, limits, now }: SourceParts) {
     this.#database = database;
     this.#images = images;
-    this.#mirror = mirror;
+    this.#mirrors = mirrors;
     this.#limits = limits;
     this.#now = now;
   }
@@ -88,7 +89,8 @@ export class ImageSource {
       const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference);
       return { ...manifest, served: 'hosted', repository: hosted };
     }
-    const entry = await this.#mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
+    const mirror = await this.#mirrors.of(asked.accountId);
+    const entry = await mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
       const isPush = head && reference.tag !== undefined && isUpstreamFailure(error);
       if (isPush && (await this.#mayBeFirstPush(asked, place))) throw manifestUnknown(reference);
       throw error;
@@ -120,8 +122,9 @@ export class ImageSource {
       }
     }
     if (!place) throw nameUnknown(asked.name);
-    if (head && !(await this.#mirror.isMirrored(place))) throw blobUnknown(digest);
-    const entry = await this.#mirror.openBlob(place, digest);
+    const mirror = await this.#mirrors.of(asked.accountId);
+    if (head && !(await mirror.isMirrored(place))) throw blobUnknown(digest);
+    const entry = await mirror.openBlob(place, digest);
     if (!entry) throw blobUnknown(digest);
     return { served: entry.outcome, content: entry.content, repository: listedName(place) };
   }
@@ -130,7 +133,8 @@ export class ImageSource {
   async listTags(asked: Repository, limit: number, last: string): Promise<Page & { served: Served }> {
     const { hosted, place } = asked;
     if (place) {
-      const list = await this.#mirror.listTags(place);
+      const mirror = await this.#mirrors.of(asked.accountId);
+      const list = await mirror.listTags(place);
       if (!list) throw nameUnknown(asked.name);
       const after = Buffer.from(last);
       const rest = last === '' ? list.items : list.items.filter((tag) => Buffer.compare(Buffer.from(tag), after) > 0);
@@ -151,7 +155,8 @@ export class ImageSource {
       const page = await this.#images.referrers.list(asked.accountId, hosted ?? asked.name, subject, query);
       return { ...page, served: 'hosted' };
     }
-    const list = await this.#mirror.listReferrers(place, subject);
+    const mirror = await this.#mirrors.of(asked.accountId);
+    const list = await mirror.listReferrers(place, subject);
     const { artifactType, limit, last } = query;
     const wanted = (list?.items ?? []).filter(
       (each) => each.digest > last && (artifactType === undefined || each.artifactType === artifactType),
@@ -160,9 +165,9 @@ export class ImageSource {
   }
 
   /** The repository that a push or deletion changes, with its hosted name; `NameUnknown` if `ns` is an unknown registry. */
-  hosted(asked: RepositoryRequest): Repository {
-    const { name, ns } = asked;
-    const [hosted] = ns === undefined ? [name] : this.#mirror.locate(name, ns).hosted;
+  async hosted(asked: RepositoryRequest): Promise<Repository> {
+    const { accountId, name, ns } = asked;
+    const [hosted] = ns === undefined ? [name] : (await this.#mirrors.of(accountId)).locate(name, ns).hosted;
     if (hosted === undefined) throw nameUnknown(name);
     return { ...asked, name: hosted, hosted, place: undefined };
   }
@@ -175,7 +180,8 @@ export class ImageSource {
   /** Whether a first push to the repository is in progress and nothing of it was mirrored. */
   async #isArriving(accountId: number, name: string, place: Place): Promise<boolean> {
     const since = this.#now() - this.#limits.uploadAge;
-    return (await this.#images.blobs.anySince(accountId, name, since)) && !(await this.#mirror.isMirrored(place));
+    if (!(await this.#images.blobs.anySince(accountId, name, since))) return false;
+    return !(await (await this.#mirrors.of(accountId)).isMirrored(place));
   }
 
   /**
@@ -184,25 +190,26 @@ export class ImageSource {
    * found". The name must not begin with an upstream, must not be one of Docker Hub's official images, and nothing of it
    * may be mirrored.
    */
-  async #mayBeFirstPush({ name, ns, mayPush }: RepositoryRequest, place: Place): Promise<boolean> {
+  async #mayBeFirstPush({ accountId, name, ns, mayPush }: RepositoryRequest, place: Place): Promise<boolean> {
     if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
-    return !this.#mirror.locate(name, ns).isNamed && !(await this.#mirror.isMirrored(place));
+    const mirror = await this.#mirrors.of(accountId);
+    return !mirror.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
   }
 
   /**
    * The names to check against the names that a principal may use: one list for each place from which the repository is
    * served, with the names of that place only. The client's spelling is ignored, so that another spelling gives no access.
    */
-  namesOf({ hosted, place }: Repository): (readonly string[])[] {
-    if (hosted !== undefined && place) return [[hosted], this.#mirror.namesOf(place)];
-    if (place) return [this.#mirror.namesOf(place)];
-    return [hosted === undefined ? [] : [hosted]];
+  async namesOf({ accountId, hosted, place }: Repository): Promise<(readonly string[])[]> {
+    if (!place) return [hosted === undefined ? [] : [hosted]];
+    const mirrored = (await this.#mirrors.of(accountId)).namesOf(place);
+    return hosted === undefined ? [mirrored] : [[hosted], mirrored];
   }
 
   /** Finds where a repository is read from, with at most one query. */
   async locate(asked: RepositoryRequest): Promise<Repository> {
     const { accountId, name, ns, mayPush } = asked;
-    const { hosted: names, place } = this.#mirror.locate(name, ns);
+    const { hosted: names, place } = (await this.#mirrors.of(accountId)).locate(name, ns);
     const at = (hosted: string | undefined, there?: Place): Repository => ({
       accountId,
       name,

@@ -53,8 +53,10 @@ export function containerOperations(database: Database, images: Images, mirrored
       query: pageQuery,
       status: 200,
       answer: history,
-      run: ({ principal, params, query }) =>
-        historyPage(database, principal, query, mirrored.historyOwners(principal.accountId, params['name']!)),
+      run: async ({ principal, params, query }) => {
+        const owners = await mirrored.historyOwners(principal.accountId, params['name']!);
+        return historyPage(database, principal, query, owners);
+      },
     }),
     operation({
       method: 'delete',

@@ -1,11 +1,13 @@
 import type { NameSet } from '../accounts/names.ts';
-import type { NameOwner } from '../history/history.ts';
+import type { MirroredOwner, NameOwner } from '../history/history.ts';
 import type { Database } from '../database/database.ts';
+import type { AccountViews } from '../mirror/account-views.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
-import { imageBytesOf, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
+import { imageBytesOf, listedName, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
 export interface MirroredSummary {
@@ -23,28 +25,29 @@ export interface MirroredSummary {
 /** Names read in one query; some of them may be hidden because the account hosts them. */
 const namesAtATime = 200;
 
-/** The stored images of the mirror, for the management API. They belong to no account, so every account sees them. */
+/** The stored images of the mirror, for the management API. An account sees those of the upstreams that serve it. */
 export class MirroredImages {
   readonly #database: Database;
-  readonly #mirror: ImageMirror;
+  readonly #mirrors: AccountViews<ImageMirror>;
 
-  constructor(database: Database, mirror: ImageMirror) {
+  constructor(database: Database, mirrors: AccountViews<ImageMirror>) {
     this.#database = database;
-    this.#mirror = mirror;
+    this.#mirrors = mirrors;
   }
 
   /** Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`; `only` of these if given. */
   async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
     const found: MirroredSummary[] = [];
+    const mirror = await this.#mirrors.of(accountId);
     // No upstream's name contains a slash, so sorted by prefix the names of two upstreams never mix.
-    const prefixes = this.#mirror.upstreams.map(({ name }) => `${name}/`).sort();
-    for (const prefix of prefixes) {
+    const prefixes = mirror.upstreams.map((upstream) => ({ upstream, prefix: `${upstream.name}/` }));
+    for (const { upstream, prefix } of prefixes.sort((a, b) => (a.prefix < b.prefix ? -1 : 1))) {
       if (cursor > prefix && !cursor.startsWith(prefix)) continue;
       let after = cursor.startsWith(prefix) ? cursor.slice(prefix.length) : '';
-      const upstream = prefix.slice(0, -1);
+      const selection = { kind: 'manifest', upstreams: [upstream.id] };
       for (;;) {
-        const names = await entryNames(this.#database, { kind: 'manifest', upstream }, after, namesAtATime);
-        for (const name of await this.#visible(accountId, prefix, names, only)) {
+        const names = await entryNames(this.#database, selection, after, namesAtATime);
+        for (const name of await this.#visible(mirror, accountId, prefix, names, only)) {
           if (found.length === limit) return found;
           found.push(await this.#summary(accountId, upstream, name));
         }
@@ -56,10 +59,12 @@ export class MirroredImages {
   }
 
   /** The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. */
-  historyOwners(accountId: number, name: string): NameOwner[] {
-    const { hosted, place } = this.#mirror.locate(name, undefined);
-    const mirrored = place ? [{ accountId: 0, upstream: place.upstream.name, name: place.name }] : [];
-    return [...hosted.map((each) => ({ accountId, upstream: '', name: each })), ...mirrored];
+  async historyOwners(accountId: number, name: string): Promise<(NameOwner | MirroredOwner)[]> {
+    const { hosted, place } = (await this.#mirrors.of(accountId)).locate(name, undefined);
+    const hostedOwners = hosted.map((each) => ({ accountId, upstream: '', name: each }));
+    if (!place) return hostedOwners;
+    const { upstream, name: mirrored } = place;
+    return [...hostedOwners, { accountId: 0, upstream: upstream.id, name: mirrored, upstreamName: upstream.name }];
   }
 
   /**
@@ -67,21 +72,23 @@ export class MirroredImages {
    * `mayDelete` first, which throws if the principal may not delete what all accounts share.
    */
   async deleteTag(accountId: number, name: string, tag: string, mayDelete: () => void): Promise<boolean> {
-    const { hosted, place } = this.#mirror.locate(name, undefined);
+    const mirror = await this.#mirrors.of(accountId);
+    const { hosted, place } = mirror.locate(name, undefined);
     if (!place || [...(await claimsAmong(this.#database, accountId, hosted)).values()].some(Boolean)) return false;
-    if (!(await this.#mirror.isStored(place, 'manifest', tag))) return false;
+    if (!(await mirror.isStored(place, 'manifest', tag))) return false;
     mayDelete();
-    return this.#mirror.forgetTag(place, tag);
+    return mirror.forgetTag(place, tag);
   }
 
   /** Names that the account can pull: not hosted by it under any spelling, and allowed at the upstream by the settings. */
   async #visible(
+    mirror: ImageMirror,
     accountId: number,
     prefix: string,
     names: readonly string[],
     only: NameSet | undefined,
   ): Promise<string[]> {
-    const places = names.map((name) => ({ name, ...this.#mirror.locate(prefix + name, undefined) }));
+    const places = names.map((name) => ({ name, ...mirror.locate(prefix + name, undefined) }));
     const claimed = await claimsAmong(
       this.#database,
       accountId,
@@ -89,18 +96,19 @@ export class MirroredImages {
     );
     return places
       .filter(({ place, hosted }) => place && !hosted.some((spelling) => claimed.get(spelling)))
-      .filter(({ place }) => !only || this.#mirror.namesOf(place!).some((each) => only.includes(each)))
+      .filter(({ place }) => !only || mirror.namesOf(place!).some((each) => only.includes(each)))
       .map(({ name }) => name);
   }
 
-  async #summary(accountId: number, upstream: string, name: string): Promise<MirroredSummary> {
-    const tags = await taggedEntries(this.#database, { kind: 'manifest', upstream }, name, tagsShown);
-    const totals = await totalsOfName(this.#database, upstream, ['manifest', 'blob'], name);
-    const listed = `${upstream}/${name}`;
+  async #summary(accountId: number, upstream: Upstream, name: string): Promise<MirroredSummary> {
+    const { id } = upstream;
+    const tags = await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, tagsShown);
+    const totals = await totalsOfName(this.#database, id, ['manifest', 'blob'], name);
+    const listed = listedName({ upstream, name });
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', [listed]);
     return {
       name: listed,
-      upstream,
+      upstream: upstream.name,
       sizeBytes: totals.bytes,
       tagCount: totals.tags,
       pullCount: downloadsOf(listed).total,

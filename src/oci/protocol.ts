@@ -4,6 +4,7 @@ import type { Chore } from '../jobs/chores.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import type { JobDefinition } from '../jobs/table.ts';
+import { AccountViews } from '../mirror/account-views.ts';
 import { matcher, UpstreamPolicy } from '../mirror/upstream-policy.ts';
 import type { OpenProtocol, PrivateNames, Protocol, Web } from '../protocol.ts';
 import { discard } from '../upstream/body.ts';
@@ -45,24 +46,28 @@ export class ContainerRegistry implements OpenProtocol {
   readonly images: Images;
   readonly source: ImageSource;
   readonly #core: Core;
-  readonly #mirror: ImageMirror;
+  readonly #mirrors: AccountViews<ImageMirror>;
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
-    const { config, database, blobs, mirror, upstreams, now } = core;
+    const { config, database, blobs, accounts, mirror, upstreams, now } = core;
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
     this.images = new Images(database, blobs, limits, now);
-    this.#mirror = new ImageMirror(mirror, new UpstreamPolicy(ours, reserved.containers), limits);
-    this.#mirrored = new MirroredImages(database, this.#mirror);
-    this.source = new ImageSource({ database, images: this.images, mirror: this.#mirror, limits, now });
+    this.#mirrors = new AccountViews(
+      ours,
+      async (accountId) => (await accounts.get(accountId))?.name,
+      (account) => new ImageMirror(mirror, new UpstreamPolicy(ours, account, reserved.containers), limits),
+    );
+    this.#mirrored = new MirroredImages(database, this.#mirrors);
+    this.source = new ImageSource({ database, images: this.images, mirrors: this.#mirrors, limits, now });
   }
 
   mount(web: Web) {
     const { config, log, now } = this.#core;
     const { images, source } = this;
-    const pushes = new Pushes({ images, source, mirror: this.#mirror, log });
+    const pushes = new Pushes({ images, source, mirrors: this.#mirrors, log });
     return [
       { path: '/v2', answer: createRegistry({ ...web, images, source, pushes, limits: config.limits, log }) },
       // Container clients look for tokens here.
@@ -105,7 +110,7 @@ export class ContainerRegistry implements OpenProtocol {
 
   prefetch(...asked: Parameters<OpenProtocol['prefetch']>): Promise<void> {
     const { config, database, mirror } = this.#core;
-    return prefetchImages({ config, database, mirror, imageMirror: this.#mirror }, ...asked);
+    return prefetchImages({ config, database, mirror, mirrors: this.#mirrors }, ...asked);
   }
 
   readonly upstreams = {
@@ -115,15 +120,18 @@ export class ContainerRegistry implements OpenProtocol {
   } satisfies OpenProtocol['upstreams'];
 
   get privateNames(): PrivateNames {
-    const upstream = this.#mirror.upstreams.find(({ config }) => config.default);
+    const { upstreams } = this.#core;
+    const isDefault = ({ config }: Upstream) => config.kind === this.upstreams.kind && config.default;
     return {
       setting: 'containers',
       separator: '/',
-      isAsked: upstream !== undefined,
+      isAsked: upstreams.some(isDefault),
       hosted: () => this.#hostedNames(),
       isMirrored: async (prefix) => {
+        const accountId = this.#core.defaultAccount.id;
+        const upstream = (await this.#mirrors.of(accountId)).upstreams.find(isDefault);
         const listed = `${upstream?.name}/${prefix}`;
-        const [next] = await this.#mirrored.list(this.#core.defaultAccount.id, 1, listed);
+        const [next] = await this.#mirrored.list(accountId, 1, listed);
         return next?.name.startsWith(listed) ?? false;
       },
     };
@@ -131,9 +139,10 @@ export class ContainerRegistry implements OpenProtocol {
 
   async *#hostedNames(): AsyncGenerator<string> {
     for (const { id: accountId } of await this.#core.accounts.list()) {
+      const mirror = await this.#mirrors.of(accountId);
       for (let after = ''; ;) {
         const { items, more } = await this.images.repositories.catalog(accountId, namesAtATime, after);
-        for (const name of items) if (this.#mirror.locate(name, undefined).place) yield name;
+        for (const name of items) if (mirror.locate(name, undefined).place) yield name;
         if (!more) break;
         after = items.at(-1)!;
       }

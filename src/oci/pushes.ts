@@ -1,6 +1,7 @@
 import type { Logger } from 'pino';
 import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import type { AccountViews } from '../mirror/account-views.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { readAll } from '../storage/content.ts';
 import type { Images } from './images.ts';
@@ -26,7 +27,7 @@ export interface Pushed extends PushedManifest {
 export interface PushParts {
   images: Images;
   source: ImageSource;
-  mirror: ImageMirror;
+  mirrors: AccountViews<ImageMirror>;
   log: Logger;
 }
 
@@ -34,21 +35,22 @@ export interface PushParts {
 export class Pushes {
   readonly #images: Images;
   readonly #source: ImageSource;
-  readonly #mirror: ImageMirror;
+  readonly #mirrors: AccountViews<ImageMirror>;
   readonly #log: Logger;
 
-  constructor({ images, source, mirror, log }: PushParts) {
+  constructor({ images, source, mirrors, log }: PushParts) {
     this.#images = images;
     this.#source = source;
-    this.#mirror = mirror;
+    this.#mirrors = mirrors;
     this.#log = log;
   }
 
   /** As `Manifests.push`; the manifest may also refer to content that was mirrored under the same name. */
   async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
-    const { place } = this.#mirror.locate(name, undefined);
+    const mirror = await this.#mirrors.of(accountId);
+    const { place } = mirror.locate(name, undefined);
     const pushed = await this.#push(accountId, name, place, sent);
-    if (!pushed.claimed || !place || !(await this.#mirror.isMirrored(place))) return { ...pushed, warning: undefined };
+    if (!pushed.claimed || !place || !(await mirror.isMirrored(place))) return { ...pushed, warning: undefined };
     const upstream = place.upstream.name;
     this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');
     const warning = `${name} was served from ${upstream} until now; from now on only images pushed here are served.`;
@@ -73,12 +75,13 @@ export class Pushes {
    */
   async #adopt(accountId: number, name: string, place: Place, { bytes, contentType }: SentManifest): Promise<void> {
     const { kind, required } = parseManifest(bytes, contentType);
+    const mirror = await this.#mirrors.of(accountId);
     const mayAsk = kind === 'image' && !(await this.#source.isClaimed(accountId, name));
     const blobs: Digest[] = [];
     for (const digest of required) {
-      if (await this.#mirror.isStored(place, 'blob', digest)) blobs.push(digest);
-      else if (mayAsk && (await this.#fetch(place, digest))) blobs.push(digest);
-      else if (kind === 'index' && (await this.#mirror.isStored(place, 'manifest', digest))) {
+      if (await mirror.isStored(place, 'blob', digest)) blobs.push(digest);
+      else if (mayAsk && (await this.#fetch(mirror, place, digest))) blobs.push(digest);
+      else if (kind === 'index' && (await mirror.isStored(place, 'manifest', digest))) {
         await this.#adoptManifest(accountId, name, place, digest);
       }
     }
@@ -86,9 +89,9 @@ export class Pushes {
   }
 
   /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */
-  async #fetch(place: Place, digest: Digest): Promise<boolean> {
+  async #fetch(mirror: ImageMirror, place: Place, digest: Digest): Promise<boolean> {
     try {
-      const entry = await this.#mirror.openBlob(place, digest);
+      const entry = await mirror.openBlob(place, digest);
       try {
         return (await entry?.complete) !== undefined;
       } finally {
@@ -101,7 +104,7 @@ export class Pushes {
   }
 
   async #adoptManifest(accountId: number, name: string, place: Place, digest: Digest): Promise<void> {
-    const entry = await this.#mirror.openManifest(place, digest);
+    const entry = await (await this.#mirrors.of(accountId)).openManifest(place, digest);
     if (!entry) return;
     const metadata = entry.metadata ?? (await entry.complete);
     const bytes = await readAll(entry.content, metadata.size);

@@ -131,9 +131,9 @@ async function repositoryOf(
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
   const { action } = operation;
-  const found = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  const found = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
   const repository = readsHosted(principal) ? found : mirroredOnly(found);
-  for (const names of source.namesOf(repository)) allow(principal, action, 'container', names);
+  for (const names of await source.namesOf(repository)) allow(principal, action, 'container', names);
   return repository;
 }
 

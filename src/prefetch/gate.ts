@@ -78,7 +78,7 @@ export class Gate {
    */
   pauseAfter(error: UpstreamError): number | undefined {
     const { cause, retryAfter } = error;
-    const upstream = this.#options.upstreams.find(({ name }) => name === error.upstream);
+    const upstream = this.#options.upstreams.find(({ id }) => id === error.id);
     if (upstream?.unavailable()) return 0;
     // The mirror could not resume an interrupted body. A new request may get all of it.
     if (isDomainError(cause, 'Aborted')) return afterBreak;

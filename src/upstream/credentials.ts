@@ -30,15 +30,106 @@ export function authorizationOf(auth: UpstreamAuth): string {
   return `Basic ${Buffer.from(`${auth.username}:${auth.password}`).toString('base64')}`;
 }
 
+/** What an operator can do about a host that got no credentials. */
+export function withheldFrom(host: string): string {
+  return `${host} got no credentials; to send them there, add ${host} to credentialHosts`;
+}
+
+/** Hosts whose withholding is logged. An upstream can name any number of hosts. */
+const mostWithheld = 20;
+
+export interface CredentialsParts {
+  auth: UpstreamAuth | undefined;
+  /** The upstream's URL and its configured name. */
+  base: URL;
+  name: string;
+  /** The setting `credentialHosts`. */
+  hosts: readonly string[];
+  /** Called once for each host that wanted the credentials and did not get them. */
+  onWithheld: (host: string) => void;
+}
+
+/** The configured credentials of an upstream: where they may go, and where they went. */
+export class Credentials {
+  readonly #parts: CredentialsParts;
+  readonly #withheld = new Set<string>();
+  #sent = false;
+
+  constructor(parts: CredentialsParts) {
+    this.#parts = parts;
+  }
+
+  get isConfigured(): boolean {
+    return this.#parts.auth !== undefined;
+  }
+
+  /** Whether the credentials, or a token that was given for them, were presented. */
+  get sent(): boolean {
+    return this.#sent;
+  }
+
+  /** The hosts that wanted the credentials and did not get them; the first 20. */
+  get withheldFrom(): readonly string[] {
+    return [...this.#withheld];
+  }
+
+  /** The value of `Authorization` with the credentials themselves. */
+  get header(): string | undefined {
+    const { auth } = this.#parts;
+    return auth && authorizationOf(auth);
+  }
+
+  /** The same, to be sent now to the upstream's own host. */
+  send(): string | undefined {
+    this.#sent ||= this.isConfigured;
+    return this.header;
+  }
+
+  /** The same, to be sent now to a token realm; undefined for a realm that must not get the credentials. */
+  sendTo(realm: URL): string | undefined {
+    if (this.belongs(realm)) return this.send();
+    this.withhold(realm);
+    return undefined;
+  }
+
+  /** Whether a token realm may get the credentials. */
+  belongs(realm: URL): boolean {
+    const { base, name, hosts } = this.#parts;
+    return belongsTo(realm, base, name, hosts);
+  }
+
+  /** Whether the settings name the host of `url`. */
+  isListed(url: URL): boolean {
+    const { base, hosts } = this.#parts;
+    return isAsSafe(url, base) && isListed(url, hosts);
+  }
+
+  /** Records that the host of `url` wanted the credentials and did not get them. */
+  withhold({ host }: URL): void {
+    if (!this.#parts.auth || this.#withheld.has(host) || this.#withheld.size >= mostWithheld) return;
+    this.#withheld.add(host);
+    this.#parts.onWithheld(host);
+  }
+}
+
 /**
  * Whether credentials of the upstream `name` at `base` may be sent to `realm`. Allowed are the same host, a parent domain
- * of it (`gitlab.com` for `registry.gitlab.com`: the owner of the domain controls the host), and hosts of the domain that
- * the upstream is named after. An upstream with https never has its credentials sent over http.
+ * of it (`gitlab.com` for `registry.gitlab.com`: the owner of the domain controls the host), hosts of the domain that the
+ * upstream is named after, and `hosts`. An upstream with https never has its credentials sent over http.
  */
-export function belongsTo(realm: URL, base: URL, name: string): boolean {
-  if (realm.protocol !== 'https:' && realm.protocol !== base.protocol) return false;
-  if (realm.host === base.host) return true;
+export function belongsTo(realm: URL, base: URL, name: string, hosts: readonly string[] = []): boolean {
+  if (!isAsSafe(realm, base)) return false;
+  if (realm.host === base.host || isListed(realm, hosts)) return true;
   const domain = name.replace(/:\d+$/, '');
   const isAbove = realm.hostname.includes('.') && base.hostname.endsWith(`.${realm.hostname}`);
   return isAbove || realm.hostname === domain || realm.hostname.endsWith(`.${domain}`);
+}
+
+function isAsSafe(url: URL, base: URL): boolean {
+  return url.protocol === 'https:' || url.protocol === base.protocol;
+}
+
+/** Whether `hosts` has the host of `url`. A host without a port is one with the default port of the scheme. */
+function isListed({ protocol, host }: URL, hosts: readonly string[]): boolean {
+  return hosts.some((each) => URL.parse(`${protocol}//${each}`)?.host === host);
 }

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { discard, readUpstreamBody } from './body.ts';
-import { authorizationOf, belongsTo, type UpstreamAuth } from './credentials.ts';
+import type { Credentials } from './credentials.ts';
 import { busyRefusal, isTransient, messageOf, withRetries, Refused, verdictOf } from './failures.ts';
 import { pauseAfter, remaining, type Pause } from './pause.ts';
 
@@ -22,10 +22,11 @@ export interface TokenRequest {
 
 export interface TokenParts {
   cache: Cache;
-  /** The upstream's URL and its configured name. */
+  /** The upstream's ID. */
+  id: string;
+  /** The upstream's URL. */
   base: URL;
-  name: string;
-  auth: UpstreamAuth | undefined;
+  credentials: Credentials;
   /** Milliseconds in which the token's body must be complete. */
   timeout: number;
   now: () => number;
@@ -47,8 +48,9 @@ export class RegistryTokens {
 
   /** The `Authorization` for the request. `refused` is the one that the upstream did not accept: it is not used again. */
   async authorization(request: TokenRequest, refused?: string): Promise<string> {
-    const credentials = this.#credentialsFor(request.realm);
-    const key = keyOf(request.realm.href, request.service, request.keptAs, credentials ?? '');
+    // A realm that does not belong to the upstream is asked for an anonymous token.
+    const credentials = this.#parts.credentials.sendTo(request.realm);
+    const key = keyOf(this.#parts.id, request.realm.href, request.service, request.keptAs, credentials ?? '');
     const cached = await this.#parts.cache.get<string>(key);
     if (cached !== undefined && `Bearer ${cached}` !== refused) return `Bearer ${cached}`;
     let exchange = this.#underWay.get(key);
@@ -85,7 +87,7 @@ export class RegistryTokens {
   }
 
   async #exchange(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
-    const { base, name, cache, timeout, ask } = this.#parts;
+    const { cache, timeout, ask } = this.#parts;
     const url = new URL(request.realm);
     if (request.service) url.searchParams.set('service', request.service);
     if (request.scope) url.searchParams.set('scope', request.scope);
@@ -95,19 +97,13 @@ export class RegistryTokens {
       const message = `gave no token (${status})`;
       if (status !== 429 && status < 500) throw new Refused(message);
       // A realm that gets the upstream's credentials shares the rate limit of the upstream's account.
-      throw busyRefusal(message, status, headers, belongsTo(request.realm, base, name));
+      throw busyRefusal(message, status, headers, this.#parts.credentials.belongs(request.realm));
     }
     const { token, seconds } = readToken(await readUpstreamBody(body, tokenLimit, timeout));
     // Shorter than its real lifetime, so that it does not expire before it is used.
     const lifetime = (Math.min(seconds, 3600) - 10) * 900;
     await cache.set(key, token, lifetime);
     return token;
-  }
-
-  /** Credentials are sent only to a realm that belongs to the upstream. Any other realm is asked for an anonymous token. */
-  #credentialsFor(realm: URL): string | undefined {
-    const { auth, base, name } = this.#parts;
-    return auth && belongsTo(realm, base, name) ? authorizationOf(auth) : undefined;
   }
 }
 

@@ -5,6 +5,8 @@ export type UpstreamErrorName = 'UpstreamUnavailable' | 'UpstreamTimeout';
 export interface UpstreamErrorOptions {
   /** The upstream's name; undefined if it is not known. */
   upstream?: string | undefined;
+  /** The upstream's ID; undefined if it is not known. */
+  id?: string | undefined;
   /** Seconds after which the request may be repeated. */
   retryAfter?: number | undefined;
   /** Whether the settings forbid requests to it. */
@@ -17,13 +19,14 @@ export interface UpstreamErrorOptions {
 /** A request to an upstream was not possible, or its answer cannot be used. `detail` is for clients, the fields for code. */
 export class UpstreamError extends DomainError {
   readonly upstream: string | undefined;
+  readonly id: string | undefined;
   readonly offline: boolean;
   readonly denied: boolean;
 
   constructor(
     name: UpstreamErrorName,
     message: string,
-    { upstream, retryAfter, offline = false, denied = false, cause }: UpstreamErrorOptions = {},
+    { upstream, id, retryAfter, offline = false, denied = false, cause }: UpstreamErrorOptions = {},
   ) {
     const detail = {
       ...(upstream !== undefined && { upstream }),
@@ -33,6 +36,7 @@ export class UpstreamError extends DomainError {
     };
     super(name, message, { detail: Object.keys(detail).length > 0 ? detail : undefined, cause, retryAfter });
     this.upstream = upstream;
+    this.id = id;
     this.offline = offline;
     this.denied = denied;
   }

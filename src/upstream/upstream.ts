@@ -7,11 +7,12 @@ import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.
 import { discard } from './body.ts';
 import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
-import { authorizationOf, parseChallenges, type UpstreamAuth } from './credentials.ts';
+import { Credentials, parseChallenges, withheldFrom, type UpstreamAuth } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
+import { withoutUser } from './url.ts';
 import { UpstreamError, type UpstreamErrorName, type UpstreamErrorOptions } from './upstream-error.ts';
 
 export type { UpstreamAnswer, UpstreamRequest } from './answer.ts';
@@ -51,7 +52,7 @@ export class Upstream {
   readonly #serviceBreakers: Record<OptionalService, Breaker>;
   readonly #client: Client;
   readonly #tokens: RegistryTokens;
-  readonly #auth: UpstreamAuth | undefined;
+  readonly credentials: Credentials;
   readonly #failures: FailureLog;
   readonly #offline: boolean;
   /** The authorization that the upstream last asked for, so that the next request is not refused first. */
@@ -59,23 +60,41 @@ export class Upstream {
 
   constructor(config: UpstreamConfig, base: URL, auth: UpstreamAuth | undefined, parts: UpstreamParts) {
     const { cache, log, now, proxy, resolve, ca, meter, maxConnections: connections = connectionsAtOnce } = parts;
-    const { name, timeout, allowPrivateNetwork: allowPrivate } = config;
+    const { name, id, timeout, allowPrivateNetwork: allowPrivate } = config;
     this.config = config;
     this.base = base;
     this.#breaker = new Breaker(now);
     this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
-    this.#auth = auth;
-    this.#failures = new FailureLog(log, name, now);
+    this.#failures = new FailureLog(log, id, now);
+    this.credentials = new Credentials({
+      auth,
+      base,
+      name,
+      hosts: config.credentialHosts,
+      onWithheld: (host) => log.warn({ upstream: id, host }, `${withheldFrom(host)} of this upstream`),
+    });
     this.#offline = parts.offline || config.mode === 'offline';
     this.#client = new Client({ allowPrivate, proxy, timeout, ca, resolve, connections, meter });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
-    this.#tokens = new RegistryTokens({ cache, base, name, auth, timeout, now, ask });
+    this.#tokens = new RegistryTokens({ cache, id, base, credentials: this.credentials, timeout, now, ask });
     // A package feed gets the credentials with the first request; a registry says first which kind it needs.
     if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
   }
 
+  /** The name by which clients use it. Two accounts may have different upstreams with one name. */
   get name(): string {
     return this.config.name;
+  }
+
+  /** Unique among the upstreams of its kind. Stored content is found by it. */
+  get id(): string {
+    return this.config.id;
+  }
+
+  /** Whether the account with this name is served from this upstream. Undefined stands for accounts without a list. */
+  serves(account: string | undefined): boolean {
+    const { accounts } = this.config;
+    return accounts === undefined || (account !== undefined && accounts.includes(account));
   }
 
   /**
@@ -162,7 +181,11 @@ export class Upstream {
   }
 
   #failure(name: UpstreamErrorName, reason: string, options: Omit<UpstreamErrorOptions, 'upstream'>): UpstreamError {
-    return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, { ...options, upstream: this.name });
+    return new UpstreamError(name, `The upstream ${this.name} ${reason}.`, {
+      ...options,
+      upstream: this.name,
+      id: this.id,
+    });
   }
 
   #cancelled(reason: string, cause?: unknown): DomainError {
@@ -197,18 +220,22 @@ export class Upstream {
     // Some upstreams answer so for a resource that does not exist, too (RFC 6750, 3.1).
     const isDenied = status === 403 || /\berror="?insufficient_scope\b/.test(headers['www-authenticate'] ?? '');
     if (isDenied && url.origin === this.base.origin) throw new Refused(accessDenied, { denied: true });
+    if (status === 401 && this.credentials.isConfigured && url === request.url && !this.#mayGetAuthorization(url)) {
+      this.credentials.withhold(url);
+      throw new Refused(`refused access: ${withheldFrom(url.host)}`);
+    }
     if (status === 401 || status === 403) throw new Refused(accessRefused);
     throw new Refused(`answered ${status}`);
   }
 
-  /** Follows redirects. Credentials are sent to the upstream's own origin only, and each hop's address is checked. */
+  /** Follows redirects. Checks each hop's address, and whether it may get the authorization. */
   async #follow(request: UpstreamRequest, authorization: string | undefined) {
     let { url } = request;
     const { method, signal } = request;
     const group = request.service ?? request.subject;
     for (let hop = 0; hop <= redirectLimit; hop += 1) {
       const headers: Record<string, string> = { ...request.headers };
-      if (authorization !== undefined && url.origin === this.base.origin) headers['authorization'] = authorization;
+      if (authorization !== undefined && this.#mayGetAuthorization(url)) headers['authorization'] = authorization;
       const answer = await this.#once({ ...(method && { method }), url, headers, group, signal });
       const { location } = answer.headers;
       if (![301, 302, 303, 307, 308].includes(answer.status) || location === undefined) return { answer, url };
@@ -218,11 +245,15 @@ export class Upstream {
         throw new Refused('redirects to an address that is neither http nor https');
       }
       if (url.protocol === 'https:' && next.protocol === 'http:') throw new Refused('redirects from https to http');
-      next.username = '';
-      next.password = '';
       url = next;
     }
     throw new Refused(`redirects more than ${redirectLimit} times`);
+  }
+
+  /** Its own origin; for configured credentials that are sent as they are, also the hosts that the settings name. */
+  #mayGetAuthorization(url: URL): boolean {
+    if (url.origin === this.base.origin) return true;
+    return this.#challenge === 'configured' && this.credentials.isListed(url);
   }
 
   async #once(sending: Sending): Promise<UpstreamAnswer> {
@@ -230,14 +261,22 @@ export class Upstream {
     if (this.base.protocol === 'https:' && sending.url.protocol === 'http:') {
       throw new Refused('refers from https to http', { verdict: 'unsent' });
     }
-    return this.#client.send(sending);
+    // got would send a user name in an address as credentials.
+    return this.#client.send({ ...sending, url: withoutUser(sending.url) });
   }
 
   async #authorization(request: UpstreamRequest): Promise<string | undefined> {
-    if (this.#challenge === 'configured') return this.#auth && authorizationOf(this.#auth);
+    if (this.#challenge === 'configured') return this.credentials.send();
     const { scope } = request;
-    if (!this.#challenge || scope === undefined) return undefined;
-    return this.#token({ ...this.#challenge, scope, keptAs: scope }, request);
+    const challenge = this.#challenge;
+    if (!challenge || scope === undefined) return undefined;
+    try {
+      return await this.#token({ ...challenge, scope, keptAs: scope }, request);
+    } catch (error) {
+      // The realm may have moved: the next request gets a new challenge.
+      if (this.#challenge === challenge && !request.signal?.aborted) this.#challenge = undefined;
+      throw error;
+    }
   }
 
   /** Several requests may wait for one exchange. If one of them is cancelled, the exchange goes on for the others. */
@@ -260,14 +299,19 @@ export class Upstream {
     if (bearer && realm && /^https?:$/.test(realm.protocol)) {
       const service = bearer['service'] ?? '';
       const scope = bearer['scope'] ?? request.scope ?? '';
+      const authorization = await this.#token(
+        { realm, service, scope, keptAs: request.scope ?? scope },
+        request,
+        presented,
+      );
+      // Remembered only now: an unusable realm must not replace the realm of other requests.
       this.#challenge = { realm, service };
-      return this.#token({ realm, service, scope, keptAs: request.scope ?? scope }, request, presented);
+      return authorization;
     }
-    const configured = this.#auth && authorizationOf(this.#auth);
     // Another request may have answered the challenge meanwhile. Only what this request has sent counts.
-    if (presented === configured || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
+    if (presented === this.credentials.header || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
     this.#challenge = 'configured';
-    return configured;
+    return this.credentials.send();
   }
 }
 

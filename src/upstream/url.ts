@@ -14,6 +14,15 @@ export function urlBelow(base: URL | string, ...segments: readonly string[]): UR
   return url;
 }
 
+/** The same address without a user name and password. */
+export function withoutUser(address: URL): URL {
+  if (address.username === '' && address.password === '') return address;
+  const url = new URL(address);
+  url.username = '';
+  url.password = '';
+  return url;
+}
+
 /** A colon is allowed in a segment (RFC 3986, 3.3), and some registries do not decode an encoded one in a digest. */
 function encodeSegment(segment: string): string {
   if (segment === '' || segment === '.' || segment === '..' || !segment.isWellFormed()) {

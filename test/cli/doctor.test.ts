@@ -5,6 +5,7 @@ import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
+import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
@@ -49,4 +50,37 @@ test('doctor proposes to reserve hosted names that could be sent to an upstream'
   };
   t.is(await line(all), 'ok    private names: no hosted name can be sent to an upstream');
   t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be sent to an upstream');
+});
+
+test('doctor says whether an upstream got its credentials, and which host did not', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  const realm = await startFaultyUpstream(t);
+  const { host } = realm.url;
+  const challenge = `Bearer realm="${realm.url.href}token",service="s"`;
+  registry.on('/v2/', (request, response) => {
+    const isKnown = request.headers.authorization === 'Bearer one';
+    (isKnown ? answer(200) : answer(401, { 'www-authenticate': challenge }))(request, response);
+  });
+  realm.on('/token', answer(200, {}, JSON.stringify({ token: 'one' })));
+  const open = await startUpstreamRegistry(t);
+  const auth = { username: 'me', password: 'secret' };
+  const line = async (upstream: Record<string, unknown>) => {
+    const environment = {
+      ENTREPOT_DATA: join(await folderUntilEnd(t), 'data'),
+      ENTREPOT_UPSTREAMS: JSON.stringify([upstream]),
+    };
+    const { stdout, stderr } = await entrepot(environment, 'doctor');
+    t.notRegex(stdout + stderr, /secret/);
+    return stdout.split('\n').find((each) => each.includes('upstream up.test'));
+  };
+  t.regex(
+    (await line(registry.settings('up.test', { auth })))!,
+    new RegExp(`^FAIL .*${host} got no credentials.*add ${host} to credentialHosts`),
+  );
+  t.is(realm.asked[0]!.headers.authorization, undefined);
+  t.regex(
+    (await line(registry.settings('up.test', { auth, credentialHosts: [host] })))!,
+    /^ok .*its credentials are accepted/,
+  );
+  t.regex((await line(open.settings('up.test', { auth })))!, /^ok .*it did not ask for credentials/);
 });

@@ -272,6 +272,16 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_UPSTREAMS: upstream({ include: 'a' }) }, 'ENTREPOT_UPSTREAMS: 0.include: expected a list'],
   [{ ENTREPOT_UPSTREAMS: upstream({ include: [''] }) }, 'ENTREPOT_UPSTREAMS: 0.include.0: must not be empty'],
+  [
+    { ENTREPOT_UPSTREAMS: upstream({ credentialHosts: ['https://gitlab.corp'] }) },
+    'ENTREPOT_UPSTREAMS: 0.credentialHosts.0: expected a host such as gitlab.corp or gitlab.corp:8443',
+  ],
+  ...['https://ghcr.io/mirror', 'https://ghcr.io/v2/', 'https://ghcr.io?a=b', 'https://ghcr.io/#a'].map(
+    (url): [Environment, string] => [
+      { ENTREPOT_UPSTREAMS: upstream({ url }) },
+      'ENTREPOT_UPSTREAMS: 0.url: a registry’s URL cannot have a path or a query: repositories are below /v2/ of its host',
+    ],
+  ),
   [{ ENTREPOT_UPSTREAMS: upstream({ url: 'ghcr.io' }) }, 'ENTREPOT_UPSTREAMS: 0.url: expected an http or https URL'],
   [
     { ENTREPOT_UPSTREAMS: upstream({ auth: { username: 'u' } }) },
@@ -343,12 +353,73 @@ test('a wrong setting in the file stops the start with one line that names it', 
   });
 });
 
+const loadUpstreams = (...upstreams: object[]) =>
+  loadConfig({
+    ENTREPOT_UPSTREAMS: JSON.stringify(upstreams.map((each) => ({ name: 'ghcr.io', kind: 'registry', ...each }))),
+  }).upstreams;
+
+test('upstreams have unique ids, and an account has one upstream of a name and one default', (t) => {
+  t.deepEqual(
+    loadUpstreams({}, { kind: 'nuget' }, { name: 'quay.io', id: 'team' }).map(({ id, accounts }) => [id, accounts]),
+    [
+      ['ghcr.io', undefined],
+      ['ghcr.io', undefined],
+      ['team', undefined],
+    ],
+  );
+  const [a, b, ab] = [{ accounts: ['a'] }, { accounts: ['b'] }, { accounts: ['a', 'b'] }];
+  t.is(loadUpstreams(a, { ...b, id: 'b' }).length, 2);
+  t.is(loadUpstreams({ ...a, default: true }, { ...b, name: 'quay.io', default: true }).length, 2);
+  const twice = /^ENTREPOT_UPSTREAMS: 1\.name: there are two registry upstreams named ghcr\.io for the same account/;
+  for (const [upstreams, message] of [
+    [[{}, {}], twice],
+    [[a, { id: 'b' }], twice],
+    [[{}, { ...b, id: 'b' }], twice],
+    [[ab, { ...b, id: 'b' }], twice],
+    [[a, b], /^ENTREPOT_UPSTREAMS: 1\.id: there are two registry upstreams with the id ghcr\.io; set another id/],
+    [[a, { name: 'quay.io', id: 'ghcr.io' }], /1\.id: there are two/],
+    [
+      [
+        { ...ab, default: true },
+        { ...a, name: 'quay.io', default: true },
+      ],
+      /^ENTREPOT_UPSTREAMS: 1\.default: only one registry can be the default of an account/,
+    ],
+    [[{ accounts: [] }], /^ENTREPOT_UPSTREAMS: 0\.accounts: name at least one account/],
+    [[{ accounts: ['Team A'] }], /^ENTREPOT_UPSTREAMS: 0\.accounts\.0: expected the name of an account/],
+    [[{ id: "a'b" }], /^ENTREPOT_UPSTREAMS: 0\.id: expected an ID such as ghcr-team/],
+  ] as [object[], RegExp][]) {
+    t.throws(() => loadUpstreams(...upstreams), { instanceOf: ConfigError, message });
+  }
+});
+
 test('no error repeats a secret', (t) => {
   const secret = 's3cr3t';
   for (const name of ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN']) {
     const error = t.throws(() => loadConfig({ [name]: secret }));
     t.true(error.message.startsWith(name));
     t.false(error.message.includes(secret));
+  }
+});
+
+test('a user name or password in a URL stops the start, and is not shown', (t) => {
+  const secret = 's3cr3t';
+  const wrong: Environment[] = [];
+  for (const user of [`me:${secret}@`, `${secret}@`, `:${secret}@`]) {
+    wrong.push(
+      { ENTREPOT_UPSTREAMS: upstream({ url: `https://${user}ghcr.io` }) },
+      { ENTREPOT_UPSTREAMS: upstream({ kind: 'nuget', url: `https://${user}feed.test/v3/index.json` }) },
+      { ENTREPOT_UPSTREAMS: upstream({ kind: 'nuget', symbolsUrl: `https://${user}feed.test/symbols` }) },
+      { ENTREPOT_BASE_URL: `https://${user}hub.test` },
+      { ENTREPOT_FEED_URL: `https://${user}hub.test` },
+      { ENTREPOT_REGISTRY_URL: `https://${user}hub.test` },
+    );
+  }
+  for (const environment of wrong) {
+    const error = t.throws(() => loadConfig(environment), { instanceOf: ConfigError });
+    t.regex(error.message, /[uU]rl|URL/);
+    t.regex(error.message, /a URL here cannot have a user name or password/);
+    t.notRegex(error.message, new RegExp(secret));
   }
 });
 

@@ -50,7 +50,7 @@ for (const dialect of dialects) {
     await database.transaction(async (tx) => {
       for (let at = 0; at < rows.length; at += 50) await tx.insertNew('mirror_entries', rows.slice(at, at + 50));
     });
-    const packages = await all(allNames(database, 'nupkg'));
+    const packages = await all(allNames(database, { kind: 'nupkg' }));
     t.is(packages.length, 1100);
     t.is(packages[1099], 'p1099');
     const tags = await all(usedTags(database, 'manifest', 1000));

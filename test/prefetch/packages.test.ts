@@ -250,7 +250,7 @@ test('advisories are fetched too, so that a restore can read them', async (t) =>
   await prefetchInto(mirror, wishesOf('Lib@1.0.0'));
   await feed.upstream.stop();
   mirror.clock.now = Date.now() + 3_600_000;
-  const vulnerabilities = vulnerabilitiesOf(mirror);
+  const vulnerabilities = await vulnerabilitiesOf(mirror);
   const [found] = await vulnerabilities.pages();
   t.deepEqual((await vulnerabilities.page(found!.upstream, found!.name))?.value, known);
 });

@@ -97,6 +97,6 @@ export function failAccounts(server: Server, fail: () => never | Promise<never>)
   coreOf(server).accounts.get = async () => fail();
 }
 
-export function vulnerabilitiesOf(server: Server): UpstreamVulnerabilities {
-  return packageFeedOf(server).vulnerabilities;
+export async function vulnerabilitiesOf(server: Server): Promise<UpstreamVulnerabilities> {
+  return (await packageFeedOf(server).views.of(defaultAccountOf(server))).vulnerabilities;
 }

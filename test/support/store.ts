@@ -33,7 +33,7 @@ export interface StoreOptions {
 }
 
 /** What refers to blobs in a whole server. */
-export const references = new References([packageReferences, imageReferences, mirrorReferences]);
+export const references = new References([packageReferences, imageReferences, mirrorReferences([], new Map())]);
 export const measures: Measures = { references, rows: [packageRowBytes, imageRowBytes] };
 
 /** An empty blob store until the test ends. */

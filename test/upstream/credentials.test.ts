@@ -40,6 +40,18 @@ for (const [realm, base, name, expected] of belongs) {
   });
 }
 
+test('credentialHosts are compared with host and port, and never allow http for https', (t) => {
+  const base = new URL('https://registry.corp:5000');
+  const goesTo = (realm: string, ...hosts: string[]) => belongsTo(new URL(realm), base, 'registry.corp', hosts);
+  t.true(goesTo('https://gitlab.corp/jwt/auth', 'gitlab.corp'));
+  t.true(goesTo('https://gitlab.corp/jwt/auth', 'gitlab.corp:443'));
+  t.true(goesTo('https://gitlab.corp:8443/jwt/auth', 'other.corp', 'gitlab.corp:8443'));
+  t.false(goesTo('https://gitlab.corp:8443/jwt/auth', 'gitlab.corp'));
+  t.false(goesTo('http://gitlab.corp/jwt/auth', 'gitlab.corp'));
+  t.false(goesTo('https://evil.gitlab.corp/jwt/auth', 'gitlab.corp'));
+  t.false(goesTo('https://gitlab.corp.evil.test/jwt/auth', 'gitlab.corp'));
+});
+
 test('the challenges of known registries are parsed', (t) => {
   t.deepEqual(
     parseChallenges('Bearer realm="https://a.test/token",service="reg \\"x\\"",scope="repository:a/b:pull,push"'),
@@ -209,6 +221,56 @@ test('a realm on a foreign host gets no credentials; its anonymous token is used
 
 const loopback: Resolve = (_name, _options, done) => done(null, [{ address: '127.0.0.1', family: 4 }]);
 
+test('the log says which host gets no credentials, and how to allow it', async (t) => {
+  const { server, read, lines } = await setUp(t, { auth: me });
+  const foreign = await startFaultyUpstream(t);
+  registry(server, new URL('/token', foreign.url), () => 'anonymous');
+  foreign.on('/token', grant('anonymous'));
+  await read();
+  const { host } = foreign.url;
+  const line = lines.find((each) => each.includes('credentials'))!;
+  t.regex(line, new RegExp(`add ${host} to credentialHosts`));
+  t.notRegex(lines.join(''), /secret/);
+});
+
+test('the log names at most 20 hosts that get no credentials, each once', async (t) => {
+  const { server, upstream, lines } = await setUp(t, { auth: me, resolve: loopback });
+  const foreign = await startFaultyUpstream(t);
+  foreign.on('/token', grant('anonymous'));
+  for (let number = 0; number < 60; number += 1) {
+    const realm = `http://host${number % 30}.test:${foreign.url.port}/token`;
+    server.on('/v2/thing', answer(401, { 'www-authenticate': `Bearer realm="${realm}"` }));
+    const url = new URL('/v2/thing', server.url);
+    await t.throwsAsync(upstream.send({ subject: 'thing', url, scope: `repository:a${number}:pull` }));
+  }
+  t.is(lines.filter((each) => each.includes('credentialHosts')).length, 20);
+});
+
+test('a realm on a host in credentialHosts gets the credentials', async (t) => {
+  const foreign = await startFaultyUpstream(t);
+  const settings = { credentialHosts: [foreign.url.host] };
+  const { server, read, lines } = await setUp(t, { auth: me, settings });
+  registry(server, new URL('/token', foreign.url), () => 'one');
+  foreign.on('/token', grant('one'));
+  t.is(await read(), 'content');
+  t.is(foreign.asked[0]!.headers.authorization, basic);
+  t.notRegex(lines.join(''), /credentialHosts/);
+});
+
+test('a feed’s address on another host gets the credentials only if credentialHosts names it', async (t) => {
+  const other = await startFaultyUpstream(t);
+  other.on('/flat', answer(401, { 'www-authenticate': 'Basic realm="x"' }));
+  const url = new URL('/flat', other.url);
+  const { upstream, lines } = await setUp(t, { auth: me, settings: { kind: 'nuget' } });
+  await t.throwsAsync(upstream.send({ subject: 'thing', url }), { message: /refused access/ });
+  t.is(other.asked[0]!.headers.authorization, undefined);
+  t.regex(lines.join(''), new RegExp(`add ${other.url.host} to credentialHosts`));
+  const listed = await setUp(t, { auth: me, settings: { kind: 'nuget', credentialHosts: [other.url.host] } });
+  other.on('/flat', answer(200));
+  await listed.upstream.send({ subject: 'thing', url });
+  t.is(other.asked[1]!.headers.authorization, basic);
+});
+
 test('a realm in the domain that the upstream is named after gets the credentials', async (t) => {
   const auth = await startFaultyUpstream(t);
   const { server, read } = await setUp(t, { auth: me, settings: { name: 'hub.test' }, resolve: loopback });
@@ -241,7 +303,7 @@ for (const [what, behaviour, message] of [
   ['answers too much', answer(200, {}, Buffer.alloc(2 ** 20 + 1, ' ')), /more than/],
 ] as const) {
   test(`a realm that ${what} is a refusal`, async (t) => {
-    const { server, read, realm } = await setUp(t, { settings: { timeout: '200ms' } });
+    const { server, read, realm } = await setUp(t, { settings: { timeout: what === 'does not end' ? '200ms' : '5s' } });
     registry(server, realm, () => 'one');
     server.on('/token', behaviour);
     await t.throwsAsync(read(), { message });
@@ -289,6 +351,47 @@ test('a failed token exchange has its own pause, for all addresses that need the
   await Promise.all(both);
   t.is(server.count(tokenPath), 6);
   t.is((await t.throwsAsync<DomainError>(send('5'))).detail?.['retryAfter'], 2);
+});
+
+test('after a realm that cannot be used, the next request follows a new challenge', async (t) => {
+  const { server, read, realm, clock } = await setUp(t);
+  clock.now = 1_000_000;
+  registry(server, new URL('http://169.254.169.254/token'), () => 'one');
+  await t.throwsAsync(read(), { message: /address that is refused/ });
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  clock.now += 60_000;
+  t.is(await read(), 'content');
+});
+
+test('a realm that stops working is forgotten', async (t) => {
+  const { server, read, realm, clock } = await setUp(t);
+  clock.now = 1_000_000;
+  const first = await startFaultyUpstream(t);
+  registry(server, new URL('/token', first.url), () => 'one');
+  first.on('/token', grant('one'));
+  t.is(await read(), 'content');
+  await first.stop();
+  registry(server, realm, () => 'two');
+  server.on('/token', grant('two'));
+  clock.now += 3_600_000;
+  await t.throwsAsync(read(), { message: /cannot be reached/ });
+  clock.now += 60_000;
+  t.is(await read(), 'content');
+});
+
+test('a realm that cannot be used does not replace the realm of other repositories', async (t) => {
+  const { server, read, realm, upstream } = await setUp(t);
+  registry(server, realm, () => 'one');
+  server.on('/token', grant('one'));
+  await read();
+  const bad = 'Bearer realm="http://169.254.169.254/token",service="registry.test"';
+  server.on('/v2/bad', answer(401, { 'www-authenticate': bad }));
+  const url = new URL('/v2/bad', server.url);
+  await t.throwsAsync(upstream.send({ subject: 'bad', url, scope: 'repository:bad:pull' }), { message: /refused/ });
+  const before = server.count('/v2/thing');
+  t.is(await read(), 'content');
+  t.is(server.count('/v2/thing'), before + 1, 'the token was sent with the first request');
 });
 
 test('the number of remembered failed exchanges is bounded', async (t) => {

@@ -119,3 +119,11 @@ test('credentials in the URL of a redirect are not used', async (t) => {
   await upstream.send({ subject: 'thing', url: new URL('/start', server.url) });
   t.is(other.asked[0]!.headers.authorization, undefined);
 });
+
+test('a user name in an address that an upstream sent is not used', async (t) => {
+  const server = await startFaultyUpstream(t);
+  server.on('/thing', answer(200));
+  const { upstream } = await openUpstream(t, server.url);
+  await upstream.send({ subject: 'thing', url: new URL(`http://me:secret@${server.url.host}/thing`) });
+  t.is(server.asked[0]!.headers.authorization, undefined);
+});

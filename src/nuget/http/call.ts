@@ -14,16 +14,14 @@ import type { FeedContext } from '../hosted/feed-context.ts';
 import { packageKey } from '../hosted/packages.ts';
 import type { MergedSearch } from '../search/merged-search.ts';
 import type { PackageSource } from '../package-source.ts';
-import type { PackageMirror } from '../upstream/package-mirror.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
 import type { UpstreamSymbols } from '../upstream/upstream-symbols.ts';
-import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
 
 export interface FeedParts {
   feed: FeedContext;
-  mirror: PackageMirror;
+  views: FeedViews;
   source: PackageSource;
   search: MergedSearch;
-  vulnerabilities: UpstreamVulnerabilities;
   symbols: UpstreamSymbols;
   authenticator: Authenticator;
   quota: Quota;

@@ -86,8 +86,10 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       query: pageQuery,
       status: 200,
       answer: history,
-      run: ({ principal, params, query }) =>
-        historyPage(feed.database, principal, query, mirrored.historyOwners(params['id']!)),
+      run: async ({ principal, params, query }) => {
+        const owners = await mirrored.historyOwners(principal.accountId, params['id']!);
+        return historyPage(feed.database, principal, query, owners);
+      },
     }),
     operation({
       method: 'delete',

@@ -53,13 +53,14 @@ function addPackagePublish(router: Router, answering: Answering, parts: FeedPart
   refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
 }
 
-async function receivePackage({ feed, mirror, log }: FeedParts, call: Call): Promise<void> {
+async function receivePackage({ feed, views, log }: FeedParts, call: Call): Promise<void> {
   const { request, response, principal, accountId, addresses } = call;
   const context = contextOf(response);
   const staged = await receiveUpload(feed, call);
   const { id, version, isNew, warnings } = await publish(feed, accountId, staged, permitting(principal));
   context.subject = packageKey(id);
   log.info({ request: context.id, id, version }, 'package published');
+  const { mirror } = await views.of(accountId);
   const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
   if (upstream !== undefined) {
     log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');

@@ -5,7 +5,7 @@ import { sendContent, sendJson } from '../../http/send.ts';
 import type { FileKind } from '../hosted/files.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import type { PackageSource } from '../package-source.ts';
-import type { UpstreamVulnerabilities } from '../upstream/upstream-vulnerabilities.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
 import { idOf, noFile, type Answering, type Call, type FeedParts } from './call.ts';
 import { cachingDocuments, changing, immutable, type SendPackageDocument } from './documents.ts';
 import { addRegistrations } from './registration-routes.ts';
@@ -13,12 +13,12 @@ import { serviceIndex } from './service-index.ts';
 import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
 
 /** The service index, the flat container, registrations and vulnerability data. */
-export function addReading(router: Router, answering: Answering, { source, vulnerabilities }: FeedParts): void {
+export function addReading(router: Router, answering: Answering, { source, views }: FeedParts): void {
   const sendPackageDocument = cachingDocuments(source);
   addServiceIndex(router, answering);
   addFlatContainer(router, answering, source, sendPackageDocument);
   addRegistrations(router, answering, source, sendPackageDocument);
-  addVulnerabilities(router, answering, source, vulnerabilities);
+  addVulnerabilities(router, answering, source, views);
 }
 
 // https://learn.microsoft.com/nuget/api/service-index
@@ -70,15 +70,11 @@ async function sendFile(source: PackageSource, { request, response, accountId, p
 }
 
 // https://learn.microsoft.com/nuget/api/vulnerability-info
-function addVulnerabilities(
-  router: Router,
-  answering: Answering,
-  source: PackageSource,
-  vulnerabilities: UpstreamVulnerabilities,
-): void {
+function addVulnerabilities(router: Router, answering: Answering, source: PackageSource, views: FeedViews): void {
   router.get(
     '/vulnerabilities/index.json',
-    answering('read', async ({ request, response, addresses }) => {
+    answering('read', async ({ request, response, accountId, addresses }) => {
+      const { vulnerabilities } = await views.of(accountId);
       const index = vulnerabilityIndex(addresses, await vulnerabilities.pages());
       sendJson(request, response, 200, index, changing('hosted'));
     }),
@@ -92,6 +88,7 @@ function addVulnerabilities(
   router.get(
     '/vulnerabilities/:upstream/:name.json',
     answering('read', async ({ request, response, principal, accountId, path }) => {
+      const { vulnerabilities } = await views.of(accountId);
       const page = await vulnerabilities.page(path['upstream']!, path['name']!);
       if (!page) throw new DomainError('NotFound', 'This page of vulnerability data does not exist.');
       // A hosted package is another one than the upstream's package of the same id.

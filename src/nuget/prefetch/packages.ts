@@ -7,6 +7,7 @@ import { maxNuspecBytes, parseNuspec } from '../format/nuspec.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../format/range.ts';
 import type { PackageSource } from '../package-source.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
 import { documentLimit, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
 import { readAll, type Content } from '../../storage/content.ts';
@@ -22,10 +23,12 @@ import type { Location } from '../../prefetch/requirement.ts';
 export interface PackageParts {
   database: Database;
   mirror: Mirror;
-  packageMirror: PackageMirror;
+  views: FeedViews;
   packageSource: PackageSource;
-  vulnerabilities: UpstreamVulnerabilities;
 }
+
+/** The parts, and the upstreams as the account sees them. */
+type OpenParts = PackageParts & { packageMirror: PackageMirror; vulnerabilities: UpstreamVulnerabilities };
 
 /** Adds the packages of the options to a prefetch. */
 export async function prefetchPackages(
@@ -33,7 +36,8 @@ export async function prefetchPackages(
   run: PrefetchRun,
   { accountId, requirements, frameworks, inUse }: PrefetchOptions,
 ): Promise<void> {
-  const packages = new WantedPackages(parts, run, accountId);
+  const { mirror: packageMirror, vulnerabilities } = await parts.views.of(accountId);
+  const packages = new WantedPackages({ ...parts, packageMirror, vulnerabilities }, run, accountId);
   const wanted = requirements.filter(isPackage);
   const inProjects = new Set(wanted.flatMap((each) => ('frameworks' in each ? each.frameworks : [])));
   const usual = frameworks.length > 0 ? frameworks : [...inProjects];
@@ -54,17 +58,19 @@ export async function prefetchPackages(
   }
   if (inUse || wanted.some(({ kind }) => kind !== 'central')) packages.advisories({ file: 'advisories', line: 0 });
   if (!inUse) return;
-  for await (const id of allNames(parts.database, 'nupkg')) packages.newest(id, inUse.newest, inUseLocation);
+  // Names from other upstreams must not be sent to those that serve the account.
+  const selection = { kind: 'nupkg', upstreams: packageMirror.origin.all.map(({ id }) => id) };
+  for await (const id of allNames(parts.database, selection)) packages.newest(id, inUse.newest, inUseLocation);
 }
 
 /** Adds work for packages to a prefetch, as one account sees them. */
 class WantedPackages {
-  readonly #parts: PackageParts;
+  readonly #parts: OpenParts;
   readonly #run: PrefetchRun;
   readonly #accountId: number;
   readonly #fetches = new Map<string, Promise<boolean>>();
 
-  constructor(parts: PackageParts, run: PrefetchRun, accountId: number) {
+  constructor(parts: OpenParts, run: PrefetchRun, accountId: number) {
     this.#parts = parts;
     this.#run = run;
     this.#accountId = accountId;
@@ -184,7 +190,7 @@ class WantedPackages {
   async #stored(id: string, version: string): Promise<number | undefined> {
     const { mirror, packageMirror } = this.#parts;
     const name = packageKey(id);
-    for (const { name: upstream } of packageMirror.origin.candidates(id)) {
+    for (const { id: upstream } of packageMirror.origin.candidates(id)) {
       const open = (kind: string, reference: string) =>
         mirror.openStored({ key: { upstream, kind, name, reference }, lifetime: 'immutable' });
       const nupkg = await open('nupkg', version);

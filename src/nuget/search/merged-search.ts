@@ -5,6 +5,7 @@ import { listListed } from '../hosted/versions.ts';
 import type { SearchQuery } from './search-query.ts';
 import { Search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
 import type { PackageSource } from '../package-source.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
 import { isPrerelease, isSemVer2, parseVersion } from '../format/version.ts';
 
@@ -26,19 +27,21 @@ export class MergedSearch {
   readonly #database: Database;
   readonly #search: Search;
   readonly #source: PackageSource;
-  readonly #upstreams: UpstreamSearch;
+  readonly #views: FeedViews;
 
-  constructor(database: Database, source: PackageSource, upstreams: UpstreamSearch) {
+  constructor(database: Database, source: PackageSource, views: FeedViews) {
     this.#database = database;
     this.#search = new Search(database);
     this.#source = source;
-    this.#upstreams = upstreams;
+    this.#views = views;
   }
 
   async find(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
     const [hosted, found] = await Promise.all([
       options.mirroredOnly ? nothing : this.#search.find(accountId, request.query, options),
-      this.#askUnlessPrivate(accountId, request, options, () => this.#upstreams.query(parametersOf(request, options))),
+      this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
+        upstreams.query(parametersOf(request, options)),
+      ),
     ]);
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
@@ -46,8 +49,8 @@ export class MergedSearch {
   async findIds(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
     const [hosted, found] = await Promise.all([
       options.mirroredOnly ? nothing : this.#search.findIds(accountId, request.query, options),
-      this.#askUnlessPrivate(accountId, request, options, () =>
-        this.#upstreams.autocomplete(parametersOf(request, options)),
+      this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
+        upstreams.autocomplete(parametersOf(request, options)),
       ),
     ]);
     return this.#join(accountId, options, hosted, found, (id) => id);
@@ -74,7 +77,9 @@ export class MergedSearch {
     const { prerelease, semVer2 } = options;
     const semVerLevel = semVer2 ? '2.0.0' : '1.0.0';
     const parameters = new URLSearchParams({ id, prerelease: String(prerelease), semVerLevel });
-    const found = owner.silence ? undefined : await this.#upstreams.versions(owner.upstream, parameters);
+    const found = owner.silence
+      ? undefined
+      : await (await this.#views.of(accountId)).search.versions(owner.upstream, parameters);
     if (found) return found;
     const all = (await this.#source.versionKeys(accountId, id))?.value ?? [];
     return all.filter((key) => {
@@ -88,10 +93,11 @@ export class MergedSearch {
     accountId: number,
     { text, packageType = '' }: SearchRequest,
     { only }: SearchOptions,
-    ask: () => Promise<UpstreamResults<T>[]>,
+    ask: (upstreams: UpstreamSearch) => Promise<UpstreamResults<T>[]>,
   ): Promise<UpstreamResults<T>[]> {
-    if (!this.#upstreams.hasUpstreams || only?.isEmpty) return [];
-    return (await this.#source.tellsPrivateId(accountId, `${text} ${packageType}`)) ? [] : ask();
+    const { search } = await this.#views.of(accountId);
+    if (!search.hasUpstreams || only?.isEmpty) return [];
+    return (await this.#source.tellsPrivateId(accountId, `${text} ${packageType}`)) ? [] : ask(search);
   }
 
   async #join<T>(

@@ -1,12 +1,12 @@
 import type { NameSet } from '../../accounts/names.ts';
-import type { NameOwner } from '../../history/history.ts';
+import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import { shownVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
-import type { PackageMirror } from './package-mirror.ts';
+import type { FeedViews } from './feed-view.ts';
 import { isPrerelease, parseVersion, sortKey } from '../format/version.ts';
 
 /** A package with a stored upstream version; its numbers count only stored versions. */
@@ -26,22 +26,23 @@ export interface MirroredDetails extends MirroredSummary {
 /** Names in one statement. Those that the account claims are then left out. */
 const namesAtATime = 200;
 
-/** Stored upstream packages, for the management API. They belong to no account, so every account sees them. */
+/** Stored upstream packages, for the management API. An account sees those of the upstreams that serve it. */
 export class MirroredPackages {
   readonly #database: Database;
-  readonly #mirror: PackageMirror;
+  readonly #views: FeedViews;
 
-  constructor(database: Database, mirror: PackageMirror) {
+  constructor(database: Database, views: FeedViews) {
     this.#database = database;
-    this.#mirror = mirror;
+    this.#views = views;
   }
 
   /** Up to `limit` packages that the account gets from upstreams, by key, after key `cursor`. `only` limits the ids. */
   async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
-    const among = only?.where('name');
+    const { mirror } = await this.#views.of(accountId);
+    const selection = { kind: 'nupkg', among: only?.where('name'), upstreams: mirror.origin.idsIfLimited };
     const found: MirroredSummary[] = [];
     for (let after = cursor; ;) {
-      const names = await entryNames(this.#database, { kind: 'nupkg', among }, after, namesAtATime);
+      const names = await entryNames(this.#database, selection, after, namesAtATime);
       const claimed = await claimedAmong(this.#database, accountId, names);
       const visible = names.filter((name) => !claimed.has(name));
       found.push(...(await this.#packages(accountId, visible)));
@@ -53,13 +54,14 @@ export class MirroredPackages {
   /** Whether the account gets the id only from upstreams: it does not claim it, and an upstream may be asked. */
   async isUpstreamOnly(accountId: number, id: string): Promise<boolean> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return false;
-    return this.#mirror.origin.candidates(id).length > 0;
+    return (await this.#views.of(accountId)).mirror.origin.candidates(id).length > 0;
   }
 
   /** The names under which the history of a package is recorded. */
-  historyOwners(id: string): NameOwner[] {
-    const upstreams = this.#mirror.origin.candidates(id);
-    return upstreams.map(({ name: upstream }) => ({ accountId: 0, upstream, name: packageKey(id) }));
+  async historyOwners(accountId: number, id: string): Promise<MirroredOwner[]> {
+    const upstreams = (await this.#views.of(accountId)).mirror.origin.candidates(id);
+    const name = packageKey(id);
+    return upstreams.map((upstream) => ({ accountId: 0, upstream: upstream.id, name, upstreamName: upstream.name }));
   }
 
   /** One package with its stored versions; undefined if there are none, or if the account claims the id. */
@@ -76,22 +78,24 @@ export class MirroredPackages {
     const key = keyOfVersion(version);
     if (key === undefined) return false;
     const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
-    if (claimed && !this.#mirror.origin.isMerged(id)) return false;
-    if (!(await this.#mirror.isStored(id, key))) return false;
+    const { mirror } = await this.#views.of(accountId);
+    if (claimed && !mirror.origin.isMerged(id)) return false;
+    if (!(await mirror.isStored(id, key))) return false;
     mayDelete();
-    return this.#mirror.forget(id, key);
+    return mirror.forget(id, key);
   }
 
   /** The packages in the order of `names`, without names that are no longer served. */
   async #packages(accountId: number, names: readonly string[]): Promise<MirroredDetails[]> {
+    const { mirror } = await this.#views.of(accountId);
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
     return names.flatMap((name) => {
       // Only the first upstream with stored versions counts: copies from later upstreams are not served.
-      for (const { name: upstream } of this.#mirror.origin.candidates(name)) {
-        const stored = byName.get(name)?.filter((row) => row.upstream === upstream) ?? [];
-        if (stored.length > 0) return detailsOf(name, upstream, stored, downloadsOf(name));
+      for (const upstream of mirror.origin.candidates(name)) {
+        const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
+        if (stored.length > 0) return detailsOf(name, upstream.name, stored, downloadsOf(name));
       }
       return [];
     });

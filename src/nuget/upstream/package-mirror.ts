@@ -7,7 +7,7 @@ import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../
 import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
 import { resourceOf, type MirrorResource } from '../../mirror/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { urlBelow } from '../../upstream/url.ts';
+import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
 import { parseVersion, sortKey, versionKey } from '../format/version.ts';
@@ -44,7 +44,7 @@ export const mostListed = 100_000;
 const flatContainer = ['PackageBaseAddress/3.0.0'];
 const known = new WeakMap<object, Resources>();
 
-/** Packages of the configured upstream feeds, through the mirror. Ids and versions are keys: lower case, normalised. */
+/** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
   readonly #mirror: Mirror;
   readonly #origin: UpstreamPolicy;
@@ -154,9 +154,10 @@ export class PackageMirror {
   /** The name of an upstream from which a document or nupkg of an id is stored. */
   async mirroredFrom(id: string): Promise<string | undefined> {
     const name = packageKey(id);
-    for (const { name: upstream } of this.#origin.candidates(id)) {
+    for (const upstream of this.#origin.candidates(id)) {
       for (const kind of ['flat', 'nupkg', 'registration-semver2', 'registration']) {
-        if ((await this.#mirror.references({ upstream, kind, name }, 1)).length > 0) return upstream;
+        const found = await this.#mirror.references({ upstream: upstream.id, kind, name }, 1);
+        if (found.length > 0) return upstream.name;
       }
     }
     return undefined;
@@ -232,7 +233,7 @@ export class PackageMirror {
   /** Removes the stored files of a version, of all upstreams. Resolves to whether there was a nupkg. */
   async forget(id: string, version: string): Promise<boolean> {
     let found = false;
-    for (const { name: upstream } of this.#origin.candidates(id)) {
+    for (const { id: upstream } of this.#origin.candidates(id)) {
       for (const kind of ['nupkg', 'nuspec', 'readme', 'icon']) {
         const removed = await this.#mirror.remove({ upstream, kind, name: packageKey(id), reference: version });
         found ||= removed && kind === 'nupkg';
@@ -268,7 +269,7 @@ export class PackageMirror {
     }
   }
 
-  #stored({ name: upstream }: Upstream, name: string, version: string) {
+  #stored({ id: upstream }: Upstream, name: string, version: string) {
     return this.#mirror.stored({ upstream, kind: 'nupkg', name, reference: version });
   }
 
@@ -303,7 +304,8 @@ function folder(address: string): string {
 export function addressIn(upstream: Upstream, address: unknown): URL {
   const url = typeof address === 'string' ? URL.parse(address, upstream.base.href) : null;
   if (!url || !/^https?:$/.test(url.protocol)) throw unusable(upstream, 'sent a document with an invalid address');
-  return url;
+  // The address may be logged.
+  return withoutUser(url);
 }
 
 /** Whether `value` is a list of at most `mostListed` items. */

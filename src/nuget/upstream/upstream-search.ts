@@ -91,7 +91,7 @@ export class UpstreamSearch {
         return results && { upstream, ...results };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
-        this.#log.info({ upstream: upstream.name, reason: (error as Error).message }, 'left out of a search');
+        this.#log.info({ upstream: upstream.id, reason: (error as Error).message }, 'left out of a search');
         return undefined;
       }
     });
@@ -105,7 +105,7 @@ export class UpstreamSearch {
     reader: Reader<T>,
     most: number,
   ): Promise<Results<T> | undefined> {
-    const key = `search:${upstream.name}:${types[0]}:${parameters.toString()}`;
+    const key = `search:${upstream.id}:${types[0]}:${parameters.toString()}`;
     const cached = await this.#cache.get<Results<T>>(key);
     if (cached) return cached;
     const url = addressIn(upstream, await this.#packages.resource(upstream, types));

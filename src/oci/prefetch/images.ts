@@ -5,6 +5,7 @@ import { parseDocument } from '../../mirror/document.ts';
 import type { Mirror } from '../../mirror/mirror.ts';
 import { matcher } from '../../mirror/upstream-policy.ts';
 import { claimsAmong } from '../repositories.ts';
+import type { AccountViews } from '../../mirror/account-views.ts';
 import type { ImageMirror, Place } from '../image-mirror.ts';
 import { readAll } from '../../storage/content.ts';
 import { contentsOf, select, type Item } from './image-contents.ts';
@@ -25,8 +26,11 @@ export interface ImageParts {
   config: Config;
   database: Database;
   mirror: Mirror;
-  imageMirror: ImageMirror;
+  mirrors: AccountViews<ImageMirror>;
 }
+
+/** The parts, and the mirror as the account sees it. */
+type OpenParts = ImageParts & { imageMirror: ImageMirror };
 
 /** A manifest to fetch, and the image that needs it. */
 interface WantedManifest {
@@ -40,30 +44,31 @@ interface WantedManifest {
 
 /** Adds the images of the options to a prefetch. */
 export async function prefetchImages(parts: ImageParts, run: PrefetchRun, options: PrefetchOptions): Promise<void> {
-  const images = new WantedImages(parts, run, options);
+  const imageMirror = await parts.mirrors.of(options.accountId);
+  const images = new WantedImages({ ...parts, imageMirror }, run, options);
   for (const { image, platforms, location } of options.requirements.filter(isImage).toReversed()) {
     images.image(image, platforms, location);
   }
   if (!options.inUse) return;
-  for await (const { upstream: name, name: repository, tag } of usedTags(
+  for await (const { upstream: id, name: repository, tag } of usedTags(
     parts.database,
     'manifest',
     options.inUse.since,
   )) {
-    const upstream = parts.imageMirror.upstreams.find((each) => each.name === name);
+    const upstream = imageMirror.upstreams.find((each) => each.id === id);
     if (upstream) images.tag({ upstream, name: repository }, tag, inUseLocation);
   }
 }
 
 /** Adds work for images to a prefetch. */
 class WantedImages {
-  readonly #parts: ImageParts;
+  readonly #parts: OpenParts;
   readonly #run: PrefetchRun;
   readonly #options: PrefetchOptions;
   readonly #isReserved: (name: string) => boolean;
   readonly #tags = new Map<string, Promise<ReadonlySet<string>>>();
 
-  constructor(parts: ImageParts, run: PrefetchRun, options: PrefetchOptions) {
+  constructor(parts: OpenParts, run: PrefetchRun, options: PrefetchOptions) {
     this.#parts = parts;
     this.#run = run;
     this.#options = options;
@@ -217,5 +222,5 @@ class WantedImages {
 }
 
 function keyOf({ upstream, name }: Place, kind: string, reference: string) {
-  return { upstream: upstream.name, kind, name, reference };
+  return { upstream: upstream.id, kind, name, reference };
 }
