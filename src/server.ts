@@ -88,7 +88,14 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const { core, jobs } = installation;
   const { log, now } = core;
   const firstToken = await core.tokens.bootstrap(core.defaultAccount.id, config.bootstrapToken);
-  const quota = new Quota({ database: core.database, stored: installation.stored, limits: config.limits, log, now });
+  const quota = new Quota({
+    database: core.database,
+    stored: installation.stored,
+    limits: config.limits,
+    unfinished: (accountId) => unfinishedBytes(installation, accountId),
+    log,
+    now,
+  });
   const operations = openOperations(core, quota);
   const observers = { log, observe: operations, usage: core.usage, now };
   const servers: AppServer[] = [];
@@ -125,6 +132,12 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       return rest.disposeAsync();
     },
   };
+}
+
+async function unfinishedBytes({ protocols: opened }: Installation, accountId: number): Promise<number> {
+  let bytes = 0;
+  for (const each of opened) bytes += (await each.unfinishedBytes?.(accountId)) ?? 0;
+  return bytes;
 }
 
 /** The protocols and `/v1`, as they are served together. */

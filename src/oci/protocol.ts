@@ -78,6 +78,10 @@ export class ContainerRegistry implements OpenProtocol {
     return imageClaims(this.#core.database);
   }
 
+  unfinishedBytes(accountId: number): Promise<number> {
+    return this.images.uploads.bytesOf(accountId);
+  }
+
   get jobs(): JobDefinition[] {
     const run = async () => {
       await this.images.uploads.expire(this.#core.now());

@@ -5,7 +5,7 @@ import { contextOf } from '../http/request-context.ts';
 import { sendEmpty, type Call } from './call.ts';
 import { isRepositoryName, isUploadId } from './reference.ts';
 import { uploadUnknown, type UploadKey } from './upload-lease.ts';
-import type { Chunk } from './uploads.ts';
+import type { Chunk } from './upload-body.ts';
 
 // Push of blobs (distribution-spec); end-… are its endpoints.
 
@@ -76,9 +76,15 @@ function keyOf({ principal, name, item }: Call): UploadKey {
   return { accountId: principal.accountId, repository: name, id: item };
 }
 
-function chunkOf({ request, response }: Call): Chunk {
+function chunkOf({ request, response, principal, quota }: Call): Chunk {
   const context = contextOf(response);
-  return { ...announced(request), source: request, onData: (bytes) => (context.received += bytes) };
+  return {
+    ...announced(request),
+    source: request,
+    size: Number(request.headers['content-length'] ?? 0),
+    allowance: quota.unfinishedOf(principal),
+    onData: (bytes) => (context.received += bytes),
+  };
 }
 
 /** Reads `Content-Range: 0-99` (distribution-spec) or `bytes 0-99/*` (HTTP). */

@@ -253,6 +253,12 @@ export class StagedFile {
     await this.#handle.datasync();
   }
 
+  /** Removes all bytes after the first `size`, and closes the file. */
+  async cut(size: number): Promise<void> {
+    if (!this.#closed) await this.#handle.truncate(size);
+    await this.close();
+  }
+
   /** Lets go of the file; it stays in the staging folder. */
   async close(): Promise<void> {
     if (this.#closed) return;

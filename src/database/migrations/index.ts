@@ -9,6 +9,7 @@ import { mirror } from './005-mirror.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
+import { uploadBytes } from './012-upload-bytes.ts';
 import { usage } from './006-usage.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -24,4 +25,5 @@ export const migrations: readonly Migration[] = [
   ...metadata,
   ...blobStates,
   ...tokenPatterns,
+  ...uploadBytes,
 ];
