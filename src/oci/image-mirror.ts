@@ -12,7 +12,7 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
-import { sizeIn } from './blob-sizes.ts';
+import { blobsIn, sizeIn } from './manifest-blobs.ts';
 import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
 import { fallbackTag } from './reference.ts';
 
@@ -43,7 +43,7 @@ export interface Listed<T> {
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
 const listLimit = 16 * 2 ** 20;
 const pagesLimit = 200;
-/** The most manifests that are searched for the size of a blob, and the most bytes of them together. */
+/** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
 /** The most bytes of a blob whose size no stored manifest states. */
@@ -158,16 +158,32 @@ export class ImageMirror {
 
   /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
   async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
+    for await (const manifest of this.#latestManifests(place)) {
+      const size = sizeIn(manifest, digest);
+      if (size !== undefined) return size;
+    }
+    return undefined;
+  }
+
+  /** The repository's stored manifests, the most recently used first. */
+  async *#latestManifests(place: Place): AsyncGenerator<object> {
     let bytes = 0;
     for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
       const key = { ...resource(place, 'manifest', reference), lifetime: 'immutable' as const };
       const entry = await this.#mirror.openStored(key);
       if (!entry) continue;
       bytes += entry.size ?? 0;
-      const size = sizeIn(await readDocument(entry, this.#limits.manifest), digest);
-      if (size !== undefined || bytes > manifestBytesSearched) return size;
+      yield await readDocument(entry, this.#limits.manifest);
+      if (bytes > manifestBytesSearched) return;
     }
-    return undefined;
+  }
+
+  /** The configs and layers of the repository's stored images, of which the most recently used are searched. */
+  async blobsOfImages(place: Place): Promise<Set<string>> {
+    const blobs = new Set<string>();
+    for await (const manifest of this.#latestManifests(place))
+      for (const digest of blobsIn(manifest)) blobs.add(digest);
+    return blobs;
   }
 
   /** Whether a manifest of the repository has been mirrored. */
@@ -175,9 +191,9 @@ export class ImageMirror {
     return (await this.#mirror.references(resource(place, 'manifest', '').key, 1)).length > 0;
   }
 
-  /** Whether the repository's blob or manifest with that digest is stored. */
-  async isStored(place: Place, kind: 'blob' | 'manifest', digest: Digest): Promise<boolean> {
-    return (await this.#mirror.stored(resource(place, kind, digest).key)) !== undefined;
+  /** Those of `digests` that are stored blobs, or manifests, of the repository. */
+  storedAmong(place: Place, kind: 'blob' | 'manifest', digests: readonly Digest[]): Promise<Set<string>> {
+    return this.#mirror.among(resource(place, kind, '').key, digests);
   }
 
   /** Drops the stored entry of a tag, not that of its digest; resolves to whether there was one. */

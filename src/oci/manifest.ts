@@ -38,7 +38,7 @@ export interface Manifest {
   mediaType: string;
   /** Config and layers, or the children of an index; each once. */
   references: Descriptor[];
-  /** The `references` that must be in the repository before the manifest. */
+  /** The blobs of an image that must be in the repository before it. An index may lack some of its images. */
   required: Digest[];
   subject: Digest | undefined;
   /** The value for the referrers list: for an image without one, the media type of its config. */
@@ -104,12 +104,7 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
   if (kind === 'index') {
     if ('layers' in document || 'config' in document) throw invalid('an index has neither "layers" nor "config"');
     const children = parseDescriptors(document['manifests'], 'manifests');
-    return {
-      ...common,
-      references: distinct(children),
-      required: distinct(children).map(({ digest }) => digest),
-      artifactType,
-    };
+    return { ...common, references: distinct(children), required: [], artifactType };
   }
   if ('manifests' in document) throw invalid('an image manifest has no "manifests"');
   const config = parseDescriptor(document['config'], '"config"');
