@@ -83,10 +83,7 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get jobs(): JobDefinition[] {
-    const run = async () => {
-      await this.images.uploads.expire(this.#core.now());
-      return {};
-    };
+    const run = () => this.images.uploads.expire(this.#core.now());
     return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
   }
 

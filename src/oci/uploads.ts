@@ -13,6 +13,10 @@ import { readUpload, UploadLease, uploadBusy, uploadUnknown, type UploadKey } fr
 /** The request that is writing a session in this process. */
 interface Writer {
   source: Readable;
+  /** Bytes that it has received. */
+  arrived: number;
+  /** The size of the session before it; undefined until it has the lease. */
+  from: number | undefined;
   /** The time of the last data from its source, by `performance.now()`. */
   lastDataAt: number;
   done: Promise<unknown>;
@@ -118,12 +122,17 @@ export class Uploads {
     return row?.bytes ?? 0;
   }
 
-  /** The number of bytes that the session has. */
+  /** The number of bytes that the session has, with those that its writer has received so far. */
   async received(key: UploadKey): Promise<number> {
     const writer = this.#writers.get(key.id);
     // The writer's connection is closed: wait until it has recorded its bytes.
     if (writer?.source.destroyed) await Promise.race([writer.done, sleep(1000)]);
-    return (await readUpload(this.#database, key)).received;
+    const row = await readUpload(this.#database, key);
+    const active = this.#writers.get(key.id);
+    if (active?.from !== undefined) return active.from + active.arrived;
+    if (row.writer === null || row.writer_until! <= this.#now()) return row.received;
+    // Another instance is writing: the file shows what it has written.
+    return Math.max(row.received, (await this.#blobs.stagedSize(key.id)) ?? 0);
   }
 
   /**
@@ -165,21 +174,31 @@ export class Uploads {
     if (!(await this.#drop(key.id))) throw uploadUnknown(key.id);
   }
 
-  /** Removes sessions that were not changed for `limits.uploadAge`, and staged files without a session. */
-  async expire(now: number): Promise<void> {
+  /**
+   * Removes sessions that were not changed for `limits.uploadAge`, and staged files without a session. Resolves to their
+   * numbers, and the bytes of their files.
+   */
+  async expire(now: number): Promise<{ sessions: number; files: number; bytes: number }> {
     const before = now - this.#limits.uploadAge;
+    const removed = { sessions: 0, bytes: 0 };
     for (;;) {
       const rows = await this.#database.select<{ id: string }>(
         'SELECT id FROM uploads WHERE updated_at < ? ORDER BY updated_at LIMIT 100',
         [before],
       );
       if (rows.length === 0) break;
-      for (const { id } of rows) await this.#drop(id, before);
+      for (const { id } of rows) {
+        const size = (await this.#blobs.stagedSize(id)) ?? 0;
+        if (!(await this.#drop(id, before))) continue;
+        removed.sessions += 1;
+        removed.bytes += size;
+      }
     }
-    await this.#blobs.expireStaged(
+    const orphans = await this.#blobs.expireStaged(
       before,
       async (id) => (await this.#database.get('SELECT id FROM uploads WHERE id = ?', [id])) !== undefined,
     );
+    return { ...removed, files: orphans.files, bytes: removed.bytes + orphans.bytes };
   }
 
   /** Closes files whose sessions had no request for a minute. The sessions stay. */
@@ -208,15 +227,17 @@ export class Uploads {
   ): Promise<T> {
     while (this.#writers.has(key.id)) await this.#waitForWriter(this.#writers.get(key.id)!);
     const { promise: done, resolve } = Promise.withResolvers<void>();
-    const writer: Writer = { source: chunk.source, lastDataAt: performance.now(), done };
+    const writer: Writer = { source: chunk.source, arrived: 0, from: undefined, lastDataAt: performance.now(), done };
     this.#writers.set(key.id, writer);
     const onData = (bytes: number) => {
       writer.lastDataAt = performance.now();
+      writer.arrived += bytes;
       chunk.onData(bytes);
     };
     let lease: UploadLease | undefined;
     try {
       lease = await UploadLease.take(this.#database, this.#now, key, () => chunk.source.destroy());
+      writer.from = lease.row.received;
       return await work(await this.#reopen(lease), lease, { ...chunk, onData });
     } finally {
       lease?.stop();
