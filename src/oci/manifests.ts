@@ -4,7 +4,7 @@ import { DomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import { sizeOf } from '../storage/sizes.ts';
-import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
+import { parsePushedManifest, verifyDigest, type Manifest } from './manifest.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 
@@ -84,7 +84,7 @@ export class Manifests {
   async push(accountId: number, name: string, sent: SentManifest, isWhole = false): Promise<PushedManifest> {
     const { tags, digest, bytes, contentType } = sent;
     if (digest) verifyDigest(bytes, digest);
-    const manifest = parseManifest(bytes, contentType);
+    const manifest = parsePushedManifest(bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
     const now = this.#now();
     const claimed = await this.#blobs.commit([arrival], async (tx) => {
