@@ -106,8 +106,8 @@ export class ImageSource {
 
   /**
    * A blob; throws `NameUnknown`, `BlobUnknown`, or the upstream's failure. `head` is for a HEAD request. A client that
-   * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: it is answered
-   * with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
+   * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: unless the blob
+   * is stored, it is answered with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
    */
   async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
@@ -120,7 +120,9 @@ export class ImageSource {
       }
     }
     if (!place) throw nameUnknown(asked.name);
-    if (head && !(await this.#mirror.isMirrored(place))) throw blobUnknown(digest);
+    if (head && !(await this.#mirror.isMirrored(place)) && !(await this.#mirror.isStored(place, digest))) {
+      throw blobUnknown(digest);
+    }
     const entry = await this.#mirror.openBlob(place, digest);
     if (!entry) throw blobUnknown(digest);
     return { served: entry.outcome, content: entry.content, repository: listedName(place) };
@@ -132,8 +134,7 @@ export class ImageSource {
     if (place) {
       const list = await this.#mirror.listTags(place);
       if (!list) throw nameUnknown(asked.name);
-      const after = Buffer.from(last);
-      const rest = last === '' ? list.items : list.items.filter((tag) => Buffer.compare(Buffer.from(tag), after) > 0);
+      const rest = last === '' ? list.items : list.items.filter((tag) => tag > last);
       return { ...pageOfNames(rest, limit), served: list.served };
     }
     if (hosted === undefined) throw nameUnknown(asked.name);
@@ -153,17 +154,22 @@ export class ImageSource {
     }
     const list = await this.#mirror.listReferrers(place, subject);
     const { artifactType, limit, last } = query;
-    const wanted = (list?.items ?? []).filter(
+    const wanted = list.items.filter(
       (each) => each.digest > last && (artifactType === undefined || each.artifactType === artifactType),
     );
-    return { ...(await pageOf(wanted, limit)), served: list?.served ?? 'hit' };
+    return { ...(await pageOf(wanted, limit)), served: list.served };
   }
 
-  /** The repository that a push or deletion changes, with its hosted name; `NameUnknown` if `ns` is an unknown registry. */
-  hosted(asked: RepositoryRequest): Repository {
-    const { name, ns } = asked;
-    const [hosted] = ns === undefined ? [name] : this.#mirror.locate(name, ns).hosted;
-    if (hosted === undefined) throw nameUnknown(name);
+  /**
+   * The repository that a push or deletion changes, with its hosted name: the one that reads find, and for a new one the
+   * name in the request. `NameUnknown` if `ns` is an unknown registry.
+   */
+  async hosted(asked: RepositoryRequest): Promise<Repository> {
+    const { accountId, name, ns } = asked;
+    const { hosted: names } = this.#mirror.locate(name, ns);
+    if (names.length === 0) throw nameUnknown(name);
+    const there = names.length < 2 ? undefined : await claimsAmong(this.#database, accountId, names);
+    const hosted = there ? (hostedAmong(names, there) ?? names[0]!) : names[0]!;
     return { ...asked, name: hosted, hosted, place: undefined };
   }
 
@@ -213,9 +219,13 @@ export class ImageSource {
     });
     if (!place && names.length < 2) return at(names[0]);
     const there = await claimsAmong(this.#database, accountId, names);
-    const claimed = names.find((each) => there.get(each));
-    if (claimed !== undefined) return at(claimed);
-    const pushed = names.find((each) => there.has(each));
+    const pushed = hostedAmong(names, there);
+    if (pushed !== undefined && there.get(pushed)) return at(pushed);
     return at(pushed ?? (place ? undefined : names[0]), place);
   }
+}
+
+/** The name under which a repository is hosted: the first one that is claimed, else the first one that exists. */
+function hostedAmong(names: readonly string[], there: ReadonlyMap<string, boolean>): string | undefined {
+  return names.find((each) => there.get(each)) ?? names.find((each) => there.has(each));
 }

@@ -92,10 +92,10 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
   const mediaType = announced || declared || '';
   const kind = kinds.get(mediaType);
   if (!kind) {
-    throw invalid(`its media type "${mediaType.slice(0, 100)}" is none of ${[...kinds.keys()].join(', ')}`);
+    throw invalid(`its media type ${quoted(mediaType)} is none of ${[...kinds.keys()].join(', ')}`);
   }
   if (declared !== undefined && declared !== mediaType) {
-    throw invalid(`its "mediaType" is "${declared.slice(0, 100)}", its Content-Type "${mediaType}"`);
+    throw invalid(`its "mediaType" is ${quoted(declared)}, its Content-Type "${mediaType}"`);
   }
   if (document['schemaVersion'] !== 2) throw invalid('"schemaVersion" has to be 2');
   const annotations = parseAnnotations(document['annotations'], '"annotations"');
@@ -127,7 +127,7 @@ export function parsePushedManifest(bytes: Buffer, contentType: string | undefin
   const key = ambiguousKey(bytes.toString());
   if (key === undefined) return manifest;
   throw invalid(
-    `its key "${key}" is there twice or in the wrong letter case. Clients read such a manifest in different ways`,
+    `its key ${quoted(key)} is there twice or in the wrong letter case. Clients read such a manifest in different ways`,
   );
 }
 
@@ -197,6 +197,11 @@ function isAbsent(value: unknown): value is undefined | null {
 function asObject(value: unknown, what: string): Record<string, unknown> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   throw invalid(`${what} has to be an object`);
+}
+
+/** The beginning of a text for a message, without control characters. */
+function quoted(text: string): string {
+  return JSON.stringify(text.slice(0, 100));
 }
 
 function distinct(descriptors: readonly Descriptor[]): Descriptor[] {

@@ -128,7 +128,7 @@ async function repositoryOf(
   if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
   asked.name = parseRepositoryName(target.name);
   const { action } = operation;
-  const repository = action === 'read' ? await source.locate(asked) : source.hosted(asked);
+  const repository = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
   for (const names of source.namesOf(repository)) allow(principal, action, 'container', names);
   return repository;
 }

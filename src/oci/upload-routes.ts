@@ -19,7 +19,7 @@ export async function startUpload(call: Call): Promise<void> {
     const isMounted =
       isDigest(mount) &&
       mayMount(call, from) &&
-      (await images.blobs.mount(accountId, name, mount, from, names?.container));
+      (await images.blobs.mount(accountId, name, mount, from && (await hostedName(call, from)), names?.container));
     if (isMounted) {
       sendBlobCreated(call, mount);
       return;
@@ -30,6 +30,8 @@ export async function startUpload(call: Call): Promise<void> {
     sendBlobCreated(call, digest);
     return;
   }
+  // Nothing of the repository is there yet: its name may be invented, and each name in usage is a row for ever.
+  contextOf(response).subject = '';
   const id = await images.uploads.start(principal.accountId, name, algorithmIn(query));
   sendEmpty(response, 202, progress({ ...call, item: id }, 0));
 }
@@ -51,11 +53,13 @@ export async function finishUpload(call: Call): Promise<void> {
 
 /** end-13 */
 export async function getUpload(call: Call): Promise<void> {
+  contextOf(call.response).subject = '';
   sendEmpty(call.response, 204, progress(call, await call.images.uploads.received(keyOf(call))));
 }
 
 /** end-14 */
 export async function cancelUpload(call: Call): Promise<void> {
+  contextOf(call.response).subject = '';
   await call.images.uploads.cancel(keyOf(call));
   sendEmpty(call.response, 204, {});
 }
@@ -63,6 +67,11 @@ export async function cancelUpload(call: Call): Promise<void> {
 /** The principal must be allowed to read the source. A source outside its account or its names is not found. */
 function mayMount({ principal }: Call, from: string | undefined): boolean {
   return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
+}
+
+/** The name under which the source of a mount is hosted. */
+async function hostedName({ source, repository }: Call, name: string): Promise<string> {
+  return (await source.hosted({ ...repository, name, ns: undefined })).name;
 }
 
 function algorithmIn(query: URLSearchParams): DigestAlgorithm {
