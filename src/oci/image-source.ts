@@ -125,7 +125,9 @@ export class ImageSource {
     }
     const entry = await this.#mirror.openBlob(place, digest);
     if (!entry) throw blobUnknown(digest);
-    return { served: entry.outcome, content: entry.content, repository: listedName(place) };
+    // While it arrives, it is not known whether its bytes are right and can be stored.
+    const served = entry.metadata || entry.outcome !== 'miss' ? entry.outcome : 'passed';
+    return { served, content: entry.content, repository: listedName(place) };
   }
 
   /** Up to `limit` tags after `last`; throws `NameUnknown`, or the upstream's failure. */

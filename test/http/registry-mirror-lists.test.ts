@@ -8,20 +8,19 @@ import { flushUsage, rowsOf } from '../support/inside.ts';
 // Mirrored lists: what is served of them, and their bounds. Names in all their spellings.
 
 const cacheOf = (response: Response) => response.headers.get('cache-status');
+const tags = (count: number, name = 'v') => JSON.stringify({ tags: Array.from({ length: count }, (_, n) => name + n) });
 const tagsOf = async (response: Response) => ((await response.json()) as { tags: string[] }).tags;
 
 test('invalid and repeated tags of an upstream are not listed', async (t) => {
   const upstream = await startUpstreamRegistry(t);
-  const tags = ['v1', '', '-bad', 'a b', 'x'.repeat(129), 'tag\r\n', '../up', 7, null, 'v1', 'é', 'V2'];
-  upstream.on('/v2/team/app/tags/list', answer(200, {}, JSON.stringify({ tags })));
+  const sent = ['v1', '', '-bad', 'a b', 'x'.repeat(129), 'tag\r\n', '../up', 7, null, 'v1', 'é', 'V2'];
+  upstream.on('/v2/team/app/tags/list', answer(200, {}, JSON.stringify({ tags: sent })));
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
   t.deepEqual(await tagsOf(await server.fetch('/v2/up.test/team/app/tags/list')), ['V2', 'v1']);
 });
 
 test('an upstream’s list has at most 200,000 items in 16 MiB; a larger one is 502', async (t) => {
   const upstream = await startUpstreamRegistry(t);
-  const tags = (count: number, name = 'v') =>
-    JSON.stringify({ tags: Array.from({ length: count }, (_, n) => name + n) });
   const list = '/v2/team/app/tags/list';
   const page = (next: string, body: string) => answer(200, { link: `<${list}?page=${next}>; rel="next"` }, body);
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { freshFor: '0s' })] });
