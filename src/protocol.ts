@@ -49,6 +49,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   /** Its operations in `/v1`. */
   readonly operations: readonly Operation[];
   readonly claims: EmptyClaims;
+  /** Bytes of an account's unfinished uploads. */
+  unfinishedBytes?(accountId: number): Promise<number>;
   /** Short work that each instance repeats. */
   readonly chores?: readonly Chore[];
   readonly privateNames: PrivateNames;

@@ -91,7 +91,14 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const { core, jobs } = installation;
   const { log, now } = core;
   const firstToken = await createFirstToken(core);
-  const quota = new Quota({ database: core.database, stored: installation.stored, limits: config.limits, log, now });
+  const quota = new Quota({
+    database: core.database,
+    stored: installation.stored,
+    limits: config.limits,
+    unfinished: (accountId) => unfinishedBytes(installation, accountId),
+    log,
+    now,
+  });
   const operations = openOperations(core, quota);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, now };
@@ -136,6 +143,13 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       return rest.disposeAsync();
     },
   };
+}
+
+/** Bytes of an account's unfinished uploads, in all protocols. */
+async function unfinishedBytes({ protocols: opened }: Installation, accountId: number): Promise<number> {
+  let bytes = 0;
+  for (const each of opened) bytes += (await each.unfinishedBytes?.(accountId)) ?? 0;
+  return bytes;
 }
 
 /** Fewest characters of a chosen first token. */

@@ -41,7 +41,7 @@ interface EntryRow {
 
 /** How long an entry's metadata stays in the cache, in milliseconds. Every change of it also writes it to the cache. */
 const keepFor = 3_600_000;
-/** Entries whose use is recorded by one statement. */
+/** Entries in one statement. */
 const batch = 500;
 
 /** The identity of an entry. */
@@ -108,6 +108,20 @@ export class Entries {
       [upstream, kind, name, limit],
     );
     return rows.map(({ reference }) => reference);
+  }
+
+  /** Those of `references` that are stored under an upstream's `kind` and `name`. */
+  async among(key: Omit<EntryKey, 'reference'>, references: readonly string[]): Promise<Set<string>> {
+    const found = new Set<string>();
+    for (let start = 0; start < references.length; start += batch) {
+      const ids = references.slice(start, start + batch).map((reference) => entryId({ ...key, reference }));
+      const rows = await this.#database.select<{ reference: string }>(
+        `SELECT reference FROM mirror_entries WHERE id IN (${placeholders(ids)})`,
+        ids,
+      );
+      for (const { reference } of rows) found.add(reference);
+    }
+    return found;
   }
 
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */

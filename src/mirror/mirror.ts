@@ -85,6 +85,11 @@ export class Mirror {
     return this.#parts.entries.references(key, limit);
   }
 
+  /** Those of `references` that are stored under an upstream's `kind` and `name`. */
+  among(key: Omit<EntryKey, 'reference'>, references: readonly string[]): Promise<Set<string>> {
+    return this.#parts.entries.among(key, references);
+  }
+
   /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
   latest(key: Omit<EntryKey, 'reference'>, limit: number): Promise<string[]> {
     return this.#parts.entries.latest(key, limit);

@@ -2,6 +2,7 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
+import type { Quota } from '../usage/quota.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
 import type { ImageSource, Repository } from './image-source.ts';
@@ -24,6 +25,7 @@ export interface Call {
   /** For reads, which may go to an upstream. */
   source: ImageSource;
   pushes: Pushes;
+  quota: Quota;
   limits: Config['limits'];
 }
 

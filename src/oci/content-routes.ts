@@ -121,6 +121,8 @@ export async function listReferrers(call: Call): Promise<void> {
   const limit = Math.max(1, pageSize(query, mostReferrers));
   const last = parseReferrersCursor(query.get('last') ?? '');
   const page = await source.listReferrers(repository, subject, { artifactType, limit, last });
+  // The list is empty for every name, also for an invented one, and each name in usage is a row for ever.
+  if (page.descriptors.length === 0) contextOf(response).subject = '';
   const n = query.has('n') ? limit : undefined;
   const body = { schemaVersion: 2, mediaType: mediaTypes.index, manifests: page.descriptors };
   sendJson(request, response, 200, body, {

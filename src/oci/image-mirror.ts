@@ -12,16 +12,10 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
-import { sizeIn } from './blob-sizes.ts';
+import { blobsIn, sizeIn } from './manifest-blobs.ts';
 import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
-import { fallbackTag } from './reference.ts';
-
-/** A repository at an upstream. */
-export interface Place {
-  upstream: Upstream;
-  /** The repository's name there. */
-  name: string;
-}
+import { formsOf, isHub, prefixOf, spellingsOf, type Place } from './place.ts';
+import { fallbackTag, isTag } from './reference.ts';
 
 /** Where the repository of a request may be found. */
 export interface Location {
@@ -41,9 +35,11 @@ export interface Listed<T> {
 
 /** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
+/** The most bytes, items and pages of one list of an upstream. */
 const listLimit = 16 * 2 ** 20;
+const itemsLimit = 200_000;
 const pagesLimit = 200;
-/** The most manifests that are searched for the size of a blob, and the most bytes of them together. */
+/** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
 /** The most bytes of a blob whose size no stored manifest states. */
@@ -76,17 +72,18 @@ export class ImageMirror {
   /**
    * The names under which the requested repository may be hosted, the requested one first, and its place at an upstream.
    * `ns` is only compared with the configured names, never connected to. With or without `ns`, a prefix that names the
-   * upstream is removed once. A name with the prefix of an upstream that does not serve the account is sent to no upstream.
+   * upstream is removed once; if it comes twice, no upstream gets a request. A name with the prefix of an upstream that
+   * does not serve the account is sent to no upstream.
    */
   locate(name: string, ns: string | undefined): Location {
-    const slash = name.indexOf('/');
-    const prefix = slash < 0 ? '' : name.slice(0, slash);
+    const prefix = prefixOf(name);
     const prefixed = this.#byName.get(prefix);
     const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
     const isHidden = ns === undefined && this.#hidden.has(prefix);
     const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
     if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
-    let rest = prefixed === upstream ? name.slice(slash + 1) : name;
+    let rest = prefixed === upstream ? name.slice(prefix.length + 1) : name;
+    const mayContain = this.#mayContain(upstream, rest);
     if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
     const forms = formsOf({ upstream, name: rest });
     const hosted = new Set([
@@ -94,8 +91,21 @@ export class ImageMirror {
       ...forms.map((form) => `${upstream.name}/${form}`),
       ...(upstream === this.#default ? forms : []),
     ]);
-    const mayAsk = this.#policy.candidates(...hosted, ...forms).includes(upstream);
+    const mayAsk = mayContain && this.#policy.candidates(...hosted, ...forms).includes(upstream);
     return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed };
+  }
+
+  /**
+   * Whether the upstream may have a repository `rest`: not if it begins with the upstream again, and not if behind further
+   * prefixes there is a reserved name, which must not be sent upstream in any spelling.
+   */
+  #mayContain(upstream: Upstream, rest: string): boolean {
+    if (this.#byName.get(prefixOf(rest)) === upstream) return false;
+    for (let inner = rest; this.#byName.has(prefixOf(inner));) {
+      inner = inner.slice(inner.indexOf('/') + 1);
+      if (this.#policy.isReserved(inner)) return false;
+    }
+    return true;
   }
 
   /** The names by which a client can request `place` without `ns`, the listed one first. */
@@ -104,7 +114,7 @@ export class ImageMirror {
     const names = forms.map((form) => `${place.upstream.name}/${form}`);
     if (place.upstream !== this.#default) return names;
     // A name that begins with the name of another upstream means that upstream.
-    return [...names, ...forms.filter((form) => !this.#byName.has(form.slice(0, Math.max(0, form.indexOf('/')))))];
+    return [...names, ...forms.filter((form) => !this.#byName.has(prefixOf(form)))];
   }
 
   /**
@@ -161,16 +171,32 @@ export class ImageMirror {
 
   /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
   async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
+    for await (const manifest of this.#latestManifests(place)) {
+      const size = sizeIn(manifest, digest);
+      if (size !== undefined) return size;
+    }
+    return undefined;
+  }
+
+  /** The repository's stored manifests, the most recently used first. */
+  async *#latestManifests(place: Place): AsyncGenerator<object> {
     let bytes = 0;
     for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
       const key = { ...resource(place, 'manifest', reference), lifetime: 'immutable' as const };
       const entry = await this.#mirror.openStored(key);
       if (!entry) continue;
       bytes += entry.size ?? 0;
-      const size = sizeIn(await readDocument(entry, this.#limits.manifest), digest);
-      if (size !== undefined || bytes > manifestBytesSearched) return size;
+      yield await readDocument(entry, this.#limits.manifest);
+      if (bytes > manifestBytesSearched) return;
     }
-    return undefined;
+  }
+
+  /** The configs and layers of the repository's stored images, of which the most recently used are searched. */
+  async blobsOfImages(place: Place): Promise<Set<string>> {
+    const blobs = new Set<string>();
+    for await (const manifest of this.#latestManifests(place))
+      for (const digest of blobsIn(manifest)) blobs.add(digest);
+    return blobs;
   }
 
   /** Whether a manifest of the repository has been mirrored. */
@@ -180,7 +206,12 @@ export class ImageMirror {
 
   /** Whether the repository's blob or manifest with that digest, or manifest with that tag, is stored. */
   async isStored(place: Place, kind: 'blob' | 'manifest', reference: string): Promise<boolean> {
-    return (await this.#mirror.stored(resource(place, kind, reference).key)) !== undefined;
+    return (await this.storedAmong(place, kind, [reference])).size > 0;
+  }
+
+  /** Those of `references` that are stored blobs, or manifests, of the repository. */
+  storedAmong(place: Place, kind: 'blob' | 'manifest', references: readonly string[]): Promise<Set<string>> {
+    return this.#mirror.among(resource(place, kind, '').key, references);
   }
 
   /** Drops the stored entry of a tag, not that of its digest; resolves to whether there was one. */
@@ -188,31 +219,34 @@ export class ImageMirror {
     return this.#mirror.remove(resource(place, 'manifest', tag).key);
   }
 
-  /** All tags, in byte order; undefined if the upstream has no such repository. */
+  /** All valid tags, in byte order; undefined if the upstream has no such repository. */
   async listTags(place: Place): Promise<Listed<string> | undefined> {
     try {
       const list = await this.#list(place, 'tags', '', (signal) => collect(place, firstTags(place), 'tags', signal));
-      return list && { served: list.served, items: list.items.filter((tag) => typeof tag === 'string').sort(byBytes) };
+      return list && { served: list.served, items: sortedTags(list.items) };
     } catch (error) {
       // The upstream fails: list the stored tags, because those can still be pulled.
       const stored = isUpstreamFailure(error) ? await this.#mirror.references(resource(place, 'manifest', '').key) : [];
-      const tags = stored.filter((reference) => !isDigest(reference));
+      const tags = sortedTags(stored);
       if (tags.length === 0) throw error;
-      return { served: 'stale', items: tags.sort(byBytes) };
+      return { served: 'stale', items: tags };
     }
   }
 
   /**
    * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
-   * fallback tag if the upstream has no such API. Undefined if the upstream has neither.
+   * fallback tag if the upstream has no such API. Empty if the upstream has neither.
    */
-  async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor> | undefined> {
+  async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor>> {
+    let isAsked = false;
     const list = await this.#list(place, 'referrers', digest, async (signal) => {
+      isAsked = true;
       const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', signal);
       if (fetched.kind !== 'absent') return fetched;
       return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', signal);
     });
-    return list && { served: list.served, items: readDescriptors(list.items) };
+    if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
+    return { served: list.served, items: readDescriptors(list.items) };
   }
 
   async #list(
@@ -230,26 +264,6 @@ export class ImageMirror {
     if (!entry) return undefined;
     return { served: entry.outcome, items: (await readDocument(entry, listLimit)) as unknown[] };
   }
-}
-
-/** The names by which clients use an upstream. */
-function spellingsOf({ name }: Upstream): string[] {
-  return name === 'docker.io' ? [name, 'index.docker.io', 'registry-1.docker.io'] : [name];
-}
-
-function isHub({ name }: Upstream): boolean {
-  return name === 'docker.io';
-}
-
-/** The names of a repository at its upstream. An official image on Docker Hub has a second one, without `library/`. */
-function formsOf({ upstream, name }: Place): string[] {
-  const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
-  return official === undefined ? [name] : [name, official];
-}
-
-/** The name of a mirrored repository in lists and in usage, whatever name a client used. */
-export function listedName({ upstream, name }: Place): string {
-  return `${upstream.name}/${name}`;
 }
 
 function resource(place: Place, kind: string, reference: string) {
@@ -312,8 +326,9 @@ function readDescriptors(items: readonly unknown[]): Descriptor[] {
   return [...descriptors.values()].sort((a, b) => (a.digest < b.digest ? -1 : 1));
 }
 
-function byBytes(a: string, b: string): number {
-  return Buffer.compare(Buffer.from(a), Buffer.from(b));
+/** The valid tags, each once, in byte order. Tags are ASCII, so the order of UTF-16 is the same. */
+function sortedTags(items: readonly unknown[]): string[] {
+  return [...new Set(items.filter((tag) => typeof tag === 'string' && isTag(tag)) as string[])].sort();
 }
 
 /** The first page of a repository's tags. */
@@ -323,9 +338,14 @@ function firstTags(place: Place): URL {
   return url;
 }
 
-/** Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document. */
+/**
+ * Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document. Keeps the
+ * text of earlier pages only. Throws `UpstreamUnavailable` for a list above the limits.
+ */
 async function collect(place: Place, first: URL, field: string, signal: AbortSignal): Promise<Fetched> {
-  const items: unknown[] = [];
+  const parts: string[] = [];
+  let items = 0;
+  let bytes = 0;
   let url: URL | undefined = first;
   for (let pages = 0; url; pages += 1) {
     if (pages === pagesLimit) throw unusable(place.upstream, `has a list of more than ${pagesLimit} pages`);
@@ -334,12 +354,19 @@ async function collect(place: Place, first: URL, field: string, signal: AbortSig
     const page = await fetchJson(place.upstream, request, listLimit);
     if (!page) return { kind: 'absent' };
     const part = (page.value as Record<string, unknown>)[field];
-    if (Array.isArray(part)) items.push(...(part as unknown[]));
+    if (Array.isArray(part) && part.length > 0) {
+      const text = JSON.stringify(part).slice(1, -1);
+      parts.push(text);
+      items += part.length;
+      bytes += Buffer.byteLength(text) + 1;
+    }
+    if (items > itemsLimit) throw unusable(place.upstream, `has a list of more than ${itemsLimit} items`);
+    if (bytes > listLimit) throw unusable(place.upstream, `has a list of more than ${listLimit} bytes`);
     const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
     const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
     url = following?.origin === url.origin ? following : undefined;
   }
-  return inMemory(Buffer.from(JSON.stringify(items)), 'application/json');
+  return inMemory(Buffer.from(`[${parts.join(',')}]`), 'application/json');
 }
 
 /** The answer for content that is stored under another key already. */

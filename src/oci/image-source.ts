@@ -12,7 +12,8 @@ import { manifestUnknown } from './manifests.ts';
 import type { Reference } from './reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts';
 import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories.ts';
-import { listedName, manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
+import { manifestTypeOf, type ImageMirror } from './image-mirror.ts';
+import { listedName, type Place } from './place.ts';
 
 /** A repository as the client requests it. */
 export interface RepositoryRequest {
@@ -108,8 +109,8 @@ export class ImageSource {
 
   /**
    * A blob; throws `NameUnknown`, `BlobUnknown`, or the upstream's failure. `head` is for a HEAD request. A client that
-   * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: it is answered
-   * with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
+   * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: unless the blob
+   * is stored, it is answered with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
    */
   async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
@@ -123,10 +124,14 @@ export class ImageSource {
     }
     if (!place) throw nameUnknown(asked.name);
     const mirror = await this.#mirrors.of(asked.accountId);
-    if (head && !(await mirror.isMirrored(place))) throw blobUnknown(digest);
+    if (head && !(await mirror.isMirrored(place)) && !(await mirror.isStored(place, 'blob', digest))) {
+      throw blobUnknown(digest);
+    }
     const entry = await mirror.openBlob(place, digest);
     if (!entry) throw blobUnknown(digest);
-    return { served: entry.outcome, content: entry.content, repository: listedName(place) };
+    // While it arrives, it is not known whether its bytes are right and can be stored.
+    const served = entry.metadata || entry.outcome !== 'miss' ? entry.outcome : 'passed';
+    return { served, content: entry.content, repository: listedName(place) };
   }
 
   /** Up to `limit` tags after `last`; throws `NameUnknown`, or the upstream's failure. */
@@ -136,8 +141,7 @@ export class ImageSource {
       const mirror = await this.#mirrors.of(asked.accountId);
       const list = await mirror.listTags(place);
       if (!list) throw nameUnknown(asked.name);
-      const after = Buffer.from(last);
-      const rest = last === '' ? list.items : list.items.filter((tag) => Buffer.compare(Buffer.from(tag), after) > 0);
+      const rest = last === '' ? list.items : list.items.filter((tag) => tag > last);
       return { ...pageOfNames(rest, limit), served: list.served };
     }
     if (hosted === undefined) throw nameUnknown(asked.name);
@@ -158,17 +162,22 @@ export class ImageSource {
     const mirror = await this.#mirrors.of(asked.accountId);
     const list = await mirror.listReferrers(place, subject);
     const { artifactType, limit, last } = query;
-    const wanted = (list?.items ?? []).filter(
+    const wanted = list.items.filter(
       (each) => each.digest > last && (artifactType === undefined || each.artifactType === artifactType),
     );
-    return { ...(await pageOf(wanted, limit)), served: list?.served ?? 'hit' };
+    return { ...(await pageOf(wanted, limit)), served: list.served };
   }
 
-  /** The repository that a push or deletion changes, with its hosted name; `NameUnknown` if `ns` is an unknown registry. */
+  /**
+   * The repository that a push or deletion changes, with its hosted name: the one that reads find, and for a new one the
+   * name in the request. `NameUnknown` if `ns` is an unknown registry.
+   */
   async hosted(asked: RepositoryRequest): Promise<Repository> {
     const { accountId, name, ns } = asked;
-    const [hosted] = ns === undefined ? [name] : (await this.#mirrors.of(accountId)).locate(name, ns).hosted;
-    if (hosted === undefined) throw nameUnknown(name);
+    const { hosted: names } = (await this.#mirrors.of(accountId)).locate(name, ns);
+    if (names.length === 0) throw nameUnknown(name);
+    const there = names.length < 2 ? undefined : await claimsAmong(this.#database, accountId, names);
+    const hosted = there ? (hostedAmong(names, there) ?? names[0]!) : names[0]!;
     return { ...asked, name: hosted, hosted, place: undefined };
   }
 
@@ -220,9 +229,13 @@ export class ImageSource {
     });
     if (!place && names.length < 2) return at(names[0]);
     const there = await claimsAmong(this.#database, accountId, names);
-    const claimed = names.find((each) => there.get(each));
-    if (claimed !== undefined) return at(claimed);
-    const pushed = names.find((each) => there.has(each));
+    const pushed = hostedAmong(names, there);
+    if (pushed !== undefined && there.get(pushed)) return at(pushed);
     return at(pushed ?? (place ? undefined : names[0]), place);
   }
+}
+
+/** The name under which a repository is hosted: the first one that is claimed, else the first one that exists. */
+function hostedAmong(names: readonly string[], there: ReadonlyMap<string, boolean>): string | undefined {
+  return names.find((each) => there.get(each)) ?? names.find((each) => there.has(each));
 }

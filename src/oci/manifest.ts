@@ -1,5 +1,6 @@
 import { algorithmOf, digestOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import { ambiguousKey } from './manifest-keys.ts';
 
 /** The accepted media types. None is ever converted into another. */
 export const mediaTypes = {
@@ -38,7 +39,7 @@ export interface Manifest {
   mediaType: string;
   /** Config and layers, or the children of an index; each once. */
   references: Descriptor[];
-  /** The `references` that must be in the repository before the manifest. */
+  /** The blobs of an image that must be in the repository before it. An index may lack some of its images. */
   required: Digest[];
   subject: Digest | undefined;
   /** The value for the referrers list: for an image without one, the media type of its config. */
@@ -85,33 +86,30 @@ export function verifyDigest(bytes: Buffer, digest: Digest): void {
  */
 export function parseManifest(bytes: Buffer, contentType: string | undefined): Manifest {
   const document = parseObject(bytes);
-  const declared = document['mediaType'];
+  const declared = document['mediaType'] ?? undefined;
   if (declared !== undefined && typeof declared !== 'string') throw invalid('"mediaType" has to be a string');
   const announced = contentType?.split(';', 1)[0]!.trim().toLowerCase();
   const mediaType = announced || declared || '';
   const kind = kinds.get(mediaType);
   if (!kind) {
-    throw invalid(`its media type "${mediaType.slice(0, 100)}" is none of ${[...kinds.keys()].join(', ')}`);
+    throw invalid(`its media type ${quoted(mediaType)} is none of ${[...kinds.keys()].join(', ')}`);
   }
   if (declared !== undefined && declared !== mediaType) {
-    throw invalid(`its "mediaType" is "${declared.slice(0, 100)}", its Content-Type "${mediaType}"`);
+    throw invalid(`its "mediaType" is ${quoted(declared)}, its Content-Type "${mediaType}"`);
   }
   if (document['schemaVersion'] !== 2) throw invalid('"schemaVersion" has to be 2');
   const annotations = parseAnnotations(document['annotations'], '"annotations"');
   const artifactType = parseMediaType(document['artifactType'], '"artifactType"');
-  const subject = document['subject'] === undefined ? undefined : parseDescriptor(document['subject'], '"subject"');
+  const subject = isAbsent(document['subject']) ? undefined : parseDescriptor(document['subject'], '"subject"');
   const common = { kind, mediaType, subject: subject?.digest, annotations };
   if (kind === 'index') {
-    if ('layers' in document || 'config' in document) throw invalid('an index has neither "layers" nor "config"');
+    if (!isAbsent(document['layers']) || !isAbsent(document['config'])) {
+      throw invalid('an index has neither "layers" nor "config"');
+    }
     const children = parseDescriptors(document['manifests'], 'manifests');
-    return {
-      ...common,
-      references: distinct(children),
-      required: distinct(children).map(({ digest }) => digest),
-      artifactType,
-    };
+    return { ...common, references: distinct(children), required: [], artifactType };
   }
-  if ('manifests' in document) throw invalid('an image manifest has no "manifests"');
+  if (!isAbsent(document['manifests'])) throw invalid('an image manifest has no "manifests"');
   const config = parseDescriptor(document['config'], '"config"');
   const layers = parseDescriptors(document['layers'], 'layers');
   const here = layers.filter((layer) => !isForeignLayer(layer.mediaType) && !layer.urls?.length);
@@ -121,6 +119,16 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
     required: distinct([config, ...here]).map(({ digest }) => digest),
     artifactType: artifactType ?? config.mediaType,
   };
+}
+
+/** As `parseManifest`, for a push: also throws `ManifestInvalid` if clients could read the document in different ways. */
+export function parsePushedManifest(bytes: Buffer, contentType: string | undefined): Manifest {
+  const manifest = parseManifest(bytes, contentType);
+  const key = ambiguousKey(bytes.toString());
+  if (key === undefined) return manifest;
+  throw invalid(
+    `its key ${quoted(key)} is there twice or in the wrong letter case. Clients read such a manifest in different ways`,
+  );
 }
 
 function parseObject(bytes: Buffer): Record<string, unknown> {
@@ -167,13 +175,13 @@ function parseDescriptor(value: unknown, what: string): Descriptor {
 }
 
 function parseMediaType(value: unknown, what: string): string | undefined {
-  if (value === undefined || value === '') return undefined;
+  if (isAbsent(value) || value === '') return undefined;
   if (typeof value === 'string' && value.length <= longestMediaType) return value;
   throw invalid(`${what} has to be a string of at most ${longestMediaType} characters`);
 }
 
 function parseAnnotations(value: unknown, what: string): Record<string, string> | undefined {
-  if (value === undefined || value === null) return undefined;
+  if (isAbsent(value)) return undefined;
   const annotations = asObject(value, what);
   if (Object.values(annotations).every((each) => typeof each === 'string')) {
     return annotations as Record<string, string>;
@@ -181,9 +189,19 @@ function parseAnnotations(value: unknown, what: string): Record<string, string> 
   throw invalid(`${what} have to be strings`);
 }
 
+/** Go encodes an absent value as null too. */
+function isAbsent(value: unknown): value is undefined | null {
+  return value === undefined || value === null;
+}
+
 function asObject(value: unknown, what: string): Record<string, unknown> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   throw invalid(`${what} has to be an object`);
+}
+
+/** The beginning of a text for a message, without control characters. */
+function quoted(text: string): string {
+  return JSON.stringify(text.slice(0, 100));
 }
 
 function distinct(descriptors: readonly Descriptor[]): Descriptor[] {

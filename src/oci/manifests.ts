@@ -5,7 +5,7 @@ import { record } from '../history/history.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import { sizeOf } from '../storage/sizes.ts';
-import { parseManifest, verifyDigest, type Manifest } from './manifest.ts';
+import { parsePushedManifest, verifyDigest, type Manifest } from './manifest.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 
@@ -16,6 +16,15 @@ export interface StoredManifest {
   mediaType: string;
   /** The exact bytes that were pushed; the caller closes it. */
   content: Content;
+}
+
+/** A manifest in a request. */
+export interface SentManifest {
+  tags: readonly string[];
+  /** The digest in the request, if any. */
+  digest: Digest | undefined;
+  bytes: Buffer;
+  contentType: string | undefined;
 }
 
 export interface PushedManifest {
@@ -69,26 +78,20 @@ export class Manifests {
   }
 
   /**
-   * Stores a manifest under its digest and points `tags` to it, in one transaction. `digest` is the one in the request, if
-   * any. Throws `ManifestInvalid`, `DigestMismatch`, or `ManifestBlobUnknown` if the repository lacks a blob or manifest
-   * that it refers to.
+   * Stores a manifest under its digest and points its tags to it, in one transaction. Throws `ManifestInvalid`,
+   * `DigestMismatch`, or `ManifestBlobUnknown` if the repository lacks a blob that it needs. With `isWhole` this is also
+   * thrown if it lacks anything that an index refers to.
    */
-  async push(
-    accountId: number,
-    name: string,
-    tags: readonly string[],
-    digest: Digest | undefined,
-    bytes: Buffer,
-    contentType: string | undefined,
-  ): Promise<PushedManifest> {
+  async push(accountId: number, name: string, sent: SentManifest, isWhole = false): Promise<PushedManifest> {
+    const { tags, digest, bytes, contentType } = sent;
     if (digest) verifyDigest(bytes, digest);
-    const manifest = parseManifest(bytes, contentType);
+    const manifest = parsePushedManifest(bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
     const now = this.#now();
     const claimed = await this.#blobs.commit([arrival], async (tx) => {
       const repositoryId = await ensureRepository(tx, accountId, name, now);
       await lockRepository(tx, repositoryId, now);
-      const children = await childSizes(tx, repositoryId, manifest);
+      const children = await childSizes(tx, repositoryId, manifest, isWhole);
       await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
       await noteUntagged(tx, repositoryId, tags, now);
       await tx.upsert(
@@ -110,6 +113,15 @@ export class Manifests {
       return (await tx.run(claim, [now, repositoryId])) > 0;
     });
     return { digest: arrival.digest, subject: manifest.subject, claimed };
+  }
+
+  /** What the repository lacks: blobs that an image needs, anything that an index refers to. */
+  async missing(accountId: number, name: string, manifest: Manifest): Promise<Digest[]> {
+    const digests = neededBy(manifest, true);
+    const repositoryId = await findRepository(this.#database, accountId, name);
+    if (repositoryId === undefined) return digests;
+    const sizes = await sizesOf(this.#database, repositoryId, manifest);
+    return digests.filter((each) => !sizes.has(each));
   }
 
   /** Deletes a tag but not its manifest, or a manifest with its tags. Throws `NameUnknown` or `ManifestUnknown`. */
@@ -161,12 +173,15 @@ export class Manifests {
       image_bytes: size + childBytes,
       pushed_at: this.#now(),
     };
+    const key = [repositoryId, digest];
+    const before = await tx.get<{ image_bytes: number }>(
+      'SELECT image_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
+      key,
+    );
     const update = 'media_type = new.media_type, artifact_type = new.artifact_type, image_bytes = new.image_bytes';
     await tx.upsert('manifests', ['repository_id', 'digest'], [row], update);
-    const stored = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', [
-      repositoryId,
-      digest,
-    ]);
+    await resizeParents(tx, repositoryId, digest, row.image_bytes - (before?.image_bytes ?? 0));
+    const stored = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', key);
     for (const part of batches(manifest.references)) {
       await tx.insertNew(
         'manifest_references',
@@ -176,40 +191,50 @@ export class Manifests {
   }
 }
 
-/** The bytes of all that `manifest` requires; throws `ManifestBlobUnknown` if the repository lacks any of it. */
-async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest): Promise<number> {
+/** The bytes of all that `manifest` refers to; throws `ManifestBlobUnknown` if the repository lacks what it needs. */
+async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest, isWhole: boolean): Promise<number> {
+  const sizes = await sizesOf(tx, repositoryId, manifest);
+  const missing = neededBy(manifest, isWhole).filter((digest) => !sizes.has(digest));
+  if (missing.length > 0) throw manifestBlobUnknown(missing);
+  return [...sizes.values()].reduce((sum, size) => sum + size, 0);
+}
+
+/** An image needs its blobs. An index needs nothing, unless it has to be whole. */
+function neededBy({ kind, references, required }: Manifest, isWhole: boolean): Digest[] {
+  return kind === 'index' && isWhole ? references.map(({ digest }) => digest) : required;
+}
+
+/** The size of each blob or manifest that `manifest` refers to and the repository has. */
+async function sizesOf(
+  from: Queryable,
+  repositoryId: number,
+  { kind, references }: Manifest,
+): Promise<ReadonlyMap<Digest, number>> {
+  const blobs = `SELECT digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb WHERE repository_id = ?`;
+  const manifests = 'SELECT digest, image_bytes AS size FROM manifests WHERE repository_id = ?';
   const sizes = new Map<Digest, number>();
-  const note = (rows: readonly { digest: Digest; size: number | null }[]) => {
-    for (const { digest, size } of rows) if (size !== null) sizes.set(digest, size);
-  };
-  for (const digests of batches(manifest.required)) {
-    const marks = placeholders(digests);
-    note(
-      await tx.select(
-        `SELECT digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb
-         WHERE repository_id = ? AND digest IN (${marks})`,
-        [repositoryId, ...digests],
-      ),
-    );
+  for (const part of batches(references)) {
+    const digests = part.map(({ digest }) => digest);
     // The children of an index are manifests, or blobs in the index of a build cache.
-    if (manifest.kind === 'index') {
-      note(
-        await tx.select(
-          `SELECT digest, image_bytes AS size FROM manifests WHERE repository_id = ? AND digest IN (${marks})`,
-          [repositoryId, ...digests],
-        ),
+    for (const sql of kind === 'index' ? [blobs, manifests] : [blobs]) {
+      const rows = await from.select<{ digest: Digest; size: number | null }>(
+        `${sql} AND digest IN (${placeholders(digests)})`,
+        [repositoryId, ...digests],
       );
+      for (const { digest, size } of rows) if (size !== null) sizes.set(digest, size);
     }
   }
-  const missing = manifest.required.filter((digest) => !sizes.has(digest));
-  if (missing.length > 0) {
-    throw new DomainError(
-      'ManifestBlobUnknown',
-      `The manifest refers to ${missing[0]}, which was not pushed to this repository. Push that first.`,
-      { detail: { digest: missing[0], missing: missing.length } },
-    );
-  }
-  return [...sizes.values()].reduce((sum, size) => sum + size, 0);
+  return sizes;
+}
+
+/** Adds `bytes` to the size of each index that lists the manifest, because its images may come and go after it. */
+async function resizeParents(tx: Transaction, repositoryId: number, digest: Digest, bytes: number): Promise<void> {
+  if (bytes === 0) return;
+  await tx.run(
+    `UPDATE manifests SET image_bytes = image_bytes + ? WHERE repository_id = ?
+     AND id IN (SELECT manifest_id FROM manifest_references WHERE digest = ?)`,
+    [bytes, repositoryId, digest],
+  );
 }
 
 /**
@@ -224,8 +249,12 @@ export async function deleteManifest(
   since = now,
 ): Promise<number> {
   const key = [repositoryId, digest];
-  const row = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', key);
+  const row = await tx.get<{ id: number; image_bytes: number }>(
+    'SELECT id, image_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
+    key,
+  );
   if (!row) return 0;
+  await resizeParents(tx, repositoryId, digest, -row.image_bytes);
   const held = await tx.select<{ digest: Digest }>('SELECT digest FROM manifest_references WHERE manifest_id = ?', [
     row.id,
   ]);
@@ -298,6 +327,15 @@ async function noteUntagged(
     repositoryId,
     ...rows.map(({ digest }) => digest),
   ]);
+}
+
+/** `ManifestBlobUnknown`, for blobs or manifests that a repository lacks. */
+export function manifestBlobUnknown(missing: readonly Digest[]): DomainError {
+  return new DomainError(
+    'ManifestBlobUnknown',
+    `The manifest refers to ${missing[0]}, which was not pushed to this repository. Push that first.`,
+    { detail: { digest: missing[0], missing: missing.length } },
+  );
 }
 
 /** `ManifestUnknown`, for a tag or digest that the repository does not have. */

@@ -7,7 +7,8 @@ import type { Upstream } from '../upstream/upstream.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
-import { imageBytesOf, listedName, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
+import { imageBytesOf, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
+import { listedName } from './place.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
 export interface MirroredSummary {

@@ -83,11 +83,12 @@ export class ContainerRegistry implements OpenProtocol {
     return imageClaims(this.#core.database);
   }
 
+  unfinishedBytes(accountId: number): Promise<number> {
+    return this.images.uploads.bytesOf(accountId);
+  }
+
   get jobs(): JobDefinition[] {
-    const run = async () => {
-      await this.images.uploads.expire(this.#core.now());
-      return {};
-    };
+    const run = () => this.images.uploads.expire(this.#core.now());
     return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
   }
 

@@ -6,18 +6,10 @@ import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { readAll } from '../storage/content.ts';
 import type { Images } from './images.ts';
 import { parseManifest } from './manifest.ts';
-import type { PushedManifest } from './manifests.ts';
+import { manifestBlobUnknown, type PushedManifest, type SentManifest } from './manifests.ts';
 import type { ImageSource } from './image-source.ts';
-import { manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
-
-/** A manifest in a request. */
-export interface SentManifest {
-  tags: readonly string[];
-  /** The digest in the request, if any. */
-  digest: Digest | undefined;
-  bytes: Buffer;
-  contentType: string | undefined;
-}
+import { manifestTypeOf, type ImageMirror } from './image-mirror.ts';
+import { type Place } from './place.ts';
 
 export interface Pushed extends PushedManifest {
   /** A warning for the client that pushes, if there is one. */
@@ -29,6 +21,21 @@ export interface PushParts {
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;
   log: Logger;
+}
+
+/** The most layers that one push fetches from an upstream. */
+const mostFetches = 200;
+
+/** A push that may take over mirrored content. */
+interface Adoption {
+  accountId: number;
+  name: string;
+  mirror: ImageMirror;
+  place: Place;
+  /** The fetches that it may still make; undefined before the first one. */
+  fetches: number | undefined;
+  /** Mirrored manifests that have to be pushed before it, each after its own children. */
+  children: Set<Digest>;
 }
 
 /** Pushes of manifests. A push may take over a name under which an upstream's image was served before. */
@@ -49,7 +56,7 @@ export class Pushes {
   async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
     const mirror = await this.#mirrors.of(accountId);
     const { place } = mirror.locate(name, undefined);
-    const pushed = await this.#push(accountId, name, place, sent);
+    const pushed = await this.#push(accountId, name, mirror, place, sent);
     if (!pushed.claimed || !place || !(await mirror.isMirrored(place))) return { ...pushed, warning: undefined };
     const upstream = place.upstream.name;
     this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');
@@ -57,35 +64,79 @@ export class Pushes {
     return { ...pushed, warning };
   }
 
-  async #push(accountId: number, name: string, place: Place | undefined, sent: SentManifest): Promise<PushedManifest> {
-    const { tags, digest, bytes, contentType } = sent;
-    const attempt = () => this.#images.manifests.push(accountId, name, tags, digest, bytes, contentType);
+  async #push(
+    accountId: number,
+    name: string,
+    mirror: ImageMirror,
+    place: Place | undefined,
+    sent: SentManifest,
+  ): Promise<PushedManifest> {
+    const { manifests } = this.#images;
+    if (!place) return manifests.push(accountId, name, sent);
     try {
-      return await attempt();
+      return await manifests.push(accountId, name, sent, true);
     } catch (error) {
-      if (!place || !isDomainError(error, 'ManifestBlobUnknown')) throw error;
-      await this.#adopt(accountId, name, place, sent);
-      return attempt();
+      if (!isDomainError(error, 'ManifestBlobUnknown')) throw error;
+    }
+    const adoption: Adoption = { accountId, name, mirror, place, fetches: undefined, children: new Set() };
+    await this.#adopt(adoption, sent);
+    let claimed = false;
+    for (const digest of adoption.children) {
+      const child = await this.#stored(mirror, place, digest);
+      if (child) claimed = (await manifests.push(accountId, name, child)).claimed || claimed;
+    }
+    const pushed = await manifests.push(accountId, name, sent);
+    return { ...pushed, claimed: pushed.claimed || claimed };
+  }
+
+  /**
+   * Adds mirrored blobs that a manifest refers to to the hosted repository, and collects mirrored manifests. A client that
+   * sent HEAD before its push, and was told that the content exists, does not send it. Throws `ManifestBlobUnknown` if an
+   * image is not whole then, before any manifest is pushed: the first one claims the name. `isMirrored` is for a manifest
+   * that the mirror has.
+   */
+  async #adopt(adoption: Adoption, { bytes, contentType }: SentManifest, isMirrored = false): Promise<void> {
+    const { accountId, name, mirror, place, children } = adoption;
+    const manifest = parseManifest(bytes, contentType);
+    const missing = await this.#images.manifests.missing(accountId, name, manifest);
+    const stored = await mirror.storedAmong(place, 'blob', missing);
+    const blobs = missing.filter((digest) => stored.has(digest));
+    const rest = missing.filter((digest) => !stored.has(digest));
+    if (manifest.kind === 'image' && rest.length > 0) {
+      const known = isMirrored ? new Set<string>(rest) : await mirror.blobsOfImages(place);
+      const fetched = await this.#fetchLayers(
+        adoption,
+        rest.filter((digest) => known.has(digest)),
+      );
+      const lacking = rest.filter((digest) => !fetched.has(digest));
+      if (lacking.length > 0) throw manifestBlobUnknown(lacking);
+      blobs.push(...rest);
+    }
+    await this.#images.blobs.adopt(accountId, name, blobs);
+    if (manifest.kind === 'image') return;
+    const manifests = await mirror.storedAmong(place, 'manifest', rest);
+    for (const digest of rest) {
+      if (!manifests.has(digest) || children.has(digest)) continue;
+      const child = await this.#stored(mirror, place, digest);
+      if (child) await this.#adopt(adoption, child, true);
+      children.add(digest);
     }
   }
 
   /**
-   * Adds mirrored content that a manifest refers to to the hosted repository. A client that sent HEAD before its push, and
-   * was told that the content exists, does not send it.
+   * Fetches layers of images that were pulled from this place. A request for any other layer would give the upstream a
+   * name, which may be private, and find nothing. Resolves to those that are stored then.
    */
-  async #adopt(accountId: number, name: string, place: Place, { bytes, contentType }: SentManifest): Promise<void> {
-    const { kind, required } = parseManifest(bytes, contentType);
-    const mirror = await this.#mirrors.of(accountId);
-    const mayAsk = kind === 'image' && !(await this.#source.isClaimed(accountId, name));
-    const blobs: Digest[] = [];
-    for (const digest of required) {
-      if (await mirror.isStored(place, 'blob', digest)) blobs.push(digest);
-      else if (mayAsk && (await this.#fetch(mirror, place, digest))) blobs.push(digest);
-      else if (kind === 'index' && (await mirror.isStored(place, 'manifest', digest))) {
-        await this.#adoptManifest(accountId, name, place, digest);
-      }
+  async #fetchLayers(adoption: Adoption, digests: readonly Digest[]): Promise<Set<Digest>> {
+    const { accountId, name, mirror, place } = adoption;
+    const fetched = new Set<Digest>();
+    adoption.fetches ??= (await this.#source.isClaimed(accountId, name)) ? 0 : mostFetches;
+    for (const digest of digests) {
+      if (adoption.fetches === 0) break;
+      adoption.fetches -= 1;
+      if (await this.#fetch(mirror, place, digest)) fetched.add(digest);
     }
-    await this.#images.blobs.adopt(accountId, name, blobs);
+    return fetched;
   }
 
   /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */
@@ -103,11 +154,12 @@ export class Pushes {
     }
   }
 
-  async #adoptManifest(accountId: number, name: string, place: Place, digest: Digest): Promise<void> {
-    const entry = await (await this.#mirrors.of(accountId)).openManifest(place, digest);
-    if (!entry) return;
+  /** The mirror's manifest with this digest, as a client would push it. */
+  async #stored(mirror: ImageMirror, place: Place, digest: Digest): Promise<SentManifest | undefined> {
+    const entry = await mirror.openManifest(place, digest);
+    if (!entry) return undefined;
     const metadata = entry.metadata ?? (await entry.complete);
     const bytes = await readAll(entry.content, metadata.size);
-    await this.#push(accountId, name, place, { tags: [], digest, bytes, contentType: manifestTypeOf(metadata) });
+    return { tags: [], digest, bytes, contentType: manifestTypeOf(metadata) };
   }
 }

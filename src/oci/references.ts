@@ -9,7 +9,15 @@ const accountOf = (table: string) => `SELECT repositories.account_id, ${table}.d
 export const imageReferences: BlobReferences = {
   origin: 'hosted',
   tables: ['repository_blobs', 'manifests', 'manifest_references'],
-  owned: [accountOf('repository_blobs'), accountOf('manifests')],
+  owned: [
+    accountOf('repository_blobs'),
+    accountOf('manifests'),
+    // A blob that was deleted from the repository is kept as long as a manifest refers to it.
+    `SELECT repositories.account_id, manifest_references.digest FROM manifest_references
+     JOIN manifests ON manifests.id = manifest_references.manifest_id
+     JOIN repositories ON repositories.id = manifests.repository_id
+     WHERE manifest_references.digest > ? AND manifest_references.digest <= ?`,
+  ],
   async holders(tx, digest, limit) {
     const rows = await tx.select<{ name: string }>(
       `SELECT r.name FROM repositories r WHERE r.id IN (

@@ -109,7 +109,7 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
 
 async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Promise<Call> {
   const { request, response, target: address } = allowed;
-  const { images, source, pushes, limits } = parts;
+  const { images, source, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
   const ns = namespaceOf(parts.urls, request, query);
   const repository = await repositoryOf(source, allowed, ns);
@@ -117,7 +117,7 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Prom
   const { principal } = allowed;
   const { item } = address.target;
   contextOf(response).subject = name;
-  return { request, response, principal, name, ns, repository, item, query, images, source, pushes, limits };
+  return { request, response, principal, name, ns, repository, item, query, images, source, pushes, quota, limits };
 }
 
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { randomUUID } from 'node:crypto';
-import type { Database, Transaction } from '../database/database.ts';
+import { forUpdate, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import type { Allowance } from '../usage/quota.ts';
 
 /** The key of an upload session. */
 export interface UploadKey {
@@ -13,7 +14,9 @@ export interface UploadKey {
 
 export interface UploadRow {
   id: string;
+  account_id: number;
   received: number;
+  reserved: number;
   digest: Digest | null;
   torn: number;
   writer: string | null;
@@ -25,7 +28,7 @@ const leaseTime = 6000;
 /** Milliseconds between two attempts to take a lease. */
 const pollInterval = 500;
 
-const columns = 'id, received, digest, torn, writer, writer_until';
+const columns = 'id, account_id, received, reserved, digest, torn, writer, writer_until';
 const byKey = 'id = ? AND account_id = ? AND repository = ?';
 
 /** The state of a session; `UploadUnknown` if the account's repository has no session with that id. */
@@ -82,14 +85,43 @@ export class UploadLease {
     }
   }
 
+  /**
+   * Reserves room for the file to have `least` bytes, and up to `most` if there is room; resolves to the number of bytes
+   * that it may have. Throws the allowance's refusal if the account's unfinished uploads have no room for `least`, `UploadUnknown` if the session was cancelled.
+   */
+  async reserve(least: number, most: number, { bytes, refusal }: Allowance): Promise<number> {
+    return this.#database.transaction(
+      async (tx) => {
+        // Locks all sessions of the account, so that instances reserve one after another.
+        const rows = await tx.select<{ id: string; reserved: number }>(
+          `SELECT id, reserved FROM uploads WHERE account_id = ?${forUpdate(tx)}`,
+          [this.row.account_id],
+        );
+        const all = rows.reduce((sum, { reserved }) => sum + reserved, 0);
+        const own = rows.find(({ id }) => id === this.row.id)?.reserved ?? 0;
+        const granted = Math.min(most, bytes - all + own);
+        if (granted < least) throw refusal(all);
+        const changed = await tx.run('UPDATE uploads SET reserved = ?, updated_at = ? WHERE id = ? AND writer = ?', [
+          granted,
+          this.#now(),
+          this.row.id,
+          this.row.writer,
+        ]);
+        if (changed === 0) throw uploadUnknown(this.row.id);
+        return granted;
+      },
+      { fleeting: true },
+    );
+  }
+
   /** Records the file's new size and releases the lease; `UploadUnknown` if the session was cancelled meanwhile. */
   async release(received: number, digest: Digest | null): Promise<void> {
     this.stop();
     const changed = await this.#database.transaction((tx) =>
       tx.run(
-        `UPDATE uploads SET received = ?, digest = ?, torn = 0, writer = NULL, writer_until = NULL, updated_at = ?
+        `UPDATE uploads SET received = ?, reserved = ?, digest = ?, torn = 0, writer = NULL, writer_until = NULL, updated_at = ?
          WHERE id = ? AND writer = ?`,
-        [received, digest, this.#now(), this.row.id, this.row.writer],
+        [received, received, digest, this.#now(), this.row.id, this.row.writer],
       ),
     );
     if (changed === 0) throw uploadUnknown(this.row.id);

@@ -5,7 +5,7 @@ import { contextOf } from '../http/request-context.ts';
 import { sendEmpty, type Call } from './call.ts';
 import { isRepositoryName, isUploadId } from './reference.ts';
 import { uploadUnknown, type UploadKey } from './upload-lease.ts';
-import type { Chunk } from './uploads.ts';
+import type { Chunk } from './upload-body.ts';
 
 // Push of blobs (distribution-spec); end-… are its endpoints.
 
@@ -19,7 +19,7 @@ export async function startUpload(call: Call): Promise<void> {
     const isMounted =
       isDigest(mount) &&
       mayMount(call, from) &&
-      (await images.blobs.mount(accountId, name, mount, from, names?.container));
+      (await images.blobs.mount(accountId, name, mount, from && (await hostedName(call, from)), names?.container));
     if (isMounted) {
       sendBlobCreated(call, mount);
       return;
@@ -30,6 +30,8 @@ export async function startUpload(call: Call): Promise<void> {
     sendBlobCreated(call, digest);
     return;
   }
+  // Nothing of the repository is there yet: its name may be invented, and each name in usage is a row for ever.
+  contextOf(response).subject = '';
   const id = await images.uploads.start(principal.accountId, name, algorithmIn(query));
   sendEmpty(response, 202, progress({ ...call, item: id }, 0));
 }
@@ -51,11 +53,13 @@ export async function finishUpload(call: Call): Promise<void> {
 
 /** end-13 */
 export async function getUpload(call: Call): Promise<void> {
+  contextOf(call.response).subject = '';
   sendEmpty(call.response, 204, progress(call, await call.images.uploads.received(keyOf(call))));
 }
 
 /** end-14 */
 export async function cancelUpload(call: Call): Promise<void> {
+  contextOf(call.response).subject = '';
   await call.images.uploads.cancel(keyOf(call));
   sendEmpty(call.response, 204, {});
 }
@@ -63,6 +67,11 @@ export async function cancelUpload(call: Call): Promise<void> {
 /** The principal must be allowed to read the source. A source outside its account or its names is not found. */
 function mayMount({ principal }: Call, from: string | undefined): boolean {
   return principal.scopes.has('read') && (from === undefined || isRepositoryName(from));
+}
+
+/** The name under which the source of a mount is hosted. */
+async function hostedName({ source, repository }: Call, name: string): Promise<string> {
+  return (await source.hosted({ ...repository, name, ns: undefined })).name;
 }
 
 function algorithmIn(query: URLSearchParams): DigestAlgorithm {
@@ -76,9 +85,15 @@ function keyOf({ principal, name, item }: Call): UploadKey {
   return { accountId: principal.accountId, repository: name, id: item };
 }
 
-function chunkOf({ request, response }: Call): Chunk {
+function chunkOf({ request, response, principal, quota }: Call): Chunk {
   const context = contextOf(response);
-  return { ...announced(request), source: request, onData: (bytes) => (context.received += bytes) };
+  return {
+    ...announced(request),
+    source: request,
+    size: Number(request.headers['content-length'] ?? 0),
+    allowance: quota.unfinishedOf(principal),
+    onData: (bytes) => (context.received += bytes),
+  };
 }
 
 /** Reads `Content-Range: 0-99` (distribution-spec) or `bytes 0-99/*` (HTTP). */

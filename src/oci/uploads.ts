@@ -7,21 +7,16 @@ import { DomainError, isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { ImageBlobs } from './image-blobs.ts';
+import { appendBody, type Chunk } from './upload-body.ts';
 import { readUpload, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
-
-/** A body to append. */
-export interface Chunk {
-  source: Readable;
-  /** The start and the length that the client states; undefined if it does not. */
-  start?: number | undefined;
-  length?: number | undefined;
-  /** Called with the size of each piece that arrives. */
-  onData: (bytes: number) => void;
-}
 
 /** The request that is writing a session in this process. */
 interface Writer {
   source: Readable;
+  /** Bytes that it has received. */
+  arrived: number;
+  /** The size of the session before it; undefined until it has the lease. */
+  from: number | undefined;
   /** The time of the last data from its source, by `performance.now()`. */
   lastDataAt: number;
   done: Promise<unknown>;
@@ -30,6 +25,8 @@ interface Writer {
 /** The most files that stay open between the requests of their sessions, and for how many milliseconds. */
 const maxOpen = 64;
 const openTime = 60_000;
+/** The most open sessions of one account. Each has a row and a file. */
+const mostSessions = 1000;
 /** Milliseconds after which a writer without new data is stopped if another request wants to write. */
 const silentLimit = 2000;
 
@@ -55,8 +52,9 @@ export class Uploads {
     this.#now = now;
   }
 
-  /** Stores a whole blob from one body. Nothing is kept after `DigestMismatch`, `TooLarge` or `Aborted`. */
+  /** Stores a whole blob from one body. After an error nothing of it is kept. */
   async whole(accountId: number, repository: string, digest: Digest, chunk: Chunk): Promise<void> {
+    if (chunk.allowance) return this.#wholeInSession(accountId, repository, digest, chunk);
     const staged = await this.#blobs.stage([algorithmOf(digest)]);
     try {
       await this.#append(staged, chunk);
@@ -68,7 +66,21 @@ export class Uploads {
     await this.#images.add(accountId, repository, staged, digest);
   }
 
-  /** Starts a session whose bytes are hashed with `algorithm` as they arrive; resolves to its id. */
+  /** With a limit of storage, the bytes have to count while they arrive, and only a session's row can have their number. */
+  async #wholeInSession(accountId: number, repository: string, digest: Digest, chunk: Chunk): Promise<void> {
+    const id = await this.start(accountId, repository, algorithmOf(digest));
+    try {
+      await this.finish({ accountId, repository, id }, digest, { ...chunk, start: undefined });
+    } catch (error) {
+      await this.#drop(id);
+      throw error;
+    }
+  }
+
+  /**
+   * Starts a session whose bytes are hashed with `algorithm` as they arrive; resolves to its id. `TooManyRequests` if the
+   * account has 1,000 open ones.
+   */
   async start(accountId: number, repository: string, algorithm: DigestAlgorithm): Promise<string> {
     const staged = await this.#blobs.stage([algorithm]);
     const now = this.#now();
@@ -78,11 +90,21 @@ export class Uploads {
         account_id: accountId,
         repository,
         received: 0,
+        reserved: 0,
         digest: staged.runningDigest(algorithm) ?? null,
         created_at: now,
         updated_at: now,
       };
-      await this.#database.transaction((tx) => tx.insert('uploads', row), { fleeting: true });
+      await this.#database.transaction(
+        async (tx) => {
+          const open = await tx.get<{ count: number }>('SELECT COUNT(*) AS count FROM uploads WHERE account_id = ?', [
+            accountId,
+          ]);
+          if (open!.count >= mostSessions) throw tooManySessions();
+          await tx.insert('uploads', row);
+        },
+        { fleeting: true },
+      );
     } catch (error) {
       await staged.discard();
       throw error;
@@ -91,12 +113,26 @@ export class Uploads {
     return staged.id;
   }
 
-  /** The number of bytes that the session has. */
+  /** The bytes that the unfinished uploads of the account have, or have reserved. */
+  async bytesOf(accountId: number): Promise<number> {
+    const row = await this.#database.get<{ bytes: number | null }>(
+      'SELECT SUM(reserved) AS bytes FROM uploads WHERE account_id = ?',
+      [accountId],
+    );
+    return row?.bytes ?? 0;
+  }
+
+  /** The number of bytes that the session has, with those that its writer has received so far. */
   async received(key: UploadKey): Promise<number> {
     const writer = this.#writers.get(key.id);
     // The writer's connection is closed: wait until it has recorded its bytes.
     if (writer?.source.destroyed) await Promise.race([writer.done, sleep(1000)]);
-    return (await readUpload(this.#database, key)).received;
+    const row = await readUpload(this.#database, key);
+    const active = this.#writers.get(key.id);
+    if (active?.from !== undefined) return active.from + active.arrived;
+    if (row.writer === null || row.writer_until! <= this.#now()) return row.received;
+    // Another instance is writing: the file shows what it has written.
+    return Math.max(row.received, (await this.#blobs.stagedSize(key.id)) ?? 0);
   }
 
   /**
@@ -138,21 +174,31 @@ export class Uploads {
     if (!(await this.#drop(key.id))) throw uploadUnknown(key.id);
   }
 
-  /** Removes sessions that were not changed for `limits.uploadAge`, and staged files without a session. */
-  async expire(now: number): Promise<void> {
+  /**
+   * Removes sessions that were not changed for `limits.uploadAge`, and staged files without a session. Resolves to their
+   * numbers, and the bytes of their files.
+   */
+  async expire(now: number): Promise<{ sessions: number; files: number; bytes: number }> {
     const before = now - this.#limits.uploadAge;
+    const removed = { sessions: 0, bytes: 0 };
     for (;;) {
       const rows = await this.#database.select<{ id: string }>(
         'SELECT id FROM uploads WHERE updated_at < ? ORDER BY updated_at LIMIT 100',
         [before],
       );
       if (rows.length === 0) break;
-      for (const { id } of rows) await this.#drop(id, before);
+      for (const { id } of rows) {
+        const size = (await this.#blobs.stagedSize(id)) ?? 0;
+        if (!(await this.#drop(id, before))) continue;
+        removed.sessions += 1;
+        removed.bytes += size;
+      }
     }
-    await this.#blobs.expireStaged(
+    const orphans = await this.#blobs.expireStaged(
       before,
       async (id) => (await this.#database.get('SELECT id FROM uploads WHERE id = ?', [id])) !== undefined,
     );
+    return { ...removed, files: orphans.files, bytes: removed.bytes + orphans.bytes };
   }
 
   /** Closes files whose sessions had no request for a minute. The sessions stay. */
@@ -181,15 +227,17 @@ export class Uploads {
   ): Promise<T> {
     while (this.#writers.has(key.id)) await this.#waitForWriter(this.#writers.get(key.id)!);
     const { promise: done, resolve } = Promise.withResolvers<void>();
-    const writer: Writer = { source: chunk.source, lastDataAt: performance.now(), done };
+    const writer: Writer = { source: chunk.source, arrived: 0, from: undefined, lastDataAt: performance.now(), done };
     this.#writers.set(key.id, writer);
     const onData = (bytes: number) => {
       writer.lastDataAt = performance.now();
+      writer.arrived += bytes;
       chunk.onData(bytes);
     };
     let lease: UploadLease | undefined;
     try {
       lease = await UploadLease.take(this.#database, this.#now, key, () => chunk.source.destroy());
+      writer.from = lease.row.received;
       return await work(await this.#reopen(lease), lease, { ...chunk, onData });
     } finally {
       lease?.stop();
@@ -232,26 +280,22 @@ export class Uploads {
       });
     }
     try {
-      return await this.#append(staged, chunk);
+      return await this.#append(staged, chunk, lease);
     } catch (error) {
       if (isDomainError(error, 'Aborted')) {
         await this.#record(staged, lease);
       } else {
-        await staged.close();
+        await staged.cut(received);
         await lease.release(received, digest);
       }
       throw error;
     }
   }
 
-  async #append(staged: StagedFile, { source, length, onData }: Chunk): Promise<number> {
-    const appending = staged.append(source, {
-      limit: this.#limits.blob,
-      idle: this.#limits.uploadIdle,
-      consume: true,
-    });
-    source.on('data', (piece: Buffer) => onData(piece.length));
-    const appended = await appending;
+  async #append(staged: StagedFile, chunk: Chunk, lease?: UploadLease): Promise<number> {
+    const { blob: limit, uploadIdle: idle } = this.#limits;
+    const { length } = chunk;
+    const appended = await appendBody(staged, chunk, { limit, idle, consume: true }, lease);
     if (length === undefined || appended === length) return appended;
     throw new DomainError('LengthInvalid', `The body has ${appended} bytes, its Content-Range ${length}.`, {
       detail: { expected: length, received: appended },
@@ -296,6 +340,13 @@ export class Uploads {
     await this.#blobs.discardStaged(id);
     return true;
   }
+}
+
+function tooManySessions(): DomainError {
+  return new DomainError(
+    'TooManyRequests',
+    `This account has ${mostSessions} unfinished uploads, which is the limit. Finish or cancel some; abandoned ones are removed after a while.`,
+  );
 }
 
 /** Throws `DigestMismatch`. `known` is the recorded digest of the file, if any, so that the file is not read again. */

@@ -101,15 +101,24 @@ export class BlobStore {
     return this.#small.open(digest, size, () => this.#driver.open(digest, size));
   }
 
-  /** Removes staged files last written before `before`, except those that `keep` returns true for; resolves to their number. */
-  async expireStaged(before: number, keep: (id: string) => Promise<boolean>): Promise<number> {
-    let removed = 0;
+  /** The bytes of a staged file; undefined if there is no such file. */
+  async stagedSize(id: string): Promise<number | undefined> {
+    return (await stat(this.#paths.staged(id)).catch(() => undefined))?.size;
+  }
+
+  /** Removes staged files that have not changed since `before`, except those to `keep`; resolves to their number and size. */
+  async expireStaged(
+    before: number,
+    keep: (id: string) => Promise<boolean>,
+  ): Promise<{ files: number; bytes: number }> {
+    const removed = { files: 0, bytes: 0 };
     for (const id of await readdir(this.#paths.staging)) {
       const path = this.#paths.staged(id);
       const info = await stat(path).catch(() => undefined);
       if (!info || info.mtimeMs >= before || (await keep(id))) continue;
       await unlink(path).catch(() => undefined);
-      removed += 1;
+      removed.files += 1;
+      removed.bytes += info.size;
     }
     return removed;
   }

@@ -153,6 +153,12 @@ export class StagedFile {
     await this.#file.handle.datasync();
   }
 
+  /** Removes all bytes after the first `size`, and closes the file. */
+  async cut(size: number): Promise<void> {
+    if (!this.#closed) await this.#file.handle.truncate(size);
+    await this.close();
+  }
+
   /** Closes the file; it stays in the staging folder. */
   async close(): Promise<void> {
     if (this.#closed) return;

@@ -11,6 +11,8 @@ export interface QuotaParts {
   stored: StoredBytes;
   /** Bytes that an account may host, and may download in a month; unlimited by default. */
   limits: { accountStorage?: number | undefined; accountEgress?: number | undefined };
+  /** Bytes of an account's unfinished uploads. They count as stored. */
+  unfinished: (accountId: number) => Promise<number>;
   log: Logger;
   now: () => number;
 }
@@ -24,6 +26,12 @@ export interface LimitUse {
 }
 
 export type LimitName = 'storage' | 'egress';
+
+/** Bytes that an account may have in unfinished uploads, and the error if these have `unfinished` bytes already. */
+export interface Allowance {
+  bytes: number;
+  refusal: (unfinished: number) => DomainError;
+}
 
 interface QuotaOwner {
   accountId: number;
@@ -57,13 +65,11 @@ export class Quota {
   async admit(owner: QuotaOwner, announced: number, warn: (text: string) => void): Promise<void> {
     const { accountStorage, accountEgress } = this.#parts.limits;
     if (accountStorage !== undefined) {
-      const used = await this.#storageOf(owner.accountId);
+      const { hosted, used } = await this.#storageOf(owner.accountId);
       this.#note(owner, 'storage', used, accountStorage, warn);
-      if (used >= accountStorage || used + announced > accountStorage) {
-        throw exceeded(
-          `Account "${owner.accountName}" stores ${used} bytes; its limit is ${accountStorage} bytes. Delete content, or ask the operator to raise the limit.`,
-          { limit: 'storage', used, allowed: accountStorage },
-        );
+      // The last request of an upload may bring no bytes: all of them count already.
+      if (hosted >= accountStorage || used + announced > accountStorage) {
+        throw storageExceeded(owner.accountName, used, accountStorage);
       }
     }
     if (accountEgress !== undefined) {
@@ -79,6 +85,21 @@ export class Quota {
     }
   }
 
+  /**
+   * Measures how many bytes the unfinished uploads of an account may have together; undefined without a limit. An upload
+   * reserves bytes of these while it arrives, so that a body without an announced length cannot pass the limit.
+   */
+  unfinishedOf({ accountId, accountName }: QuotaOwner): (() => Promise<Allowance>) | undefined {
+    const { stored, limits } = this.#parts;
+    const { accountStorage } = limits;
+    if (accountStorage === undefined) return undefined;
+    return async () => {
+      const { hosted } = await stored.recent(accountId);
+      const refusal = (unfinished: number) => storageExceeded(accountName, hosted + unfinished, accountStorage);
+      return { bytes: accountStorage - hosted, refusal };
+    };
+  }
+
   /** Measures the limits of all accounts, for the log and the metrics, because downloads change them without a push. */
   async review(): Promise<void> {
     const { database, limits } = this.#parts;
@@ -86,13 +107,17 @@ export class Quota {
     if (accountStorage === undefined && accountEgress === undefined) return;
     for (const { id, name } of await listAccounts(database)) {
       const owner = { accountId: id, accountName: name };
-      if (accountStorage !== undefined) this.#note(owner, 'storage', await this.#storageOf(id), accountStorage);
+      if (accountStorage !== undefined) this.#note(owner, 'storage', (await this.#storageOf(id)).used, accountStorage);
       if (accountEgress !== undefined) this.#note(owner, 'egress', await this.#egressOf(id), accountEgress);
     }
   }
 
-  async #storageOf(accountId: number): Promise<number> {
-    return (await this.#parts.stored.recent(accountId)).hosted;
+  async #storageOf(accountId: number): Promise<{ hosted: number; used: number }> {
+    const { stored, unfinished } = this.#parts;
+    // In this order, an upload that ends in between counts twice and not never.
+    const bytes = await unfinished(accountId);
+    const { hosted } = await stored.recent(accountId);
+    return { hosted, used: hosted + bytes };
   }
 
   async #egressOf(accountId: number): Promise<number> {
@@ -118,6 +143,13 @@ export class Quota {
     this.#warned.set(key, reached);
     if (reached > 0) warn?.(`${limit}: ${used} of ${allowed} bytes (${Math.floor(ratio * 100)} %)`);
   }
+}
+
+function storageExceeded(account: string, used: number, allowed: number): DomainError {
+  return exceeded(
+    `Account "${account}" stores ${used} bytes; its limit is ${allowed} bytes. Delete content, or ask the operator to raise the limit.`,
+    { limit: 'storage', used, allowed },
+  );
 }
 
 function exceeded(message: string, detail: Record<string, unknown>): DomainError {

@@ -254,6 +254,30 @@ for (const dialect of dialects) {
     t.is(response.status, 201);
   });
 
+  test(`${dialect}: the status of an upload has the bytes that its writer has sent so far, on each instance`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const one = await startTestServer(t, { database });
+    const two = await startTestServer(t, { data: one.data, database });
+    const repositories = [new TestRepository(one, 'app'), new TestRepository(two, 'app')];
+    const location = await repositories[0]!.start();
+    await repositories[0]!.fetch(location, { method: 'PATCH', body: bytes.subarray(0, 10_000) });
+    const large = randomBytes(3 * 2 ** 20);
+    const slow = openRequest(one, 'PATCH', location, { 'transfer-encoding': 'chunked' });
+    const answered = answerOf(slow);
+    slow.write(large);
+    const last = 10_000 + large.length - 1;
+    const statusOf = (repository: TestRepository) => async () => rangeOf(await repository.fetch(location));
+    const [here, there] = repositories.map(statusOf);
+    t.deepEqual(await eventually(here!, ([, range]) => range === `0-${last}`), [204, `0-${last}`]);
+    // An instance that does not receive the bytes sees those that are in the file.
+    const [status, range] = await eventually(there!, ([, each]) => Number(String(each).slice(2)) > 2 ** 20);
+    t.is(status, 204);
+    t.true(Number(String(range).slice(2)) <= last);
+    slow.end();
+    t.is((await answered).status, 202);
+    for (const read of [here!, there!]) t.deepEqual(await read(), [204, `0-${last}`]);
+  });
+
   test(`${dialect}: a session whose writer’s process died continues when its lease has expired`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const repository = new TestRepository(server, 'app');
@@ -276,7 +300,12 @@ for (const dialect of dialects) {
     await writeFile(join(server.data, 'staging', 'orphan'), 'left by a crash');
     server.clock.now = Date.now() + 25 * 3_600_000;
     const young = await repository.start();
-    await runJob(server, 'uploads');
+    t.deepEqual(await runJob(server, 'uploads'), {
+      sessions: 1,
+      files: 1,
+      bytes: bytes.length + 'left by a crash'.length,
+    });
+    t.deepEqual(await runJob(server, 'uploads'), { sessions: 0, files: 0, bytes: 0 });
     t.is((await repository.fetch(old)).status, 404);
     t.is((await repository.fetch(young)).status, 204);
     t.deepEqual(await staged(server.data), [young.split('/').at(-1)!]);

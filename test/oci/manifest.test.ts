@@ -1,6 +1,7 @@
 import test from 'ava';
 import * as fc from 'fast-check';
 import { isDomainError } from '../../src/errors.ts';
+import { ambiguousKey } from '../../src/oci/manifest-keys.ts';
 import { parseManifest } from '../../src/oci/manifest.ts';
 import { dockerList, dockerManifest, ociIndex, ociManifest } from '../support/registry.ts';
 
@@ -122,4 +123,46 @@ test('any JSON is a manifest or ManifestInvalid', (t) => {
       }
     }),
   );
+});
+
+test('null is the same as an absent field', (t) => {
+  const nothing = { subject: null, annotations: null, artifactType: null };
+  t.is(parse({ ...image, ...nothing, manifests: null }).subject, undefined);
+  t.is(parse({ ...image, ...nothing }).artifactType, parse(image).artifactType);
+  t.is(parse({ ...index, ...nothing, layers: null, config: null }, ociIndex).kind, 'index');
+  t.is(parse({ ...image, mediaType: null }, ociManifest).mediaType, ociManifest);
+  const layer = { ...descriptor('b'), urls: null, annotations: null, artifactType: null, platform: null };
+  t.is(parse({ ...image, layers: [layer] }).required.length, 2);
+});
+
+test('keys that clients read in different ways are found, and no others', (t) => {
+  const d = JSON.stringify(descriptor('a'));
+  const whole = (more: string) => `{"schemaVersion":2,"config":${d},"layers":[${d}]${more}}`;
+  for (const [text, key] of [
+    [whole(',"layers":[]'), 'layers'],
+    [whole(',"Layers":[]'), 'Layers'],
+    [whole(',"MEDIATYPE":"x"'), 'MEDIATYPE'],
+    [whole(',"\\u006cayers":[]'), 'layers'],
+    [whole(',"layer\u017f":[]'), 'layer\u017f'],
+    [whole(',"Manifests":[]'), 'Manifests'],
+    [whole(`,"subject":${d.slice(0, -1)},"Digest":"x"}`), 'Digest'],
+    [whole(`,"manifests":[${d},${d.slice(0, -1)},"size":1}]`), 'size'],
+    [whole(`,"manifests":[${d.slice(0, -1)},"platform":{"os":"linux","OS":"windows"}}]`), 'OS'],
+    [whole(`,"manifests":[${d.slice(0, -1)},"platform":{"os.version":"1","os.version":"2"}}]`), 'os.version'],
+    [` \n${whole(` , "schemaVersion" : 2 `)}`, 'schemaVersion'],
+  ] as const) {
+    t.is(ambiguousKey(text), key, text);
+  }
+  const nested = `${'['.repeat(1000)}{"layers":1,"Layers":2}${']'.repeat(1000)}`;
+  for (const text of [
+    whole(''),
+    whole(',"annotations":{"Size":"1","size":"2","a\\"{[":"}","a":"","A":""}'),
+    whole(',"other":{"layers":1,"Layers":2},"Other":1,"other":2'),
+    whole(`,"other":${nested}`),
+    whole(',"config2":{"digest":1,"Digest":2}'),
+    JSON.stringify({ ...image, layers: [descriptor('a', { annotations: { digest: 'x', Digest: 'y' } })] }),
+  ]) {
+    t.notThrows(() => JSON.parse(text));
+    t.is(ambiguousKey(text), undefined, text);
+  }
 });

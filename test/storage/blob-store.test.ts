@@ -116,7 +116,7 @@ for (const dialect of dialects) {
     };
     const [old, claimed, recent] = [await make(10_000), await make(10_000), await make(0)];
     const removed = await each.blobs.expireStaged(Date.now() - 5000, (id) => Promise.resolve(id === claimed));
-    t.is(removed, 1);
+    t.deepEqual(removed, { files: 1, bytes: 1 });
     t.deepEqual((await readdir(each.paths.staging)).sort(), [claimed, recent].sort());
     t.false((await readdir(each.paths.staging)).includes(old));
   });

@@ -12,6 +12,7 @@ import { repositories } from './004-repositories.ts';
 import { longVersions } from './014-long-versions.ts';
 import { history } from './015-history.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
+import { uploadBytes } from './013-upload-bytes.ts';
 import { usage } from './006-usage.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -28,6 +29,7 @@ export const migrations: readonly Migration[] = [
   ...blobStates,
   ...tokenPatterns,
   ...operate,
+  ...uploadBytes,
   ...longVersions,
   ...history,
 ];

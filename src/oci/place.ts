@@ -1,0 +1,34 @@
+import type { Upstream } from '../upstream/upstream.ts';
+
+/** A repository at an upstream. */
+export interface Place {
+  upstream: Upstream;
+  /** The repository's name there. */
+  name: string;
+}
+
+/** The names by which clients use an upstream. */
+export function spellingsOf({ name }: Upstream): string[] {
+  return name === 'docker.io' ? [name, 'index.docker.io', 'registry-1.docker.io'] : [name];
+}
+
+/** The part of a name before its first slash; empty if it has none. */
+export function prefixOf(name: string): string {
+  return name.slice(0, Math.max(0, name.indexOf('/')));
+}
+
+/** Whether it is Docker Hub, whose official images have two names. */
+export function isHub({ name }: Upstream): boolean {
+  return name === 'docker.io';
+}
+
+/** The names of a repository at its upstream. An official image on Docker Hub has a second one, without `library/`. */
+export function formsOf({ upstream, name }: Place): string[] {
+  const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
+  return official === undefined ? [name] : [name, official];
+}
+
+/** The name of a mirrored repository in lists and in usage, whatever name a client used. */
+export function listedName({ upstream, name }: Place): string {
+  return `${upstream.name}/${name}`;
+}
