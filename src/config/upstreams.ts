@@ -12,8 +12,14 @@ const upstreamAuth = z.union(
     z.strictObject({ username: z.string().min(1), passwordFile: z.string() }),
     z.strictObject({ bearer: z.string().min(1) }),
     z.strictObject({ bearerFile: z.string() }),
+    z.strictObject({
+      exec: z
+        .array(z.string())
+        .min(1)
+        .refine(([program]) => program !== ''),
+    }),
   ],
-  { error: 'expected {username, password or passwordFile} or {bearer or bearerFile}' },
+  { error: 'expected {username, password or passwordFile}, {bearer or bearerFile} or {exec: [program, argument]}' },
 );
 
 /** Whether a URL has neither a user name nor a password, which messages would show. */

@@ -32,7 +32,14 @@ const neverNetworks = blockList([
   '::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', '64:ff9b:1::/48', '2001::/32', '2002::/16',
 ]); // prettier-ignore
 
-/** An IPv4 network includes its IPv6 forms: mapped addresses (`BlockList` does that itself) and NAT64 (RFC 6052). */
+/** `::1`, which the IPv4-compatible form of 0.0.0.0/8 would include. */
+const loopback = new BlockList();
+loopback.addAddress('::1', 'ipv6');
+
+/**
+ * An IPv4 network includes its IPv6 forms: mapped addresses (`BlockList` does that itself), NAT64 (RFC 6052),
+ * IPv4-compatible addresses (RFC 4291, 2.5.5.1) and IPv4-translated ones (RFC 7915, 2.1).
+ */
 function blockList(networks: readonly string[]): BlockList {
   const list = new BlockList();
   for (const network of networks) {
@@ -41,7 +48,9 @@ function blockList(networks: readonly string[]): BlockList {
       list.addSubnet(address, Number(prefix), 'ipv6');
     } else {
       list.addSubnet(address, Number(prefix), 'ipv4');
-      list.addSubnet(`64:ff9b::${address}`, 96 + Number(prefix), 'ipv6');
+      for (const form of ['64:ff9b::', '::', '::ffff:0:']) {
+        list.addSubnet(form + address, 96 + Number(prefix), 'ipv6');
+      }
     }
   }
   return list;
@@ -51,7 +60,7 @@ function blockList(networks: readonly string[]): BlockList {
 export function checkAddress(address: string, allowPrivate: boolean): void {
   const bare = address.replace(/%.*$/, '');
   const family = isIP(bare) === 6 ? 'ipv6' : 'ipv4';
-  if (isIP(bare) === 0 || neverNetworks.check(bare, family)) {
+  if (isIP(bare) === 0 || (neverNetworks.check(bare, family) && !loopback.check(bare, family))) {
     throw new AddressRefused(`${address} is never allowed for an upstream`);
   }
   if (!allowPrivate && privateNetworks.check(bare, family)) {

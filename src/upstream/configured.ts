@@ -1,7 +1,8 @@
 import { ConfigError, readSecretFile } from '../config/load.ts';
 import type { Config, UpstreamConfig } from '../config/schema.ts';
 import type { ProxyEnvironment } from './addresses.ts';
-import type { UpstreamAuth } from './credentials.ts';
+import { CredentialCommand } from './credential-command.ts';
+import { fixedCredentials, SecretFile, type CredentialSource } from './credential-source.ts';
 import { Upstream, type UpstreamParts } from './upstream.ts';
 
 /** The upstreams of the configuration, in its order. Throws `ConfigError` for an unreadable file or a wrong proxy. */
@@ -9,9 +10,9 @@ export function openUpstreams(config: Config, parts: Omit<UpstreamParts, 'offlin
   const proxy = readProxies(parts.proxy);
   return config.upstreams.map((each, index) => {
     const key = `upstreams.${index}`;
-    const auth = each.auth && readAuth(each.auth, `${key}.auth`);
+    const source = each.auth && sourceOf(each, each.auth, `${key}.auth`, parts);
     const ca = each.caFile === undefined ? undefined : readSecretFile(each.caFile, `${key}.caFile`);
-    return new Upstream(each, baseOf(each), auth, { ...parts, proxy, ca, offline: config.offline });
+    return new Upstream(each, baseOf(each), source, { ...parts, proxy, ca, offline: config.offline });
   });
 }
 
@@ -53,10 +54,25 @@ export function symbolsOf({ kind, name, url, symbolsUrl }: UpstreamConfig): URL 
   return kind === 'nuget' && url === undefined ? new URL(`https://symbols.${name}/download/symbols`) : undefined;
 }
 
-function readAuth(auth: NonNullable<UpstreamConfig['auth']>, key: string): UpstreamAuth {
-  if ('bearer' in auth) return { bearer: auth.bearer };
-  if ('bearerFile' in auth) return { bearer: readSecretFile(auth.bearerFile, `${key}.bearerFile`) };
-  const { username } = auth;
-  if ('password' in auth) return { username, password: auth.password };
-  return { username, password: readSecretFile(auth.passwordFile, `${key}.passwordFile`) };
+function sourceOf(
+  { id: upstream }: UpstreamConfig,
+  auth: NonNullable<UpstreamConfig['auth']>,
+  key: string,
+  { log, now }: Pick<UpstreamParts, 'log' | 'now'>,
+): CredentialSource {
+  if ('exec' in auth) {
+    const onFailure = (reason: string) => log.warn({ upstream, reason }, 'an upstream has no new credentials');
+    return new CredentialCommand({ command: auth.exec, now, onFailure });
+  }
+  const onFailure = (reason: string) => log.warn({ upstream, reason }, 'a changed file with credentials was not used');
+  if ('bearerFile' in auth) {
+    const file = { file: auth.bearerFile, key: `${key}.bearerFile` };
+    return new SecretFile({ ...file, authOf: (bearer) => ({ bearer }), now, onFailure });
+  }
+  if ('passwordFile' in auth) {
+    const { username, passwordFile } = auth;
+    const file = { file: passwordFile, key: `${key}.passwordFile` };
+    return new SecretFile({ ...file, authOf: (password) => ({ username, password }), now, onFailure });
+  }
+  return fixedCredentials(auth);
 }

@@ -1,3 +1,5 @@
+import type { CredentialSource } from './credential-source.ts';
+
 export type UpstreamAuth = { username: string; password: string } | { bearer: string };
 
 /** A `WWW-Authenticate` challenge (RFC 9110, 11.6.1): its scheme in lower case and its parameters. */
@@ -39,7 +41,8 @@ export function withheldFrom(host: string): string {
 const mostWithheld = 20;
 
 export interface CredentialsParts {
-  auth: UpstreamAuth | undefined;
+  /** Undefined if no credentials are configured. */
+  source: CredentialSource | undefined;
   /** The upstream's URL and its configured name. */
   base: URL;
   name: string;
@@ -60,7 +63,12 @@ export class Credentials {
   }
 
   get isConfigured(): boolean {
-    return this.#parts.auth !== undefined;
+    return this.#parts.source !== undefined;
+  }
+
+  /** Whether they are a bearer token. */
+  get isBearer(): boolean {
+    return this.#parts.source?.isBearer ?? false;
   }
 
   /** Whether the credentials, or a token that was given for them, were presented. */
@@ -73,23 +81,36 @@ export class Credentials {
     return [...this.#withheld];
   }
 
-  /** The value of `Authorization` with the credentials themselves. */
-  get header(): string | undefined {
-    const { auth } = this.#parts;
-    return auth && authorizationOf(auth);
-  }
-
-  /** The same, to be sent now to the upstream's own host. */
-  send(): string | undefined {
-    this.#sent ||= this.isConfigured;
-    return this.header;
+  /**
+   * The value of `Authorization` with the credentials themselves, to be sent now to the upstream's own host. Undefined if
+   * none are configured. Throws `Refused` if there are none now.
+   */
+  async send(): Promise<string | undefined> {
+    const { source } = this.#parts;
+    if (!source) return undefined;
+    const header = authorizationOf(await source.get());
+    this.#sent = true;
+    return header;
   }
 
   /** The same, to be sent now to a token realm; undefined for a realm that must not get the credentials. */
-  sendTo(realm: URL): string | undefined {
+  async sendTo(realm: URL): Promise<string | undefined> {
     if (this.belongs(realm)) return this.send();
     this.withhold(realm);
     return undefined;
+  }
+
+  /** The same after `refused` was not accepted; undefined if there are no other credentials. */
+  async renew(refused: string): Promise<string | undefined> {
+    const { source } = this.#parts;
+    const current = await this.send();
+    if (!source || current !== refused) return current;
+    const renewed = authorizationOf(await source.renew());
+    return renewed === refused ? undefined : renewed;
+  }
+
+  close(): void {
+    this.#parts.source?.close?.();
   }
 
   /** Whether a token realm may get the credentials. */
@@ -106,7 +127,7 @@ export class Credentials {
 
   /** Records that the host of `url` wanted the credentials and did not get them. */
   withhold({ host }: URL): void {
-    if (!this.#parts.auth || this.#withheld.has(host) || this.#withheld.size >= mostWithheld) return;
+    if (!this.isConfigured || this.#withheld.has(host) || this.#withheld.size >= mostWithheld) return;
     this.#withheld.add(host);
     this.#parts.onWithheld(host);
   }

@@ -49,8 +49,8 @@ export class RegistryTokens {
   /** The `Authorization` for the request. `refused` is the one that the upstream did not accept: it is not used again. */
   async authorization(request: TokenRequest, refused?: string): Promise<string> {
     // A realm that does not belong to the upstream is asked for an anonymous token.
-    const credentials = this.#parts.credentials.sendTo(request.realm);
-    const key = keyOf(this.#parts.id, request.realm.href, request.service, request.keptAs, credentials ?? '');
+    const credentials = await this.#parts.credentials.sendTo(request.realm);
+    const key = this.#keyOf(request, credentials);
     const cached = await this.#parts.cache.get<string>(key);
     if (cached !== undefined && `Bearer ${cached}` !== refused) return `Bearer ${cached}`;
     let exchange = this.#underWay.get(key);
@@ -70,7 +70,7 @@ export class RegistryTokens {
       throw new Refused(message, { verdict: 'unsent', retryAfter: rest });
     }
     try {
-      const token = await withRetries(() => this.#exchange(request, credentials, key));
+      const token = await withRetries(() => this.#exchange(request, credentials));
       this.#pauses.delete(key);
       return token;
     } catch (error) {
@@ -86,7 +86,7 @@ export class RegistryTokens {
     }
   }
 
-  async #exchange(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
+  async #exchange(request: TokenRequest, credentials: string | undefined, isRenewed = false): Promise<string> {
     const { cache, timeout, ask } = this.#parts;
     const url = new URL(request.realm);
     if (request.service) url.searchParams.set('service', request.service);
@@ -94,6 +94,10 @@ export class RegistryTokens {
     const { status, headers, body } = await ask(url, credentials === undefined ? {} : { authorization: credentials });
     if (status !== 200) {
       discard(body);
+      if (status === 401 && credentials !== undefined && !isRenewed) {
+        const renewed = await this.#parts.credentials.renew(credentials);
+        if (renewed !== undefined) return this.#exchange(request, renewed, true);
+      }
       const message = `gave no token (${status})`;
       if (status !== 429 && status < 500) throw new Refused(message);
       // A realm that gets the upstream's credentials shares the rate limit of the upstream's account.
@@ -102,8 +106,12 @@ export class RegistryTokens {
     const { token, seconds } = readToken(await readUpstreamBody(body, tokenLimit, timeout));
     // Shorter than its real lifetime, so that it does not expire before it is used.
     const lifetime = (Math.min(seconds, 3600) - 10) * 900;
-    await cache.set(key, token, lifetime);
+    await cache.set(this.#keyOf(request, credentials), token, lifetime);
     return token;
+  }
+
+  #keyOf({ realm, service, keptAs }: TokenRequest, credentials = ''): string {
+    return keyOf(this.#parts.id, realm.href, service, keptAs, credentials);
   }
 }
 

@@ -7,7 +7,8 @@ import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.
 import { discard } from './body.ts';
 import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
-import { Credentials, parseChallenges, withheldFrom, type UpstreamAuth } from './credentials.ts';
+import type { CredentialSource } from './credential-source.ts';
+import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
@@ -58,7 +59,7 @@ export class Upstream {
   /** The authorization that the upstream last asked for, so that the next request is not refused first. */
   #challenge: { realm: URL; service: string } | 'configured' | undefined;
 
-  constructor(config: UpstreamConfig, base: URL, auth: UpstreamAuth | undefined, parts: UpstreamParts) {
+  constructor(config: UpstreamConfig, base: URL, source: CredentialSource | undefined, parts: UpstreamParts) {
     const { cache, log, now, proxy, resolve, ca, meter, maxConnections: connections = connectionsAtOnce } = parts;
     const { name, id, timeout, allowPrivateNetwork: allowPrivate } = config;
     this.config = config;
@@ -67,7 +68,7 @@ export class Upstream {
     this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
     this.#failures = new FailureLog(log, id, now);
     this.credentials = new Credentials({
-      auth,
+      source,
       base,
       name,
       hosts: config.credentialHosts,
@@ -78,7 +79,7 @@ export class Upstream {
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
     this.#tokens = new RegistryTokens({ cache, id, base, credentials: this.credentials, timeout, now, ask });
     // A package feed gets the credentials with the first request; a registry says first which kind it needs.
-    if (auth && (config.kind === 'nuget' || 'bearer' in auth)) this.#challenge = 'configured';
+    if (source && (config.kind === 'nuget' || source.isBearer)) this.#challenge = 'configured';
   }
 
   /** The name by which clients use it. Two accounts may have different upstreams with one name. */
@@ -153,6 +154,7 @@ export class Upstream {
   /** Closes all connections. Requests that run, and later ones, fail. */
   close(): void {
     this.#client.close();
+    this.credentials.close();
   }
 
   #breakerFor(service: OptionalService | undefined): Breaker {
@@ -266,7 +268,7 @@ export class Upstream {
   }
 
   async #authorization(request: UpstreamRequest): Promise<string | undefined> {
-    if (this.#challenge === 'configured') return this.credentials.send();
+    if (this.#challenge === 'configured') return this.#send(request);
     const { scope } = request;
     const challenge = this.#challenge;
     if (!challenge || scope === undefined) return undefined;
@@ -277,6 +279,11 @@ export class Upstream {
       if (this.#challenge === challenge && !request.signal?.aborted) this.#challenge = undefined;
       throw error;
     }
+  }
+
+  /** Several requests may wait for new credentials. If one of them is cancelled, the others get them. */
+  #send({ signal }: UpstreamRequest): Promise<string | undefined> {
+    return orAbort(this.credentials.send(), signal);
   }
 
   /** Several requests may wait for one exchange. If one of them is cancelled, the exchange goes on for the others. */
@@ -308,10 +315,13 @@ export class Upstream {
       this.#challenge = { realm, service };
       return authorization;
     }
+    if (!this.credentials.isConfigured) return undefined;
     // Another request may have answered the challenge meanwhile. Only what this request has sent counts.
-    if (presented === this.credentials.header || !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
+    const isRefused = presented !== undefined && this.#challenge === 'configured';
+    if (!isRefused && !challenges.some(({ scheme }) => scheme === 'basic')) return undefined;
     this.#challenge = 'configured';
-    return this.credentials.send();
+    if (presented === undefined) return this.#send(request);
+    return orAbort(this.credentials.renew(presented), request.signal);
   }
 }
 

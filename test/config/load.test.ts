@@ -285,7 +285,7 @@ const wrongEnvironments: [Environment, string][] = [
   [{ ENTREPOT_UPSTREAMS: upstream({ url: 'ghcr.io' }) }, 'ENTREPOT_UPSTREAMS: 0.url: expected an http or https URL'],
   [
     { ENTREPOT_UPSTREAMS: upstream({ auth: { username: 'u' } }) },
-    'ENTREPOT_UPSTREAMS: 0.auth: expected {username, password or passwordFile} or {bearer or bearerFile}',
+    'ENTREPOT_UPSTREAMS: 0.auth: expected {username, password or passwordFile}, {bearer or bearerFile} or {exec: [program, argument]}',
   ],
   [{ ENTREPOT_RESERVED_PACKAGES: 'Contoso.*' }, 'ENTREPOT_RESERVED_PACKAGES: expected a JSON array'],
   [

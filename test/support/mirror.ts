@@ -18,6 +18,7 @@ import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { Room } from '../../src/storage/room.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
+import { fixedCredentials } from '../../src/upstream/credential-source.ts';
 import type { UpstreamAuth } from '../../src/upstream/credentials.ts';
 import { Upstream, type UpstreamParts } from '../../src/upstream/upstream.ts';
 import { testClock, type TestClock } from './clock.ts';
@@ -58,7 +59,8 @@ export async function openUpstream(
   const clock = testClock();
   const { log, lines } = testLog();
   const cache = await Cache.open(undefined, parts.now ?? clock.time, () => undefined);
-  const upstream = new Upstream(upstreamConfig(settings), base, auth, {
+  const source = auth && fixedCredentials(auth);
+  const upstream = new Upstream(upstreamConfig(settings), base, source, {
     cache,
     log,
     now: clock.time,

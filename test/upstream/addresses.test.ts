@@ -4,7 +4,14 @@ import { AddressRefused, checkAddress, type Resolve } from '../../src/upstream/a
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 
-const allowed = ['93.184.216.34', '2606:2800:220:1::1', '64:ff9b::93.184.216.34', '::ffff:93.184.216.34'];
+const allowed = [
+  '93.184.216.34',
+  '2606:2800:220:1::1',
+  '64:ff9b::93.184.216.34',
+  '::ffff:93.184.216.34',
+  '::93.184.216.34',
+  '::ffff:0:93.184.216.34',
+];
 const privateOnly = [
   '127.0.0.1',
   '127.8.9.1',
@@ -19,6 +26,11 @@ const privateOnly = [
   '::ffff:10.0.0.1',
   '64:ff9b::127.0.0.1',
   '64:ff9b::a00:1',
+  '::127.0.0.1',
+  '::7f00:1',
+  '::10.0.0.1',
+  '::ffff:0:127.0.0.1',
+  '::ffff:0:a00:1',
 ];
 const never = [
   '0.0.0.0',
@@ -32,6 +44,10 @@ const never = [
   'fe80::1%eth0',
   'ff02::1',
   '2002:7f00:1::',
+  '64:ff9b:1::a00:1',
+  '::0.0.0.2',
+  '::169.254.169.254',
+  '::ffff:0:169.254.169.254',
   'nonsense',
 ];
 
