@@ -11,7 +11,8 @@ import { manifestUnknown } from './manifests.ts';
 import type { Reference } from './reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts';
 import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories.ts';
-import { listedName, manifestTypeOf, type ImageMirror, type Place } from './image-mirror.ts';
+import { manifestTypeOf, type ImageMirror } from './image-mirror.ts';
+import { listedName, type Place } from './place.ts';
 
 /** A repository as the client requests it. */
 export interface RepositoryRequest {
