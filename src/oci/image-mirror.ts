@@ -1,21 +1,20 @@
-import { Readable } from 'node:stream';
 import type { Config } from '../config/schema.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { parseDocument, readDocument } from '../mirror/document.ts';
 import type { EntryMetadata } from '../mirror/entries.ts';
-import { fetchFrom, fetchJson, unusable } from '../mirror/fetch.ts';
+import { fetchFrom } from '../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../mirror/mirror.ts';
 import type { UpstreamPolicy } from '../mirror/upstream-policy.ts';
-import { resourceOf, type Fetched } from '../mirror/resource.ts';
+import type { Fetched } from '../mirror/resource.ts';
 import { readAll } from '../storage/content.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { urlBelow } from '../upstream/url.ts';
 import { blobsIn, sizeIn } from './manifest-blobs.ts';
 import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
-import { formsOf, isHub, prefixOf, spellingsOf, type Place } from './place.ts';
-import { fallbackTag, isTag } from './reference.ts';
+import { formsOf, isHub, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
+import { fallbackTag } from './reference.ts';
+import { collect, firstTags, inMemory, listLimit, readDescriptors, sortedTags } from './upstream-lists.ts';
 
 /** Where the repository of a request may be found. */
 export interface Location {
@@ -35,10 +34,6 @@ export interface Listed<T> {
 
 /** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
-/** The most bytes, items and pages of one list of an upstream. */
-const listLimit = 16 * 2 ** 20;
-const itemsLimit = 200_000;
-const pagesLimit = 200;
 /** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
@@ -222,7 +217,9 @@ export class ImageMirror {
   /** All valid tags, in byte order; undefined if the upstream has no such repository. */
   async listTags(place: Place): Promise<Listed<string> | undefined> {
     try {
-      const list = await this.#list(place, 'tags', '', (signal) => collect(place, firstTags(place), 'tags', signal));
+      const list = await this.#list(place, 'tags', '', (signal) =>
+        collect(place, firstTags(place), 'tags', sortedTags, signal),
+      );
       return list && { served: list.served, items: sortedTags(list.items) };
     } catch (error) {
       // The upstream fails: list the stored tags, because those can still be pulled.
@@ -241,9 +238,9 @@ export class ImageMirror {
     let isAsked = false;
     const list = await this.#list(place, 'referrers', digest, async (signal) => {
       isAsked = true;
-      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', signal);
+      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', readDescriptors, signal);
       if (fetched.kind !== 'absent') return fetched;
-      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', signal);
+      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', readDescriptors, signal);
     });
     if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
     return { served: list.served, items: readDescriptors(list.items) };
@@ -264,18 +261,6 @@ export class ImageMirror {
     if (!entry) return undefined;
     return { served: entry.outcome, items: (await readDocument(entry, listLimit)) as unknown[] };
   }
-}
-
-function resource(place: Place, kind: string, reference: string) {
-  return resourceOf(place.upstream, kind, place.name, reference);
-}
-
-function urlOf({ upstream, name }: Place, ...rest: readonly string[]): URL {
-  return urlBelow(upstream.base.origin, 'v2', ...name.split('/'), ...rest);
-}
-
-function scopeOf(place: Place): string {
-  return `repository:${place.name}:pull`;
 }
 
 /** The media type without parameters, because some registries send a charset. */
@@ -309,73 +294,8 @@ export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 
   return Number(attributes['imageBytes'] ?? size);
 }
 
-/** The valid descriptors in an upstream's list, each digest once, in byte order. */
-function readDescriptors(items: readonly unknown[]): Descriptor[] {
-  const descriptors = new Map<Digest, Descriptor>();
-  for (const item of items) {
-    const { mediaType, digest, size, artifactType, annotations } = (item ?? {}) as Record<string, unknown>;
-    if (typeof digest !== 'string' || !isDigest(digest) || typeof mediaType !== 'string') continue;
-    descriptors.set(digest, {
-      mediaType,
-      digest,
-      size: sizeOf({ size }),
-      ...(typeof artifactType === 'string' && { artifactType }),
-      ...(typeof annotations === 'object' && annotations && { annotations: annotations as Record<string, string> }),
-    });
-  }
-  return [...descriptors.values()].sort((a, b) => (a.digest < b.digest ? -1 : 1));
-}
-
-/** The valid tags, each once, in byte order. Tags are ASCII, so the order of UTF-16 is the same. */
-function sortedTags(items: readonly unknown[]): string[] {
-  return [...new Set(items.filter((tag) => typeof tag === 'string' && isTag(tag)) as string[])].sort();
-}
-
-/** The first page of a repository's tags. */
-function firstTags(place: Place): URL {
-  const url = urlOf(place, 'tags', 'list');
-  url.searchParams.set('n', '1000');
-  return url;
-}
-
-/**
- * Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document. Keeps the
- * text of earlier pages only. Throws `UpstreamUnavailable` for a list above the limits.
- */
-async function collect(place: Place, first: URL, field: string, signal: AbortSignal): Promise<Fetched> {
-  const parts: string[] = [];
-  let items = 0;
-  let bytes = 0;
-  let url: URL | undefined = first;
-  for (let pages = 0; url; pages += 1) {
-    if (pages === pagesLimit) throw unusable(place.upstream, `has a list of more than ${pagesLimit} pages`);
-    const accept = `application/json, ${mediaTypes.index}`;
-    const request = { url, headers: { accept }, subject: place.name, scope: scopeOf(place), signal };
-    const page = await fetchJson(place.upstream, request, listLimit);
-    if (!page) return { kind: 'absent' };
-    const part = (page.value as Record<string, unknown>)[field];
-    if (Array.isArray(part) && part.length > 0) {
-      const text = JSON.stringify(part).slice(1, -1);
-      parts.push(text);
-      items += part.length;
-      bytes += Buffer.byteLength(text) + 1;
-    }
-    if (items > itemsLimit) throw unusable(place.upstream, `has a list of more than ${itemsLimit} items`);
-    if (bytes > listLimit) throw unusable(place.upstream, `has a list of more than ${listLimit} bytes`);
-    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
-    const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
-    url = following?.origin === url.origin ? following : undefined;
-  }
-  return inMemory(Buffer.from(`[${parts.join(',')}]`), 'application/json');
-}
-
 /** The answer for content that is stored under another key already. */
 async function copyOf({ content, type, metadata, complete }: Entry, limit: number): Promise<Fetched> {
   const { digest } = metadata ?? (await complete);
   return { ...inMemory(await readAll(content, limit), type), digest };
-}
-
-function inMemory(bytes: Buffer, type: string): Extract<Fetched, { kind: 'fetched' }> {
-  const body = Readable.from([bytes]);
-  return { kind: 'fetched', body, size: bytes.length, type, etag: null, lastModified: null };
 }

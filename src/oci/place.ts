@@ -1,4 +1,6 @@
+import { resourceOf } from '../mirror/resource.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { urlBelow } from '../upstream/url.ts';
 
 /** A repository at an upstream. */
 export interface Place {
@@ -31,4 +33,16 @@ export function formsOf({ upstream, name }: Place): string[] {
 /** The name of a mirrored repository in lists and in usage, whatever name a client used. */
 export function listedName({ upstream, name }: Place): string {
   return `${upstream.name}/${name}`;
+}
+
+export function resource(place: Place, kind: string, reference: string) {
+  return resourceOf(place.upstream, kind, place.name, reference);
+}
+
+export function urlOf({ upstream, name }: Place, ...rest: readonly string[]): URL {
+  return urlBelow(upstream.base.origin, 'v2', ...name.split('/'), ...rest);
+}
+
+export function scopeOf(place: Place): string {
+  return `repository:${place.name}:pull`;
 }

@@ -9,7 +9,7 @@ import { parseManifest } from './manifest.ts';
 import { manifestBlobUnknown, type PushedManifest, type SentManifest } from './manifests.ts';
 import type { ImageSource } from './image-source.ts';
 import { manifestTypeOf, type ImageMirror } from './image-mirror.ts';
-import { type Place } from './place.ts';
+import type { Place } from './place.ts';
 
 export interface Pushed extends PushedManifest {
   /** A warning for the client that pushes, if there is one. */
