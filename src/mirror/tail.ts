@@ -6,10 +6,19 @@ import { Window } from './window.ts';
 const wakeEvery = 1.3;
 /** Bytes in memory of a body that is not stored. Above this, the upstream waits for the slowest reader. */
 const windowLimit = 2 ** 20;
+/**
+ * A reader gets its first bytes when more than this many have arrived, or all of them, so that an upstream that closes
+ * before is an error for the client and not a closed connection.
+ */
+const firstBytes = 16 * 1024;
+/** Milliseconds after which a reader gets its first bytes from a slow upstream, however few they are. */
+const firstWait = 10_000;
 
 interface Reader {
   /** Where it reads next. */
   position: number;
+  /** When it gets its first bytes at the latest, by `performance.now()`. */
+  firstUntil: number;
 }
 
 /** The part of the staged file that readers need. */
@@ -27,6 +36,7 @@ export class Tail {
   readonly #staged: Filling;
   /** Open until the last reader has left; it stays readable when the file is moved. */
   readonly #file: Content;
+  readonly #firstWait: number;
   readonly #readers = new Set<Reader>();
   #window: Window | undefined;
   #drained: (() => void) | undefined;
@@ -37,9 +47,10 @@ export class Tail {
   #alarm: NodeJS.Timeout | undefined;
 
   /** `file` is `staged` opened for reading. */
-  constructor(staged: Filling, file: Content) {
+  constructor(staged: Filling, file: Content, wait = firstWait) {
     this.#staged = staged;
     this.#file = file;
+    this.#firstWait = wait;
   }
 
   /** Bytes of the body that have arrived. */
@@ -54,7 +65,7 @@ export class Tail {
 
   /** One reader's view. `left` is called once, when it is closed or when the current caller has left. */
   follow(size: number | undefined, left: () => void): Content {
-    const reader: Reader = { position: 0 };
+    const reader: Reader = { position: 0, firstUntil: performance.now() + this.#firstWait };
     this.#readers.add(reader);
     const caller = currentCaller();
     const leave = () => {
@@ -78,8 +89,12 @@ export class Tail {
         for (;;) {
           if (!this.#readers.has(reader)) throw callerLeft();
           const available = this.#verified ? this.received : this.received - 1;
-          if (position < available) return this.#read(reader, target.subarray(0, available - position), position);
-          if (this.#verified) return 0;
+          const held = performance.now() < reader.firstUntil ? firstBytes : 0;
+          if (this.#verified || available - position > held) {
+            if (position >= available) return 0;
+            reader.firstUntil = 0;
+            return this.#read(reader, target.subarray(0, available - position), position);
+          }
           if (this.#failure) throw this.#failure.error as Error;
           await new Promise<void>((resolve) => this.#waiting.push(resolve));
         }

@@ -173,6 +173,26 @@ test('a cut or wrong blob completes at no client and is not stored', async (t) =
   t.deepEqual(Buffer.from(await chunked.arrayBuffer()), other);
 });
 
+for (const [what, serving] of [
+  ['a few bytes', { until: 10 }],
+  ['a few bytes without a length', { until: 10, length: false }],
+  ['16 KiB', { until: 16_384 }],
+] as const) {
+  test(`an upstream that closes after ${what} is a 502, because nothing was sent to the client`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const bytes = randomBytes(1_000_000);
+    const digest = digestOf(bytes);
+    for (const how of ['end', 'reset'] as const) {
+      upstream.on(`/v2/team/${how}/blobs/${digest}`, serve(bytes, { ...serving, how, ranges: false }));
+    }
+    const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+    for (const how of ['end', 'reset']) {
+      const response = await server.fetch(`/v2/up.test/team/${how}/blobs/${digest}`);
+      t.deepEqual(await errorOf(response), [502, 'UNAVAILABLE']);
+    }
+  });
+}
+
 test('without its upstream, also after a restart, pulled content is served, and other content is not "not found"', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { manifest, layer } = upstream.image('team/app', 'v1');
