@@ -57,6 +57,7 @@ export class Flight {
   readonly #resource: MirrorResource;
   readonly #parts: FlightParts;
   readonly #id: string;
+  readonly #startedAt: number;
   readonly #head: Promise<Head>;
   readonly #result: Promise<FlightResult | undefined>;
   readonly #stop = new AbortController();
@@ -73,6 +74,7 @@ export class Flight {
     this.#resource = resource;
     this.#parts = parts;
     this.#id = entryId(resource.key);
+    this.#startedAt = parts.now();
     // The fetch is a caller of its own, because it may outlive the request that started it.
     const caller = callerOf(this.#stop.signal, currentCaller());
     this.#head = runFor(caller, () => this.#start());
@@ -83,6 +85,16 @@ export class Flight {
   /** Resolves when the entry is stored, renewed, passed through or known to be absent; rejects when the fetch failed. */
   get result(): Promise<FlightResult | undefined> {
     return this.#result;
+  }
+
+  /** Milliseconds since the fetch started. */
+  get age(): number {
+    return this.#parts.now() - this.#startedAt;
+  }
+
+  /** Whether the upstream has begun to send a body. */
+  get hasBody(): boolean {
+    return this.#intake !== undefined;
   }
 
   /** Whether a further reader could still get the whole body here. */

@@ -1,9 +1,10 @@
-import { currentCaller, untilCallerLeaves } from '../caller.ts';
+import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
 import { entryId, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Flight, type FlightParts, type JoinResult } from './flight.ts';
+import { Hangs } from './hangs.ts';
 import { Partials } from './partials.ts';
 import { isFresh, isServableStale, type MirrorResource } from './resource.ts';
 import { Slots } from './slots.ts';
@@ -30,10 +31,18 @@ export interface MirrorParts extends Omit<FlightParts, 'partials'> {
   keepPartial: number;
 }
 
+/** A fetch is slow after this part of the upstream's time-out: then a stale entry is served to further requests. */
+const slowShare = 0.1;
+/** A fetch that fails after this part of the upstream's time-out has hung. */
+const hangShare = 0.5;
+
 /** The pull-through cache. Both protocols use it; it does not know them. */
 export class Mirror {
   readonly #parts: FlightParts;
   readonly #slots: Slots;
+  readonly #hangs: Hangs;
+  /** Entries that are asked for in the background. */
+  readonly #asking = new Set<string>();
   /** The fetches that a reader can join, by the id of their entry. */
   readonly #flights = new Map<string, Flight>();
   readonly #underWay = new Set<Flight>();
@@ -41,10 +50,12 @@ export class Mirror {
   constructor({ accountFetches, keepPartial, ...parts }: MirrorParts) {
     this.#parts = { ...parts, partials: new Partials(keepPartial) };
     this.#slots = new Slots(accountFetches);
+    this.#hangs = new Hangs(parts.now);
   }
 
   /**
-   * The entry for `resource`: a fresh one from the storage, else from the one fetch for its key, else a stale one.
+   * The entry for `resource`: a fresh one from the storage, else from the one fetch for its key, else a stale one. While
+   * an upstream sends no answers, one request waits for it in each freshness period; others get a stale entry at once.
    * Undefined if the upstream answers "not found". Throws `UpstreamUnavailable` or `UpstreamTimeout` if the upstream fails
    * and no stored entry may be served.
    */
@@ -56,7 +67,7 @@ export class Mirror {
         const known = await entries.getCached(id);
         if (known && isFresh(resource.lifetime, known, now())) return await this.#stored(id, known, 'hit');
         if (await entries.isAbsent(id)) return undefined;
-        return await this.#join(id, resource);
+        return (await this.#staleAtOnce(id, resource)) ?? (await this.#join(id, resource));
       } catch (error) {
         if (!(error instanceof BlobMissing)) throw error;
         await entries.forget(id, error.metadata);
@@ -107,6 +118,36 @@ export class Mirror {
   async close(): Promise<void> {
     await Promise.allSettled([...this.#underWay].map((flight) => flight.result));
     await this.#parts.partials.close();
+  }
+
+  /** A stale entry without waiting for the upstream, if that seems to hang. Asks it in the background. */
+  async #staleAtOnce(id: string, resource: MirrorResource): Promise<Entry | undefined> {
+    const { key, lifetime, idle } = resource;
+    if (lifetime === 'immutable') return undefined;
+    const flight = this.#joinable(id);
+    const isSlow = flight !== undefined && flight.age > idle * slowShare;
+    if (!isSlow && !this.#hangs.isRecent(id, key.upstream, lifetime.freshFor)) return undefined;
+    const { entries, now } = this.#parts;
+    const known = await entries.find(id);
+    if (!known || !isServableStale(lifetime, known, now())) return undefined;
+    if (isFresh(lifetime, known, now())) return this.#stored(id, known, 'hit');
+    const entry = await this.#stored(id, known, 'stale');
+    if (!this.#joinable(id) && !this.#asking.has(id)) void this.#askInBackground(id, resource);
+    return entry;
+  }
+
+  /** Fetches for no client, so that a client that leaves does not stop it. */
+  async #askInBackground(id: string, resource: MirrorResource): Promise<void> {
+    this.#asking.add(id);
+    const caller: Caller = { account: currentCaller()?.account, gone: false, whenGone: () => () => undefined };
+    try {
+      const joined = await runFor(caller, () => this.#joinOrStart(id, resource));
+      if (joined.kind === 'tail') await joined.done.finally(() => joined.content.close());
+    } catch {
+      // The upstream has logged its failure. The next request gets the stale entry, too.
+    } finally {
+      this.#asking.delete(id);
+    }
   }
 
   async #join(id: string, resource: MirrorResource): Promise<Entry | undefined> {
@@ -172,8 +213,20 @@ export class Mirror {
       this.#underWay.delete(flight);
       if (this.#flights.get(id) === flight) this.#flights.delete(id);
     };
+    flight.result.then(
+      () => this.#hangs.answered(id, resource.key.upstream),
+      (error: unknown) => this.#noteHang(id, resource, flight, error),
+    );
     flight.result.then(end, end);
     return flight.join();
+  }
+
+  /** Remembers an upstream that sent no answer. A large body that was cut says nothing about the upstream. */
+  #noteHang(id: string, { key, lifetime, idle }: MirrorResource, flight: Flight, error: unknown): void {
+    // `Aborted`: all clients left before the time was over.
+    const isFailure = isUpstreamFailure(error) || isDomainError(error, 'Aborted');
+    const isHang = flight.age >= idle * hangShare && !(flight.hasBody && lifetime === 'immutable');
+    if (isFailure && isHang) this.#hangs.hung(id, key.upstream);
   }
 
   #joinable(id: string): Flight | undefined {

@@ -57,7 +57,7 @@ const files = [
   '/registration/secret.lib/1.0.0.json',
 ];
 
-test('an account that a feed does not serve finds nothing of its packages, and the feed hears of nothing', async (t) => {
+test('an account that a feed does not serve finds nothing of its packages, and the feed gets no request', async (t) => {
   const { team, pub, server, mine, other } = await setUp(t);
   for (const path of files) {
     t.is((await mine.fetch(path)).status, 200, path);
@@ -73,7 +73,7 @@ test('an account that a feed does not serve finds nothing of its packages, and t
   ];
   const mentions = /secret|team|"1\.0\.0"/i;
   for (const path of lists) t.regex(await found(mine, path), mentions, path);
-  const [asked, heard] = [team.upstream.asked.length, pub.upstream.asked.length];
+  const [asked, askedPublic] = [team.upstream.asked.length, pub.upstream.asked.length];
   for (const path of files) t.is((await other.fetch(path)).status, 404, path);
   for (const path of lists) {
     t.notRegex((await found(other, path)).replaceAll(/"public\.lib".*?"1\.0\.0"/gi, ''), /secret|team/i, path);
@@ -84,7 +84,7 @@ test('an account that a feed does not serve finds nothing of its packages, and t
   t.is((await other.fetch(symbols)).status, 404);
   t.is(team.upstream.asked.filter(({ path }) => path === symbols).length, 0);
   t.is(team.upstream.asked.length, asked + 1, 'only the page of vulnerabilities for the account default');
-  t.true(pub.upstream.asked.length > heard);
+  t.true(pub.upstream.asked.length > askedPublic);
   await mine.fetch(symbols);
   t.is(team.upstream.asked.filter(({ path }) => path === symbols).length, 1);
 });

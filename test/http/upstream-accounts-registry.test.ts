@@ -45,7 +45,7 @@ const containers = async (server: TestServer, token?: string): Promise<string[]>
   return ((await response.json()) as { items: { name: string }[] }).items.map(({ name }) => name);
 };
 
-test('an account that an upstream does not serve finds nothing of its images, and no upstream hears of them', async (t) => {
+test('an account that an upstream does not serve finds nothing of its images, and no upstream gets a request', async (t) => {
   const { team, hub, server, other, status } = await setUp(t);
   const { manifest, config, layer } = team.image('app', 'v1');
   const referrers = { schemaVersion: 2, manifests: [{ ...config, artifactType: 'a/b' }] };
@@ -84,9 +84,9 @@ test('an account that an upstream does not serve finds nothing of its images, an
     t.deepEqual(((await response.json()) as { manifests: unknown[] }).manifests, []);
   }
   t.is(team.asked.length, asked);
-  const heard = hub.asked.map(({ path }) => path).filter((path) => path.startsWith('/v2/team.test/'));
+  const atHub = hub.asked.map(({ path }) => path).filter((path) => path.startsWith('/v2/team.test/'));
   t.true(
-    heard.every((path) => path.startsWith('/v2/team.test/app/')),
+    atHub.every((path) => path.startsWith('/v2/team.test/app/')),
     'only for the name with the prefix of the hub',
   );
   t.is(await status('/v2/_catalog', other), 200);
@@ -196,10 +196,10 @@ test('content that was stored before an upstream was limited is served to its ac
 test('an upstream whose accounts do not exist serves none, with a warning at the start and in doctor', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.image('app', 'v1');
-  const settings = upstream.settings('team.test', { accounts: ['nobody', 'later'] });
+  const settings = upstream.settings('team.test', { accounts: ['missing', 'later'] });
   const server = await startTestServer(t, { upstreams: [settings] });
   const warning = server.lines.find((line) => line.includes('accounts that do not exist'))!;
-  t.like(JSON.parse(warning), { upstream: 'team.test', accounts: ['nobody', 'later'] });
+  t.like(JSON.parse(warning), { upstream: 'team.test', accounts: ['missing', 'later'] });
   const path = '/v2/team.test/app/manifests/v1';
   t.is((await server.fetch(path)).status, 404);
   t.is(upstream.asked.length, 0);
@@ -208,7 +208,7 @@ test('an upstream whose accounts do not exist serves none, with a warning at the
   const { data } = server;
   await server.close();
   const { stdout } = await entrepot({ ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: JSON.stringify([settings]) }, 'doctor');
-  t.regex(stdout, /FAIL {2}upstream team\.test: no account is named nobody: create it, or correct accounts/);
+  t.regex(stdout, /FAIL {2}upstream team\.test: no account is named missing: create it, or correct accounts/);
 });
 
 test('a prefetch for an account uses only the upstreams that serve it', async (t) => {

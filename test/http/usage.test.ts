@@ -257,10 +257,10 @@ test('bytes that the mirror fetches after the client disconnects are counted and
   const upstream = await startUpstreamRegistry(t);
   const { layer, manifest } = upstream.image('team/app', 'v1');
   const path = `/v2/team/app/blobs/${layer.digest}`;
-  const rest = held((_request, response) => void response.end(layer.bytes.subarray(1000)));
+  const rest = held((_request, response) => void response.end(layer.bytes.subarray(20_000)));
   upstream.on(path, (request, response) => {
     response.writeHead(200, { 'content-length': layer.size });
-    response.write(layer.bytes.subarray(0, 1000));
+    response.write(layer.bytes.subarray(0, 20_000));
     rest.behaviour(request, response);
   });
   const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });

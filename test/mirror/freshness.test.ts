@@ -4,8 +4,9 @@ import { unlink } from 'node:fs/promises';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf } from '../../src/digest.ts';
 import type { DomainError } from '../../src/errors.ts';
-import { answer, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { answer, held, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
+import { until, within } from '../support/until.ts';
 import { changedDatabase } from '../support/databases.ts';
 
 const minute = 60_000;
@@ -105,6 +106,82 @@ test('while the upstream is paused, a stale entry is served at once without a re
   const error = await t.throwsAsync<DomainError>(mirror.open(resource('/other')), { name: 'UpstreamUnavailable' });
   t.is(error.detail?.['retryAfter'], 1);
   t.is(server.asked.length, before);
+});
+
+/** A stored entry that is stale, at an upstream that sends no answer until `release` is called. */
+async function setUpHung(t: ExecutionContext) {
+  const made = await setUp(t, { settings: { timeout: '400ms' } });
+  const { server, get, clock } = made;
+  server.on('/thing', serve(one));
+  await get();
+  clock.now += lifetime.freshFor;
+  const { behaviour, release } = held(serve(two));
+  server.on('/thing', behaviour);
+  /** A request that waits for the upstream until its time is over. */
+  const wait = async () => {
+    const asked = server.asked.length;
+    const waiting = get();
+    await until(() => server.asked.length > asked);
+    clock.now += 400;
+    return waiting;
+  };
+  return { ...made, wait, release };
+}
+
+test('while one request waits for a hung upstream, others get the stale entry at once', async (t) => {
+  const { server, get, clock, release } = await setUpHung(t);
+  const states: string[] = [];
+  const first = get().then((text) => states.push(text));
+  await until(() => server.asked.length === 2);
+  clock.now += 41;
+  t.is(await within(get(), 300), 'stale: the first version');
+  t.deepEqual(states, [], 'the first one still waits');
+  t.is(server.asked.length, 2);
+  release();
+  await first;
+  t.deepEqual(states, ['miss: the second version']);
+});
+
+test('after a hang, stale entries are served at once, and the upstream is asked in the background', async (t) => {
+  const { server, get, clock, wait, release, mirror, resource } = await setUpHung(t);
+  server.on('/other', serve(one));
+  const other = async () => {
+    const entry = await mirror.open(resource('/other', { lifetime }));
+    await readEntry(entry);
+    await entry!.complete;
+    return entry!.outcome;
+  };
+  clock.now -= 1;
+  t.is(await other(), 'miss');
+  clock.now += lifetime.freshFor;
+  t.is(await wait(), 'stale: the first version');
+  const { behaviour } = held(serve(two));
+  server.on('/other', behaviour);
+  t.is(await other(), 'stale', 'another entry of the upstream');
+  clock.now += minute;
+  const asked = server.asked.length;
+  for (let round = 0; round < 5; round += 1) t.is(await get(), 'stale: the first version');
+  await until(() => server.asked.length > asked);
+  t.is(server.count('/thing'), 3, 'one request at a time');
+  release();
+  await until(async () => (await get()) === 'hit: the second version');
+});
+
+test('a freshness period after a hang, one request waits again', async (t) => {
+  const { clock, wait } = await setUpHung(t);
+  t.is(await wait(), 'stale: the first version');
+  clock.now += lifetime.freshFor;
+  t.is(await wait(), 'stale: the first version');
+});
+
+test('an upstream that failed at once is asked before a stale entry is served', async (t) => {
+  const { server, get, clock } = await setUp(t);
+  server.on('/thing', serve(one), answer(403), serve(two));
+  await get();
+  clock.now += lifetime.freshFor;
+  t.is(await get(), 'stale: the first version');
+  clock.now += minute;
+  t.is(await get(), 'miss: the second version');
 });
 
 test('an upstream that fails is never "not found"', async (t) => {
