@@ -192,7 +192,7 @@ export class PackageSource {
     return (await this.revisionOf(accountId, id)) !== undefined;
   }
 
-  #viewOf(accountId: number): Promise<FeedView> {
+  #viewOf(accountId: number): FeedView | Promise<FeedView> {
     return this.#parts.views.of(accountId);
   }
 

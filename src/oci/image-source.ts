@@ -209,8 +209,12 @@ export class ImageSource {
    * The names to check against the names that a principal may use: one list for each place from which the repository is
    * served, with the names of that place only. The client's spelling is ignored, so that another spelling gives no access.
    */
-  async namesOf({ accountId, hosted, place }: Repository): Promise<(readonly string[])[]> {
-    if (!place) return [hosted === undefined ? [] : [hosted]];
+  namesOf(repository: Repository): (readonly string[])[] | Promise<(readonly string[])[]> {
+    const { hosted, place } = repository;
+    return place ? this.#allNamesOf(repository, place) : [hosted === undefined ? [] : [hosted]];
+  }
+
+  async #allNamesOf({ accountId, hosted }: Repository, place: Place): Promise<(readonly string[])[]> {
     const mirrored = (await this.#mirrors.of(accountId)).namesOf(place);
     return hosted === undefined ? [mirrored] : [[hosted], mirrored];
   }
@@ -218,7 +222,8 @@ export class ImageSource {
   /** Finds where a repository is read from, with at most one query. */
   async locate(asked: RepositoryRequest): Promise<Repository> {
     const { accountId, name, ns, mayPush } = asked;
-    const { hosted: names, place } = (await this.#mirrors.of(accountId)).locate(name, ns);
+    const mirror = this.#mirrors.of(accountId);
+    const { hosted: names, place } = (mirror instanceof Promise ? await mirror : mirror).locate(name, ns);
     const at = (hosted: string | undefined, there?: Place): Repository => ({
       accountId,
       name,

@@ -133,7 +133,8 @@ async function repositoryOf(
   const { action } = operation;
   const found = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
   const repository = readsHosted(principal) ? found : mirroredOnly(found);
-  for (const names of await source.namesOf(repository)) allow(principal, action, 'container', names);
+  const names = source.namesOf(repository);
+  for (const each of names instanceof Promise ? await names : names) allow(principal, action, 'container', each);
   return repository;
 }
 
