@@ -167,34 +167,31 @@ for (const dialect of dialects) {
     );
   });
 
-  suite(
-    'stored bytes are counted once, whoever shares them, and no longer than they are referred to',
-    async (t, server) => {
-      const theirs = await other(server);
-      const bytes = await push(server, 'Sized', '1.0.0');
-      const alone = await stored(server);
-      t.true(alone >= bytes.length, 'the package and what is kept apart of it');
-      const image = await new TestRepository(server, 'one').image('v1');
-      const layer = 'x'.repeat(5000);
-      const withOne = await stored(server);
-      t.is(withOne, alone + image.size + 102);
-      await new TestRepository(server, 'one').blob(layer);
-      await new TestRepository(server, 'two').blob(layer);
-      t.is(await stored(server), withOne + 5000);
-      await new TestRepository(server, 'one', theirs).blob(layer);
-      t.is(await stored(server, theirs), 5000, 'each account answers for its own');
-      await server.fetch('/v1/packages/Sized/1.0.0', { method: 'DELETE' });
-      t.is(await stored(server), withOne + 5000 - alone);
-      const usage = await get(server, '/v1/account/usage');
-      t.like(usage['storage'], { current_bytes: withOne + 5000 - alone, by_origin: { mirrored: 0 } });
-      const account = defaultAccountOf(server);
-      t.is(
-        (await measureStored(databaseOf(server), measures, account, 1)).get(account)!.hosted,
-        withOne + 5000 - alone,
-        'in steps of one blob',
-      );
-    },
-  );
+  suite('shared bytes are counted once per account, and only while they are referred to', async (t, server) => {
+    const theirs = await other(server);
+    const bytes = await push(server, 'Sized', '1.0.0');
+    const alone = await stored(server);
+    t.true(alone >= bytes.length, 'the package and its stored parts');
+    const image = await new TestRepository(server, 'one').image('v1');
+    const layer = 'x'.repeat(5000);
+    const withOne = await stored(server);
+    t.is(withOne, alone + image.size + 102);
+    await new TestRepository(server, 'one').blob(layer);
+    await new TestRepository(server, 'two').blob(layer);
+    t.is(await stored(server), withOne + 5000);
+    await new TestRepository(server, 'one', theirs).blob(layer);
+    t.is(await stored(server, theirs), 5000, 'each account has its own bytes');
+    await server.fetch('/v1/packages/Sized/1.0.0', { method: 'DELETE' });
+    t.is(await stored(server), withOne + 5000 - alone);
+    const usage = await get(server, '/v1/account/usage');
+    t.like(usage['storage'], { current_bytes: withOne + 5000 - alone, by_origin: { mirrored: 0 } });
+    const account = defaultAccountOf(server);
+    t.is(
+      (await measureStored(databaseOf(server), measures, account, 1)).get(account)!.hosted,
+      withOne + 5000 - alone,
+      'in steps of one blob',
+    );
+  });
 }
 
 test('each operation needs its scope', async (t) => {
