@@ -1,4 +1,7 @@
-import type { Database, Transaction } from '../database/database.ts';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
+
+/** References in one statement. */
+const batch = 500;
 
 /** What a reference of a history is: a mirrored package version, a manifest by its digest, or a tag. */
 export type ReferenceKind = 'version' | 'manifest' | 'tag';
@@ -44,15 +47,23 @@ export async function record(
   sightings: readonly Sighting[],
   now: number,
 ): Promise<void> {
-  for (const { kind, reference, digest } of sightings) {
-    const key = [accountId, upstream, name, kind, reference];
-    const last = await tx.get<{ digest: string }>(
-      `SELECT digest FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ? AND reference = ?
-       ORDER BY id DESC LIMIT 1`,
-      key,
-    );
-    if (last?.digest === digest || (!last && digest === '')) continue;
-    await tx.insertNew('history', [{ account_id: accountId, upstream, name, kind, reference, digest, seen_at: now }]);
+  const owner = { account_id: accountId, upstream, name };
+  for (const [kind, some] of Map.groupBy(sightings, (each) => each.kind)) {
+    for (let start = 0; start < some.length; start += batch) {
+      const part = some.slice(start, start + batch);
+      const rows = await tx.select<{ reference: string; digest: string }>(
+        `SELECT reference, digest FROM history WHERE id IN (
+           SELECT MAX(id) FROM history WHERE account_id = ? AND upstream = ? AND name = ? AND kind = ?
+           AND reference IN (${placeholders(part)}) GROUP BY reference)`,
+        [accountId, upstream, name, kind, ...part.map(({ reference }) => reference)],
+      );
+      const known = new Map(rows.map(({ reference, digest }) => [reference, digest]));
+      const isNew = ({ reference, digest }: Sighting) => (known.get(reference) ?? '') !== digest;
+      await tx.insertNew(
+        'history',
+        part.filter(isNew).map(({ reference, digest }) => ({ ...owner, kind, reference, digest, seen_at: now })),
+      );
+    }
   }
 }
 
@@ -64,11 +75,13 @@ export async function readHistory(
   before = Number.MAX_SAFE_INTEGER,
 ): Promise<HistoryEntry[]> {
   if (owners.length === 0) return [];
-  const names = owners.map(() => '(account_id = ? AND upstream = ? AND name = ?)').join(' OR ');
+  // For each name its own index range: with OR, a database may read the whole table backwards.
+  const ofOwner = `SELECT * FROM (
+    SELECT id, upstream, kind, reference, digest, seen_at FROM history
+    WHERE account_id = ? AND upstream = ? AND name = ? AND id < ? ORDER BY id DESC LIMIT ?) AS some`;
   const rows = await database.select<Omit<HistoryEntry, 'seenAt'> & { seen_at: number }>(
-    `SELECT id, upstream, kind, reference, digest, seen_at FROM history WHERE (${names}) AND id < ?
-     ORDER BY id DESC LIMIT ?`,
-    [...owners.flatMap(({ accountId, upstream, name }) => [accountId, upstream, name]), before, limit],
+    `${owners.map(() => ofOwner).join(' UNION ALL ')} ORDER BY id DESC LIMIT ?`,
+    [...owners.flatMap(({ accountId, upstream, name }) => [accountId, upstream, name, before, limit]), limit],
   );
   return rows.map(({ seen_at: seenAt, ...row }) => ({ ...row, seenAt }));
 }
