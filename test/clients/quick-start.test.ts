@@ -3,6 +3,7 @@ import { mkdir, readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { noteUse, temporaryFolder, type Finished } from '../support/clients/clients.ts';
+import { dotnetEnvironment } from '../support/clients/dotnet.ts';
 import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
 import { testWith } from '../support/clients/test-with.ts';
 
@@ -29,23 +30,7 @@ async function pasted(title: string, index: number): Promise<string> {
 
 /** Pastes `text` into a shell, which ends at the first command that fails. */
 function paste(text: string, cwd: string, home: string): Promise<Finished> {
-  const env: NodeJS.ProcessEnv = {
-    PATH: process.env.PATH,
-    HOME: home,
-    LANG: 'C.UTF-8',
-    DOTNET_CLI_HOME: home,
-    DOTNET_NOLOGO: 'true',
-    DOTNET_CLI_TELEMETRY_OPTOUT: 'true',
-    DOTNET_CLI_WORKLOAD_UPDATE_NOTIFY_DISABLE: 'true',
-    DOTNET_GENERATE_ASPNET_CERTIFICATE: 'false',
-    // No build server may outlive the test.
-    DOTNET_CLI_USE_MSBUILD_SERVER: 'false',
-    MSBUILDDISABLENODEREUSE: '1',
-    UseSharedCompilation: 'false',
-    NUGET_PACKAGES: join(home, 'packages'),
-    NUGET_HTTP_CACHE_PATH: join(home, 'http-cache'),
-    NUGET_SCRATCH: join(home, 'scratch'),
-  };
+  const env = dotnetEnvironment(home);
   noteUse('dotnet');
   const child = spawn('bash', ['-e'], { cwd, env, stdio: ['pipe', 'pipe', 'pipe'] });
   let [stdout, stderr] = ['', ''];

@@ -32,11 +32,10 @@ export interface Dotnet extends CommandLine {
 
 export const sourceName = 'entrepot';
 
-export async function dotnet(folder: string, feed: Feed): Promise<Dotnet> {
+/** Keeps all that dotnet and NuGet write in `folder`, and lets no build server outlive the test. */
+export function dotnetEnvironment(folder: string): NodeJS.ProcessEnv {
   const at = (name: string): string => join(folder, name);
-  await mkdir(folder, { recursive: true });
-  await writeFile(at('nuget.config'), configuration(feed));
-  const env: NodeJS.ProcessEnv = {
+  return {
     PATH: process.env.PATH,
     HOME: folder,
     LANG: 'C.UTF-8',
@@ -55,6 +54,13 @@ export async function dotnet(folder: string, feed: Feed): Promise<Dotnet> {
     NUGET_SCRATCH: at('scratch'),
     NUGET_CERT_REVOCATION_MODE: 'offline',
   };
+}
+
+export async function dotnet(folder: string, feed: Feed): Promise<Dotnet> {
+  const at = (name: string): string => join(folder, name);
+  await mkdir(folder, { recursive: true });
+  await writeFile(at('nuget.config'), configuration(feed));
+  const env = dotnetEnvironment(folder);
   const cli = commandLine('dotnet', requiredCommand('dotnet'), [], { env, cwd: folder });
 
   const pack = async (source: PackageSource): Promise<string> => {
