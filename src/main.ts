@@ -1,9 +1,11 @@
-#!/usr/bin/env -S node --max-semi-space-size=8
+#!/usr/bin/env -S node --max-semi-space-size=8 --initial-old-space-size=64
 import { enableCompileCache } from 'node:module';
 import { setFlagsFromString } from 'node:v8';
 
-// The flag above makes the heap space for new objects smaller, so that a hundred concurrent bodies take a sixth less
-// memory. Node reads it only at the start of the process, so `npm start` sets it too.
+// Node reads the flags above only at the start of the process, so `npm start` sets them too. The first makes the heap
+// space for new objects smaller, so that a hundred concurrent bodies take a sixth less memory. The second lets the heap
+// grow to 64 MiB before all of it is marked: without it a push of a package marks it every third time, which takes a
+// quarter of the processor time.
 
 // This comes before all other imports: it caches compiled code between starts, which halves the start time.
 enableCompileCache();
