@@ -11,6 +11,7 @@ import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
+import { mirroredDownloads } from '../usage/mirrored.ts';
 import { dropAbandonedBlobs } from './abandoned-blobs.ts';
 import { imageClaims } from './claims.ts';
 import { ImageMirror } from './image-mirror.ts';
@@ -20,6 +21,7 @@ import { containerOperations } from './management.ts';
 import { MirroredImages } from './mirrored-images.ts';
 import { imageInputs } from './prefetch/inputs.ts';
 import { prefetchImages } from './prefetch/images.ts';
+import { listedName, type Place } from './place.ts';
 import { Pushes } from './pushes.ts';
 import { imageReferences, imageRowBytes } from './references.ts';
 import { addPulls } from './repositories.ts';
@@ -67,13 +69,22 @@ export class ContainerRegistry implements OpenProtocol {
   mount(web: Web) {
     const { config, log, now } = this.#core;
     const { images, source } = this;
-    const pushes = new Pushes({ images, source, mirrors: this.#mirrors, log });
+    const pushes = new Pushes({ images, source, mirrors: this.#mirrors, hasPulled: this.#hasPulled, log });
     return [
       { path: '/v2', answer: createRegistry({ ...web, images, source, pushes, limits: config.limits, log }) },
       // Container clients look for tokens here.
       { path: '/token', answer: createTokenEndpoint(web.authenticator, now) },
     ];
   }
+
+  /** Another instance writes its counts of pulls within a few seconds; until then this does not see them. */
+  readonly #hasPulled = async (accountId: number, place: Place): Promise<boolean> => {
+    const { database, usage } = this.#core;
+    await usage.flush();
+    const name = listedName(place);
+    const downloadsOf = await mirroredDownloads(database, accountId, this.kind, [name]);
+    return downloadsOf(name).total > 0;
+  };
 
   get operations() {
     return containerOperations(this.#core.database, this.images, this.#mirrored);

@@ -20,6 +20,8 @@ export interface PushParts {
   images: Images;
   source: ImageSource;
   mirrors: AccountViews<ImageMirror>;
+  /** Whether the account has pulled an image of the place. */
+  hasPulled: (accountId: number, place: Place) => Promise<boolean>;
   log: Logger;
 }
 
@@ -43,12 +45,14 @@ export class Pushes {
   readonly #images: Images;
   readonly #source: ImageSource;
   readonly #mirrors: AccountViews<ImageMirror>;
+  readonly #hasPulled: PushParts['hasPulled'];
   readonly #log: Logger;
 
-  constructor({ images, source, mirrors, log }: PushParts) {
+  constructor({ images, source, mirrors, hasPulled, log }: PushParts) {
     this.#images = images;
     this.#source = source;
     this.#mirrors = mirrors;
+    this.#hasPulled = hasPulled;
     this.#log = log;
   }
 
@@ -124,19 +128,23 @@ export class Pushes {
   }
 
   /**
-   * Fetches layers of images that were pulled from this place. A request for any other layer would give the upstream a
-   * name, which may be private, and find nothing. Resolves to those that are stored then.
+   * Fetches layers of images that were pulled from this place, if this account has pulled from it. A request for any other
+   * layer would give the upstream a name, which may be private, and find nothing. Resolves to those that are stored then.
    */
   async #fetchLayers(adoption: Adoption, digests: readonly Digest[]): Promise<Set<Digest>> {
-    const { accountId, name, mirror, place } = adoption;
+    const { mirror, place } = adoption;
     const fetched = new Set<Digest>();
-    adoption.fetches ??= (await this.#source.isClaimed(accountId, name)) ? 0 : mostFetches;
+    adoption.fetches ??= (await this.#mayFetch(adoption)) ? mostFetches : 0;
     for (const digest of digests) {
       if (adoption.fetches === 0) break;
       adoption.fetches -= 1;
       if (await this.#fetch(mirror, place, digest)) fetched.add(digest);
     }
     return fetched;
+  }
+
+  async #mayFetch({ accountId, name, place }: Adoption): Promise<boolean> {
+    return !(await this.#source.isClaimed(accountId, name)) && (await this.#hasPulled(accountId, place));
   }
 
   /** Waits for a blob that may be being fetched already, after a client's HEAD; resolves to whether it is stored. */

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { tokenOf } from '../support/inside.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { answer, serve } from '../support/upstreams/faulty-upstream.ts';
@@ -35,6 +36,28 @@ test('layers of which no pulled image tells are sent to no upstream', async (t) 
     [`GET /v2/team/known/blobs/${theirs.layer.digest}`],
     'and not the unknown ones',
   );
+});
+
+test('layers of an image that only another account has pulled are sent to no upstream', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const { layer } = upstream.image('team/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { default: true })] });
+  const ours = new TestRepository(server, 'team/app');
+  const theirs = new TestRepository(server, 'team/app', await tokenOf(server, ['read', 'write'], 'other'));
+  t.is((await ours.fetch('manifests/v1')).status, 200);
+  const image = async (repository: TestRepository) => ({
+    schemaVersion: 2,
+    mediaType: ociManifest,
+    config: await repository.blob('{}'),
+    layers: [{ ...layer, bytes: undefined }],
+  });
+  const blobsAsked = () => upstream.requests().filter((each) => each.includes('/blobs/')).length;
+  t.deepEqual(await errorOf(await theirs.put('v2', await image(theirs))), [400, 'MANIFEST_BLOB_UNKNOWN']);
+  t.is(blobsAsked(), 0);
+
+  t.is((await theirs.fetch('manifests/v1')).status, 200);
+  t.is((await theirs.put('v2', await image(theirs))).status, 201);
+  t.is(blobsAsked(), 1);
 });
 
 test('one push fetches at most 200 layers', async (t) => {
