@@ -11,11 +11,14 @@ import { digestOf } from './digest.ts';
 import { countFetched } from './http/request-context.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
+import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
+import { DamageCheck, examineWith } from './storage/damage.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { Paths } from './storage/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
+import { References, type BlobReferences } from './storage/references.ts';
 import { Room } from './storage/room.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
 import { openUpstreams } from './upstream/configured.ts';
@@ -37,6 +40,14 @@ export interface Surroundings {
 /** How the protocols count downloads in their own tables. */
 export type Downloads = Partial<Record<SubjectKind, AddDownloads>>;
 
+/** What the core needs of the protocols. */
+export interface ProtocolTables {
+  /** They count downloads in the tables of protocols. */
+  downloads: Downloads;
+  /** How those tables refer to blobs. */
+  references: readonly BlobReferences[];
+}
+
 /** The parts that all protocols share. */
 export interface Core {
   readonly config: Config;
@@ -47,6 +58,7 @@ export interface Core {
   readonly database: Database;
   readonly driver: Driver;
   readonly blobs: BlobStore;
+  readonly damage: DamageCheck;
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
@@ -58,12 +70,12 @@ export interface Core {
 
 /**
  * Opens the database and the storage, migrates, and creates the account `default`. `stack` closes everything that was
- * opened, also when this fails in the middle. `downloads` count downloads in the tables of protocols.
+ * opened, also when this fails in the middle.
  */
 export async function openCore(
   config: Config,
   surroundings: Surroundings,
-  downloads: Downloads,
+  { downloads, references }: ProtocolTables,
   stack: AsyncDisposableStack,
 ): Promise<Core> {
   const { now, log, proxy } = surroundings;
@@ -77,7 +89,9 @@ export async function openCore(
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
   const database = stack.adopt(await openNamed(config, cache.changes, log), (each) => each.close());
   await migrate(database);
-  const blobs = new BlobStore(database, driver, paths, now);
+  // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
+  const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
+  const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log) });
   await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
@@ -111,6 +125,7 @@ export async function openCore(
     database,
     driver,
     blobs,
+    damage,
     accounts,
     defaultAccount,
     tokens,

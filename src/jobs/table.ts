@@ -4,7 +4,8 @@ import type { Database } from '../database/database.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
 import type { Collector } from '../storage/collector.ts';
-import type { Damage, Scrubber } from '../storage/scrub.ts';
+import { logDamage, type Damage } from '../storage/damage.ts';
+import type { Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
@@ -98,10 +99,8 @@ async function collectGarbage({ config, protocols, collector, now }: TableParts,
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {
   const report = (damage: Damage) => {
-    const { digest, kind, hosted, mirrored } = damage;
-    say(`${kind} ${digest}: ${needOf(damage)}`);
-    if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged; push it again');
-    else if (mirrored) log.warn({ digest, kind }, 'mirrored content is damaged; the next request fetches it again');
+    say(`${damage.kind} ${damage.digest}: ${needOf(damage)}`);
+    logDamage(log, damage);
   };
   return { ...(await scrubber.scrub({ signal, report })) };
 }

@@ -51,6 +51,7 @@ export class ImageBlobs {
   /**
    * Adds a blob of another repository of the account (distribution-spec, "Mounting a blob"): of `from`, or of any one if
    * `from` is undefined. With `only`, the other repository must have one of these names. Resolves to whether there is one.
+   * A damaged blob is not added, so that the client uploads it again, which repairs it.
    */
   async mount(
     accountId: number,
@@ -64,6 +65,7 @@ export class ImageBlobs {
     const source = `SELECT r.id FROM repository_blobs rb JOIN repositories r ON r.id = rb.repository_id
                     WHERE rb.digest = ? AND r.account_id = ? ${among ? `AND ${among.sql}` : ''}`;
     const values = [digest, accountId, ...(among?.values ?? [])];
+    if (!(await this.#blobs.isWhole(digest))) return false;
     return this.#database.transaction(async (tx) => {
       const found =
         from === undefined
