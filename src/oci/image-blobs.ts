@@ -32,20 +32,34 @@ export class ImageBlobs {
     return this.#blobs.open(digest, row.size);
   }
 
-  /** Makes `staged` a blob of the repository, in one transaction with `alongside`. The caller has verified its digest. */
+  /**
+   * Makes `staged` a blob of the repository, in one transaction with the end of its upload session, if it has one. The caller
+   * has verified its digest.
+   */
   async add(
     accountId: number,
     name: string,
     staged: StagedFile,
     digest: Digest,
-    alongside?: (tx: Transaction) => Promise<void>,
+    session?: { id: string; end: (tx: Transaction) => Promise<void> },
   ): Promise<void> {
     const now = this.#now();
     await this.#blobs.commit([{ staged, digest }], async (tx) => {
-      await alongside?.(tx);
+      await session?.end(tx);
       const repositoryId = await ensureRepository(tx, accountId, name, now);
-      await writeLink(tx, repositoryId, digest, now);
+      await writeLink(tx, repositoryId, digest, now, session?.id);
     });
+  }
+
+  /** Whether the repository has this blob, and this upload session was the last to put it there. */
+  async isFromUpload(accountId: number, name: string, digest: Digest, uploadId: string): Promise<boolean> {
+    const row = await this.#database.get(
+      `SELECT rb.digest FROM repositories r
+       JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ? AND rb.upload_id = ?
+       WHERE r.account_id = ? AND r.name = ?`,
+      [digest, uploadId, accountId, name],
+    );
+    return row !== undefined;
   }
 
   /**
@@ -116,9 +130,16 @@ async function link(tx: Transaction, repositoryId: number, digest: Digest, now: 
 }
 
 /** Renews the time of an existing link too: its blob was just sent, and a manifest will soon refer to it. */
-async function writeLink(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<void> {
-  const row = { repository_id: repositoryId, digest, linked_at: now };
-  await tx.upsert('repository_blobs', ['repository_id', 'digest'], [row], 'linked_at = new.linked_at');
+async function writeLink(
+  tx: Transaction,
+  repositoryId: number,
+  digest: Digest,
+  now: number,
+  uploadId?: string,
+): Promise<void> {
+  const row = { repository_id: repositoryId, digest, linked_at: now, ...(uploadId && { upload_id: uploadId }) };
+  const changes = `linked_at = new.linked_at${uploadId ? ', upload_id = new.upload_id' : ''}`;
+  await tx.upsert('repository_blobs', ['repository_id', 'digest'], [row], changes);
 }
 
 /** `BlobUnknown`, for a repository that does not have the blob. */
