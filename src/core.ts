@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
+import { deletionClock } from './clock.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
@@ -31,6 +32,8 @@ export interface Surroundings {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
+  /** A monotonic clock in milliseconds. Without it, `now` is trusted also when it jumps. */
+  watch?: (() => number) | undefined;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
   /** Stores committed bytes; by default in the data folder. */
@@ -54,6 +57,8 @@ export interface Core {
   readonly log: Logger;
   /** Milliseconds since 1970 UTC. */
   readonly now: () => number;
+  /** The same for deletions by age. See `deletionClock`. */
+  readonly deletionTime: () => number;
   readonly cache: Cache;
   readonly database: Database;
   readonly driver: Driver;
@@ -78,7 +83,7 @@ export async function openCore(
   { downloads, references }: ProtocolTables,
   stack: AsyncDisposableStack,
 ): Promise<Core> {
-  const { now, log, proxy } = surroundings;
+  const { now, watch, log, proxy } = surroundings;
   const paths = new Paths(config.data);
   const driver = surroundings.driver ?? new FilesystemDriver(paths);
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
@@ -121,6 +126,7 @@ export async function openCore(
     config,
     log,
     now,
+    deletionTime: watch ? deletionClock(now, watch) : now,
     cache,
     database,
     driver,

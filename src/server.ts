@@ -65,6 +65,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,
+    deletionTime: core.deletionTime,
   });
   const jobs = stack.adopt(new Jobs({ runs: new Runs(database, now), jobs: table, log, now }), (each) => each.close());
   const rest = stack.move();

@@ -40,6 +40,8 @@ export interface TableParts {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
+  /** The same for deletions by age. */
+  deletionTime: () => number;
 }
 
 /** Milliseconds that a push may take to store its bytes, even with a shorter grace. */
@@ -90,10 +92,12 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
   return evict(database, entries, { ...work, maxSize, offline });
 }
 
-async function collectGarbage({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
-  const before = now() - config.gc.grace;
+async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
+  const { config, protocols, collector } = parts;
+  const now = parts.deletionTime();
+  const before = now - config.gc.grace;
   const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
-  const pendingBefore = Math.min(before, now() - longestPut);
+  const pendingBefore = Math.min(before, now - longestPut);
   return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
 }
 

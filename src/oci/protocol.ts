@@ -88,7 +88,7 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get jobs(): JobDefinition[] {
-    const run = () => this.images.uploads.expire(this.#core.now());
+    const run = () => this.images.uploads.expire(this.#core.deletionTime());
     return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
   }
 
@@ -97,10 +97,10 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   async retain(work: Work): Promise<Counts> {
-    const { config, database, now } = this.#core;
+    const { config, database, deletionTime } = this.#core;
     const { containers, protect } = config.retention;
     if (containers.untaggedAfter === undefined) return {};
-    const rules = { now: now(), untaggedAfter: containers.untaggedAfter, isProtected: matcher(protect) };
+    const rules = { now: deletionTime(), untaggedAfter: containers.untaggedAfter, isProtected: matcher(protect) };
     return { manifests: await retainImages(database, { ...work, ...rules }) };
   }
 
