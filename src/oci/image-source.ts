@@ -117,7 +117,11 @@ export class ImageSource {
     let failure: unknown;
     if (hosted !== undefined) {
       try {
-        const content = await this.#images.blobs.open(asked.accountId, hosted, digest);
+        const { blobs } = this.#images;
+        const isBeforePush = head && asked.mayPush;
+        const content = await (isBeforePush
+          ? blobs.openBeforePush(asked.accountId, hosted, digest)
+          : blobs.open(asked.accountId, hosted, digest));
         return { served: 'hosted', content, repository: hosted };
       } catch (error) {
         const isLost = isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged');

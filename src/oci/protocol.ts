@@ -54,7 +54,7 @@ export class ContainerRegistry implements OpenProtocol {
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
-    this.images = new Images(database, blobs, limits, now);
+    this.images = new Images(database, blobs, config, now);
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
