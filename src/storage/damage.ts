@@ -19,6 +19,14 @@ export interface Damage {
   mirrored: boolean;
 }
 
+export interface CheckOptions {
+  /** Whether to read the bytes and compute their digest. */
+  hash: boolean;
+  /** Whether mirror entries and rows stay if the bytes are missing: a disk that is not mounted has lost nothing. */
+  keepMissing: boolean;
+  throttle?: Throttle;
+}
+
 const piece = 256 * 1024;
 const holdersShown = 5;
 
@@ -41,7 +49,7 @@ export function logDamage(log: Logger, { digest, kind, hosted, mirrored }: Damag
 export function examineWith(check: DamageCheck, log: Logger): (row: BlobRow, hash: boolean) => Promise<boolean> {
   return async (row, hash) => {
     try {
-      const damage = await check.check(row, hash);
+      const damage = await check.check(row, { hash, keepMissing: true });
       if (damage) logDamage(log, damage);
       return damage !== undefined;
     } catch (error) {
@@ -67,13 +75,13 @@ export class DamageCheck {
    * Checks that the bytes are there and have the size of the row, and if that is right and `hash` is set, the digest.
    * Quarantines wrong bytes. Undefined if there is no damage, or if the blob was removed or replaced meanwhile.
    */
-  async check({ digest, size }: BlobRow, hash: boolean, throttle?: Throttle): Promise<Damage | undefined> {
+  async check({ digest, size }: BlobRow, { hash, keepMissing, throttle }: CheckOptions): Promise<Damage | undefined> {
     const stored = await this.#driver.stat(digest);
-    if (!stored) return this.#missing(digest);
+    if (!stored) return this.#missing(digest, keepMissing);
     if (stored.size === size) {
       const isSound = hash ? await this.#isWhole(digest, size, throttle) : true;
       if (isSound) return undefined;
-      if (isSound === undefined) return this.#missing(digest);
+      if (isSound === undefined) return this.#missing(digest, keepMissing);
     }
     return this.#setAside(digest, stored.version);
   }
@@ -103,6 +111,7 @@ export class DamageCheck {
         const [row] = await lockBlobs(tx, [digest]);
         if (row?.state !== 'live') return undefined;
         const damage = await this.#damageOf(tx, row, 'corrupt');
+        await this.#forget(tx, damage);
         // This comes last, because a repeated transaction must not move the bytes twice.
         if (!(await this.#driver.setAside(digest, version))) throw replaced;
         return damage;
@@ -113,18 +122,17 @@ export class DamageCheck {
     }
   }
 
-  async #missing(digest: Digest): Promise<Damage | undefined> {
+  async #missing(digest: Digest, keep: boolean): Promise<Damage | undefined> {
     return this.#database.transaction(async (tx) => {
       const [row] = await lockBlobs(tx, [digest]);
       if (row?.state !== 'live' || (await this.#driver.stat(digest))) return undefined;
-      return this.#damageOf(tx, row, 'missing');
+      const damage = await this.#damageOf(tx, row, 'missing');
+      if (!keep) await this.#forget(tx, damage);
+      return damage;
     });
   }
 
-  /**
-   * Finds the content that needs the blob. Deletes the mirror entries, and the row of a blob that is not hosted, so that no
-   * request finds it. A concurrent push that has just put or seen the bytes notices, and puts them again.
-   */
+  /** Finds the content that needs the blob. */
   async #damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
     const { isHosted, isMirrored } = this.#references;
     const state = await tx.get<{ hosted: number; mirrored: number }>(
@@ -135,10 +143,17 @@ export class DamageCheck {
     const isNeeded = state?.hosted === 1;
     const hosted = isNeeded ? await this.#references.holders(tx, digest, holdersShown) : [];
     if (isNeeded && hosted.length === 0) hosted.push('a row without an owner');
-    await this.#references.forget(tx, digest);
-    if (isNeeded) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
-    else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
     return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
+  }
+
+  /**
+   * Deletes the mirror entries, and the row of a blob that is not hosted, so that no request finds it. A concurrent push that
+   * has just put or seen the bytes notices, and puts them again.
+   */
+  async #forget(tx: Transaction, { digest, hosted }: Damage): Promise<void> {
+    await this.#references.forget(tx, digest);
+    if (hosted.length > 0) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
+    else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
   }
 }
 

@@ -92,6 +92,6 @@ export class Scrubber {
 
   async #check(row: BlobRow, throttle: Throttle): Promise<Damage | undefined> {
     await throttle.spend(fileCost);
-    return this.#damage.check(row, true, throttle);
+    return this.#damage.check(row, { hash: true, keepMissing: false, throttle });
   }
 }

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { access, readFile, stat } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { damages, filesOf } from '../support/damage.ts';
+import { rowsOf } from '../support/inside.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -78,17 +79,21 @@ for (const [kind, damage] of Object.entries(damages)) {
   }
 }
 
-test('a damaged mirrored blob is the failure of the upstream while that fails', async (t) => {
-  const upstream = await startUpstreamRegistry(t);
-  const bytes = randomBytes(600_000);
-  const { digest } = upstream.blob('team/app', bytes);
-  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
-  const app = new TestRepository(server, 'up.test/team/app');
-  await assertWhole(t, app, digest, bytes, 'cold');
-  await damages.truncated(filesOf(server, digest).stored);
-  upstream.on(`/v2/team/app/blobs/${digest}`, (_request, response) => void response.writeHead(500).end());
-  t.is((await app.fetch(`blobs/${digest}`)).status, 502);
-});
+for (const kind of ['truncated', 'missing'] as const) {
+  test(`a mirrored blob whose file is ${kind} is the failure of the upstream while that fails`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const bytes = randomBytes(600_000);
+    const { digest } = upstream.blob('team/app', bytes);
+    const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+    const app = new TestRepository(server, 'up.test/team/app');
+    await assertWhole(t, app, digest, bytes, 'cold');
+    await damages[kind](filesOf(server, digest).stored);
+    upstream.on(`/v2/team/app/blobs/${digest}`, (_request, response) => void response.writeHead(500).end());
+    t.is((await app.fetch(`blobs/${digest}`)).status, 502);
+    const rows = await rowsOf(server, 'SELECT digest FROM blobs');
+    t.is(rows.length, kind === 'missing' ? 1 : 0, 'a file that is missing, perhaps for a while, keeps its row');
+  });
+}
 
 test('a damaged manifest is a 500 by tag and by digest, and its push repairs it', async (t) => {
   const server = await startTestServer(t);
