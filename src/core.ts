@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
+import { deletionClock } from './clock.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
@@ -11,11 +12,14 @@ import { digestOf } from './digest.ts';
 import { countFetched } from './http/request-context.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
+import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
+import { DamageCheck, examineWith } from './storage/damage.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { Paths } from './storage/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
+import { References, type BlobReferences } from './storage/references.ts';
 import { Room } from './storage/room.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
 import { openUpstreams } from './upstream/configured.ts';
@@ -28,6 +32,8 @@ export interface Surroundings {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
+  /** A monotonic clock in milliseconds. Without it, `now` is trusted also when it jumps. */
+  watch?: (() => number) | undefined;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
   /** Stores committed bytes; by default in the data folder. */
@@ -37,16 +43,27 @@ export interface Surroundings {
 /** How the protocols count downloads in their own tables. */
 export type Downloads = Partial<Record<SubjectKind, AddDownloads>>;
 
+/** What the core needs of the protocols. */
+export interface ProtocolTables {
+  /** They count downloads in the tables of protocols. */
+  downloads: Downloads;
+  /** How those tables refer to blobs. */
+  references: readonly BlobReferences[];
+}
+
 /** The parts that all protocols share. */
 export interface Core {
   readonly config: Config;
   readonly log: Logger;
   /** Milliseconds since 1970 UTC. */
   readonly now: () => number;
+  /** The same for deletions by age. See `deletionClock`. */
+  readonly deletionTime: () => number;
   readonly cache: Cache;
   readonly database: Database;
   readonly driver: Driver;
   readonly blobs: BlobStore;
+  readonly damage: DamageCheck;
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
@@ -58,15 +75,15 @@ export interface Core {
 
 /**
  * Opens the database and the storage, migrates, and creates the account `default`. `stack` closes everything that was
- * opened, also when this fails in the middle. `downloads` count downloads in the tables of protocols.
+ * opened, also when this fails in the middle.
  */
 export async function openCore(
   config: Config,
   surroundings: Surroundings,
-  downloads: Downloads,
+  { downloads, references }: ProtocolTables,
   stack: AsyncDisposableStack,
 ): Promise<Core> {
-  const { now, log, proxy } = surroundings;
+  const { now, watch, log, proxy } = surroundings;
   const paths = new Paths(config.data);
   const driver = surroundings.driver ?? new FilesystemDriver(paths);
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
@@ -77,7 +94,9 @@ export async function openCore(
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
   const database = stack.adopt(await openNamed(config, cache.changes, log), (each) => each.close());
   await migrate(database);
-  const blobs = new BlobStore(database, driver, paths, now);
+  // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
+  const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
+  const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log) });
   await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
@@ -107,10 +126,12 @@ export async function openCore(
     config,
     log,
     now,
+    deletionTime: watch ? deletionClock(now, watch) : now,
     cache,
     database,
     driver,
     blobs,
+    damage,
     accounts,
     defaultAccount,
     tokens,

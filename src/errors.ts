@@ -19,6 +19,7 @@ export const errorNames = [
   'ManifestUnknown',
   'ManifestBlobUnknown',
   'BlobUnknown',
+  'ContentDamaged',
   'UploadUnknown',
   'UploadInvalid',
   'UploadOutOfOrder',

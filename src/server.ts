@@ -45,12 +45,13 @@ export interface Installation extends AsyncDisposable {
 export async function openInstallation(config: Config, surroundings: Surroundings): Promise<Installation> {
   await using stack = new AsyncDisposableStack();
   const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
-  const core = await openCore(config, surroundings, downloads, stack);
+  const hosted = protocols.map((each) => each.references);
+  const core = await openCore(config, surroundings, { downloads, references: hosted }, stack);
   const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
   const opened = protocols.map((each) => each.open(core, stack));
   const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
   const mirrored = mirrorReferences(upstreams, accounts);
-  const references = new References([...protocols.map((each) => each.references), mirrored]);
+  const references = new References([...hosted, mirrored]);
   const rows = protocols.map((each) => each.rowBytes);
   const stored = new StoredBytes(database, { references, rows }, defaultAccount.id, now);
   const table = jobTable({
@@ -59,11 +60,12 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     entries,
     protocols: opened,
     collector: new Collector(database, driver, references),
-    scrubber: new Scrubber(database, driver, references, config.scrub.rate),
+    scrubber: new Scrubber(database, core.damage, config.scrub.rate),
     stored,
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,
+    deletionTime: core.deletionTime,
   });
   const jobs = stack.adopt(new Jobs({ runs: new Runs(database, now), jobs: table, log, now }), (each) => each.close());
   const rest = stack.move();

@@ -21,6 +21,7 @@ const statuses: Record<ErrorName, number> = {
   ManifestUnknown: 404,
   ManifestBlobUnknown: 404,
   BlobUnknown: 404,
+  ContentDamaged: 500,
   UploadUnknown: 404,
   UploadInvalid: 400,
   UploadOutOfOrder: 416,

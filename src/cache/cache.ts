@@ -5,6 +5,8 @@ import { RedisStore, type TimedValue } from './redis-store.ts';
 const memorySize = 64 * 2 ** 20;
 /** Larger values, in characters, stay in this process: sending them to Redis would delay all other commands. */
 const redisLimit = 2 * 2 ** 20;
+/** Clocks of instances may differ by this many milliseconds. */
+const clockTolerance = 60_000;
 
 /**
  * JSON values with a time to live, in this process and, if configured, in Redis for all instances. It only saves time:
@@ -42,7 +44,7 @@ export class Cache {
     const local = this.peek<T>(key);
     if (local !== undefined || !this.#redis) return local;
     const entry = await this.#redis.get(key);
-    if (!entry || entry.until <= this.#now()) return undefined;
+    if (!entry || !this.#isCurrent(entry)) return undefined;
     this.#memory.set(key, entry);
     return entry.value as T;
   }
@@ -51,12 +53,13 @@ export class Cache {
   // oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the same signature as get
   peek<T>(key: string): T | undefined {
     const entry = this.#memory.get(key);
-    return entry && entry.until > this.#now() ? (entry.value as T) : undefined;
+    return entry && this.#isCurrent(entry) ? (entry.value as T) : undefined;
   }
 
   /** Stores a JSON value for `ttl` milliseconds. This process can read it at once. */
   async set(key: string, value: unknown, ttl: number): Promise<void> {
-    const entry = { value, until: this.#now() + ttl };
+    const from = this.#now();
+    const entry = { value, from, until: from + ttl };
     const size = sizeOf(value);
     this.#memory.set(key, entry, { size });
     if (size <= redisLimit) await this.#redis?.set(key, entry, Math.max(1, Math.ceil(ttl)));
@@ -70,6 +73,12 @@ export class Cache {
 
   async close(): Promise<void> {
     await this.#redis?.close();
+  }
+
+  /** A value from the future was stored before the clock was set back, and would live too long. */
+  #isCurrent({ from = 0, until }: TimedValue): boolean {
+    const now = this.#now();
+    return from <= now + clockTolerance && now < until;
   }
 }
 

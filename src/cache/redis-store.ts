@@ -1,9 +1,10 @@
 import KeyvRedis, { createClient } from '@keyv/redis';
 import { Keyv } from 'keyv';
 
-/** A value and its time of expiry, in milliseconds since 1970. */
+/** A value, the time when it was stored if that matters, and its time of expiry, in milliseconds since 1970. */
 export interface TimedValue {
   value: unknown;
+  from?: number;
   until: number;
 }
 

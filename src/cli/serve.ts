@@ -4,7 +4,7 @@ import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { createFirstToken, openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
-import type { Terminal } from './with-installation.ts';
+import { clocks, type Terminal } from './with-installation.ts';
 import { openLog } from './log.ts';
 import { isWorker, leaveWorkers, runWorkers } from './workers.ts';
 
@@ -22,7 +22,7 @@ export function addServe(program: Command, environment: Environment, terminal: T
 }
 
 async function serve(config: Config, environment: Environment, terminal: Terminal, log: Logger): Promise<void> {
-  const server = await startServer(config, { log, now: Date.now, proxy: environment });
+  const server = await startServer(config, { log, ...clocks, proxy: environment });
   terminal.on('unhandledRejection', (error) => server.answerUnhandled(error));
   const stop = new Promise<void>((resolve) => {
     terminal.once('SIGTERM', resolve);
@@ -55,7 +55,7 @@ async function serveWithWorkers(
 }
 
 async function startFirst(config: Config, environment: Environment, log: Logger): Promise<string | undefined> {
-  await using installation = await openInstallation(config, { log, now: Date.now, proxy: environment });
+  await using installation = await openInstallation(config, { log, ...clocks, proxy: environment });
   return createFirstToken(installation.core);
 }
 

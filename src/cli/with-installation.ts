@@ -14,6 +14,9 @@ export interface Terminal {
   on(event: 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
+/** The clocks of this machine. */
+export const clocks = { now: Date.now, watch: () => performance.now() };
+
 /**
  * Opens the installation without its HTTP server, also while a server runs, and closes it after `work`. With the level
  * `silent` nothing is logged, for work that reports everything on the terminal itself.
@@ -26,7 +29,7 @@ export async function withInstallation(
   const log = pino({ level }, destination(2));
   await using installation = await openInstallation(loadConfig(environment), {
     log,
-    now: Date.now,
+    ...clocks,
     proxy: environment,
   });
   await work(installation);

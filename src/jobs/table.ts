@@ -4,7 +4,8 @@ import type { Database } from '../database/database.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
 import type { Collector } from '../storage/collector.ts';
-import type { Damage, Scrubber } from '../storage/scrub.ts';
+import { logDamage, type Damage } from '../storage/damage.ts';
+import type { Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
@@ -39,6 +40,8 @@ export interface TableParts {
   log: Logger;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
+  /** The same for deletions by age. */
+  deletionTime: () => number;
 }
 
 /** Milliseconds that a push may take to store its bytes, even with a shorter grace. */
@@ -89,19 +92,19 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
   return evict(database, entries, { ...work, maxSize, offline });
 }
 
-async function collectGarbage({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
-  const before = now() - config.gc.grace;
+async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
+  const { config, protocols, collector } = parts;
+  const now = parts.deletionTime();
+  const before = now - config.gc.grace;
   const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
-  const pendingBefore = Math.min(before, now() - longestPut);
+  const pendingBefore = Math.min(before, now - longestPut);
   return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {
   const report = (damage: Damage) => {
-    const { digest, kind, hosted, mirrored } = damage;
-    say(`${kind} ${digest}: ${needOf(damage)}`);
-    if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged; push it again');
-    else if (mirrored) log.warn({ digest, kind }, 'mirrored content is damaged; the next request fetches it again');
+    say(`${damage.kind} ${damage.digest}: ${needOf(damage)}`);
+    logDamage(log, damage);
   };
   return { ...(await scrubber.scrub({ signal, report })) };
 }

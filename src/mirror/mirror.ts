@@ -31,6 +31,8 @@ export interface MirrorParts extends Omit<FlightParts, 'partials'> {
   keepPartial: number;
 }
 
+/** How often one request may find that the stored bytes are lost, before it fails. */
+const mostLosses = 3;
 /** A fetch is slow after this part of the upstream's time-out: then a stale entry is served to further requests. */
 const slowShare = 0.1;
 /** A fetch that fails after this part of the upstream's time-out has hung. */
@@ -62,7 +64,7 @@ export class Mirror {
   async open(resource: MirrorResource): Promise<Entry | undefined> {
     const id = entryId(resource.key);
     const { entries, now } = this.#parts;
-    for (;;) {
+    for (let losses = 0; ; losses += 1) {
       try {
         const known = await entries.getCached(id);
         if (known && isFresh(resource.lifetime, known, now())) return await this.#stored(id, known, 'hit');
@@ -71,6 +73,8 @@ export class Mirror {
       } catch (error) {
         if (!(error instanceof BlobMissing)) throw error;
         await entries.forget(id, error.metadata);
+        // A storage that damages everything must not send endless requests to the upstream.
+        if (losses === mostLosses) throw error.cause;
       }
     }
   }
@@ -248,17 +252,18 @@ export class Mirror {
         complete: Promise.resolve(metadata),
       };
     } catch (error) {
-      throw isDomainError(error, 'BlobUnknown') ? new BlobMissing(metadata) : error;
+      const isLost = isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged');
+      throw isLost ? new BlobMissing(metadata, error) : error;
     }
   }
 }
 
-/** The blob of an entry is missing: the entry is dropped and fetched again. */
+/** The blob of an entry is missing or damaged: the entry is dropped and fetched again. */
 class BlobMissing extends Error {
   readonly metadata: EntryMetadata;
 
-  constructor(metadata: EntryMetadata) {
-    super('the blob of an entry is missing');
+  constructor(metadata: EntryMetadata, cause: unknown) {
+    super('the blob of an entry is missing or damaged', { cause });
     this.metadata = metadata;
   }
 }

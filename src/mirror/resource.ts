@@ -11,9 +11,13 @@ import type { EntryKey, EntryMetadata } from './entries.ts';
  */
 export type Lifetime = 'immutable' | { freshFor: number; staleFor: number };
 
-/** Whether an entry may be served now without a request to the upstream. */
+/** Clocks of instances may differ by this many milliseconds. Later times come from a clock that was set back since. */
+const clockTolerance = 60_000;
+
+/** Whether an entry may be served now without a request to the upstream. An entry from the future is not fresh. */
 export function isFresh(lifetime: Lifetime, { validatedAt }: EntryMetadata, now: number): boolean {
-  return lifetime === 'immutable' || now < validatedAt + lifetime.freshFor;
+  if (lifetime === 'immutable') return true;
+  return validatedAt <= now + clockTolerance && now < validatedAt + lifetime.freshFor;
 }
 
 /** Whether an entry may still be served if the upstream fails. */

@@ -20,8 +20,8 @@ interface Link {
 
 const page = 500;
 
-/** SQL condition: no manifest of the repository refers to the blob. */
-const isAbandoned = `NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
+/** SQL condition on a row `rb` of `repository_blobs`: no manifest of the repository refers to the blob. */
+export const isAbandoned = `NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests m ON m.id = f.manifest_id
                      WHERE f.digest = rb.digest AND m.repository_id = rb.repository_id)`;
 
 /**

@@ -19,6 +19,7 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   DigestInvalid: [400, 'DIGEST_INVALID'],
   DigestMismatch: [400, 'DIGEST_INVALID'],
   BlobUnknown: [404, 'BLOB_UNKNOWN'],
+  ContentDamaged: [500, 'UNKNOWN'],
   ManifestUnknown: [404, 'MANIFEST_UNKNOWN'],
   ManifestInvalid: [400, 'MANIFEST_INVALID'],
   ManifestBlobUnknown: [400, 'MANIFEST_BLOB_UNKNOWN'],

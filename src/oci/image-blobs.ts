@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import type { NameSet } from '../accounts/names.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
@@ -7,50 +8,124 @@ import type { Content } from '../storage/content.ts';
 import { sizeOf } from '../storage/sizes.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { keepLive } from '../storage/states.ts';
+import { isAbandoned } from './abandoned-blobs.ts';
 import { ensureRepository, findRepository, lockRepository } from './repositories.ts';
 
-const sizeOfBlob = `SELECT ${sizeOf('rb.digest')} AS size FROM repositories r
+const findBlob = `SELECT ${sizeOf('rb.digest')} AS size, rb.repository_id, rb.linked_at FROM repositories r
   JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ?
   WHERE r.account_id = ? AND r.name = ?`;
+
+interface BlobOfRepository {
+  size: number;
+  repository_id: number;
+  linked_at: number;
+}
+
+/** The longest time, in milliseconds, between two renewals of an unreferenced blob; less with a short grace. */
+const longestRenewEvery = 300_000;
+/** The part of the grace after which a blob is renewed. */
+const renewShare = 0.1;
+const mostRenewed = 10_000;
 
 /** The blobs of repositories. A blob can be read only through a repository that has a row for it. */
 export class ImageBlobs {
   readonly #database: Database;
   readonly #blobs: BlobStore;
   readonly #now: () => number;
+  readonly #renewEvery: number;
+  /** Blobs whose time was checked. */
+  readonly #renewed: LRUCache<string, true>;
 
-  constructor(database: Database, blobs: BlobStore, now: () => number) {
+  /** `grace` is how long the collector keeps unreferenced blobs, in milliseconds. */
+  constructor(database: Database, blobs: BlobStore, grace: number, now: () => number) {
     this.#database = database;
     this.#blobs = blobs;
     this.#now = now;
+    this.#renewEvery = Math.min(longestRenewEvery, Math.floor(grace * renewShare));
+    this.#renewed = new LRUCache({ max: mostRenewed, ttl: this.#renewEvery, ttlResolution: 0, perf: { now } });
   }
 
   /** The content of a blob, which the caller closes; `BlobUnknown` if the repository does not have it. */
   async open(accountId: number, name: string, digest: Digest): Promise<Content> {
-    const row = await this.#database.getCached<{ size: number | null }>(sizeOfBlob, [digest, accountId, name]);
-    if (typeof row?.size !== 'number') throw blobUnknown(digest);
-    return this.#blobs.open(digest, row.size);
+    const { size } = await this.#find(accountId, name, digest);
+    return this.#blobs.open(digest, size);
   }
 
-  /** Makes `staged` a blob of the repository, in one transaction with `alongside`. The caller has verified its digest. */
+  /**
+   * As `open`, for a client that will not send the blob if it exists: the time of an unreferenced blob is renewed, so that
+   * it is kept until the client sends its manifest. This is checked and written at most once in `renewEvery` for each blob.
+   */
+  async openBeforePush(accountId: number, name: string, digest: Digest): Promise<Content> {
+    const { size, repository_id: repositoryId, linked_at: linkedAt } = await this.#find(accountId, name, digest);
+    const content = await this.#blobs.open(digest, size);
+    const key = `${repositoryId} ${digest}`;
+    if (this.#renewEvery === 0 || this.#renewed.has(key)) return content;
+    try {
+      const now = this.#now();
+      // A time in the future is from a clock that was set back since.
+      const isRecent = linkedAt <= now && now - linkedAt < this.#renewEvery;
+      if (!isRecent && !(await this.#renew(repositoryId, digest, now))) throw blobUnknown(digest);
+      this.#renewed.set(key, true);
+      return content;
+    } catch (error) {
+      content.close();
+      throw error;
+    }
+  }
+
+  /** Renews the time of a blob that no manifest of the repository needs; resolves to whether the repository has the blob. */
+  async #renew(repositoryId: number, digest: Digest, now: number): Promise<boolean> {
+    const values = [repositoryId, digest];
+    const row = await this.#database.get<{ abandoned: number }>(
+      `SELECT CASE WHEN ${isAbandoned} THEN 1 ELSE 0 END AS abandoned FROM repository_blobs rb
+       WHERE rb.repository_id = ? AND rb.digest = ?`,
+      values,
+    );
+    if (row?.abandoned !== 1) return row !== undefined;
+    const sql = 'UPDATE repository_blobs SET linked_at = ? WHERE repository_id = ? AND digest = ?';
+    return (await this.#database.transaction((tx) => tx.run(sql, [now, ...values]))) > 0;
+  }
+
+  async #find(accountId: number, name: string, digest: Digest): Promise<BlobOfRepository> {
+    const row = await this.#database.getCached<BlobOfRepository>(findBlob, [digest, accountId, name]);
+    if (typeof row?.size !== 'number') throw blobUnknown(digest);
+    return row;
+  }
+
+  /**
+   * Makes `staged` a blob of the repository, in one transaction with the end of its upload session, if it has one. The caller
+   * has verified its digest.
+   */
   async add(
     accountId: number,
     name: string,
     staged: StagedFile,
     digest: Digest,
-    alongside?: (tx: Transaction) => Promise<void>,
+    session?: { id: string; end: (tx: Transaction) => Promise<void> },
   ): Promise<void> {
     const now = this.#now();
     await this.#blobs.commit([{ staged, digest }], async (tx) => {
-      await alongside?.(tx);
+      await session?.end(tx);
       const repositoryId = await ensureRepository(tx, accountId, name, now);
-      await writeLink(tx, repositoryId, digest, now);
+      await writeLink(tx, repositoryId, digest, now, session?.id);
     });
+  }
+
+  /** Whether the repository has this blob, and this upload session was the last to put it there. */
+  async isFromUpload(accountId: number, name: string, digest: Digest, uploadId: string): Promise<boolean> {
+    const row = await this.#database.get(
+      `SELECT rb.digest FROM repositories r
+       JOIN repository_blobs rb ON rb.repository_id = r.id AND rb.digest = ? AND rb.upload_id = ?
+       WHERE r.account_id = ? AND r.name = ?`,
+      [digest, uploadId, accountId, name],
+    );
+    return row !== undefined;
   }
 
   /**
    * Adds a blob of another repository of the account (distribution-spec, "Mounting a blob"): of `from`, or of any one if
    * `from` is undefined. With `only`, the other repository must have one of these names. Resolves to whether there is one.
+   * A damaged blob is not added, so that the client uploads it again, which repairs it.
    */
   async mount(
     accountId: number,
@@ -64,6 +139,7 @@ export class ImageBlobs {
     const source = `SELECT r.id FROM repository_blobs rb JOIN repositories r ON r.id = rb.repository_id
                     WHERE rb.digest = ? AND r.account_id = ? ${among ? `AND ${among.sql}` : ''}`;
     const values = [digest, accountId, ...(among?.values ?? [])];
+    if (!(await this.#blobs.isWhole(digest))) return false;
     return this.#database.transaction(async (tx) => {
       const found =
         from === undefined
@@ -114,9 +190,16 @@ async function link(tx: Transaction, repositoryId: number, digest: Digest, now: 
 }
 
 /** Renews the time of an existing link too: its blob was just sent, and a manifest will soon refer to it. */
-async function writeLink(tx: Transaction, repositoryId: number, digest: Digest, now: number): Promise<void> {
-  const row = { repository_id: repositoryId, digest, linked_at: now };
-  await tx.upsert('repository_blobs', ['repository_id', 'digest'], [row], 'linked_at = new.linked_at');
+async function writeLink(
+  tx: Transaction,
+  repositoryId: number,
+  digest: Digest,
+  now: number,
+  uploadId?: string,
+): Promise<void> {
+  const row = { repository_id: repositoryId, digest, linked_at: now, ...(uploadId && { upload_id: uploadId }) };
+  const changes = `linked_at = new.linked_at${uploadId ? ', upload_id = new.upload_id' : ''}`;
+  await tx.upsert('repository_blobs', ['repository_id', 'digest'], [row], changes);
 }
 
 /** `BlobUnknown`, for a repository that does not have the blob. */

@@ -108,27 +108,35 @@ export class ImageSource {
   }
 
   /**
-   * A blob; throws `NameUnknown`, `BlobUnknown`, or the upstream's failure. `head` is for a HEAD request. A client that
+   * A blob; throws `NameUnknown`, `BlobUnknown`, `ContentDamaged`, or the upstream's failure. `head` is for a HEAD request. A client that
    * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: unless the blob
    * is stored, it is answered with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
    */
   async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
+    let failure: unknown;
     if (hosted !== undefined) {
       try {
-        const content = await this.#images.blobs.open(asked.accountId, hosted, digest);
+        const { blobs } = this.#images;
+        const isBeforePush = head && asked.mayPush;
+        const content = await (isBeforePush
+          ? blobs.openBeforePush(asked.accountId, hosted, digest)
+          : blobs.open(asked.accountId, hosted, digest));
         return { served: 'hosted', content, repository: hosted };
       } catch (error) {
-        if (!place || !isDomainError(error, 'BlobUnknown')) throw error;
+        const isLost = isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged');
+        if (!place || !isLost) throw error;
+        // The upstream may have the same content.
+        failure = error;
       }
     }
     if (!place) throw nameUnknown(asked.name);
     const mirror = await this.#mirrors.of(asked.accountId);
     if (head && !(await mirror.isMirrored(place)) && !(await mirror.isStored(place, 'blob', digest))) {
-      throw blobUnknown(digest);
+      throw failure ?? blobUnknown(digest);
     }
     const entry = await mirror.openBlob(place, digest);
-    if (!entry) throw blobUnknown(digest);
+    if (!entry) throw failure ?? blobUnknown(digest);
     // While it arrives, it is not known whether its bytes are right and can be stored.
     const served = entry.metadata || entry.outcome !== 'miss' ? entry.outcome : 'passed';
     return { served, content: entry.content, repository: listedName(place) };

@@ -43,10 +43,10 @@ export class Images {
   readonly uploads: Uploads;
   readonly #database: Database;
 
-  constructor(database: Database, blobs: BlobStore, limits: Config['limits'], now: () => number) {
+  constructor(database: Database, blobs: BlobStore, { limits, gc }: Pick<Config, 'limits' | 'gc'>, now: () => number) {
     this.#database = database;
     this.repositories = new Repositories(database);
-    this.blobs = new ImageBlobs(database, blobs, now);
+    this.blobs = new ImageBlobs(database, blobs, gc.grace, now);
     this.manifests = new Manifests(database, blobs, now);
     this.referrers = new Referrers(database, this.manifests);
     this.uploads = new Uploads(database, blobs, this.blobs, limits, now);

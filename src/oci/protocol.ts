@@ -56,7 +56,7 @@ export class ContainerRegistry implements OpenProtocol {
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
-    this.images = new Images(database, blobs, limits, now);
+    this.images = new Images(database, blobs, config, now);
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
@@ -99,7 +99,7 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get jobs(): JobDefinition[] {
-    const run = () => this.images.uploads.expire(this.#core.now());
+    const run = () => this.images.uploads.expire(this.#core.deletionTime());
     return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
   }
 
@@ -108,10 +108,10 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   async retain(work: Work): Promise<Counts> {
-    const { config, database, now } = this.#core;
+    const { config, database, deletionTime } = this.#core;
     const { containers, protect } = config.retention;
     if (containers.untaggedAfter === undefined) return {};
-    const rules = { now: now(), untaggedAfter: containers.untaggedAfter, isProtected: matcher(protect) };
+    const rules = { now: deletionTime(), untaggedAfter: containers.untaggedAfter, isProtected: matcher(protect) };
     return { manifests: await retainImages(database, { ...work, ...rules }) };
   }
 

@@ -60,18 +60,22 @@ export class UploadLease {
   }
 
   /**
-   * Takes the lease. Waits until the lease of a dead writer has expired; `UploadBusy` if another writer renews its lease,
-   * `UploadUnknown` if there is no such session. `lost` is called if the lease is lost later.
+   * Takes the lease. Waits until the lease of a dead writer has expired, or was not renewed for the time of a lease: after the
+   * clock was set back, it would expire much later. `UploadBusy` if another writer renews its lease, `UploadUnknown` if there
+   * is no such session. `lost` is called if the lease is lost later.
    */
   static async take(database: Database, now: () => number, key: UploadKey, lost: () => void): Promise<UploadLease> {
     const writer = randomUUID();
-    let seen: number | null | undefined;
+    let seen: { writer: string | null; until: number | null } | undefined;
+    let isDead = false;
     const take = async (tx: Transaction) => {
+      const isFree = `writer IS NULL OR writer_until <= ?${isDead ? ' OR (writer = ? AND writer_until = ?)' : ''}`;
+      const dead = isDead ? [seen!.writer, seen!.until] : [];
       // `torn` comes first: MySQL assigns from left to right, and `torn` depends on the previous writer.
       await tx.run(
         `UPDATE uploads SET torn = CASE WHEN writer IS NULL THEN torn ELSE 1 END, writer = ?, writer_until = ?,
-           updated_at = ? WHERE ${byKey} AND (writer IS NULL OR writer_until <= ?)`,
-        [writer, now() + leaseTime, now(), ...values(key), now()],
+           updated_at = ? WHERE ${byKey} AND (${isFree})`,
+        [writer, now() + leaseTime, now(), ...values(key), now(), ...dead],
       );
       return tx.get<UploadRow>(`SELECT ${columns} FROM uploads WHERE ${byKey}`, values(key));
     };
@@ -79,8 +83,10 @@ export class UploadLease {
       const row = await database.transaction(take, { fleeting: true });
       if (!row) throw uploadUnknown(key.id);
       if (row.writer === writer) return new UploadLease(database, now, row, lost);
-      if ((seen !== undefined && row.writer_until !== seen) || waited > leaseTime) throw uploadBusy();
-      seen = row.writer_until;
+      const { writer: other, writer_until: until } = row;
+      if (isDead || (seen !== undefined && (seen.until !== until || seen.writer !== other))) throw uploadBusy();
+      seen = { writer: other, until };
+      isDead = waited >= leaseTime;
       await sleep(pollInterval);
     }
   }

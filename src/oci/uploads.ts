@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config } from '../config/schema.ts';
-import type { Database } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -149,14 +149,26 @@ export class Uploads {
 
   /**
    * Appends the last chunk, verifies `digest`, and makes the session's bytes a blob. `DigestMismatch` ends the session,
-   * because it is not known which of its bytes are wrong.
+   * because it is not known which of its bytes are wrong. Does nothing for a session that has ended with this blob: its
+   * client repeats the request because the answer was lost.
    */
-  finish(key: UploadKey, digest: Digest, chunk: Chunk): Promise<void> {
+  async finish(key: UploadKey, digest: Digest, chunk: Chunk): Promise<void> {
+    try {
+      await this.#finish(key, digest, chunk);
+    } catch (error) {
+      if (!isDomainError(error, 'UploadUnknown')) throw error;
+      const { accountId, repository, id } = key;
+      if (!(await this.#images.isFromUpload(accountId, repository, digest, id))) throw error;
+    }
+  }
+
+  #finish(key: UploadKey, digest: Digest, chunk: Chunk): Promise<void> {
     return this.#write(key, chunk, async (staged, lease, observed) => {
       const appended = await this.#appendInOrder(staged, lease, observed);
       try {
         await verify(staged, digest, appended === 0 ? lease.row.digest : null);
-        await this.#images.add(key.accountId, key.repository, staged, digest, (tx) => lease.end(tx));
+        const end = (tx: Transaction) => lease.end(tx);
+        await this.#images.add(key.accountId, key.repository, staged, digest, { id: key.id, end });
       } catch (error) {
         await this.#drop(key.id);
         await staged.discard();

@@ -1,14 +1,17 @@
 import { access, constants, mkdir, readdir, rm, stat, unlink } from 'node:fs/promises';
+import { LRUCache } from 'lru-cache';
 import type { Database, Transaction } from '../database/database.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
+import { DomainError, isDomainError } from '../errors.ts';
 import type { Content } from './content.ts';
 import type { Driver } from './driver.ts';
 import type { Paths } from './paths.ts';
+import { contentDamaged } from './damage.ts';
 import { makeLive, Overtaken, Pending, type Announced } from './pending.ts';
 import { removeBlobs } from './removal.ts';
-import { SmallBlobs } from './small-blobs.ts';
+import { maxSmallBytes, SmallBlobs } from './small-blobs.ts';
 import { StagedFile } from './staged-file.ts';
-import { deletionTimes, findBlobs, lockBlobs, type DeletionTimes } from './states.ts';
+import { deletionTimes, findBlobs, lockBlobs, type BlobRow, type DeletionTimes } from './states.ts';
 
 /** A staged file and the digest under which it becomes visible. */
 export interface Arrival {
@@ -18,6 +21,21 @@ export interface Arrival {
 
 /** Attempts of a commit whose bytes the collector removes before they are live. */
 const mostAttempts = 20;
+/** A damaged blob is examined at most once in this time, in milliseconds, so that its readers cause no further writes. */
+const examineEvery = 60_000;
+const mostExamined = 1000;
+
+/**
+ * Examines a blob whose bytes look missing or wrong, takes wrong bytes out of use and logs it; with `hash` it also reads the
+ * bytes. Resolves to whether the blob is damaged.
+ */
+export type Examine = (row: BlobRow, hash: boolean) => Promise<boolean>;
+
+export interface BlobStoreOptions {
+  times?: DeletionTimes | undefined;
+  /** Without it, damaged bytes stay where they are. */
+  examine?: Examine | undefined;
+}
 
 /**
  * Content by digest: a row in `blobs`, and bytes in a driver. A commit writes a `pending` row, then puts the bytes, then
@@ -31,16 +49,33 @@ export class BlobStore {
   readonly #now: () => number;
   readonly #times: DeletionTimes;
   readonly #pending: Pending;
-  readonly #small = new SmallBlobs();
+  readonly #small: SmallBlobs;
+  readonly #examine: Examine | undefined;
+  /** The latest examinations, also those in progress. */
+  readonly #examined: LRUCache<Digest, Promise<boolean>>;
 
   /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
-  constructor(database: Database, driver: Driver, paths: Paths, now: () => number, times = deletionTimes) {
+  constructor(
+    database: Database,
+    driver: Driver,
+    paths: Paths,
+    now: () => number,
+    { times = deletionTimes, examine }: BlobStoreOptions = {},
+  ) {
     this.#database = database;
     this.#driver = driver;
     this.#paths = paths;
     this.#now = now;
     this.#times = times;
     this.#pending = new Pending(database, now, times);
+    this.#small = new SmallBlobs(driver, times.watch);
+    this.#examine = examine;
+    this.#examined = new LRUCache({
+      max: mostExamined,
+      ttl: examineEvery,
+      ttlResolution: 0,
+      perf: { now: times.watch },
+    });
   }
 
   /** Creates the folders of the storage; rejects when it is not writable. */
@@ -96,9 +131,40 @@ export class BlobStore {
     }
   }
 
-  /** Opens a stored blob of known `size`. The caller has checked that its principal may read it. */
-  open(digest: Digest, size: number): Promise<Content> {
-    return this.#small.open(digest, size, () => this.#driver.open(digest, size));
+  /**
+   * Opens a stored blob of known `size`. The caller has checked that its principal may read it. `BlobUnknown` if it is not
+   * stored; `ContentDamaged` if its bytes are missing or have another size, or, for a small blob, another digest.
+   */
+  async open(digest: Digest, size: number): Promise<Content> {
+    for (let isLast = false; ; isLast = true) {
+      try {
+        return await this.#small.open(digest, size);
+      } catch (error) {
+        if (!isDomainError(error, 'BlobUnknown') && !isDomainError(error, 'ContentDamaged')) throw error;
+        const [row] = await findBlobs(this.#database, [digest]);
+        // A collector has removed it.
+        if (row?.state !== 'live') throw isDomainError(error, 'BlobUnknown') ? error : blobGone(digest, error);
+        if ((await this.#isDamaged(row)) || isLast) throw contentDamaged(digest, error);
+        // A push has replaced the bytes meanwhile.
+      }
+    }
+  }
+
+  /** Whether the blob is live and its bytes are there, with the right size. Examines a damaged one. */
+  async isWhole(digest: Digest): Promise<boolean> {
+    const [row] = await findBlobs(this.#database, [digest]);
+    if (row?.state !== 'live') return false;
+    if ((await this.#driver.stat(digest))?.size === row.size) return true;
+    return !(await this.#isDamaged(row));
+  }
+
+  #isDamaged(row: BlobRow): Promise<boolean> {
+    const known = this.#examined.get(row.digest);
+    if (known || !this.#examine) return known ?? Promise.resolve(true);
+    const examined = this.#examine(row, row.size <= maxSmallBytes);
+    this.#examined.set(row.digest, examined);
+    void examined.then((isDamaged) => isDamaged || this.#examined.delete(row.digest));
+    return examined;
   }
 
   /** The bytes of a staged file; undefined if there is no such file. */
@@ -141,10 +207,26 @@ export class BlobStore {
     }
   }
 
-  /** Skips the put if the row is live and the driver has bytes of this size. */
+  /** Skips the put if the row is live and the driver has bytes of this size, and for a small blob of this digest. */
   async #put({ digest, state, size }: Announced, staged: StagedFile): Promise<void> {
-    if (state === 'live' && (await this.#driver.stat(digest))?.size === size) return;
+    const stored = state === 'live' ? await this.#driver.stat(digest) : undefined;
+    if (stored?.size === size) {
+      if (size > maxSmallBytes || (await this.#hasDigest(digest, size))) return;
+      // A put would keep bytes of the same size.
+      await this.#driver.setAside(digest, stored.version);
+    }
     await this.#driver.put(digest, staged);
+    this.#examined.delete(digest);
+  }
+
+  async #hasDigest(digest: Digest, size: number): Promise<boolean> {
+    try {
+      await this.#small.read(digest, size);
+      return true;
+    } catch (error) {
+      if (isDomainError(error)) return false;
+      throw error;
+    }
   }
 
   /** Removes what a failed commit has put. Other commits that put the same bytes meanwhile notice, and put them again. */
@@ -167,4 +249,9 @@ export class BlobStore {
       return locked.filter(({ state, generation }) => state === 'pending' && ours.has(generation));
     });
   }
+}
+
+/** The bytes that were read had no row any more. */
+function blobGone(digest: Digest, cause: unknown): DomainError {
+  return new DomainError('BlobUnknown', 'The content was removed from the storage.', { detail: { digest }, cause });
 }

@@ -30,7 +30,10 @@ export interface Driver {
    * `staged` may be gone; its bytes can be read until it is discarded.
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
-  /** Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are missing. */
+  /**
+   * Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are missing, and with `ContentDamaged` when
+   * they have another size.
+   */
   open(digest: Digest, size: number): Promise<Content>;
   /** Undefined when the bytes are missing. */
   stat(digest: Digest): Promise<StoredBytes | undefined>;

@@ -4,8 +4,9 @@ import { dirname, join } from 'node:path';
 import { algorithmOf, hexOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { Content } from './content.ts';
+import { contentDamaged } from './damage.ts';
 import type { Driver, ListedBlob, StoredBytes } from './driver.ts';
-import { openFileContent } from './file-content.ts';
+import { openWholeFile } from './file-content.ts';
 import type { Paths } from './paths.ts';
 import type { StagedFile } from './staged-file.ts';
 
@@ -63,8 +64,9 @@ export class FilesystemDriver implements Driver {
   }
 
   async open(digest: Digest, size: number): Promise<Content> {
+    let content: Content | undefined;
     try {
-      return await openFileContent(this.pathOf(digest), size);
+      content = await openWholeFile(this.pathOf(digest), size);
     } catch (error) {
       // Other errors, for example too many open files, do not mean that the file is gone.
       if (!isMissing(error)) throw error;
@@ -73,6 +75,8 @@ export class FilesystemDriver implements Driver {
         cause: error,
       });
     }
+    if (!content) throw contentDamaged(digest);
+    return content;
   }
 
   async stat(digest: Digest): Promise<StoredBytes | undefined> {

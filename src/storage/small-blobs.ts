@@ -1,26 +1,67 @@
 import { LRUCache } from 'lru-cache';
 import { algorithmOf, digestOf, type Digest } from '../digest.ts';
 import { contentOf, readAll, type Content } from './content.ts';
+import { contentDamaged } from './damage.ts';
+import type { Driver } from './driver.ts';
 
 const maxTotalBytes = 32 * 2 ** 20;
-const maxBlobBytes = 256 * 1024;
+/** The most bytes of a small blob. */
+export const maxSmallBytes = 256 * 1024;
+/** Milliseconds after which the storage is asked whether the bytes of a blob in memory are still there, unchanged. */
+const checkEvery = 5000;
 
-/** Caches the most recently read small blobs in memory. Safe, because the content of a digest never changes. */
+interface Kept {
+  bytes: Buffer;
+  /** The version of the stored bytes. */
+  version: string | undefined;
+  /** By the monotonic clock. */
+  checkedAt: number;
+}
+
+/**
+ * Caches the most recently read small blobs in memory, whose digests are verified. Bytes that are later missing or replaced
+ * in the storage are forgotten, so that memory does not hide a damage until the next start.
+ */
 export class SmallBlobs {
-  readonly #recent = new LRUCache<Digest, Buffer>({
+  readonly #driver: Driver;
+  readonly #watch: () => number;
+  readonly #recent = new LRUCache<Digest, Kept>({
     maxSize: maxTotalBytes,
-    sizeCalculation: (bytes) => bytes.length + 200,
+    sizeCalculation: ({ bytes }) => bytes.length + 200,
   });
 
-  /** The content of a blob of known `size`: from memory if it is small, else from `open`. */
-  async open(digest: Digest, size: number, open: () => Promise<Content>): Promise<Content> {
-    if (size > maxBlobBytes) return open();
-    let bytes = this.#recent.get(digest);
-    if (!bytes) {
-      bytes = await readAll(await open(), size);
-      // Do not cache damaged bytes: they would stay here after the repair on the disk.
-      if (digestOf(bytes, algorithmOf(digest)) === digest) this.#recent.set(digest, bytes);
+  /** `watch` is a monotonic clock in milliseconds. */
+  constructor(driver: Driver, watch: () => number) {
+    this.#driver = driver;
+    this.#watch = watch;
+  }
+
+  /** The content of a blob of known `size`, from memory if it is small. Rejects as `Driver.open`, and for a wrong digest. */
+  async open(digest: Digest, size: number): Promise<Content> {
+    if (size > maxSmallBytes) return this.#driver.open(digest, size);
+    const kept = this.#recent.get(digest);
+    if (kept && (this.#watch() - kept.checkedAt < checkEvery || (await this.#isUnchanged(digest, kept)))) {
+      return contentOf(kept.bytes);
     }
-    return contentOf(bytes);
+    return contentOf(await this.read(digest, size));
+  }
+
+  async #isUnchanged(digest: Digest, kept: Kept): Promise<boolean> {
+    // Set first, so that concurrent requests do not ask too.
+    kept.checkedAt = this.#watch();
+    const stored = await this.#driver.stat(digest);
+    if (stored?.size === kept.bytes.length && stored.version === kept.version) return true;
+    this.#recent.delete(digest);
+    return false;
+  }
+
+  /** The bytes of a small blob from the storage. Rejects as `open`. */
+  async read(digest: Digest, size: number): Promise<Buffer> {
+    // Before the read: if other bytes replace these meanwhile, the next check finds another version.
+    const version = (await this.#driver.stat(digest))?.version;
+    const bytes = await readAll(await this.#driver.open(digest, size), size);
+    if (bytes.length !== size || digestOf(bytes, algorithmOf(digest)) !== digest) throw contentDamaged(digest);
+    this.#recent.set(digest, { bytes, version, checkedAt: this.#watch() });
+    return bytes;
   }
 }

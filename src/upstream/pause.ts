@@ -35,7 +35,9 @@ export function pauseAfter(previous: Pause | undefined, failed: Failed): Pause {
   const together = previous !== undefined && began < previous.sequence;
   const failures = together ? previous.failures : (previous?.failures ?? 0) + 1;
   const own = together ? 0 : Math.min(longest, shortest * 2 ** Math.min(failures - 1, 6));
-  const until = Math.max(together ? previous.until : 0, now + Math.max(own, retryAfter));
+  // After the clock was set back, the end of the previous pause is too far away.
+  const extended = together && previous.from <= now ? previous.until : 0;
+  const until = Math.max(extended, now + Math.max(own, retryAfter));
   return { reason, failures, from: now, until, sequence };
 }
 

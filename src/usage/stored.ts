@@ -82,6 +82,8 @@ export class StoredBytes {
 
   #isReusable({ startedAt, took, expected }: Measurement): boolean {
     const age = this.#now() - startedAt;
+    // The clock was set back.
+    if (age < 0) return false;
     return took === undefined ? age > long || expected > long : took > long && age < 20 * took;
   }
 

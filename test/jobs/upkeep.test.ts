@@ -297,7 +297,7 @@ for (const dialect of dialects) {
     t.true(server.lines.some((line) => line.includes('"level":50') && line.includes(hosted.digest)));
     const response = await mirrored.fetch(`blobs/${layer.digest}`);
     t.deepEqual(Buffer.from(await response.arrayBuffer()), layer.bytes);
-    t.deepEqual(await errorOf(await app.fetch(`blobs/${hosted.digest}`)), [404, 'BLOB_UNKNOWN']);
+    t.deepEqual(await errorOf(await app.fetch(`blobs/${hosted.digest}`)), [500, 'UNKNOWN']);
     await app.blob('hosted');
     t.is(await (await app.fetch(`blobs/${hosted.digest}`)).text(), 'hosted');
     t.like((await run(server, 'scrub')).counts, { corrupt: 0, missing: 0 });

@@ -234,7 +234,7 @@ for (const dialect of dialects) {
     };
     await push(each, 'there', nothing);
     t.is(puts, 0);
-    const held = hold(each, 'after', 'stat');
+    const held = hold(each, 'after', 'open');
     const pushing = push(each, 'there');
     await held.reached;
     t.like(await each.collector().collect(everything), { blobs: 1 });

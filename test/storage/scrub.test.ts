@@ -1,9 +1,11 @@
-import { open, readdir, readFile, unlink, writeFile } from 'node:fs/promises';
+import { readdir, readFile, unlink, writeFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect, Transaction } from '../../src/database/database.ts';
 import type { Digest } from '../../src/digest.ts';
 import { readAll } from '../../src/storage/content.ts';
-import { Scrubber, type Damage } from '../../src/storage/scrub.ts';
+import { DamageCheck, type Damage } from '../../src/storage/damage.ts';
+import { Scrubber } from '../../src/storage/scrub.ts';
+import { flipBit } from '../support/damage.ts';
 import { dialects } from '../support/databases.ts';
 import { openStore, references, storedSize, type Store } from '../support/store.ts';
 
@@ -18,12 +20,13 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<ScrubbedSto
   await database.transaction(async (tx) => {
     await tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 });
   });
+  const damage = new DamageCheck(database, driver, references);
   const damages: Damage[] = [];
   return {
     ...opened,
     damages,
     scrub: ({ rate = 2 ** 30 } = {}) =>
-      new Scrubber(database, driver, references, rate).scrub({ report: (damage) => damages.push(damage) }),
+      new Scrubber(database, damage, rate).scrub({ report: (each) => damages.push(each) }),
   };
 }
 
@@ -54,15 +57,6 @@ const mirrored = (tx: Transaction, digest: Digest) =>
     },
   ]);
 
-async function flipBit(path: string, position: number): Promise<void> {
-  const file = await open(path, 'r+');
-  const byte = Buffer.alloc(1);
-  await file.read(byte, 0, 1, position);
-  byte[0]! ^= 0x10;
-  await file.write(byte, 0, 1, position);
-  await file.close();
-}
-
 const clean = { corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
 
 for (const dialect of dialects) {
@@ -91,7 +85,7 @@ for (const dialect of dialects) {
       700_000,
       'the corrupt file is in the quarantine',
     );
-    await t.throwsAsync(each.blobs.open(digest, 700_000), { name: 'BlobUnknown' }, 'wrong bytes are never served');
+    await t.throwsAsync(each.blobs.open(digest, 700_000), { name: 'ContentDamaged' }, 'wrong bytes are never served');
     t.like(await each.scrub(), { missing: 1, damaged_hosted: 1 }, 'the damage is reported until it is repaired');
     each.damages.length = 0;
     await store(each, bytes, hosted);
@@ -136,7 +130,7 @@ for (const dialect of dialects) {
     }
     await unlink(each.driver.pathOf(digests.sort()[9]!));
     const controller = new AbortController();
-    const pass = new Scrubber(each.database, each.driver, references, 2 ** 30).scrub({
+    const pass = new Scrubber(each.database, new DamageCheck(each.database, each.driver, references), 2 ** 30).scrub({
       signal: controller.signal,
       report: () => controller.abort(),
     });

@@ -1,6 +1,7 @@
 import type { Digest } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
 import { contentOf, type Content } from '../../src/storage/content.ts';
+import { contentDamaged } from '../../src/storage/damage.ts';
 import type { Driver, ListedBlob, StoredBytes } from '../../src/storage/driver.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
 
@@ -50,10 +51,11 @@ export class MemoryDriver implements Driver {
     });
   }
 
-  open(digest: Digest): Promise<Content> {
+  open(digest: Digest, size: number): Promise<Content> {
     return this.#perform('open', digest, () => {
       const stored = this.#stored.get(digest);
       if (!stored) throw new DomainError('BlobUnknown', 'The content is missing from the storage.');
+      if (stored.bytes.length !== size) throw contentDamaged(digest);
       return { ...contentOf(stored.bytes), source: `memory ${stored.version}` };
     });
   }

@@ -68,7 +68,7 @@ export async function openInstance<D extends Driver>(
   const { url, data, paths, driver } = shared;
   const database = await openUntilEnd(t, url);
   await migrate(database);
-  const blobs = new BlobStore(database, driver, paths, now, times);
+  const blobs = new BlobStore(database, driver, paths, now, { times });
   await blobs.prepare();
   return { url, data, paths, driver, database, blobs };
 }

@@ -34,12 +34,14 @@ interface StagedPackage {
   metadata: VersionMetadata;
   metadataBytes: number;
   arrivals: Arrival[];
+  /** Whether this is a stored version with damaged files, which this push repairs. */
+  isRepair: boolean;
 }
 
 /**
  * Publishes the package in `staged`, which must be hashed with sha256 and sha512. `staged` is used up, also when this
  * fails. Throws `PackageInvalid`, the error of `permit` for the id, or `AlreadyExists`. Of concurrent pushes of one
- * version, one succeeds.
+ * version, one succeeds. A push of the same file repairs a stored version whose files are damaged.
  */
 export async function publish(
   context: FeedContext,
@@ -48,15 +50,20 @@ export async function publish(
   permit: (id: string) => void,
 ): Promise<Published> {
   const prepared = await stageParts(context, accountId, staged, permit);
-  const { nupkg, size, metadataBytes, arrivals } = prepared;
+  const { nupkg, size, digests, metadataBytes, arrivals, isRepair } = prepared;
   const { id } = nupkg.nuspec;
   return context.blobs.commit(arrivals, async (tx) => {
     const now = context.now();
     const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
     const values = [row, versionKey(nupkg.version)];
-    if (await tx.get('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', values)) {
-      throw alreadyExists(nupkg);
+    const existing = await tx.get<{ nupkg_digest: Digest }>(
+      'SELECT nupkg_digest FROM package_versions WHERE package_row = ? AND version_key = ?',
+      values,
+    );
+    if (existing && isRepair && existing.nupkg_digest === digests.nupkg) {
+      return { id, version: normalize(nupkg.version), isNew, warnings: [repaired] };
     }
+    if (existing) throw alreadyExists(nupkg);
     if (versions >= mostVersions) throw tooManyVersions(id);
     await insertVersion(tx, row, prepared, now);
     await tx.run(
@@ -87,7 +94,7 @@ async function stageParts(
     const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
     permit(nupkg.nuspec.id);
     refuseIncomplete(nupkg);
-    await refuseExisting(context, accountId, nupkg);
+    const isRepair = await refuseExisting(context, accountId, nupkg, await staged.digest('sha256'));
     const { readme, icon } = nupkg.entries;
     const digests = {
       nupkg: await staged.digest('sha256'),
@@ -99,7 +106,7 @@ async function stageParts(
     const metadata = metadataOf(nupkg.nuspec);
     const metadataBytes = bytesOfMetadata(metadata);
     arrivals.push({ staged, digest: digests.nupkg });
-    return { nupkg, size: staged.size, digests, metadata, metadataBytes, arrivals };
+    return { nupkg, size: staged.size, digests, metadata, metadataBytes, arrivals, isRepair };
   } catch (error) {
     await Promise.all([staged, ...arrivals.map((each) => each.staged)].map((each) => each.discard()));
     throw error;
@@ -208,15 +215,29 @@ async function claim(
   return { row, knownAs: found.package_id, isNew: made > 0, versions: found.version_count };
 }
 
-/** Refuses an existing version early, before files are staged. */
-async function refuseExisting({ database }: FeedContext, accountId: number, nupkg: Nupkg): Promise<void> {
-  const found = await database.get(
-    `SELECT v.id FROM packages p JOIN package_versions v ON v.package_row = p.id
+/**
+ * Refuses an existing version early, before files are staged. Resolves to true if the version has this nupkg and some of its
+ * files are damaged, else to false.
+ */
+async function refuseExisting(
+  { database, blobs }: FeedContext,
+  accountId: number,
+  nupkg: Nupkg,
+  pushed: Digest,
+): Promise<boolean> {
+  const found = await database.get<Record<'nupkg' | 'nuspec', Digest> & Record<'readme' | 'icon', Digest | null>>(
+    `SELECT v.nupkg_digest AS nupkg, v.nuspec_digest AS nuspec, v.readme_digest AS readme, v.icon_digest AS icon FROM packages p JOIN package_versions v ON v.package_row = p.id
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
     [accountId, packageKey(nupkg.nuspec.id), keyOfVersion(nupkg.nuspec.version)!],
   );
-  if (found) throw alreadyExists(nupkg);
+  if (!found) return false;
+  if (found.nupkg === pushed) {
+    for (const digest of Object.values(found)) if (digest !== null && !(await blobs.isWhole(digest))) return true;
+  }
+  throw alreadyExists(nupkg);
 }
+
+const repaired = 'Files of this version were damaged in the storage. This push has repaired them.';
 
 function tooManyVersions(id: string): DomainError {
   return new DomainError(

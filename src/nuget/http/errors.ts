@@ -19,6 +19,7 @@ const statuses: Partial<Record<ErrorName, number>> = {
   Unsupported: 415,
   RangeNotSatisfiable: 416,
   TooManyRequests: 429,
+  ContentDamaged: 500,
   UpstreamUnavailable: 502,
   UpstreamTimeout: 504,
 };
