@@ -1,6 +1,7 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { platform } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { createApi } from './api/routes.ts';
@@ -65,7 +66,8 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     log,
     now,
   });
-  const jobs = stack.adopt(new Jobs({ runs: new Runs(database, now), jobs: table, log, now }), (each) => each.close());
+  const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
+  stack.defer(core.closing.part('the jobs', () => jobs.close()));
   const rest = stack.move();
   return { core, protocols: opened, stored, jobs, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
@@ -80,16 +82,26 @@ export interface RunningServer {
   firstToken: string | undefined;
   /** Handles a promise rejection that no code has caught: logs it, and answers its request with 500. */
   answerUnhandled(error: unknown): void;
-  /** Accepts no more requests, waits up to `grace` milliseconds for the current ones, and writes pending data. */
+  /**
+   * Turns readiness red, waits for `server.shutdownDelay`, accepts no more requests, and closes all parts. The delay and
+   * the requests that are being answered get up to `grace` milliseconds together, `shutdownGrace` by default; the rest gets
+   * `closingTime` after them. Rejects if a part did not close.
+   */
   close(grace?: number): Promise<void>;
+  /** The names of the parts that are not closed. */
+  readonly unclosed: readonly string[];
 }
+
+/** The time for closing what requests use, after they have ended; milliseconds. */
+export const closingTime = 4500;
 
 /** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
   await using stack = new AsyncDisposableStack();
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
-  const { log, now } = core;
+  const { log, now, closing } = core;
+  await core.unwritten.restore();
   const firstToken = await createFirstToken(core);
   const quota = new Quota({
     database: core.database,
@@ -99,7 +111,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     log,
     now,
   });
-  const operations = openOperations(core, quota);
+  const operations = openOperations(core, quota, surroundings.droppedLines);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, now };
   const servers: AppServer[] = [];
@@ -131,16 +143,26 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.address() as AddressInfo;
-  const { host } = config.server;
+  const { host, shutdownDelay } = config.server;
   const rest = stack.move();
   return {
     installation,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
     firstToken,
     answerUnhandled: (error) => answerUnhandled(log, error),
-    close: (some = 10_000) => {
-      grace = some;
-      return rest.disposeAsync();
+    close: async (time = config.shutdownGrace) => {
+      const delay = Math.min(shutdownDelay, time);
+      grace = time - delay;
+      closing.limit(time + closingTime);
+      operations.shutDown();
+      // The runs can end while requests are being answered. The part `jobs` reports a failure.
+      jobs.close().catch(() => undefined);
+      if (delay > 0) await sleep(delay);
+      await rest.disposeAsync();
+      if (closing.unclosed.length > 0) throw new Error(`closing: ${closing.unclosed.join(', ')} did not close`);
+    },
+    get unclosed() {
+      return closing.unclosed;
     },
   };
 }
@@ -208,7 +230,11 @@ function operatorsOnly(authenticator: Authenticator): SeesAccounts {
   };
 }
 
-function openOperations({ database, blobs, log }: Core, quota: Quota): Operations {
+function openOperations(
+  { database, blobs, log }: Core,
+  quota: Quota,
+  droppedLines: () => number = () => 0,
+): Operations {
   const checks = [
     { failure: 'The database does not answer.', check: () => database.get('SELECT 1 AS one') },
     { failure: 'The storage cannot be written.', check: () => blobs.check() },
@@ -220,6 +246,9 @@ function openOperations({ database, blobs, log }: Core, quota: Quota): Operation
     ['account', 'limit'],
     () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
   );
+  operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
+    [{}, droppedLines()],
+  ]);
   return operations;
 }
 
@@ -274,12 +303,20 @@ async function listen(
   return server;
 }
 
+/**
+ * Accepts no more connections, and resolves when the current requests have been answered, or after `grace` milliseconds
+ * when their connections are closed.
+ */
 async function drain(server: AppServer, grace: number): Promise<void> {
   const closed = new Promise((resolve) => server.close(resolve));
   const idle = setInterval(() => server.closeIdleConnections(), 50);
-  const last = setTimeout(() => server.closeAllConnections(), grace);
+  const over = Promise.withResolvers<void>();
+  const last = setTimeout(() => {
+    server.closeAllConnections();
+    over.resolve();
+  }, grace);
   server.closeIdleConnections();
-  await closed;
+  await Promise.race([closed, over.promise]);
   clearInterval(idle);
   clearTimeout(last);
 }
