@@ -40,18 +40,17 @@ async function serve(config: Config, terminal: Terminal, surroundings: Surroundi
   log.info({ url: server.url }, 'ready');
   await once(stopped, 'abort');
   log.info('closing');
-  const exit = (code?: number) => {
-    const parts = server.unclosed.join(', ') || 'connections';
-    if (code !== undefined) terminal.stderr.write(`entrepot: ended without closing ${parts}\n`);
-    terminal.exit(code);
-  };
-  setTimeout(() => exit(1), config.shutdownGrace + exitTime).unref();
+  setTimeout(() => {
+    const parts = server.unclosed.join(', ') || 'its connections';
+    terminal.stderr.write(`entrepot: ended without closing ${parts}\n`);
+    terminal.exit(1);
+  }, config.shutdownGrace + exitTime).unref();
   try {
     await server.close();
   } finally {
     leaveWorkers();
     // A part that did not close may have connections and timers, which would keep the process running.
-    setTimeout(exit, lastTime).unref();
+    setTimeout(() => terminal.exit(), lastTime).unref();
   }
 }
 

@@ -73,7 +73,6 @@ test('every setting can come from the environment', (t) => {
     'server.shutdownDelay': '3s',
     shutdownGrace: '40s',
     'server.workers': '2',
-    shutdownGrace: 40_000,
     data: '/srv/entrepot',
     'database.url': 'mysql://u:p@db:3306/entrepot',
     'redis.url': 'rediss://cache:6380',
