@@ -1,5 +1,5 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { platform } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
@@ -72,7 +72,11 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   return { core, protocols: opened, stored, jobs, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
-type AppServer = Server<typeof IncomingMessage, typeof AppResponse>;
+/** An HTTP server and its open connections. */
+interface AppServer {
+  http: Server<typeof IncomingMessage, typeof AppResponse>;
+  connections: Set<Socket>;
+}
 
 export interface RunningServer {
   installation: Installation;
@@ -142,7 +146,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     );
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
-  const { port } = servers[0]!.address() as AddressInfo;
+  const { port } = servers[0]!.http.address() as AddressInfo;
   const { host, shutdownDelay } = config.server;
   const rest = stack.move();
   return {
@@ -292,6 +296,11 @@ async function listen(
 ): Promise<AppServer> {
   const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
   const server = createHttpServer({ ...times, ServerResponse: AppResponse }, listener);
+  const connections = new Set<Socket>();
+  server.on('connection', (socket) => {
+    connections.add(socket);
+    socket.once('close', () => connections.delete(socket));
+  });
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
@@ -300,22 +309,26 @@ async function listen(
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
     return named(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
   });
-  return server;
+  return { http: server, connections };
 }
 
 /**
  * Accepts no more connections, and resolves when the current requests have been answered, or after `grace` milliseconds
  * when their connections are closed.
  */
-async function drain(server: AppServer, grace: number): Promise<void> {
-  const closed = new Promise((resolve) => server.close(resolve));
-  const idle = setInterval(() => server.closeIdleConnections(), 50);
+async function drain({ http, connections }: AppServer, grace: number): Promise<void> {
+  const closed = new Promise((resolve) => http.close(resolve));
+  const idle = setInterval(() => {
+    http.closeIdleConnections();
+    // Node counts a connection without a first byte as busy for a minute.
+    for (const each of connections) if (each.bytesRead === 0) each.destroy();
+  }, 50);
   const over = Promise.withResolvers<void>();
   const last = setTimeout(() => {
-    server.closeAllConnections();
+    http.closeAllConnections();
     over.resolve();
   }, grace);
-  server.closeIdleConnections();
+  http.closeIdleConnections();
   await Promise.race([closed, over.promise]);
   clearInterval(idle);
   clearTimeout(last);

@@ -57,19 +57,20 @@ export class Unwritten {
   async close(milliseconds: number): Promise<void> {
     const { usage, tokens, log } = this.#parts;
     const time = milliseconds * databaseShare;
-    const lines: string[] = [];
-    const keep = (error: unknown, what: string, unwritten: readonly string[]) => {
+    const warn = (error: unknown, what: string) =>
       log.warn({ err: error }, `${what} not written; the next start includes them`);
-      lines.push(...unwritten);
-    };
+    let counts: UnwrittenUsage | undefined;
     await Promise.all([
-      inTime(() => usage.close(), time).catch((error: unknown) =>
-        keep(error, 'usage was', usageLines(usage.takeUnwritten())),
-      ),
+      inTime(() => usage.close(), time).catch((error: unknown) => {
+        warn(error, 'usage was');
+        counts = usage.takeUnwritten();
+      }),
       inTime(() => tokens.flush(), time).catch((error: unknown) =>
-        keep(error, 'the times of the last use of tokens were', tokenLines(tokens.unwritten())),
+        warn(error, 'the times of the last use of tokens were'),
       ),
     ]);
+    // An earlier flush of the times may still wait for the database.
+    const lines = [...usageLines(counts), ...tokenLines(tokens.unwritten())];
     if (lines.length > 0) await this.#write(lines);
   }
 

@@ -11,18 +11,22 @@ async function pushTooMuch(server: TestServer, { size, path, type }: { size: num
   const { port } = new URL(server.url);
   const socket = connect(Number(port), '127.0.0.1');
   socket.pause();
-  let failure: Error | undefined;
-  socket.on('error', (error) => (failure = error));
+  socket.on('error', () => undefined);
   socket.write(
     `PUT ${path} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nAuthorization: Bearer ${server.token}\r\n` +
       `Content-Type: ${type}\r\nContent-Length: ${size}\r\nConnection: close\r\n\r\n`,
   );
   const piece = Buffer.alloc(64 * 1024);
-  for (let sent = 0; sent < size && !failure; sent += piece.length) {
-    if (!socket.write(piece)) await until(() => !socket.writableNeedDrain || failure !== undefined);
+  for (let sent = 0; sent < size && !socket.errored; sent += piece.length) {
+    if (!socket.write(piece)) await until(() => !socket.writableNeedDrain || socket.errored !== null);
   }
-  const answer = failure ? '' : await within(readAll(socket));
-  return { answer, failure, socket };
+  const answer = socket.errored ? '' : await within(readAll(socket));
+  return { answer, failure: socket.errored };
+}
+
+/** Resources of this process that keep it running. */
+function count(kind: 'TCPSocketWrap' | 'Timeout'): number {
+  return process.getActiveResourcesInfo().filter((each) => each === kind).length;
 }
 
 async function readAll(socket: Socket): Promise<string> {
@@ -40,7 +44,7 @@ for (const [what, path, type] of [
   test.serial(`the sender of a ${what} that is too large, with Connection: close, reads the answer`, async (t) => {
     const server = await startTestServer(t, { limits: { nupkg: '1MiB', manifest: '1MiB' } });
     const { answer, failure } = await pushTooMuch(server, { size: 32 * 2 ** 20, path, type });
-    t.is(failure, undefined);
+    t.is(failure, null);
     t.regex(answer, /^HTTP\/1\.1 413 /);
     t.regex(answer, /\r\nConnection: close\r\n/i);
     t.true(answer.length > 200 && /\}\s*$/.test(answer), 'the whole body of the answer');
@@ -49,8 +53,7 @@ for (const [what, path, type] of [
 
 test.serial('a sender that never ends a refused body is disconnected, although it keeps the connection', async (t) => {
   const server = await startTestServer(t, { limits: { nupkg: '1MiB', uploadIdle: '400ms' } });
-  const connections = () => process.getActiveResourcesInfo().filter((each) => each === 'TCPSocketWrap').length;
-  const before = connections();
+  const before = count('TCPSocketWrap');
   const { port } = new URL(server.url);
   const socket = connect({ port: Number(port), host: '127.0.0.1', allowHalfOpen: true });
   socket.on('error', () => undefined);
@@ -60,17 +63,41 @@ test.serial('a sender that never ends a refused body is disconnected, although i
   );
   t.regex(await within(readAll(socket)), /^HTTP\/1\.1 413 /);
   // After its answer the server has closed its side only. It closes the connection when the sender is silent.
-  t.is(connections(), before + 2);
-  await until(() => connections() === before + 1);
+  t.is(count('TCPSocketWrap'), before + 2);
+  await until(() => count('TCPSocketWrap') === before + 1);
   socket.destroy();
+});
+
+test.serial('an unused connection does not delay the end', async (t) => {
+  const server = await startTestServer(t);
+  const { port } = new URL(server.url);
+  const sockets = Array.from({ length: 3 }, () => connect(Number(port), '127.0.0.1').on('error', () => undefined));
+  await Promise.all(sockets.map((each) => once(each, 'connect')));
+  // The answer to a later connection: the server has accepted the ones before.
+  await (await server.fetch('/livez')).text();
+  await within(server.close(60_000));
+  t.pass();
+});
+
+test.serial('the end of a failed form push leaves no timer', async (t) => {
+  const server = await startTestServer(t, { limits: { nupkg: '1MiB' } });
+  await (await server.fetch('/livez')).text();
+  const before = count('Timeout');
+  for (let pushes = 0; pushes < 20; pushes += 1) {
+    const form = new FormData();
+    form.append('package', new Blob([new Uint8Array(1024 * 1024 + 1000)]), 'a.nupkg');
+    const answer = await server.fetch('/v3/push', { method: 'PUT', body: form });
+    t.is(answer.status, 413);
+    await answer.text();
+  }
+  await until(() => count('Timeout') < before + 5, 5000);
 });
 
 test.serial('after a refused body whose sender has left, no timer stays', async (t) => {
   const server = await startTestServer(t, { limits: { nupkg: '1MiB' } });
-  const timers = () => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;
   const { port } = new URL(server.url);
   await (await server.fetch('/livez')).text();
-  const before = timers();
+  const before = count('Timeout');
   const sockets = Array.from({ length: 20 }, () => {
     const socket = connect(Number(port), '127.0.0.1');
     socket.on('error', () => undefined).resume();
@@ -87,6 +114,6 @@ test.serial('after a refused body whose sender has left, no timer stays', async 
       socket.destroy();
     }),
   );
-  await until(() => timers() < before + 5, 5000);
+  await until(() => count('Timeout') < before + 5, 5000);
   t.pass();
 });
