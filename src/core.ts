@@ -4,6 +4,7 @@ import { Accounts, type Account } from './accounts/accounts.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
 import { deletionClock } from './clock.ts';
+import { Closing } from './closing.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
@@ -26,6 +27,7 @@ import { openUpstreams } from './upstream/configured.ts';
 import type { Upstream } from './upstream/upstream.ts';
 import type { SubjectKind } from './usage/counters.ts';
 import { UsageRecord, type AddDownloads } from './usage/record.ts';
+import { Unwritten } from './usage/unwritten.ts';
 
 /** Dependencies from outside the program. Tests replace them. */
 export interface Surroundings {
@@ -38,6 +40,8 @@ export interface Surroundings {
   proxy: ProxyEnvironment;
   /** Stores committed bytes; by default in the data folder. */
   driver?: Driver | undefined;
+  /** Number of lines that the log could not write, and dropped. */
+  droppedLines?: (() => number) | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -59,6 +63,8 @@ export interface Core {
   readonly now: () => number;
   /** The same for deletions by age. See `deletionClock`. */
   readonly deletionTime: () => number;
+  /** Bounds the time for closing each part. */
+  readonly closing: Closing;
   readonly cache: Cache;
   readonly database: Database;
   readonly driver: Driver;
@@ -68,6 +74,7 @@ export interface Core {
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
   readonly usage: UsageRecord;
+  readonly unwritten: Unwritten;
   readonly entries: Entries;
   readonly mirror: Mirror;
   readonly upstreams: readonly Upstream[];
@@ -86,13 +93,14 @@ export async function openCore(
   const { now, watch, log, proxy } = surroundings;
   const paths = new Paths(config.data);
   const driver = surroundings.driver ?? new FilesystemDriver(paths);
+  const closing = new Closing(log);
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
-  const cache = stack.adopt(await Cache.open(config.redis.url, now, onRedis, namespaceOf(config)), (each) =>
-    each.close(),
-  );
+  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config));
+  stack.defer(closing.part('the cache', () => cache.close()));
   const folder = 'the data folder is not writable';
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
-  const database = stack.adopt(await openNamed(config, cache.changes, log), (each) => each.close());
+  const database = await openNamed(config, cache.changes, log);
+  stack.defer(closing.part('the database', () => database.close()));
   await migrate(database);
   // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
   const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
@@ -100,17 +108,18 @@ export async function openCore(
   await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
-  const tokens = stack.adopt(new Tokens(database, now), (each) => each.flush());
+  const tokens = new Tokens(database, now);
+  const usage = new UsageRecord(database, now, downloads);
+  const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
-  const usage = stack.adopt(new UsageRecord(database, now, downloads), (each) => each.close());
-  const entries = stack.adopt(new Entries(database, cache, now), (each) => each.flushUses());
+  stack.defer(closing.part('usage', (milliseconds) => unwritten.close(milliseconds)));
+  const entries = new Entries(database, cache, now);
+  stack.defer(closing.part('the uses of mirrored content', () => entries.flushUses()));
   const room = new Room(config.data, config.storage.reserve);
   const { unreadRest, keepPartial } = config.mirror;
   const { accountFetches } = config.limits;
-  const mirror = stack.adopt(
-    new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, log, now }),
-    (each) => each.close(),
-  );
+  const mirror = new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, log, now });
+  stack.defer(closing.part('the mirror', () => mirror.close()));
   const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
   for (const upstream of upstreams) {
     const unknown = await unknownAccounts(accounts, upstream);
@@ -119,14 +128,16 @@ export async function openCore(
     }
   }
   // Closed before the mirror, whose fetches end when their upstreams are closed.
-  stack.defer(() => {
+  const closeUpstreams = () => {
     for (const upstream of upstreams) upstream.close();
-  });
+  };
+  stack.defer(closing.part('the upstreams', closeUpstreams));
   return {
     config,
     log,
     now,
     deletionTime: watch ? deletionClock(now, watch) : now,
+    closing,
     cache,
     database,
     driver,
@@ -136,6 +147,7 @@ export async function openCore(
     defaultAccount,
     tokens,
     usage,
+    unwritten,
     entries,
     mirror,
     upstreams,

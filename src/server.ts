@@ -1,6 +1,7 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { platform } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { createApi } from './api/routes.ts';
@@ -67,12 +68,17 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     now,
     deletionTime: core.deletionTime,
   });
-  const jobs = stack.adopt(new Jobs({ runs: new Runs(database, now), jobs: table, log, now }), (each) => each.close());
+  const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
+  stack.defer(core.closing.part('the jobs', () => jobs.close()));
   const rest = stack.move();
   return { core, protocols: opened, stored, jobs, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
-type AppServer = Server<typeof IncomingMessage, typeof AppResponse>;
+/** An HTTP server and its open connections. */
+interface AppServer {
+  http: Server<typeof IncomingMessage, typeof AppResponse>;
+  connections: Set<Socket>;
+}
 
 export interface RunningServer {
   installation: Installation;
@@ -82,16 +88,26 @@ export interface RunningServer {
   firstToken: string | undefined;
   /** Handles a promise rejection that no code has caught: logs it, and answers its request with 500. */
   answerUnhandled(error: unknown): void;
-  /** Accepts no more requests, waits up to `grace` milliseconds for the current ones, and writes pending data. */
+  /**
+   * Turns readiness red, waits for `server.shutdownDelay`, accepts no more requests, and closes all parts. The delay and
+   * the requests that are being answered get up to `grace` milliseconds together, `shutdownGrace` by default; the rest gets
+   * `closingTime` after them. Rejects if a part did not close.
+   */
   close(grace?: number): Promise<void>;
+  /** The names of the parts that are not closed. */
+  readonly unclosed: readonly string[];
 }
+
+/** The time for closing what requests use, after they have ended; milliseconds. */
+export const closingTime = 4500;
 
 /** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
   await using stack = new AsyncDisposableStack();
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
-  const { log, now } = core;
+  const { log, now, closing } = core;
+  await core.unwritten.restore();
   const firstToken = await createFirstToken(core);
   const quota = new Quota({
     database: core.database,
@@ -101,7 +117,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     log,
     now,
   });
-  const operations = openOperations(core, quota);
+  const operations = openOperations(core, quota, surroundings.droppedLines);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, now };
   const servers: AppServer[] = [];
@@ -132,17 +148,27 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     );
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
-  const { port } = servers[0]!.address() as AddressInfo;
-  const { host } = config.server;
+  const { port } = servers[0]!.http.address() as AddressInfo;
+  const { host, shutdownDelay } = config.server;
   const rest = stack.move();
   return {
     installation,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
     firstToken,
     answerUnhandled: (error) => answerUnhandled(log, error),
-    close: (some = 10_000) => {
-      grace = some;
-      return rest.disposeAsync();
+    close: async (time = config.shutdownGrace) => {
+      const delay = Math.min(shutdownDelay, time);
+      grace = time - delay;
+      closing.limit(time + closingTime);
+      operations.shutDown();
+      // The runs can end while requests are being answered. The part `jobs` reports a failure.
+      jobs.close().catch(() => undefined);
+      if (delay > 0) await sleep(delay);
+      await rest.disposeAsync();
+      if (closing.unclosed.length > 0) throw new Error(`closing: ${closing.unclosed.join(', ')} did not close`);
+    },
+    get unclosed() {
+      return closing.unclosed;
     },
   };
 }
@@ -210,7 +236,11 @@ function operatorsOnly(authenticator: Authenticator): SeesAccounts {
   };
 }
 
-function openOperations({ database, blobs, log }: Core, quota: Quota): Operations {
+function openOperations(
+  { database, blobs, log }: Core,
+  quota: Quota,
+  droppedLines: () => number = () => 0,
+): Operations {
   const checks = [
     { failure: 'The database does not answer.', check: () => database.get('SELECT 1 AS one') },
     { failure: 'The storage cannot be written.', check: () => blobs.check() },
@@ -222,6 +252,9 @@ function openOperations({ database, blobs, log }: Core, quota: Quota): Operation
     ['account', 'limit'],
     () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
   );
+  operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
+    [{}, droppedLines()],
+  ]);
   return operations;
 }
 
@@ -265,6 +298,11 @@ async function listen(
 ): Promise<AppServer> {
   const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
   const server = createHttpServer({ ...times, ServerResponse: AppResponse }, listener);
+  const connections = new Set<Socket>();
+  server.on('connection', (socket) => {
+    connections.add(socket);
+    socket.once('close', () => connections.delete(socket));
+  });
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
@@ -273,15 +311,27 @@ async function listen(
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
     return named(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
   });
-  return server;
+  return { http: server, connections };
 }
 
-async function drain(server: AppServer, grace: number): Promise<void> {
-  const closed = new Promise((resolve) => server.close(resolve));
-  const idle = setInterval(() => server.closeIdleConnections(), 50);
-  const last = setTimeout(() => server.closeAllConnections(), grace);
-  server.closeIdleConnections();
-  await closed;
+/**
+ * Accepts no more connections, and resolves when the current requests have been answered, or after `grace` milliseconds
+ * when their connections are closed.
+ */
+async function drain({ http, connections }: AppServer, grace: number): Promise<void> {
+  const closed = new Promise((resolve) => http.close(resolve));
+  const idle = setInterval(() => {
+    http.closeIdleConnections();
+    // Node counts a connection without a first byte as busy for a minute.
+    for (const each of connections) if (each.bytesRead === 0) each.destroy();
+  }, 50);
+  const over = Promise.withResolvers<void>();
+  const last = setTimeout(() => {
+    http.closeAllConnections();
+    over.resolve();
+  }, grace);
+  http.closeIdleConnections();
+  await Promise.race([closed, over.promise]);
   clearInterval(idle);
   clearTimeout(last);
 }

@@ -47,7 +47,9 @@ const lag = 200;
 export class Tokens implements Verifier {
   readonly #database: Database;
   readonly #now: () => number;
-  readonly #used = new Map<string, number>();
+  #used = new Map<string, number>();
+  /** Times that a flush is writing. */
+  readonly #writing = new Set<ReadonlyMap<string, number>>();
   /** By token row: the database returns the same row object until the next write. */
   readonly #principals = new WeakMap<object, TokenPrincipal>();
 
@@ -164,17 +166,33 @@ export class Tokens implements Verifier {
 
   /** Writes the times of last use to the database. Called every few seconds and when the server closes. */
   async flush(): Promise<void> {
-    const used = [...this.#used];
-    this.#used.clear();
-    if (used.length === 0) return;
+    const used = this.#used;
+    if (used.size === 0) return;
+    this.#used = new Map();
+    this.#writing.add(used);
     try {
-      await this.#database.transaction(async (tx) => {
-        for (const [id, at] of used) await tx.run('UPDATE tokens SET last_used_at = ? WHERE id = ?', [at, id]);
-      });
+      await this.restore(used);
     } catch (error) {
       for (const [id, at] of used) this.#used.set(id, Math.max(at, this.#used.get(id) ?? 0));
       throw error;
+    } finally {
+      this.#writing.delete(used);
     }
+  }
+
+  /** The times of last use by token ID that are not written, or whose write has not ended. */
+  unwritten(): Map<string, number> {
+    const all = new Map(this.#used);
+    for (const used of this.#writing) for (const [id, at] of used) all.set(id, Math.max(at, all.get(id) ?? 0));
+    return all;
+  }
+
+  /** Writes times of last use, except those of tokens that were used later. */
+  async restore(used: ReadonlyMap<string, number>): Promise<void> {
+    const sql = 'UPDATE tokens SET last_used_at = ? WHERE id = ? AND COALESCE(last_used_at, 0) < ?';
+    await this.#database.transaction(async (tx) => {
+      for (const [id, at] of used) await tx.run(sql, [at, id, at]);
+    });
   }
 
   /** Whether `value` is a token of any account, in any state. */

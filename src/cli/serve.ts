@@ -1,61 +1,107 @@
+import { once } from 'node:events';
 import type { Command } from 'commander';
-import type { Logger } from 'pino';
 import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { createFirstToken, openInstallation, startServer } from '../server.ts';
+import type { Surroundings } from '../core.ts';
+import { closingTime, createFirstToken, openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import { clocks, type Terminal } from './with-installation.ts';
 import { openLog } from './log.ts';
 import { isWorker, leaveWorkers, runWorkers } from './workers.ts';
 
+/** What is over for sure this many milliseconds after `shutdownGrace`. The process has ended before 5 seconds. */
+const exitTime = closingTime + 250;
+/** After everything is closed, the process gets this long to end by itself; milliseconds. */
+const lastTime = 100;
+
 /** `entrepot serve` */
 export function addServe(program: Command, environment: Environment, terminal: Terminal): void {
   program
     .command('serve')
-    .description('serve until SIGTERM or SIGINT')
+    .description('serve until SIGTERM, SIGINT or SIGHUP')
     .action(async () => {
+      // An output that is closed or full must not end the server.
+      for (const output of [terminal.stdout, terminal.stderr]) output.on?.('error', () => undefined);
       const config = loadConfig(environment);
-      const log = openLog(config.log.level, terminal);
-      if (config.server.workers > 1 && !isWorker()) await serveWithWorkers(config, environment, terminal, log);
-      else await serve(config, environment, terminal, log);
+      const { log, droppedLines } = openLog(config.log.level, terminal);
+      const surroundings = { log, droppedLines, ...clocks, proxy: environment };
+      const stop = new StopSignal(terminal);
+      if (config.server.workers > 1 && !isWorker()) await serveWithWorkers(config, terminal, surroundings, stop);
+      else await serve(config, terminal, surroundings, stop);
     });
 }
 
-async function serve(config: Config, environment: Environment, terminal: Terminal, log: Logger): Promise<void> {
-  const server = await startServer(config, { log, ...clocks, proxy: environment });
+async function serve(config: Config, terminal: Terminal, surroundings: Surroundings, stop: StopSignal): Promise<void> {
+  const { log } = surroundings;
+  const server = await startServer(config, surroundings);
   terminal.on('unhandledRejection', (error) => server.answerUnhandled(error));
-  const stop = new Promise<void>((resolve) => {
-    terminal.once('SIGTERM', resolve);
-    terminal.once('SIGINT', resolve);
-  });
+  const stopped = stop.takeOver();
   if (server.firstToken !== undefined) greet(config, terminal, server.url, server.firstToken);
   log.info({ url: server.url }, 'ready');
-  await stop;
+  await once(stopped, 'abort');
   log.info('closing');
-  await server.close();
-  leaveWorkers();
+  setTimeout(() => {
+    const parts = server.unclosed.join(', ') || 'its connections';
+    terminal.stderr.write(`entrepot: ended without closing ${parts}\n`);
+    terminal.exit(1);
+  }, config.shutdownGrace + exitTime).unref();
+  try {
+    await server.close();
+  } finally {
+    leaveWorkers();
+    // A part that did not close may have connections and timers, which would keep the process running.
+    setTimeout(() => terminal.exit(), lastTime).unref();
+  }
 }
 
 /** This process creates the first token before it starts the workers, so that the token is printed once. */
 async function serveWithWorkers(
   config: Config,
-  environment: Environment,
   terminal: Terminal,
-  log: Logger,
+  surroundings: Surroundings,
+  stop: StopSignal,
 ): Promise<void> {
   if (config.redis.url === undefined) {
     throw new ConfigError('ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, a Redis for all workers');
   }
   if (config.server.port === 0)
     throw new ConfigError('ENTREPOT_PORT: more than one worker needs a fixed port; do not use 0');
-  const firstToken = await startFirst(config, environment, log);
+  const firstToken = await startFirst(config, surroundings);
   const { host, port } = config.server;
   if (firstToken !== undefined) greet(config, terminal, `http://${host}:${port}`, firstToken);
-  await runWorkers(config.server.workers, terminal, log);
+  const bound = config.shutdownGrace + exitTime;
+  const inTime = await runWorkers(config.server.workers, stop.takeOver(), bound, surroundings.log);
+  if (!inTime) throw new Error('workers did not exit in time and were killed');
 }
 
-async function startFirst(config: Config, environment: Environment, log: Logger): Promise<string | undefined> {
-  await using installation = await openInstallation(config, { log, ...clocks, proxy: environment });
+/**
+ * The first signal to stop: ends the process at once during the start, and is later left to the code that calls `takeOver`. A
+ * second signal of the same kind ends the process at once. A worker can get the same signal twice, from the supervisor and
+ * from the first process; the first process kills a worker that takes too long.
+ */
+class StopSignal {
+  readonly #controller = new AbortController();
+  #isStarting = true;
+
+  constructor(terminal: Terminal) {
+    const stop = () => {
+      if (this.#isStarting) terminal.exit(1);
+      this.#controller.abort();
+    };
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+      if (isWorker()) terminal.on(signal, stop);
+      else terminal.once(signal, stop);
+    }
+  }
+
+  takeOver(): AbortSignal {
+    this.#isStarting = false;
+    return this.#controller.signal;
+  }
+}
+
+async function startFirst(config: Config, surroundings: Surroundings): Promise<string | undefined> {
+  await using installation = await openInstallation(config, surroundings);
   return createFirstToken(installation.core);
 }
 

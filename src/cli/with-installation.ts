@@ -4,14 +4,24 @@ import { DomainError } from '../errors.ts';
 import type { Core } from '../core.ts';
 import { openInstallation, type Installation } from '../server.ts';
 
+/** The signals that end a server in order. */
+export type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP';
+
+interface Output {
+  write(text: string): unknown;
+  on?(event: 'error', listener: () => void): unknown;
+}
+
 /** The parts of the process that commands use. */
 export interface Terminal {
   stdin?: AsyncIterable<Uint8Array | string>;
-  stdout: { write(text: string): unknown };
+  stdout: Output;
   /** `columns` only if it is a terminal. */
-  stderr: { write(text: string): unknown; isTTY?: boolean; columns?: number };
-  once(event: 'SIGTERM' | 'SIGINT' | 'exit', listener: () => void): unknown;
-  on(event: 'unhandledRejection', listener: (error: unknown) => void): unknown;
+  stderr: Output & { isTTY?: boolean; columns?: number };
+  once(event: StopSignal | 'exit', listener: () => void): unknown;
+  on(event: 'unhandledRejection' | StopSignal, listener: (error: unknown) => void): unknown;
+  /** Ends the process at once; without `code`, with the code of the command. */
+  exit(code?: number): void;
 }
 
 /** The clocks of this machine. */

@@ -1,9 +1,17 @@
 import cluster, { type Worker } from 'node:cluster';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
-import type { Terminal } from './with-installation.ts';
 
-/** A worker that exits unexpectedly is replaced after this many milliseconds. */
-const replaceAfter = 1000;
+/** Times in milliseconds. */
+export interface WorkerTimes {
+  /** The first pause before a worker that exited unexpectedly is replaced; it doubles with each further exit. */
+  firstPause: number;
+  longestPause: number;
+  /** A worker that ran for this long is replaced after the first pause again. */
+  stable: number;
+}
+
+const defaultTimes: WorkerTimes = { firstPause: 1000, longestPause: 30_000, stable: 60_000 };
 
 /** Whether this process is a worker. */
 export function isWorker(): boolean {
@@ -16,32 +24,50 @@ export function leaveWorkers(): void {
 }
 
 /**
- * Runs `count` server processes on one port and replaces a process that exits unexpectedly. After SIGTERM or SIGINT, stops
- * all of them and resolves when they have exited.
+ * Runs `count` server processes on one port, and replaces a process that exits unexpectedly, after a pause that grows while
+ * it exits again and again. After `stop` is aborted, sends SIGTERM to all of them, and SIGKILL to those that run for `bound`
+ * milliseconds after it. Resolves, when all have exited, to whether they exited in time.
  */
-export async function runWorkers(count: number, terminal: Terminal, log: Logger): Promise<void> {
-  let closing = false;
-  const exits: Promise<void>[] = [];
-  const fork = () => {
-    const worker: Worker = cluster.fork();
-    exits.push(
-      new Promise((resolve) =>
-        worker.once('exit', (code, signal) => {
-          if (!closing) {
-            log.error({ worker: worker.id, code, signal }, 'a worker exited unexpectedly; starting a new one');
-            setTimeout(() => !closing && fork(), replaceAfter).unref();
-          }
-          resolve();
-        }),
-      ),
-    );
+export async function runWorkers(
+  count: number,
+  stop: AbortSignal,
+  bound: number,
+  log: Logger,
+  times: WorkerTimes = defaultTimes,
+): Promise<boolean> {
+  const running = new Set<Worker>();
+  let inTime = true;
+  const kill = (signal: NodeJS.Signals) => {
+    for (const worker of running) worker.process.kill(signal);
   };
-  for (let index = 0; index < count; index += 1) fork();
-  await new Promise<void>((resolve) => {
-    terminal.once('SIGTERM', resolve);
-    terminal.once('SIGINT', resolve);
+  const limit = Promise.withResolvers<void>();
+  stop.addEventListener('abort', () => {
+    kill('SIGTERM');
+    const timer = setTimeout(() => {
+      inTime = false;
+      log.error({ workers: running.size }, 'workers did not exit in time and are killed');
+      kill('SIGKILL');
+    }, bound);
+    void limit.promise.then(() => clearTimeout(timer));
   });
-  closing = true;
-  for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGTERM');
-  await Promise.all(exits);
+  const keepRunning = async () => {
+    for (let pause = times.firstPause; !stop.aborted; pause = Math.min(times.longestPause, pause * 2)) {
+      const startedAt = performance.now();
+      const worker = cluster.fork();
+      running.add(worker);
+      // A fork that fails also emits `exit`.
+      worker.on('error', () => undefined);
+      const [code, signal] = await new Promise<[number, string]>((resolve) =>
+        worker.once('exit', (...end: [number, string]) => resolve(end)),
+      );
+      running.delete(worker);
+      if (stop.aborted) return;
+      if (performance.now() - startedAt >= times.stable) pause = times.firstPause;
+      log.error({ worker: worker.id, code, signal, pause }, 'a worker exited unexpectedly; starting a new one');
+      await sleep(pause, undefined, { signal: stop }).catch(() => undefined);
+    }
+  };
+  await Promise.all(Array.from({ length: count }, keepRunning));
+  limit.resolve();
+  return inTime;
 }

@@ -42,6 +42,8 @@ const anonymousRead = z
     if (text === 'mirrored') return 'mirrored';
     return text === 'all' || text === 'true' ? 'all' : 'none';
   });
+/** A timer of Node counts up to 24 days. */
+const shutdownTime = duration.pipe(z.number().max(3_600_000, 'expected 1h or less'));
 const patterns = z.array(z.string().min(1));
 
 /**
@@ -62,9 +64,17 @@ export const schema = z.strictObject({
         .describe(
           'Reverse proxies whose X-Forwarded-Proto, -Host and -For are trusted: how many (`true`: 1), or their addresses, such as `loopback,10.0.0.0/8`',
         ),
+      shutdownDelay: shutdownTime
+        .prefault('0s')
+        .describe(
+          'After SIGTERM, keep serving for this long with /readyz red, so that load balancers notice; part of shutdownGrace',
+        ),
       workers: whole(1, 64).default(1).describe('Server processes that share the port; more than one requires Redis'),
     })
     .prefault({}),
+  shutdownGrace: shutdownTime
+    .prefault('25s')
+    .describe('After SIGTERM, time for current requests; the process exits at most 5 s later'),
   data: z.string().min(1).default('./data').describe('Folder for blobs and the embedded database'),
   database: z
     .strictObject({

@@ -56,6 +56,8 @@ export function createApp(
   return (request, response) => {
     const { context } = response;
     response.idle = config.limits.uploadIdle;
+    // So that clients open their next connection to another instance.
+    if (observers.observe.isShuttingDown) response.always['Connection'] = 'close';
     const target = originForm(request.url!);
     request.url = target;
     const remote = proxies.remoteOf(request);

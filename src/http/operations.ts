@@ -38,19 +38,20 @@ export class Operations {
   #sent = 0;
   readonly #jobRuns: Counter<'job' | 'outcome'>;
   readonly #jobItems: Counter<'job' | 'item'>;
+  #isShuttingDown = false;
 
   constructor(checks: readonly ReadyCheck[], log: Logger) {
     this.#checks = checks;
     this.#log = log;
     const registers = [this.metrics];
     collectDefaultMetrics({ register: this.metrics, prefix: 'entrepot_' });
-    this.#counter('entrepot_http_requests_total', 'Requests answered', ['method', 'status'], () =>
+    this.counter('entrepot_http_requests_total', 'Requests answered', ['method', 'status'], () =>
       [...this.#requests].map(([key, count]) => {
         const [method, status] = key.split(' ') as [string, string];
         return [{ method, status }, count];
       }),
     );
-    this.#counter('entrepot_http_body_bytes_total', 'Bytes of bodies received and sent', ['direction'], () => [
+    this.counter('entrepot_http_body_bytes_total', 'Bytes of bodies received and sent', ['direction'], () => [
       [{ direction: 'in' }, this.#received],
       [{ direction: 'out' }, this.#sent],
     ]);
@@ -79,12 +80,21 @@ export class Operations {
     const router = Router({ caseSensitive: true, strict: true });
     router.get('/livez', (request, response) => sendJson(request, response, 200, { status: 'ok' }));
     router.get('/readyz', async (request, response) => {
-      const failure = await this.#failedCheck();
+      const failure = this.#isShuttingDown ? 'The server is shutting down.' : await this.#failedCheck();
       if (failure === undefined) sendJson(request, response, 200, { status: 'ready' });
       else problem(request, response, 503, 'NotReady', failure);
     });
     router.get('/metrics', (request, response) => this.#sendMetrics(request, response, seesAccounts));
     return router;
+  }
+
+  /** From now on the service is not ready. */
+  shutDown(): void {
+    this.#isShuttingDown = true;
+  }
+
+  get isShuttingDown(): boolean {
+    return this.#isShuttingDown;
   }
 
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
@@ -126,7 +136,7 @@ export class Operations {
   }
 
   /** As `gauge`, for a value that only grows. */
-  #counter(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
+  counter(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
     this.metrics.registerMetric(new Counter({ name, help, labelNames, registers: [], collect: collector(read) }));
   }
 

@@ -3,6 +3,7 @@ import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
 import { currentCaller, runFor, type Caller } from '../caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
+import { closeAfterBody } from './drain.ts';
 
 /** The record of one request, for the access log, the metrics and usage. */
 export interface RequestContext {
@@ -94,6 +95,7 @@ export class AppResponse extends ServerResponse implements Caller {
     // Without a listener, Node destroys the connection at the timeout. After the answer, Node sets the keep-alive
     // timeout.
     this.setTimeout(this.idle);
+    if (!this.req.complete) closeAfterBody(this.req);
     return super.writeHead(status, headers);
   }
 }

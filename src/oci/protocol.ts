@@ -37,7 +37,7 @@ export const oci: Protocol = {
   inputs: imageInputs,
   open: (core, stack) => {
     const registry = new ContainerRegistry(core);
-    stack.defer(() => registry.images.close());
+    stack.defer(core.closing.part('the uploads', () => registry.images.close()));
     return registry;
   },
 };

@@ -8,18 +8,21 @@ import { join } from 'node:path';
  *       blobs/sha256/ab/ab12…          content, named by its digest; immutable (`FilesystemDriver`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
+ *       unwritten/<uuid>.jsonl         usage that a closing server could not write to the database (`Unwritten`)
  */
 export class Paths {
   readonly data: string;
   readonly blobs: string;
   readonly staging: string;
   readonly quarantine: string;
+  readonly unwritten: string;
 
   constructor(data: string) {
     this.data = data;
     this.blobs = join(data, 'blobs');
     this.staging = join(data, 'staging');
     this.quarantine = join(data, 'quarantine');
+    this.unwritten = join(data, 'unwritten');
   }
 
   staged(id: string): string {

@@ -19,7 +19,7 @@ export interface Downloads {
 export type AddDownloads = (tx: Transaction, downloads: Downloads) => Promise<void>;
 
 /** Counts of one key since the last flush. */
-interface Entry {
+export interface Entry {
   accountId: number;
   token: string;
   kind: SubjectKind;
@@ -37,6 +37,12 @@ type Key = Pick<Use, 'at' | 'token' | 'kind' | 'subject' | 'status'>;
 interface Batch {
   number: number;
   entries: Entry[];
+}
+
+/** Counts of a process that could not write them. `writer` and the numbers of the batches say which are in the database. */
+export interface UnwrittenUsage {
+  writer: string;
+  batches: readonly Batch[];
 }
 
 const batchSize = 100;
@@ -66,6 +72,7 @@ export class UsageRecord {
   #batchCount = 0;
   #flushing: Promise<void> | undefined;
   #writtenAt: number;
+  #isTaken = false;
 
   constructor(database: Database, now: () => number, downloads: Partial<Record<SubjectKind, AddDownloads>> = {}) {
     this.#database = database;
@@ -108,8 +115,30 @@ export class UsageRecord {
   /** The last flush. */
   async close(): Promise<void> {
     await this.flush();
-    if (this.#batchCount === 0) return;
+    // The next start still needs the number of the last batch for the counts that were taken.
+    if (this.#batchCount === 0 || this.#isTaken) return;
     await this.#database.transaction((tx) => tx.run('DELETE FROM usage_writers WHERE id = ?', [this.#writer]));
+  }
+
+  /**
+   * The counts that are not written, or whose write has not ended, for `restore` in another process. Call it when `close`
+   * failed or did not end. Undefined if there are none.
+   */
+  takeUnwritten(): UnwrittenUsage | undefined {
+    this.#isTaken = true;
+    this.#seal();
+    return this.#batches.length === 0 ? undefined : { writer: this.#writer, batches: [...this.#batches] };
+  }
+
+  /**
+   * Writes the counts that another process could not write, except batches that are in the database already. It can be
+   * repeated, also by several processes, for the 30 days that the number of a last batch is kept.
+   */
+  async restore({ writer, batches }: UnwrittenUsage): Promise<void> {
+    for (const { number, entries } of batches) {
+      await this.#database.transaction((tx) => this.#writeBatch(tx, writer, number, entries));
+      await nextTurn();
+    }
   }
 
   #entryFor(accountId: number, use: Key): Entry {
@@ -156,7 +185,7 @@ export class UsageRecord {
   async #writeBatches(): Promise<void> {
     for (let batch = this.#batches[0]; batch; batch = this.#batches[0]) {
       const { number, entries } = batch;
-      await this.#database.transaction((tx) => this.#writeBatch(tx, number, entries));
+      await this.#database.transaction((tx) => this.#writeBatch(tx, this.#writer, number, entries));
       this.#batches.shift();
       // SQLite queries do not yield to the event loop.
       await nextTurn();
@@ -172,8 +201,8 @@ export class UsageRecord {
     }
   }
 
-  async #writeBatch(tx: Transaction, number: number, entries: readonly Entry[]): Promise<void> {
-    if (!(await this.#isNew(tx, number))) return;
+  async #writeBatch(tx: Transaction, writer: string, number: number, entries: readonly Entry[]): Promise<void> {
+    if (!(await this.#isNew(tx, writer, number))) return;
     const now = this.#now();
     const rows = rowsOf(entries, now);
     const update = counterNames.map((name) => `${name} = usage_counts.${name} + new.${name}`).join(', ');
@@ -187,12 +216,12 @@ export class UsageRecord {
   }
 
   /** If an earlier attempt of this batch may still commit, the update waits for it, and then finds its number. */
-  async #isNew(tx: Transaction, number: number): Promise<boolean> {
+  async #isNew(tx: Transaction, writer: string, number: number): Promise<boolean> {
     const now = this.#now();
     if (number === 1) await tx.run('DELETE FROM usage_writers WHERE written_at < ?', [now - rememberFor]);
-    await tx.insertNew('usage_writers', [{ id: this.#writer, batch: 0, written_at: now }]);
+    await tx.insertNew('usage_writers', [{ id: writer, batch: 0, written_at: now }]);
     const sql = 'UPDATE usage_writers SET batch = ?, written_at = ? WHERE id = ? AND batch < ?';
-    return (await tx.run(sql, [number, now, this.#writer, number])) > 0;
+    return (await tx.run(sql, [number, now, writer, number])) > 0;
   }
 }
 

@@ -29,6 +29,7 @@ for (const dialect of dialects) {
           stderr: { write: (text: string) => (output.stderr += text) },
           once: () => {},
           on: () => {},
+          exit: () => {},
         },
       );
       return { code, ...output };
@@ -95,6 +96,7 @@ test('a claim is released by kind and name', async (t) => {
         stderr: { write: (text: string) => (said += text) },
         once: () => {},
         on: () => {},
+        exit: () => {},
       },
     );
     t.is(code, 1);

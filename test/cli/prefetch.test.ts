@@ -32,6 +32,7 @@ async function setUp(t: ExecutionContext) {
       stderr: { write: (text: string) => (output.stderr += text), isTTY, columns: 60 },
       once: (signal, stop) => signal === 'SIGINT' && onSignal(stop),
       on: () => {},
+      exit: () => {},
     });
     return { code, ...output };
   };

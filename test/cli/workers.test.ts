@@ -3,7 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { temporaryFolder } from '../support/clients/clients.ts';
 import { startEntrepot } from '../support/processes/entrepot.ts';
-import { redisUrl } from '../support/processes/services.ts';
+import { answers, redisUrl } from '../support/processes/services.ts';
+import { until } from '../support/until.ts';
 
 // Several processes on one port, as `ENTREPOT_WORKERS` starts them.
 
@@ -64,4 +65,24 @@ test('two workers serve one port: each sees the changes of the other, and a kill
     await sleep(50);
   }
   t.is(servedBy().size, 3);
+});
+
+test('workers that are all killed at once are replaced', async (t) => {
+  const folder = await temporaryFolder();
+  const server = await startEntrepot(folder.path, { ENTREPOT_WORKERS: '2', ENTREPOT_REDIS_URL: redisUrl() });
+  t.teardown(async () => {
+    await server.stop();
+    await folder.remove();
+  });
+  const workers = () =>
+    execFileSync('ps', ['-o', 'pid=', '--ppid', `${server.pid}`])
+      .toString()
+      .trim()
+      .split(/\s+/);
+  await until(() => workers().length >= 2);
+  const first = workers();
+  execFileSync('kill', ['-9', ...first]);
+  await until(() => server.log().split('a worker exited unexpectedly').length > 2);
+  await until(() => answers(`${server.url}/readyz`), 60_000);
+  t.false(workers().some((each) => first.includes(each)));
 });

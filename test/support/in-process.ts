@@ -14,6 +14,7 @@ export async function entrepot(environment: Record<string, string>, ...words: st
     stderr: { write: (text: string) => (heard.stderr += text) },
     once: () => {},
     on: () => {},
+    exit: () => {},
   });
   return { code, ...heard };
 }

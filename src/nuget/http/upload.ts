@@ -61,11 +61,11 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
   }
   let file: Readable | undefined;
   let filling: Promise<unknown> | undefined;
+  let stopListening: (() => void) | undefined;
   try {
     await new Promise<void>((resolve, reject) => {
-      const stopListening = whenSilent(request, limits.idle, reject);
+      stopListening = whenSilent(request, limits.idle, reject);
       request.once('close', () => {
-        stopListening();
         if (!request.complete) reject(aborted());
       });
       form.on('file', (_name, part) => {
@@ -75,10 +75,7 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
       });
       form.on('filesLimit', () => reject(new DomainError('Invalid', 'Push one package at a time.')));
       form.on('error', (error: unknown) => reject(malformed(error)));
-      form.on('finish', () => {
-        stopListening();
-        resolve();
-      });
+      form.on('finish', () => resolve());
       request.pipe(form);
     });
     await filling;
@@ -89,6 +86,8 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
     file?.destroy();
     await filling?.catch(() => undefined);
     throw error;
+  } finally {
+    stopListening?.();
   }
 }
 

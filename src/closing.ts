@@ -1,0 +1,63 @@
+import type { Logger } from 'pino';
+
+/** Longest time for closing one part, in milliseconds. */
+const longest = 3000;
+
+/**
+ * Closes the parts of a server one after another, each within a time limit. A part that fails, or that takes longer, is
+ * logged with its name, and the next part closes all the same.
+ */
+export class Closing {
+  readonly #log: Logger;
+  readonly #open = new Set<string>();
+  readonly #failed: string[] = [];
+  #end = Number.POSITIVE_INFINITY;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  /** The names of the parts that have not closed yet, and of those that could not be closed. */
+  get unclosed(): string[] {
+    return [...this.#failed, ...this.#open];
+  }
+
+  /** All parts that are open now must close within `milliseconds`, each within its share of the rest. */
+  limit(milliseconds: number): void {
+    this.#end = performance.now() + milliseconds;
+  }
+
+  /**
+   * What closes one part, for a stack; never rejects. `close` gets the milliseconds that it may take. Call this in the order
+   * of opening.
+   */
+  part(name: string, close: (milliseconds: number) => unknown): () => Promise<void> {
+    this.#open.add(name);
+    return async () => {
+      const share = (this.#end - performance.now()) / this.#open.size;
+      const time = Math.max(0, Math.min(longest, share));
+      try {
+        await inTime(async () => close(time), time);
+      } catch (error) {
+        this.#failed.push(name);
+        this.#log.error({ err: error, part: name }, `closing: ${name} did not close`);
+      } finally {
+        this.#open.delete(name);
+      }
+    };
+  }
+}
+
+/** The result of `work`; rejects after `milliseconds`. The work then continues, and its result is ignored. */
+export async function inTime<T>(work: () => Promise<T>, milliseconds: number): Promise<T> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(
+    () => late.reject(new Error(`not done within ${Math.round(milliseconds)} ms`)),
+    milliseconds,
+  );
+  try {
+    return await Promise.race([work(), late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

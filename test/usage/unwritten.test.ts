@@ -1,0 +1,133 @@
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { pino } from 'pino';
+import { Accounts } from '../../src/accounts/accounts.ts';
+import { Tokens } from '../../src/accounts/tokens.ts';
+import type { Database } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { parsePeriod } from '../../src/usage/period.ts';
+import { UsageRecord } from '../../src/usage/record.ts';
+import { totalsOf } from '../../src/usage/report.ts';
+import { Unwritten } from '../../src/usage/unwritten.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { within } from '../support/until.ts';
+
+const at = Date.UTC(2027, 0, 15);
+const january = parsePeriod('2027-01')!;
+
+function parts(database: Database, folder: string, lines: string[] = []) {
+  const log = pino({}, { write: (line: string) => void lines.push(line) });
+  const usage = new UsageRecord(database, () => at);
+  const tokens = new Tokens(database, () => at);
+  return { usage, tokens, unwritten: new Unwritten({ usage, tokens, folder, log }) };
+}
+
+/** Counts `requests` downloads of different packages. */
+function count(usage: UsageRecord, account: number, requests: number): void {
+  for (let index = 0; index < requests; index += 1) {
+    const use = { at, token: 'a', kind: 'package' as const, subject: `made.${index}`, act: 'download' as const };
+    const counts = { status: 200, complete: true, cache: undefined, sent: 10, received: 0, fetched: 0 };
+    usage.count(account, { ...use, ...counts }, '1.0.0');
+  }
+}
+
+for (const dialect of dialects) {
+  const prepared = async (t: Parameters<typeof openUntilEnd>[0]) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const { account } = await new Accounts(database, () => at).ensureDefault();
+    return { database, account: account.id, folder: join(await folderUntilEnd(t), 'unwritten') };
+  };
+
+  test(`${dialect}: what a frozen database may or may not have committed is counted once`, async (t) => {
+    const { database, account, folder } = await prepared(t);
+    let commits = 0;
+    // The second transaction is committed, and its end is never known.
+    const freezing = changedDatabase(database, {
+      transaction: async (work, options) => {
+        commits += 1;
+        if (commits > 2) return new Promise(() => undefined);
+        const result = await database.transaction(work, options);
+        return commits === 2 ? new Promise(() => undefined) : result;
+      },
+    });
+    const closing = parts(freezing, folder);
+    count(closing.usage, account, 250);
+    const startedAt = performance.now();
+    await within(closing.unwritten.close(1000));
+    t.true(performance.now() - startedAt < 5000);
+    t.is((await readdir(folder)).length, 1);
+    // Two workers start at the same time; a third one finds nothing.
+    await Promise.all([1, 2].map(() => parts(database, folder).unwritten.restore()));
+    await parts(database, folder).unwritten.restore();
+    t.deepEqual(await readdir(folder), []);
+    t.like(await totalsOf(database, account, january), { requests: 250, downloads: 250, egress_bytes: 2500 });
+  });
+
+  test(`${dialect}: a start that is interrupted after the counts and before the file is removed`, async (t) => {
+    const { database, account, folder } = await prepared(t);
+    const failing = changedDatabase(database, { transaction: () => Promise.reject(new Error('the database is gone')) });
+    const closing = parts(failing, folder);
+    count(closing.usage, account, 3);
+    await closing.unwritten.close(1000);
+    const [name] = await readdir(folder);
+    const text = await readFile(join(folder, name!), 'utf8');
+    await parts(database, folder).unwritten.restore();
+    await writeFile(join(folder, name!), text);
+    await parts(database, folder).unwritten.restore();
+    t.like(await totalsOf(database, account, january), { requests: 3 });
+  });
+
+  test(`${dialect}: the time of the last use of a token is kept, and never goes back`, async (t) => {
+    const { database, account, folder } = await prepared(t);
+    const { token, value } = await new Tokens(database, () => at).create(account, { name: 'a', scopes: ['read'] });
+    let isFrozen = true;
+    const freezing = changedDatabase(database, {
+      transaction: (work, options) => (isFrozen ? new Promise(() => undefined) : database.transaction(work, options)),
+    });
+    const closing = parts(freezing, folder);
+    await closing.tokens.verify(value);
+    // This flush, and the one of the closing, do not end.
+    void closing.tokens.flush();
+    await within(closing.unwritten.close(500));
+    isFrozen = false;
+    const next = parts(database, folder);
+    await next.unwritten.restore();
+    t.is((await next.tokens.get(account, token.id))!.lastUsedAt, at);
+    await next.tokens.restore(new Map([[token.id, at - 1]]));
+    t.is((await next.tokens.get(account, token.id))!.lastUsedAt, at);
+  });
+}
+
+test('a file that cannot be read stays, is logged, and stops nothing', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const folder = join(await folderUntilEnd(t), 'unwritten');
+  await mkdir(folder);
+  await writeFile(join(folder, 'a.jsonl'), '{"writer":"w","number":1,"entries":[{"accountId":"x"}]}\n');
+  await writeFile(join(folder, 'b.jsonl'), '{"tokens":[["none",1]]}\n');
+  await writeFile(join(folder, 'c.jsonl.part'), '{"tok');
+  const lines: string[] = [];
+  await parts(database, folder, lines).unwritten.restore();
+  t.deepEqual(await readdir(folder), ['a.jsonl', 'c.jsonl.part']);
+  t.is(lines.filter((each) => each.includes('could not be included')).length, 1);
+});
+
+test('a file has a bound: the rest is lost, and the log says so', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const folder = join(await folderUntilEnd(t), 'unwritten');
+  const failing = changedDatabase(database, { transaction: () => Promise.reject(new Error('the database is gone')) });
+  const lines: string[] = [];
+  const { usage, unwritten } = parts(failing, folder, lines);
+  for (let round = 0; round < 60_000; round += 1) {
+    const use = { at, token: 'a', kind: 'package' as const, subject: `${round}${'x'.repeat(240)}`, act: undefined };
+    usage.count(1, { ...use, status: 200, complete: true, cache: undefined, sent: 10, received: 0, fetched: 0 });
+  }
+  await unwritten.close(10_000);
+  const [name] = await readdir(folder);
+  t.true((await readFile(join(folder, name!))).length <= 16 * 2 ** 20);
+  t.true(lines.some((each) => each.includes('some usage is lost')));
+});
