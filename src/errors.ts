@@ -30,6 +30,8 @@ export const errorNames = [
   'TooManyRequests',
   'QuotaExceeded',
   'StorageFull',
+  'DatabaseUnavailable',
+  'StorageUnavailable',
   'UpstreamUnavailable',
   'UpstreamTimeout',
   'Aborted',
