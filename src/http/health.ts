@@ -16,11 +16,18 @@ export interface HealthTimes {
   limit: number;
   /** Shortest time between two checks of writes. */
   writeEvery: number;
+  /** Most times in one second that the checks run. Further callers get the latest result, because no token is needed. */
+  perSecond: number;
   /** How long a failure that a request met counts. */
   remember: number;
 }
 
-export const healthTimes: HealthTimes = { limit: 2000, writeEvery: 3000, remember: 30_000 };
+export const healthTimes: HealthTimes = {
+  limit: 2000,
+  writeEvery: 3000,
+  perSecond: 10,
+  remember: 30_000,
+};
 
 export interface HealthOptions {
   /** The service is ready while none of these fails. */
@@ -57,7 +64,10 @@ export class Health {
   #logged = new Set<string>();
   #failedWrites: readonly Check[] = [];
   #nextWrites = 0;
-  #looking: Promise<State> | undefined;
+  /** The latest result, also while the checks run. */
+  #latest: Promise<State> | undefined;
+  #isRunning = false;
+  #second = { startedAt: Number.NEGATIVE_INFINITY, looks: 0 };
 
   constructor(options: HealthOptions) {
     const { reads, writes, times = healthTimes } = options;
@@ -74,8 +84,17 @@ export class Health {
 
   /** Checks everything, within the time limit of one check. All callers at the same time share the checks. */
   look(): Promise<State> {
-    this.#looking ??= this.#look().finally(() => (this.#looking = undefined));
-    return this.#looking;
+    if (this.#latest && (this.#isRunning || this.#isTooSoon())) return this.#latest;
+    this.#second.looks += 1;
+    this.#isRunning = true;
+    this.#latest = this.#look().finally(() => (this.#isRunning = false));
+    return this.#latest;
+  }
+
+  #isTooSoon(): boolean {
+    const now = performance.now();
+    if (now - this.#second.startedAt >= 1000) this.#second = { startedAt: now, looks: 0 };
+    return this.#second.looks >= this.#times.perSecond;
   }
 
   async #look(): Promise<State> {

@@ -3,7 +3,9 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { createClient } from '@redis/client';
 import test, { type ExecutionContext } from 'ava';
+import { temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { rowsOf } from '../support/inside.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
@@ -14,7 +16,7 @@ import { until } from '../support/until.ts';
 
 // `/readyz` is 200 while reads work, says `degraded` while writes or Redis do not, and 503 with the part that fails.
 
-const healthTimes = { limit: 1000, writeEvery: 0, remember: 0 };
+const healthTimes = { limit: 1000, writeEvery: 0, perSecond: Number.POSITIVE_INFINITY, remember: 0 };
 
 /** A server whose database breaks: what is written at its end fails. */
 async function startBreaking(t: ExecutionContext): Promise<TestServer> {
@@ -222,6 +224,19 @@ test('readiness answers in its time while the storage hangs, and starts no secon
   await until(async () => (await readiness(server)).status === 200);
 });
 
+test('more probes than ten in a second get the latest result', async (t) => {
+  const driver = new MemoryDriver();
+  const server = await startTestServer(t, {}, { driver, healthTimes: { ...healthTimes, perSecond: 10 } });
+  let checks = 0;
+  driver.faults.before = (operation) => {
+    if (operation === 'check') checks += 1;
+  };
+  const start = performance.now();
+  for (let probe = 0; probe < 200; probe += 1) await assertReady(t, server);
+  const seconds = Math.floor((performance.now() - start) / 1000) + 2;
+  t.true(checks <= 10 * seconds, `${checks} checks`);
+});
+
 test('many probes share one write', async (t) => {
   const server = await startTestServer(t, {}, { healthTimes: { ...healthTimes, writeEvery: 3_600_000 } });
   const written = async () => (await rowsOf(server, 'SELECT written_at FROM probes'))[0]?.['written_at'];
@@ -232,6 +247,25 @@ test('many probes share one write', async (t) => {
   await until(() => Date.now() > Number(first));
   for (let probe = 0; probe < 5; probe += 1) await assertReady(t, server);
   t.is(await written(), first);
+});
+
+test('a malformed value in place of the version in Redis fails no request', async (t) => {
+  const redis = await ownRedis(t);
+  await redis.start();
+  const server = await startTestServer(t, {
+    redis: { url: redis.url },
+    database: { url: await temporaryDatabase(t, 'mysql') },
+  });
+  await new TestFeed(server).publish({ id: 'A' });
+  const client = createClient({ url: redis.url });
+  await client.connect();
+  t.teardown(() => client.destroy());
+  const key = (await client.keys('*')).find((each) => each.endsWith('::written'));
+  for (const value of ['{"value":null}', 'null', '[]']) {
+    await client.set(key!, value);
+    const response = await server.fetch('/v3/package/a/index.json');
+    t.is(response.status, 200, await response.text());
+  }
 });
 
 test('without Redis, or with one that is frozen, requests go on and readiness is degraded', async (t) => {

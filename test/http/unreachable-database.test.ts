@@ -12,7 +12,7 @@ import { until } from '../support/until.ts';
 const limits = { read: 700, transaction: 1500, connection: 700, lock: 1000, background: 60_000 };
 /** A write waits for a connection, then for its transaction, and ends with a rollback. */
 const longest = limits.connection + limits.transaction + 2500;
-const healthTimes = { limit: 500, writeEvery: 0, remember: 30_000 };
+const healthTimes = { limit: 500, writeEvery: 0, perSecond: Number.POSITIVE_INFINITY, remember: 30_000 };
 
 interface Setup {
   server: TestServer;
