@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { createClient } from '@redis/client';
 import test, { type ExecutionContext } from 'ava';
+import { timeLimits } from '../../src/database/time-limits.ts';
 import { temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { rowsOf } from '../support/inside.ts';
@@ -16,7 +17,7 @@ import { until } from '../support/until.ts';
 
 // `/readyz` is 200 while reads work, says `degraded` while writes or Redis do not, and 503 with the part that fails.
 
-const healthTimes = { limit: 1000, writeEvery: 0, perSecond: Number.POSITIVE_INFINITY, remember: 0 };
+const healthTimes = { limit: 10_000, writeEvery: 0, perSecond: Number.POSITIVE_INFINITY, remember: 0 };
 
 /** A server whose database breaks: what is written at its end fails. */
 async function startBreaking(t: ExecutionContext): Promise<TestServer> {
@@ -116,8 +117,10 @@ test('another process holds the write lock of the database: degraded, reads work
   const other = new DatabaseSync(join(server.data, 'entrepot.db'));
   other.exec('BEGIN IMMEDIATE');
   const start = performance.now();
-  const pushes = await Promise.all([1, 2, 3, 4, 5].map((id) => new TestFeed(server).push({ id: `Late${id}` })));
-  t.true(performance.now() - start < 5000, 'the waiting writes do not wait one after another');
+  const pushes = await Promise.all(
+    Array.from({ length: 40 }, (_, id) => new TestFeed(server).push({ id: `Late${id}` })),
+  );
+  t.true(performance.now() - start < 10_000, 'the waiting writes do not wait one after another');
   for (const each of pushes) await assertUnavailable(t, each, 'DatabaseUnavailable');
   t.is((await server.fetch('/v3/package/a/index.json')).status, 200);
   await assertDegraded(t, server, 'database');
@@ -208,7 +211,7 @@ test('a failure that a request met is degraded for a time', async (t) => {
 
 test('readiness answers in its time while the storage hangs, and starts no second check', async (t) => {
   const driver = new MemoryDriver();
-  const server = await startTestServer(t, {}, { driver, healthTimes: { ...healthTimes, limit: 100 } });
+  const server = await startTestServer(t, {}, { driver, healthTimes: { ...healthTimes, limit: 1000 } });
   const hanging = Promise.withResolvers<void>();
   let checks = 0;
   driver.faults.before = async (operation) => {
@@ -252,10 +255,9 @@ test('many probes share one write', async (t) => {
 test('a malformed value in place of the version in Redis fails no request', async (t) => {
   const redis = await ownRedis(t);
   await redis.start();
-  const server = await startTestServer(t, {
-    redis: { url: redis.url },
-    database: { url: await temporaryDatabase(t, 'mysql') },
-  });
+  const database = { url: await temporaryDatabase(t, 'mysql') };
+  const databaseLimits = { ...timeLimits, connection: 20_000 };
+  const server = await startTestServer(t, { redis: { url: redis.url }, database }, { databaseLimits });
   await new TestFeed(server).publish({ id: 'A' });
   const client = createClient({ url: redis.url });
   await client.connect();
