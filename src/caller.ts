@@ -5,6 +5,8 @@ import { DomainError } from './errors.ts';
 export interface Caller {
   /** The account whose limits count for the work; undefined for work that no client started. */
   readonly account: string | undefined;
+  /** Whether the client wants to change something. */
+  readonly writes?: boolean;
   /** Whether the client has left, so that the result is not needed any more. */
   readonly gone: boolean;
   /** Calls `then` once when the client has left. Returns a function that cancels this. */

@@ -9,7 +9,9 @@ import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
+import type { TimeLimits } from './database/time-limits.ts';
 import { digestOf } from './digest.ts';
+import type { HealthTimes } from './http/health.ts';
 import { countFetched } from './http/request-context.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
@@ -29,6 +31,9 @@ import type { SubjectKind } from './usage/counters.ts';
 import { UsageRecord, type AddDownloads } from './usage/record.ts';
 import { Unwritten } from './usage/unwritten.ts';
 
+// For commands.
+export { inBackground } from './database/time-limits.ts';
+
 /** Dependencies from outside the program. Tests replace them. */
 export interface Surroundings {
   log: Logger;
@@ -42,6 +47,8 @@ export interface Surroundings {
   driver?: Driver | undefined;
   /** Number of lines that the log could not write, and dropped. */
   droppedLines?: (() => number) | undefined;
+  databaseLimits?: TimeLimits | undefined;
+  healthTimes?: HealthTimes | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -92,14 +99,15 @@ export async function openCore(
 ): Promise<Core> {
   const { now, watch, log, proxy } = surroundings;
   const paths = new Paths(config.data);
-  const driver = surroundings.driver ?? new FilesystemDriver(paths);
   const closing = new Closing(log);
+  const driver = surroundings.driver ?? new FilesystemDriver(paths);
+  stack.defer(closing.part('the storage', () => driver.close()));
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
   const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config));
   stack.defer(closing.part('the cache', () => cache.close()));
   const folder = 'the data folder is not writable';
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
-  const database = await openNamed(config, cache.changes, log);
+  const database = await openNamed(config, cache.changes, surroundings);
   stack.defer(closing.part('the database', () => database.close()));
   await migrate(database);
   // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
@@ -169,19 +177,23 @@ function namespaceOf({ data, database: { url } }: Config): string {
 function openNamed(
   { data, database: { url } }: Config,
   changes: WriteSignal | undefined,
-  log: Logger,
+  surroundings: Surroundings,
 ): Promise<Database> {
   const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-  const opening = openPrivate(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, log);
+  const opening = openPrivate(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, surroundings);
   return opening.catch(named(key, 'the database cannot be opened'));
 }
 
 /** Opens the database. Other users of the machine may not read the file of SQLite. */
-async function openPrivate(url: string, changes: WriteSignal | undefined, log: Logger): Promise<Database> {
-  if (!url.startsWith('sqlite:')) return openDatabase(url, changes);
+async function openPrivate(
+  url: string,
+  changes: WriteSignal | undefined,
+  { log, databaseLimits }: Surroundings,
+): Promise<Database> {
+  if (!url.startsWith('sqlite:')) return openDatabase(url, changes, databaseLimits);
   const path = url.slice('sqlite:'.length);
   await createDatabaseFiles(path);
-  const database = await openDatabase(url, changes);
+  const database = await openDatabase(url, changes, databaseLimits);
   // Only now is it known that these are the files of a database.
   await tightenDatabaseFiles(path, log);
   return database;

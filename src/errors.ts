@@ -31,6 +31,8 @@ export const errorNames = [
   'TooManyRequests',
   'QuotaExceeded',
   'StorageFull',
+  'DatabaseUnavailable',
+  'StorageUnavailable',
   'UpstreamUnavailable',
   'UpstreamTimeout',
   'Aborted',

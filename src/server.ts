@@ -10,6 +10,7 @@ import type { Config } from './config/schema.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator, authorizationOf } from './http/authenticate.ts';
+import { Health, type Check } from './http/health.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
 import { AppResponse } from './http/request-context.ts';
 import { Urls } from './http/urls.ts';
@@ -117,7 +118,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     log,
     now,
   });
-  const operations = openOperations(core, quota, surroundings.droppedLines);
+  const operations = openOperations(core, quota, surroundings);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, now };
   const servers: AppServer[] = [];
@@ -236,16 +237,25 @@ function operatorsOnly(authenticator: Authenticator): SeesAccounts {
   };
 }
 
-function openOperations(
-  { database, blobs, log }: Core,
-  quota: Quota,
-  droppedLines: () => number = () => 0,
-): Operations {
-  const checks = [
-    { failure: 'The database does not answer.', check: () => database.get('SELECT 1 AS one') },
-    { failure: 'The storage cannot be written.', check: () => blobs.check() },
-  ];
-  const operations = new Operations(checks, log);
+/** What readiness and `entrepot doctor` check. */
+export function checksOf({ database, blobs, cache }: Core): { reads: Check[]; writes: Check[] } {
+  return {
+    reads: [
+      { part: 'database', failure: 'The database cannot be read.', run: () => database.checkReads() },
+      { part: 'storage', failure: 'The storage cannot be read.', run: () => blobs.checkReads() },
+      { part: 'storage', failure: 'The storage cannot be written.', run: () => blobs.checkStaging() },
+    ],
+    writes: [
+      { part: 'database', failure: 'The database cannot be written.', run: () => database.checkWrites() },
+      { part: 'storage', failure: 'The storage cannot be written.', run: () => blobs.checkWrites() },
+      { part: 'redis', failure: 'Redis does not answer.', run: () => cache.check() },
+    ],
+  };
+}
+
+function openOperations(core: Core, quota: Quota, { healthTimes: times, droppedLines }: Surroundings): Operations {
+  const { cache, log } = core;
+  const operations = new Operations(new Health({ ...checksOf(core), redisFailedAt: () => cache.failedAt, log, times }));
   operations.accountGauge(
     'entrepot_account_limit_ratio',
     'Used share of a limit of an account; 1 at the limit',
@@ -253,7 +263,7 @@ function openOperations(
     () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
   );
   operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
-    [{}, droppedLines()],
+    [{}, droppedLines?.() ?? 0],
   ]);
   return operations;
 }

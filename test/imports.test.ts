@@ -26,7 +26,7 @@ const rooms: Record<string, string> = {
   accounts: 'database errors.ts',
   history: 'database',
   storage: 'database digest.ts incoming.ts errors.ts',
-  database: 'errors.ts',
+  database: 'caller.ts errors.ts',
   upstream: 'cache config digest.ts incoming.ts errors.ts',
   cache: 'errors.ts',
   config: 'errors.ts',

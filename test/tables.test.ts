@@ -31,6 +31,7 @@ const owners: Record<string, string> = {
   history: 'history',
   jobs: 'jobs',
   job_runs: 'jobs',
+  probes: 'database',
 };
 
 /** The tables that SQL in `code` names. */

@@ -33,6 +33,8 @@ const statuses: Record<ErrorName, number> = {
   TooManyRequests: 429,
   QuotaExceeded: 403,
   StorageFull: 507,
+  DatabaseUnavailable: 503,
+  StorageUnavailable: 503,
   UpstreamUnavailable: 502,
   UpstreamTimeout: 504,
   Aborted: 400,

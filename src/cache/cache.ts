@@ -71,6 +71,17 @@ export class Cache {
     await this.#redis?.delete(key);
   }
 
+  /** Rejects when Redis is configured and does not store a value now. */
+  async check(): Promise<void> {
+    const stored = await this.#redis?.set('checked', { value: true, until: this.#now() + 10_000 }, 10_000);
+    if (stored === false) throw new Error('Redis did not store a value');
+  }
+
+  /** When Redis last failed, by `performance.now()`; undefined if it never did. */
+  get failedAt(): number | undefined {
+    return this.#redis?.failedAt;
+  }
+
   async close(): Promise<void> {
     await this.#redis?.close();
   }

@@ -22,6 +22,8 @@ export class RedisStore {
   readonly #onError: (error: unknown) => void;
   #pausedUntil = 0;
   #failing = false;
+  /** When a command or the connection last failed, by `performance.now()`. */
+  failedAt: number | undefined;
   #closed = false;
 
   private constructor(store: Keyv<TimedValue>, disconnect: () => void, onError: (error: unknown) => void) {
@@ -63,8 +65,9 @@ export class RedisStore {
   }
 
   async get(key: string): Promise<TimedValue | undefined> {
-    const entry = await this.#attempt(() => this.#store.get<TimedValue>(key));
-    return typeof entry === 'object' && typeof entry.until === 'number' ? entry : undefined;
+    // The value may be any JSON: another program may have stored it.
+    const entry = await this.#attempt((): Promise<unknown> => this.#store.get(key));
+    return isTimedValue(entry) ? entry : undefined;
   }
 
   /** Resolves to whether Redis stored the value. */
@@ -97,10 +100,16 @@ export class RedisStore {
 
   #failed(error: unknown): void {
     if (this.#closed) return;
-    this.#pausedUntil = performance.now() + pause;
+    this.failedAt = performance.now();
+    this.#pausedUntil = this.failedAt + pause;
     if (!this.#failing) this.#onError(error);
     this.#failing = true;
   }
+}
+
+function isTimedValue(entry: unknown): entry is TimedValue {
+  if (typeof entry !== 'object' || entry === null || !('value' in entry) || !('until' in entry)) return false;
+  return typeof entry.until === 'number';
 }
 
 function withTimeout<T>(work: Promise<T>): Promise<T> {

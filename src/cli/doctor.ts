@@ -1,12 +1,12 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { unknownAccounts } from '../core.ts';
+import { unknownAccounts, type Core } from '../core.ts';
 import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import { withheldFrom } from '../upstream/credentials.ts';
-import type { Installation } from '../server.ts';
+import { checksOf, type Installation } from '../server.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 
@@ -46,14 +46,22 @@ export async function examine(installation: Installation, now: () => number): Pr
   const { core } = installation;
   const findings = [
     await attempt('database', 'check ENTREPOT_DATABASE_URL', async () => {
-      await core.database.get('SELECT 1 AS one');
+      await checkAll(core, 'database');
       return `${core.database.dialect} answers`;
     }),
     await attempt('storage', 'give the server write access to its data folder', async () => {
-      await core.blobs.check();
+      await checkAll(core, 'storage');
       return `${core.config.data} is writable`;
     }),
   ];
+  if (core.config.redis.url !== undefined) {
+    findings.push(
+      await attempt('redis', 'check ENTREPOT_REDIS_URL', async () => {
+        await checkAll(core, 'redis');
+        return 'Redis answers';
+      }),
+    );
+  }
   findings.push(await examineReserved(installation));
   if (core.config.offline)
     return [...findings, { subject: 'upstreams', ok: true, text: 'offline: no upstream is contacted' }];
@@ -83,6 +91,16 @@ async function examineReserved({ protocols }: Installation): Promise<Finding> {
     ok: true,
     text: `searches, and requests before a first push, can send hosted names to an upstream; to keep them private, set reserved: { ${settings} }${more > 0 ? ` and ${more} more` : ''}`,
   };
+}
+
+/** Runs the checks of readiness for one part; rejects with what fails, and the reason. */
+async function checkAll(core: Core, part: 'database' | 'storage' | 'redis'): Promise<void> {
+  const { reads, writes } = checksOf(core);
+  for (const check of [...reads, ...writes].filter((each) => each.part === part)) {
+    await check.run().catch((error: Error) => {
+      throw new Error(`${check.failure} ${error.message}`, { cause: error });
+    });
+  }
 }
 
 async function examineUpstream(

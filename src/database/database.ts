@@ -3,9 +3,13 @@ import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
-import { RowCache } from './row-cache.ts';
+import { databaseFailure, databaseUnavailable } from './failure.ts';
+import { MysqlDatabase } from './mysql-database.ts';
+import { readEveryTable } from './probe.ts';
+import { SequelizeDatabase } from './sequelize-database.ts';
+import { SqliteFiles } from './sqlite-files.ts';
 import { Connection, Driver, isBusy } from './sqlite.ts';
-import { select, SequelizeWork, type Effects } from './statements.ts';
+import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
 
 export type Value = string | number | null;
 export type Row = Record<string, Value>;
@@ -43,7 +47,8 @@ export interface CachedReadOptions {
 
 /**
  * MySQL, or SQLite through Node's built-in driver. Both use Sequelize (pool, transactions, dialects). Times are
- * integers, in milliseconds since 1970 UTC. Both databases compare text by bytes.
+ * integers, in milliseconds since 1970 UTC. Both databases compare text by bytes. Every method rejects with
+ * `DatabaseUnavailable` when the database cannot do the work now, within the time of `TimeLimits`.
  */
 export interface Database extends Queryable {
   /**
@@ -65,6 +70,10 @@ export interface Database extends Queryable {
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
   /** Runs `work` under a lock that only one of all processes on this database can hold (for migrations). */
   exclusively<T>(work: () => Promise<T>): Promise<T>;
+  /** Reads from every table, on SQLite from the disk. Rejects when that fails. */
+  checkReads(): Promise<void>;
+  /** Writes one row. Rejects when that fails. */
+  checkWrites(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -81,10 +90,14 @@ export interface WriteSignal {
  * file; a MySQL database must exist. All instances on a MySQL database share `changes`; without it, only cached reads
  * with a `lag` are cached. Rejects when the database is unreachable.
  */
-export async function openDatabase(url: string, changes?: WriteSignal): Promise<Database> {
+export async function openDatabase(
+  url: string,
+  changes?: WriteSignal,
+  limits: TimeLimits = timeLimits,
+): Promise<Database> {
   const database = url.startsWith('sqlite:')
-    ? new SqliteDatabase(url.slice('sqlite:'.length))
-    : new MysqlDatabase(url, changes);
+    ? new SqliteDatabase(url.slice('sqlite:'.length), limits)
+    : new MysqlDatabase(url, changes, limits);
   try {
     await database.connect();
     return database;
@@ -93,10 +106,6 @@ export async function openDatabase(url: string, changes?: WriteSignal): Promise<
     throw error;
   }
 }
-
-/** How long `exclusively` waits for the lock, in milliseconds. */
-const lockTimeout = 60_000;
-const lockTimeoutMessage = 'another instance has held the migration lock of this database for a minute';
 
 /** `?, ?, …`, one for each value: for `IN (…)`. */
 export function placeholders(values: readonly unknown[]): string {
@@ -110,96 +119,6 @@ export function forUpdate({ dialect }: Queryable): '' | ' FOR UPDATE' {
   return dialect === 'mysql' ? ' FOR UPDATE' : '';
 }
 
-abstract class SequelizeDatabase implements Database {
-  abstract readonly dialect: Dialect;
-  protected readonly sequelize: Sequelize;
-  #commits = 0;
-  readonly #running = new Set<Promise<void>>();
-  readonly #cachedRows = new RowCache();
-
-  constructor(sequelize: Sequelize) {
-    this.sequelize = sequelize;
-  }
-
-  /** Rejects when the database is unreachable. */
-  connect(): Promise<void> {
-    return this.sequelize.authenticate();
-  }
-
-  select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
-    return select<T>(this.sequelize, sql, values);
-  }
-
-  async get<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
-    return (await this.select<T>(sql, values))[0];
-  }
-
-  async getCached<T extends object = Row>(
-    sql: string,
-    values?: readonly Value[],
-    options?: CachedReadOptions,
-  ): Promise<T | undefined> {
-    return (await this.selectCached<T>(sql, values, options))[0];
-  }
-
-  async selectCached<T extends object = Row>(
-    sql: string,
-    values: readonly Value[] = [],
-    { lag = 0 }: CachedReadOptions = {},
-  ): Promise<readonly T[]> {
-    const version = await this.version(lag);
-    if (version === undefined) return this.select<T>(sql, values);
-    return this.#cachedRows.get(version, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
-  }
-
-  /**
-   * Cached rows are valid while this stays the same; undefined: do not cache. See `WriteSignal` and
-   * `CachedReadOptions`.
-   */
-  protected abstract version(lag: number): Promise<string | undefined>;
-  /** Called after each commit that wrote. Resolves when the next version on every instance is a new one. */
-  protected async afterWrite(): Promise<void> {
-    this.#commits += 1;
-  }
-
-  /** Number of commits of this instance that wrote. */
-  protected get commits(): number {
-    return this.#commits;
-  }
-
-  transaction<T>(work: (tx: Transaction) => Promise<T>, { fleeting = false }: TransactionOptions = {}): Promise<T> {
-    const done = this.#attempt(work, fleeting);
-    const settled = done.then(ignore, ignore).then(() => void this.#running.delete(settled));
-    this.#running.add(settled);
-    return done;
-  }
-
-  async #attempt<T>(work: (tx: Transaction) => Promise<T>, fleeting: boolean): Promise<T> {
-    for (let attempt = 1; ; attempt += 1) {
-      const effects: Effects = { wrote: false };
-      try {
-        const result = await this.sequelize.transaction((transaction) =>
-          work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
-        );
-        if (effects.wrote && !fleeting) await this.afterWrite();
-        return result;
-      } catch (error) {
-        if (attempt >= 10 || !isConflict(error)) throw error;
-        await sleep(Math.random() * 20 * attempt);
-      }
-    }
-  }
-
-  abstract exclusively<T>(work: () => Promise<T>): Promise<T>;
-
-  async close(): Promise<void> {
-    await Promise.all(this.#running);
-    await this.sequelize.close();
-  }
-}
-
-function ignore(): void {}
-
 /** SQLite. This class queues the write transactions of this process, and waits for those of other processes. */
 class SqliteDatabase extends SequelizeDatabase {
   readonly dialect = 'sqlite';
@@ -207,10 +126,11 @@ class SqliteDatabase extends SequelizeDatabase {
   /** Reads outside transactions bypass Sequelize, which takes more time than SQLite itself. */
   readonly #reader: Connection;
   readonly #driver: Driver;
+  readonly #files: SqliteFiles;
   #writing: Promise<unknown> = Promise.resolve();
   #current: { commits: number; version: Promise<string> } | undefined;
 
-  constructor(path: string) {
+  constructor(path: string, limits: TimeLimits) {
     mkdirSync(dirname(path), { recursive: true });
     const driver = new Driver();
     super(
@@ -222,23 +142,49 @@ class SqliteDatabase extends SequelizeDatabase {
         transactionType: SequelizeTransaction.TYPES.IMMEDIATE,
         retry: { max: 1 },
       }),
+      limits,
     );
     this.#path = path;
     this.#driver = driver;
     this.#reader = new Connection(path);
+    this.#files = new SqliteFiles(path);
   }
 
   override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
-    return this.#reader.prepare(sql).all(...values) as T[];
+    try {
+      return this.#reader.prepare(sql).all(...values) as T[];
+    } catch (error) {
+      throw databaseFailure(error);
+    }
   }
 
   override transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
-    const turn = this.#writing.then(() => {
-      this.#driver.synchronous = options.fleeting ? 'NORMAL' : 'FULL';
-      return super.transaction(work, options);
-    });
-    this.#writing = turn.then(ignore, ignore);
+    const deadline = this.deadline();
+    const turn = this.#writing.then(() => this.#takeTurn(work, options, deadline));
+    this.#writing = turn.catch(() => undefined);
     return turn;
+  }
+
+  async #takeTurn<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
+    if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
+    this.#files.check();
+    this.#driver.synchronous = options.fleeting ? 'NORMAL' : 'FULL';
+    this.#driver.beginUntil = deadline;
+    const result = await this.begin(work, options, deadline);
+    // A write into a removed file has succeeded, but it will be lost.
+    this.#files.check();
+    return result;
+  }
+
+  override async checkReads(): Promise<void> {
+    this.#files.check();
+    try {
+      // A new connection has no pages in memory.
+      using disk = new DatabaseSync(this.#path, { readOnly: true });
+      await readEveryTable(this.dialect, (sql) => Promise.resolve(disk.prepare(sql).all()));
+    } catch (error) {
+      throw databaseFailure(error);
+    }
   }
 
   /**
@@ -248,8 +194,16 @@ class SqliteDatabase extends SequelizeDatabase {
   protected override version(): Promise<string> {
     if (!this.#current) setImmediate(() => (this.#current = undefined));
     const { commits } = this;
-    if (this.#current?.commits !== commits) this.#current = { commits, version: Promise.resolve(this.#reader.version) };
+    if (this.#current?.commits !== commits) this.#current = { commits, version: this.#readVersion() };
     return this.#current.version;
+  }
+
+  async #readVersion(): Promise<string> {
+    try {
+      return this.#reader.version;
+    } catch (error) {
+      throw databaseFailure(error);
+    }
   }
 
   /** The lock is on a separate file, because a SQLite lock belongs to one connection and a migration uses several. */
@@ -261,7 +215,7 @@ class SqliteDatabase extends SequelizeDatabase {
         if (performance.now() > deadline) throw new Error(lockTimeoutMessage);
         await sleep(5 + Math.random() * 20);
       }
-      return await work();
+      return await inBackground(work);
     } finally {
       lock.close();
     }
@@ -284,57 +238,4 @@ function tryLock(lock: DatabaseSync): boolean {
     if (isBusy(error)) return false;
     throw error;
   }
-}
-
-class MysqlDatabase extends SequelizeDatabase {
-  readonly dialect = 'mysql';
-  readonly #changes: WriteSignal | undefined;
-
-  constructor(url: string, changes: WriteSignal | undefined) {
-    super(
-      new Sequelize(url.replace(/^mariadb:/, 'mysql:'), {
-        dialect: 'mysql',
-        logging: false,
-        pool: { max: 10, idle: 60_000, acquire: 10_000 },
-        isolationLevel: SequelizeTransaction.ISOLATION_LEVELS.READ_COMMITTED,
-        dialectOptions: { charset: 'utf8mb4', connectTimeout: 5000, supportBigNumbers: true, decimalNumbers: true },
-        retry: { max: 1 },
-      }),
-    );
-    this.#changes = changes;
-  }
-
-  protected override async version(lag: number): Promise<string | undefined> {
-    if (this.#changes) return this.#changes.version();
-    return lag > 0 ? `${this.commits} ${Math.floor(performance.now() / lag)}` : undefined;
-  }
-
-  protected override async afterWrite(): Promise<void> {
-    await super.afterWrite();
-    await this.#changes?.announce();
-  }
-
-  override async exclusively<T>(work: () => Promise<T>): Promise<T> {
-    return this.sequelize.transaction(async (transaction) => {
-      const name = `entrepot:${this.sequelize.getDatabaseName()}`.slice(0, 64);
-      const [row] = await select<{ acquired: number }>(
-        this.sequelize,
-        'SELECT GET_LOCK(?, ?) AS acquired',
-        [name, lockTimeout / 1000],
-        transaction,
-      );
-      if (row?.acquired !== 1) throw new Error(lockTimeoutMessage);
-      try {
-        return await work();
-      } finally {
-        await select(this.sequelize, 'SELECT RELEASE_LOCK(?) AS released', [name], transaction);
-      }
-    });
-  }
-}
-
-/** Deadlock and lock wait timeout (MySQL 1213, 1205), or a busy SQLite: the whole transaction can be repeated. */
-function isConflict(error: unknown): boolean {
-  const parent = (error as { parent?: { errno?: number } }).parent;
-  return parent?.errno === 1213 || parent?.errno === 1205 || isBusy(parent ?? {});
 }

@@ -12,9 +12,6 @@ const busyTimeout = 'PRAGMA busy_timeout = 5000;';
 
 type Parameters = Record<string, SQLInputValue> | readonly SQLInputValue[];
 
-/** How long a transaction waits for another process's transaction, in milliseconds. */
-const beginTimeout = 30_000;
-
 /** A SQLite connection with its prepared statements. */
 export class Connection {
   readonly #database: DatabaseSync;
@@ -63,14 +60,17 @@ export class Driver {
   readonly Database: new (filename: string, mode: number, opened: (error: Error | null) => void) => Database;
   /** How the next transaction commits. FULL survives a power failure; NORMAL only after a later FULL commit. */
   synchronous: 'FULL' | 'NORMAL' = 'FULL';
+  /** How long the next transaction waits for another process's transaction, by `performance.now()`. */
+  beginUntil = 0;
   readonly #idle: Connection[] = [];
 
   constructor() {
     const take = (filename: string) => this.#take(filename);
     const release = (connection: Connection) => this.#idle.push(connection);
+    const beginUntil = () => this.beginUntil;
     this.Database = class extends Database {
       constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
-        super(filename, take(filename), release);
+        super(filename, take(filename), release, beginUntil());
         queueMicrotask(() => opened(null));
       }
     };
@@ -95,8 +95,10 @@ class Database {
   readonly filename: string;
   readonly #connection: Connection;
   readonly #release: (connection: Connection) => void;
+  readonly #beginUntil: number;
 
-  constructor(filename: string, connection: Connection, release: (connection: Connection) => void) {
+  constructor(filename: string, connection: Connection, release: (connection: Connection) => void, beginUntil: number) {
+    this.#beginUntil = beginUntil;
     this.filename = filename;
     this.#connection = connection;
     this.#release = release;
@@ -149,7 +151,6 @@ class Database {
   /** Waits without blocking, because the other transaction may belong to this process, on another connection. */
   async #begin(sql: string, done?: Done): Promise<void> {
     const outcome: SqliteResult = { lastID: 0, changes: 0 };
-    const deadline = performance.now() + beginTimeout;
     for (;;) {
       try {
         this.#connection.exec(`PRAGMA busy_timeout = 0; ${sql}`);
@@ -157,7 +158,7 @@ class Database {
         done?.call(outcome, null, []);
         return;
       } catch (error) {
-        if (!isBusy(error) || performance.now() > deadline) {
+        if (!isBusy(error) || performance.now() > this.#beginUntil) {
           done?.call(outcome, error as Error);
           return;
         }

@@ -11,6 +11,7 @@ import { currentResponse, contextOf, runInContext, type AppResponse } from './re
 import type { Operations } from './operations.ts';
 import { Proxies } from './proxies.ts';
 import { problem, sendDefect } from './problem.ts';
+import { asDomainError, noteUnavailable } from './unavailable.ts';
 import { isHost, originForm, splitTarget } from './target.ts';
 
 /** Answers a request. A rejection is a bug: it is logged and answered with 500. */
@@ -155,9 +156,16 @@ export function answerUnhandled(log: Logger, error: unknown): void {
 /** Answers a request that no interface could answer: a malformed path, or a bug. Never sends a stack trace. */
 function answerFailure(log: Logger, request: IncomingMessage, response: ServerResponse, error: unknown): void {
   const { id } = contextOf(response);
+  const known = asDomainError(error);
+  noteUnavailable(log, response, known);
   if (response.headersSent) {
     log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();
+    return;
+  }
+  if (contextOf(response).unavailable !== undefined) {
+    response.setHeader('Retry-After', known!.retryAfter!);
+    problem(request, response, 503, known!.name, known!.message, known!.detail);
     return;
   }
   const status = (error as { status?: number } | undefined)?.status ?? 500;

@@ -2,12 +2,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { allow, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import { isDomainError, type DomainError } from '../errors.ts';
+import type { DomainError } from '../errors.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
 import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
 import { admit } from './quota.ts';
+import { asDomainError, noteUnavailable } from './unavailable.ts';
 
 /** How a protocol handles one kind of request. */
 export interface Operation<Call> {
@@ -74,7 +75,8 @@ function refuse<Target, Call>(
   response: ServerResponse,
   error: unknown,
 ): void {
-  const known = isDomainError(error) ? error : undefined;
+  const known = asDomainError(error);
+  noteUnavailable(protocol.log, response, known);
   const status = known && protocol.statusOf(known);
   const { id } = contextOf(response);
   if (response.headersSent || response.destroyed) {

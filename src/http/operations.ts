@@ -1,21 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router } from 'express';
-import type { Logger } from 'pino';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { isDomainError } from '../errors.ts';
+import type { Health, State } from './health.ts';
 import type { RequestContext } from './request-context.ts';
+import { isUnavailable, parts } from './unavailable.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
 
 type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]>;
-
-/** One part that the service needs. */
-export interface ReadyCheck {
-  /** What clients are told when it fails. The reason is only in the log: it may contain paths and addresses. */
-  readonly failure: string;
-  /** Rejects with the reason. */
-  readonly check: () => Promise<unknown>;
-}
 
 /**
  * Whether the sender of a request may see the metrics about accounts. Throws `Unauthorized` for a credential that is not
@@ -27,10 +20,8 @@ export type SeesAccounts = (request: IncomingMessage) => Promise<boolean>;
 export class Operations {
   readonly metrics = new Registry();
   readonly #accountMetrics = new Registry();
-  readonly #checks: readonly ReadyCheck[];
-  readonly #log: Logger;
-  /** The last failure of a check, so that each is logged once. */
-  #failure: string | undefined;
+  readonly #health: Health;
+  #troubles: State['troubles'] = new Map();
   readonly #seconds: Histogram;
   /** By method and status. For each request, finding the labels of a counter would take longer than all of `count`. */
   readonly #requests = new Map<string, number>();
@@ -40,9 +31,8 @@ export class Operations {
   readonly #jobItems: Counter<'job' | 'item'>;
   #isShuttingDown = false;
 
-  constructor(checks: readonly ReadyCheck[], log: Logger) {
-    this.#checks = checks;
-    this.#log = log;
+  constructor(health: Health) {
+    this.#health = health;
     const registers = [this.metrics];
     collectDefaultMetrics({ register: this.metrics, prefix: 'entrepot_' });
     this.counter('entrepot_http_requests_total', 'Requests answered', ['method', 'status'], () =>
@@ -61,6 +51,9 @@ export class Operations {
       buckets: [0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60],
       registers,
     });
+    this.gauge('entrepot_degraded', '1 while this part is in trouble', ['part'], () =>
+      parts.map((part) => [{ part }, this.#troubles.has(part) ? 1 : 0]),
+    );
     this.#jobRuns = new Counter({
       name: 'entrepot_job_runs_total',
       help: 'Finished runs of scheduled jobs in this process',
@@ -80,9 +73,20 @@ export class Operations {
     const router = Router({ caseSensitive: true, strict: true });
     router.get('/livez', (request, response) => sendJson(request, response, 200, { status: 'ok' }));
     router.get('/readyz', async (request, response) => {
-      const failure = this.#isShuttingDown ? 'The server is shutting down.' : await this.#failedCheck();
-      if (failure === undefined) sendJson(request, response, 200, { status: 'ready' });
-      else problem(request, response, 503, 'NotReady', failure);
+      if (this.#isShuttingDown) {
+        problem(request, response, 503, 'NotReady', 'The server is shutting down.');
+        return;
+      }
+      const { failed, troubles } = await this.#health.look();
+      if (failed.length > 0) {
+        const parts = [...new Set(failed.map(({ part }) => part))];
+        problem(request, response, 503, 'NotReady', failed.map(({ failure }) => failure).join(' '), { parts });
+      } else if (troubles.size > 0) {
+        const degraded = [...troubles].map(([part, detail]) => ({ part, detail }));
+        sendJson(request, response, 200, { status: 'degraded', degraded });
+      } else {
+        sendJson(request, response, 200, { status: 'ready' });
+      }
     });
     router.get('/metrics', (request, response) => this.#sendMetrics(request, response, seesAccounts));
     return router;
@@ -100,7 +104,12 @@ export class Operations {
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
     let all: boolean;
     try {
-      all = await seesAccounts(request);
+      const [sees, { troubles }] = await Promise.all([
+        seesAccounts(request).catch(deniedIfUnavailable),
+        this.#health.look(),
+      ]);
+      all = sees;
+      this.#troubles = troubles;
     } catch (error) {
       if (!isDomainError(error, 'Unauthorized')) throw error;
       response.setHeader('WWW-Authenticate', 'Basic realm="Entrepot"');
@@ -109,20 +118,6 @@ export class Operations {
     }
     const texts = [await this.metrics.metrics(), ...(all ? [await this.#accountMetrics.metrics()] : [])];
     response.writeHead(200, { 'Content-Type': this.metrics.contentType }).end(texts.join('\n'));
-  }
-
-  async #failedCheck(): Promise<string | undefined> {
-    for (const { failure, check } of this.#checks) {
-      try {
-        await check();
-      } catch (error) {
-        if (this.#failure !== failure) this.#log.error({ err: error }, `the service is not ready: ${failure}`);
-        this.#failure = failure;
-        return failure;
-      }
-    }
-    this.#failure = undefined;
-    return undefined;
   }
 
   /** Adds a gauge, which is read for each request to `/metrics`. */
@@ -148,12 +143,19 @@ export class Operations {
 
   /** Counts one finished request. */
   count(method: string, status: number, seconds: number, context: RequestContext): void {
+    if (context.unavailable) this.#health.note(context.unavailable);
     const key = `${method} ${status}`;
     this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1);
     this.#received += context.received;
     this.#sent += context.sent;
     this.#seconds.observe(seconds);
   }
+}
+
+/** While the database fails, no token can be verified. The metrics that need none are then the most useful. */
+function deniedIfUnavailable(error: unknown): false {
+  if (isUnavailable(error)) return false;
+  throw error;
 }
 
 function collector(read: ReadValues) {

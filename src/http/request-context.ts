@@ -4,6 +4,7 @@ import type { Principal } from '../accounts/principal.ts';
 import { currentCaller, runFor, type Caller } from '../caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 import { closeAfterBody } from './drain.ts';
+import type { Part } from './unavailable.ts';
 
 /** The record of one request, for the access log, the metrics and usage. */
 export interface RequestContext {
@@ -17,6 +18,8 @@ export interface RequestContext {
   subject: string;
   version: string | undefined;
   act: UsageAction | undefined;
+  /** The part of the service that could not be used. */
+  unavailable: Part | undefined;
   /** The `Cache-Status` of the answer. */
   cache: string | undefined;
   /** Bytes of the request body that were received. */
@@ -40,6 +43,7 @@ function newContext(): RequestContext {
     subject: '',
     version: undefined,
     act: undefined,
+    unavailable: undefined,
     cache: undefined,
     received: 0,
     sent: 0,
@@ -70,6 +74,10 @@ export class AppResponse extends ServerResponse implements Caller {
     const { principal } = this.context;
     if (!principal) return undefined;
     return principal.kind === 'anonymous' ? 'anonymous' : String(principal.accountId);
+  }
+
+  get writes(): boolean {
+    return this.req.method !== 'GET' && this.req.method !== 'HEAD';
   }
 
   get gone(): boolean {

@@ -5,6 +5,7 @@ import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
 import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
+import { isUnavailable } from './unavailable.ts';
 import { sendJson } from './send.ts';
 
 const formLimit = 64 * 1024;
@@ -45,6 +46,7 @@ async function answer(
       issued_at: new Date(now()).toISOString(),
     });
   } catch (error) {
+    if (isUnavailable(error)) throw error;
     if (!isDomainError(error, 'Unauthorized')) {
       refuse(
         request,

@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { inBackground } from '../database/time-limits.ts';
 import { DomainError } from '../errors.ts';
 import { ActiveRun } from './active-run.ts';
 import type { Counts, RunningJob, JobRun, Runs } from './runs.ts';
@@ -203,11 +204,12 @@ export class Jobs {
     this.#active.set(name, active);
     const log = this.#log.child({ job: name });
     try {
-      const counts = await job.run({
+      const work = {
         signal: active.signal,
         dryRun: false,
         say: say ?? ((line: string) => log.info(line)),
-      });
+      };
+      const counts = await inBackground(() => job.run(work));
       await active.end('done', counts, null);
       const seconds = (performance.now() - startedAt) / 1000;
       log.info({ ...counts, seconds }, 'done');

@@ -33,6 +33,8 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   TooManyRequests: [429, 'TOOMANYREQUESTS'],
   QuotaExceeded: [403, 'DENIED'],
   StorageFull: [507, 'UNAVAILABLE'],
+  DatabaseUnavailable: [503, 'UNAVAILABLE'],
+  StorageUnavailable: [503, 'UNAVAILABLE'],
   UpstreamUnavailable: [502, 'UNAVAILABLE'],
   UpstreamTimeout: [504, 'UNAVAILABLE'],
   Aborted: [400, 'BLOB_UPLOAD_INVALID'],

@@ -11,7 +11,7 @@ import { makeLive, Overtaken, Pending, type Announced } from './pending.ts';
 import { removeBlobs } from './removal.ts';
 import { maxSmallBytes, SmallBlobs } from './small-blobs.ts';
 import { StagedFile } from './staged-file.ts';
-import { deletionTimes, findBlobs, lockBlobs, type BlobRow, type DeletionTimes } from './states.ts';
+import { deletionTimes, findBlobs, lockBlobs, sampleBlobs, type BlobRow, type DeletionTimes } from './states.ts';
 
 /** A staged file and the digest under which it becomes visible. */
 export interface Arrival {
@@ -19,6 +19,8 @@ export interface Arrival {
   digest: Digest;
 }
 
+/** Most blobs of which one check of the storage reads a byte. */
+const maxSamples = 3;
 /** Attempts of a commit whose bytes the collector removes before they are live. */
 const mostAttempts = 20;
 /** A damaged blob is examined at most once in this time, in milliseconds, so that its readers cause no further writes. */
@@ -84,10 +86,45 @@ export class BlobStore {
     await this.#driver.prepare();
   }
 
-  /** Rejects when the storage is not writable now. */
-  async check(): Promise<void> {
-    await access(this.#paths.staging, constants.W_OK);
+  /**
+   * Reads one byte of a stored blob, if there is any, through the driver. Rejects when the storage cannot be read now. One
+   * blob that is missing or on a bad part of the disk is not enough for that.
+   */
+  async checkReads(): Promise<void> {
     await this.#driver.check();
+    const samples = await sampleBlobs(this.#database, maxSamples);
+    let failure: { error: unknown } | undefined;
+    for (const { digest, size } of samples) {
+      try {
+        const content = await this.#driver.open(digest, size);
+        await content.read(Buffer.alloc(1), 0).finally(() => content.close());
+        return;
+      } catch (error) {
+        if (!isDomainError(error, 'BlobUnknown')) failure = { error };
+      }
+    }
+    if (failure) throw failure.error;
+  }
+
+  /** Rejects when there is no staging folder that this process may write to. A read-only disk is left to `checkWrites`. */
+  async checkStaging(): Promise<void> {
+    const folder = await stat(this.#paths.staging);
+    if (!folder.isDirectory()) throw new Error(`${this.#paths.staging} is not a folder`);
+    await access(this.#paths.staging, constants.W_OK | constants.X_OK).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EROFS') throw error;
+    });
+  }
+
+  /** Writes, syncs and removes a small file. Rejects when the storage cannot be written now. */
+  async checkWrites(): Promise<void> {
+    const staged = await this.stage([]);
+    try {
+      await staged.write(Buffer.alloc(1));
+      await staged.sync();
+    } finally {
+      await staged.discard();
+    }
+    await this.#driver.checkWrites();
   }
 
   /** Creates a staged file, hashed with `algorithms` as it fills. */
@@ -201,6 +238,8 @@ export class BlobStore {
       });
     } catch (error) {
       if (error instanceof Overtaken) throw error;
+      // Without the database, waiting again would only delay the answer. The collector removes the pending rows later.
+      if (isDomainError(error, 'DatabaseUnavailable')) throw error;
       // If this fails, the collector removes the pending rows later.
       await this.#takeBack(announced).catch(() => undefined);
       throw error;

@@ -43,6 +43,10 @@ export interface Driver {
   setAside(digest: Digest, version: string): Promise<boolean>;
   /** Pages of the blobs whose digests begin with `prefix`, for example `sha256:ab`, in the order of the digests. */
   list(prefix?: string): AsyncIterable<ListedBlob[]>;
-  /** Rejects when the storage is not writable now. */
+  /** Rejects when stored bytes cannot be read now, also because the storage is not the one that was prepared. */
   check(): Promise<void>;
+  /** Rejects when the storage is not writable now. May leave this to `put`. */
+  checkWrites(): Promise<void>;
+  /** Called once, at the end. */
+  close(): Promise<void>;
 }

@@ -1,5 +1,17 @@
 import { randomUUID } from 'node:crypto';
-import { access, constants, mkdir, open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
+import {
+  access,
+  constants,
+  mkdir,
+  open,
+  opendir,
+  readdir,
+  rename,
+  rm,
+  stat,
+  unlink,
+  type FileHandle,
+} from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { algorithmOf, hexOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
@@ -9,6 +21,7 @@ import type { Driver, ListedBlob, StoredBytes } from './driver.ts';
 import { openWholeFile } from './file-content.ts';
 import type { Paths } from './paths.ts';
 import type { StagedFile } from './staged-file.ts';
+import { storageUnavailable } from './unavailable.ts';
 
 const page = 500;
 /** Bytes of one read when a staged file is copied. */
@@ -22,6 +35,8 @@ export class FilesystemDriver implements Driver {
   readonly #paths: Paths;
   /** Folders whose entries are known to be synced; at most 256 for each algorithm, and their parents. */
   readonly #durable = new Set<string>();
+  /** The folder of the blobs. While it is open, no other folder can have its number, also after it was removed. */
+  #folder: FileHandle | undefined;
 
   constructor(paths: Paths) {
     this.#paths = paths;
@@ -40,10 +55,13 @@ export class FilesystemDriver implements Driver {
 
   async prepare(): Promise<void> {
     await mkdir(this.#paths.blobs, { recursive: true });
+    await this.close();
+    this.#folder = await open(this.#paths.blobs, 'r');
   }
 
   async put(digest: Digest, staged: StagedFile): Promise<void> {
     await staged.sync();
+    await this.#checkFolder();
     const path = this.pathOf(digest);
     const folder = dirname(path);
     if ((await statFile(path))?.size !== staged.size) {
@@ -118,7 +136,32 @@ export class FilesystemDriver implements Driver {
   }
 
   async check(): Promise<void> {
+    await this.#checkFolder();
+    const folder = await opendir(this.#paths.blobs);
+    await folder.read().finally(() => folder.close());
+  }
+
+  async checkWrites(): Promise<void> {
     await access(this.#paths.blobs, constants.W_OK);
+  }
+
+  async close(): Promise<void> {
+    await this.#folder?.close();
+    this.#folder = undefined;
+  }
+
+  /** Rejects if the folder of the blobs was removed, replaced, mounted over or unmounted since `prepare`. */
+  async #checkFolder(): Promise<void> {
+    if (!this.#folder) return;
+    const known = await this.#folder.stat({ bigint: true });
+    const found = await stat(this.#paths.blobs, { bigint: true }).catch((error: unknown) => {
+      if (isMissing(error)) return undefined;
+      throw error;
+    });
+    if (known.ino === found?.ino && known.dev === found.dev) return;
+    throw storageUnavailable(
+      'The folder of the stored content was removed or replaced while the server runs. Restore it, and start the server again.',
+    );
   }
 
   async #listed(digest: Digest): Promise<ListedBlob | undefined> {

@@ -7,6 +7,7 @@ import { append, updateHashes, type AppendOptions, type AppendTarget } from './a
 import type { Content } from './content.ts';
 import { openFileContent } from './file-content.ts';
 import type { Paths } from './paths.ts';
+import { storageFailure, storageUnavailable } from './unavailable.ts';
 
 /** Bytes of one read when a digest is computed from the file. */
 const readSize = 1024 * 1024;
@@ -42,7 +43,10 @@ export class StagedFile {
   static async create(paths: Paths, algorithms: readonly DigestAlgorithm[] = ['sha256']): Promise<StagedFile> {
     const id = randomUUID();
     const path = paths.staged(id);
-    return new StagedFile(id, path, await open(path, 'wx+', 0o600), 0, algorithms);
+    const handle = await open(path, 'wx+', 0o600).catch((error: NodeJS.ErrnoException) => {
+      throw error.code === 'ENOENT' ? storageUnavailable('The staging folder is missing.', error) : error;
+    });
+    return new StagedFile(id, path, handle, 0, algorithms);
   }
 
   /**
@@ -64,9 +68,12 @@ export class StagedFile {
       return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : []);
     } catch (error) {
       await handle?.close();
-      throw new DomainError('UploadUnknown', 'This upload no longer exists. Start a new one.', {
-        cause: error,
-      });
+      throw (
+        storageFailure(error) ??
+        new DomainError('UploadUnknown', 'This upload no longer exists. Start a new one.', {
+          cause: error,
+        })
+      );
     }
   }
 

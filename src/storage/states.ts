@@ -1,4 +1,4 @@
-import { randomInt } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { forUpdate, placeholders, type Queryable, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
@@ -24,6 +24,22 @@ export function findBlobs(from: Queryable, digests: readonly Digest[]): Promise<
     `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(digests)}) ORDER BY digest`,
     digests,
   );
+}
+
+/** Up to `limit` live blobs, other ones each time. */
+export function sampleBlobs(from: Queryable, limit: number): Promise<BlobRow[]> {
+  const start = `sha256:${randomBytes(2).toString('hex')}`;
+  return from.select<BlobRow>(`${liveFrom('>= ?')} UNION ALL ${liveFrom('< ?')} LIMIT ?`, [
+    start,
+    limit,
+    start,
+    limit,
+    limit,
+  ]);
+}
+
+function liveFrom(range: string): string {
+  return `SELECT * FROM (SELECT ${rowColumns} FROM blobs WHERE digest ${range} AND state = 'live' ORDER BY digest LIMIT ?) AS s`;
 }
 
 /** As `findBlobs`, locked until the transaction ends. */

@@ -102,7 +102,16 @@ test.serial('a malformed value of another program is a miss and does no harm', a
   const client = createClient({ url: redisUrl() });
   await client.connect();
   t.teardown(() => client.destroy());
-  for (const garbage of ['garbage', '7', 'null', '[]', '{"value":7}', '{"value":{"value":1},"expires":null}']) {
+  for (const garbage of [
+    'garbage',
+    '7',
+    'null',
+    '[]',
+    '{"value":7}',
+    '{"value":null}',
+    '{"value":{"value":1},"expires":null}',
+    `{"value":{"until":${Date.now() + 10_000}}}`,
+  ]) {
     await client.set(`${namespace}::key`, garbage);
     t.is(await cache.get('key'), undefined, garbage);
   }

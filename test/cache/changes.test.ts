@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { createClient } from '@redis/client';
 import test, { type ExecutionContext } from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
 import type { RedisWriteSignal } from '../../src/cache/changes.ts';
@@ -52,6 +53,23 @@ test('a version stays until an instance writes, and then changes at once on ever
     seen.add(version);
   }
   t.is(await valueOf(other), before.other);
+});
+
+test('a malformed value in place of the version is replaced', async (t) => {
+  const namespace = anyNamespace();
+  const changes = await changesOf(t, redisUrl(), namespace);
+  const before = await known(changes);
+  const client = createClient({ url: redisUrl() });
+  await client.connect();
+  t.teardown(() => client.destroy());
+  for (const value of ['{"value":null}', '{"value":[]}', '{}', 'null', '"text"', 'x']) {
+    t.truthy(
+      await client.set(`${namespace}::written`, value, { condition: 'XX' }),
+      'the key is where this test thinks it is',
+    );
+    t.is(await changes.version(), undefined, value);
+    t.not(await known(changes), before);
+  }
 });
 
 test('reads in one turn of the event loop share one answer; a later read gets a later answer', async (t) => {

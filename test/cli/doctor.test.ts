@@ -1,8 +1,11 @@
+import { open } from 'node:fs/promises';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import test from 'ava';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
+import { freePort } from '../support/processes/services.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
@@ -50,6 +53,38 @@ test('doctor proposes to reserve hosted names that could be sent to an upstream'
   };
   t.is(await line(all), 'ok    private names: no hosted name can be sent to an upstream');
   t.is(await line({ ENTREPOT_UPSTREAMS: '[]' }), 'ok    private names: no hosted name can be sent to an upstream');
+});
+
+test('doctor fails for a part that cannot be read or written', async (t) => {
+  const data = join(await folderUntilEnd(t), 'data');
+  const server = await startTestServer(t, { data });
+  await new TestFeed(server).publish({ id: 'A', version: '1.0.0' });
+  await server.close();
+  const environment = { ENTREPOT_DATA: data, ENTREPOT_UPSTREAMS: '[]' };
+  const finding = async (subject: string, more: Record<string, string> = {}) => {
+    const { code, stdout } = await entrepot({ ...environment, ...more }, 'doctor');
+    return { code, line: stdout.split('\n').find((each) => each.includes(` ${subject}:`))! };
+  };
+  t.regex((await finding('database')).line, /^ok /);
+  t.regex((await finding('storage')).line, /^ok /);
+  const redis = await finding('redis', { ENTREPOT_REDIS_URL: `redis://127.0.0.1:${await freePort()}` });
+  t.is(redis.code, 1);
+  t.regex(redis.line, /^FAIL .*Redis does not answer.*ENTREPOT_REDIS_URL/);
+
+  // The pages of one table that the start does not read are damaged.
+  const path = join(data, 'entrepot.db');
+  const database = new DatabaseSync(path);
+  const { rootpage } = database.prepare("SELECT rootpage FROM sqlite_schema WHERE name = 'tags'").get() as {
+    rootpage: number;
+  };
+  database.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+  database.close();
+  const file = await open(path, 'r+');
+  await file.write(Buffer.alloc(4096, 'x'), 0, 4096, (rootpage - 1) * 4096);
+  await file.close();
+  const damaged = await finding('database');
+  t.is(damaged.code, 1);
+  t.regex(damaged.line, /^FAIL .*The database cannot be read\..*damaged.*ENTREPOT_DATABASE_URL/);
 });
 
 test('doctor says whether an upstream got its credentials, and which host did not', async (t) => {

@@ -37,6 +37,8 @@ export function changedDatabase(real: Database, changes: Partial<Database>): Dat
     selectCached: (sql, values, options) => real.selectCached(sql, values, options),
     transaction: (work, options) => real.transaction(work, options),
     exclusively: (work) => real.exclusively(work),
+    checkReads: () => real.checkReads(),
+    checkWrites: () => real.checkWrites(),
     close: () => real.close(),
     ...changes,
   };

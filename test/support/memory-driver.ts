@@ -94,6 +94,14 @@ export class MemoryDriver implements Driver {
     return this.#perform('check', undefined, () => undefined);
   }
 
+  checkWrites(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
   /** Replaces the stored bytes with `bytes`, as a faulty disk would. */
   damage(digest: Digest, bytes: Buffer): void {
     this.#change(digest, { bytes, version: String((this.#versions += 1)), storedAt: Date.now() });

@@ -56,7 +56,9 @@ export async function openStoreOn<D extends Driver>(
   const url = await temporaryDatabase(t, dialect);
   const data = await folderUntilEnd(t);
   const paths = new Paths(data);
-  return openInstance(t, { url, data, paths, driver: open(paths) }, options);
+  const driver = open(paths);
+  t.teardown(() => driver.close());
+  return openInstance(t, { url, data, paths, driver }, options);
 }
 
 /** Another instance on the same database and storage. */

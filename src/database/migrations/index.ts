@@ -7,6 +7,7 @@ import { metadata } from './009-metadata.ts';
 import { blobStates } from './010-blob-states.ts';
 import { mirror } from './005-mirror.ts';
 import { operate } from './012-operate.ts';
+import { probes } from './020-probes.ts';
 import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
 import { longVersions } from './014-long-versions.ts';
@@ -34,4 +35,5 @@ export const migrations: readonly Migration[] = [
   ...longVersions,
   ...history,
   ...finishedUploads,
+  ...probes,
 ];

@@ -16,6 +16,8 @@ const statuses: Partial<Record<ErrorName, number>> = {
   TooLarge: 413,
   QuotaExceeded: 413,
   StorageFull: 507,
+  DatabaseUnavailable: 503,
+  StorageUnavailable: 503,
   Unsupported: 415,
   RangeNotSatisfiable: 416,
   TooManyRequests: 429,

@@ -1,0 +1,115 @@
+import { promisify } from 'node:util';
+import { ConnectionError, Sequelize, Transaction as SequelizeTransaction, type Options } from 'sequelize';
+import { currentCaller } from '../caller.ts';
+import type { Row, Value, WriteSignal } from './database.ts';
+import { databaseFailure } from './failure.ts';
+import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
+import { readEveryTable } from './probe.ts';
+import { SequelizeDatabase } from './sequelize-database.ts';
+import { select } from './statements.ts';
+import { inBackground, isInBackground, lockTimeout, lockTimeoutMessage, type TimeLimits } from './time-limits.ts';
+
+/** MySQL or MariaDB. Reads have connections of their own, so that transactions which wait cannot stop them. */
+export class MysqlDatabase extends SequelizeDatabase {
+  readonly dialect = 'mysql';
+  readonly #changes: WriteSignal | undefined;
+  readonly #reader: Sequelize;
+
+  constructor(url: string, changes: WriteSignal | undefined, limits: TimeLimits) {
+    super(new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, false)), limits);
+    this.#reader = new Sequelize(url.replace(/^mariadb:/, 'mysql:'), mysqlOptions(limits, true));
+    this.#changes = changes;
+  }
+
+  override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    const { read, background } = this.limits;
+    const until = performance.now() + (isInBackground() ? background : read);
+    try {
+      return await runUntil(until, () => select<T>(this.#connections, sql, values));
+    } catch (error) {
+      throw databaseFailure(error);
+    }
+  }
+
+  /**
+   * The connections for a read. A request that writes reads with those for transactions, so that many of them which wait
+   * for one table cannot stop other reads. So does background work, because the server ends long statements of readers.
+   */
+  get #connections(): Sequelize {
+    return isInBackground() || currentCaller()?.writes ? this.sequelize : this.#reader;
+  }
+
+  override checkReads(): Promise<void> {
+    return readEveryTable(this.dialect, (sql) => this.select(sql));
+  }
+
+  override async close(): Promise<void> {
+    await super.close();
+    await this.#reader.close();
+  }
+
+  protected override async version(lag: number): Promise<string | undefined> {
+    if (this.#changes) return this.#changes.version();
+    return lag > 0 ? `${this.commits} ${Math.floor(performance.now() / lag)}` : undefined;
+  }
+
+  protected override async afterWrite(): Promise<void> {
+    await super.afterWrite();
+    await this.#changes?.announce();
+  }
+
+  override exclusively<T>(work: () => Promise<T>): Promise<T> {
+    return inBackground(() => this.#underLock(work));
+  }
+
+  #underLock<T>(work: () => Promise<T>): Promise<T> {
+    return this.sequelize.transaction(async (transaction) => {
+      const name = `entrepot:${this.sequelize.getDatabaseName()}`.slice(0, 64);
+      const [row] = await select<{ acquired: number }>(
+        this.sequelize,
+        'SELECT GET_LOCK(?, ?) AS acquired',
+        [name, lockTimeout / 1000],
+        transaction,
+      );
+      if (row?.acquired !== 1) throw new Error(lockTimeoutMessage);
+      try {
+        return await work();
+      } finally {
+        await select(this.sequelize, 'SELECT RELEASE_LOCK(?) AS released', [name], transaction);
+      }
+    });
+  }
+}
+
+/** Most connections of one instance for reads, and the same number for transactions. */
+const connections = 10;
+
+/** The types of Sequelize lack one option. */
+function mysqlOptions(limits: TimeLimits, isReader: boolean): Options & { keepDefaultTimezone: boolean } {
+  const prepare = async (connection: MysqlConnection): Promise<void> => {
+    const { read, transaction, background } = limits;
+    limitStatements(connection, () => (isInBackground() ? background : isReader ? read : transaction));
+    try {
+      await promisify<string, unknown>(connection.query.bind(connection))(sessionSettings(limits, isReader));
+    } catch (error) {
+      connection.destroy();
+      throw new ConnectionError(error as Error);
+    }
+  };
+  return {
+    dialect: 'mysql',
+    logging: false,
+    pool: { max: connections, idle: 60_000, acquire: limits.connection },
+    isolationLevel: SequelizeTransaction.ISOLATION_LEVELS.READ_COMMITTED,
+    // `prepare` sets the time zone, with a time limit.
+    keepDefaultTimezone: true,
+    hooks: { afterConnect: (connection) => prepare(connection as MysqlConnection) },
+    dialectOptions: {
+      charset: 'utf8mb4',
+      connectTimeout: limits.connection,
+      supportBigNumbers: true,
+      decimalNumbers: true,
+    },
+    retry: { max: 1 },
+  };
+}

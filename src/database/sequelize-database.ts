@@ -1,0 +1,126 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sequelize } from 'sequelize';
+import type { CachedReadOptions, Database, Dialect, Row, Transaction, TransactionOptions, Value } from './database.ts';
+import { databaseFailure } from './failure.ts';
+import { runUntil } from './mysql-connection.ts';
+import { writeProbe } from './probe.ts';
+import { RowCache } from './row-cache.ts';
+import { isBusy } from './sqlite.ts';
+import { SequelizeWork, type Effects } from './statements.ts';
+import { isInBackground, type TimeLimits } from './time-limits.ts';
+
+/** What both databases do in the same way. */
+export abstract class SequelizeDatabase implements Database {
+  abstract readonly dialect: Dialect;
+  protected readonly sequelize: Sequelize;
+  protected readonly limits: TimeLimits;
+  #commits = 0;
+  readonly #running = new Set<Promise<void>>();
+  readonly #cachedRows = new RowCache();
+
+  constructor(sequelize: Sequelize, limits: TimeLimits) {
+    this.sequelize = sequelize;
+    this.limits = limits;
+  }
+
+  /** Rejects when the database is unreachable. */
+  connect(): Promise<void> {
+    return this.sequelize.authenticate();
+  }
+
+  abstract select<T extends object = Row>(sql: string, values?: readonly Value[]): Promise<T[]>;
+
+  async get<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T | undefined> {
+    return (await this.select<T>(sql, values))[0];
+  }
+
+  async getCached<T extends object = Row>(
+    sql: string,
+    values?: readonly Value[],
+    options?: CachedReadOptions,
+  ): Promise<T | undefined> {
+    return (await this.selectCached<T>(sql, values, options))[0];
+  }
+
+  async selectCached<T extends object = Row>(
+    sql: string,
+    values: readonly Value[] = [],
+    { lag = 0 }: CachedReadOptions = {},
+  ): Promise<readonly T[]> {
+    const version = await this.version(lag);
+    if (version === undefined) return this.select<T>(sql, values);
+    return this.#cachedRows.get(version, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
+  }
+
+  /**
+   * Cached rows are valid while this stays the same; undefined: do not cache. See `WriteSignal` and
+   * `CachedReadOptions`.
+   */
+  protected abstract version(lag: number): Promise<string | undefined>;
+  /** Called after each commit that wrote. Resolves when the next version on every instance is a new one. */
+  protected async afterWrite(): Promise<void> {
+    this.#commits += 1;
+  }
+
+  /** Number of commits of this instance that wrote. */
+  protected get commits(): number {
+    return this.#commits;
+  }
+
+  transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    return this.begin(work, options, this.deadline());
+  }
+
+  /** When a transaction that begins now must have ended, by `performance.now()`. */
+  protected deadline(): number {
+    return performance.now() + (isInBackground() ? this.limits.background : this.limits.transaction);
+  }
+
+  protected begin<T>(
+    work: (tx: Transaction) => Promise<T>,
+    { fleeting = false }: TransactionOptions,
+    deadline: number,
+  ): Promise<T> {
+    const done = runUntil(deadline, () => this.#attempt(work, fleeting, deadline));
+    const settled = done.then(ignore, ignore).then(() => void this.#running.delete(settled));
+    this.#running.add(settled);
+    return done;
+  }
+
+  async #attempt<T>(work: (tx: Transaction) => Promise<T>, fleeting: boolean, deadline: number): Promise<T> {
+    for (let attempt = 1; ; attempt += 1) {
+      const effects: Effects = { wrote: false };
+      try {
+        const result = await this.sequelize.transaction((transaction) =>
+          work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
+        );
+        if (effects.wrote && !fleeting) await this.afterWrite();
+        return result;
+      } catch (error) {
+        if (attempt >= 10 || performance.now() > deadline || !isConflict(error)) throw databaseFailure(error);
+        await sleep(Math.random() * 20 * attempt);
+      }
+    }
+  }
+
+  abstract exclusively<T>(work: () => Promise<T>): Promise<T>;
+
+  abstract checkReads(): Promise<void>;
+
+  checkWrites(): Promise<void> {
+    return this.transaction(writeProbe, { fleeting: true });
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#running);
+    await this.sequelize.close();
+  }
+}
+
+function ignore(): void {}
+
+/** Deadlock and lock wait timeout (MySQL 1213, 1205), or a busy SQLite: the whole transaction can be repeated. */
+function isConflict(error: unknown): boolean {
+  const parent = (error as { parent?: { errno?: number } }).parent;
+  return parent?.errno === 1213 || parent?.errno === 1205 || isBusy(parent ?? {});
+}
