@@ -14,6 +14,7 @@ import { Mirror } from './mirror/mirror.ts';
 import { BlobStore } from './storage/blob-store.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
+import { adopt, checkPair, WrongPair, type Adopted } from './storage/identity.ts';
 import { Paths } from './storage/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
 import { Room } from './storage/room.ts';
@@ -56,19 +57,22 @@ export interface Core {
   readonly upstreams: readonly Upstream[];
 }
 
-/**
- * Opens the database and the storage, migrates, and creates the account `default`. `stack` closes everything that was
- * opened, also when this fails in the middle. `downloads` count downloads in the tables of protocols.
- */
-export async function openCore(
+/** The parts that hold the data. */
+interface Ground {
+  cache: Cache;
+  database: Database;
+  driver: Driver;
+  blobs: BlobStore;
+}
+
+/** Opens the database and the storage, and migrates. */
+async function openGround(
   config: Config,
-  surroundings: Surroundings,
-  downloads: Downloads,
+  { now, log, driver: other }: Surroundings,
   stack: AsyncDisposableStack,
-): Promise<Core> {
-  const { now, log, proxy } = surroundings;
+): Promise<Ground> {
   const paths = new Paths(config.data);
-  const driver = surroundings.driver ?? new FilesystemDriver(paths);
+  const driver = other ?? new FilesystemDriver(paths);
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
   const cache = stack.adopt(await Cache.open(config.redis.url, now, onRedis, namespaceOf(config)), (each) =>
     each.close(),
@@ -79,6 +83,37 @@ export async function openCore(
   await migrate(database);
   const blobs = new BlobStore(database, driver, paths, now);
   await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
+  return { cache, database, driver, blobs };
+}
+
+/**
+ * Confirms that the database and the storage of the settings belong together, also if they do not look so. `report` gets
+ * what they hold before anything is written.
+ */
+export async function adoptStorage(
+  config: Config,
+  surroundings: Surroundings,
+  report: (found: Adopted) => void,
+): Promise<void> {
+  await using stack = new AsyncDisposableStack();
+  const { database, driver } = await openGround(config, surroundings, stack);
+  await adopt(database, driver, report);
+}
+
+/**
+ * Opens the database and the storage, migrates, checks that they belong together, and creates the account `default`.
+ * `stack` closes everything that was opened, also when this fails in the middle. `downloads` count downloads in the tables
+ * of protocols.
+ */
+export async function openCore(
+  config: Config,
+  surroundings: Surroundings,
+  downloads: Downloads,
+  stack: AsyncDisposableStack,
+): Promise<Core> {
+  const { now, log, proxy } = surroundings;
+  const { cache, database, driver, blobs } = await openGround(config, surroundings, stack);
+  await checkPair(database, driver).catch(nameSides(config));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = stack.adopt(new Tokens(database, now), (each) => each.flush());
@@ -133,14 +168,26 @@ function namespaceOf({ data, database: { url } }: Config): string {
   return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
 }
 
-function openNamed(
-  { data, database: { url } }: Config,
-  changes: WriteSignal | undefined,
-  log: Logger,
-): Promise<Database> {
-  const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-  const opening = openPrivate(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, log);
-  return opening.catch(named(key, 'the database cannot be opened'));
+/** The setting that says where the database is. */
+function databaseKey({ database: { url } }: Config): string {
+  return url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
+}
+
+/** For `catch`: names the settings of the sides that may be wrong. */
+function nameSides(config: Config): (error: unknown) => never {
+  const keys = { database: databaseKey(config), storage: 'ENTREPOT_DATA' };
+  return (error) => {
+    if ((error as NodeJS.ErrnoException).syscall) return named('ENTREPOT_DATA', 'the storage cannot be read')(error);
+    if (!(error instanceof WrongPair)) throw error;
+    const settings = [...new Set(error.sides.map((side) => keys[side]))].join(', ');
+    throw new ConfigError(`${settings}: ${error.message} (data folder: ${config.data})`, { cause: error });
+  };
+}
+
+function openNamed(config: Config, changes: WriteSignal | undefined, log: Logger): Promise<Database> {
+  const { data, database } = config;
+  const opening = openPrivate(database.url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, log);
+  return opening.catch(named(databaseKey(config), 'the database cannot be opened'));
 }
 
 /** Opens the database. Other users of the machine may not read the file of SQLite. */

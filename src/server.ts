@@ -22,6 +22,7 @@ import { oci } from './oci/protocol.ts';
 import { Inputs } from './prefetch/inputs.ts';
 import type { OpenProtocol, Protocol } from './protocol.ts';
 import { Collector } from './storage/collector.ts';
+import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
 import { Quota } from './usage/quota.ts';
@@ -39,6 +40,7 @@ export interface Installation extends AsyncDisposable {
   readonly protocols: readonly OpenProtocol[];
   readonly stored: StoredBytes;
   readonly jobs: Jobs;
+  readonly filesWithoutRow: FilesWithoutRow;
 }
 
 /** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
@@ -59,6 +61,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     entries,
     protocols: opened,
     collector: new Collector(database, driver, references),
+    driver,
     scrubber: new Scrubber(database, driver, references, config.scrub.rate),
     stored,
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
@@ -66,8 +69,9 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     now,
   });
   const jobs = stack.adopt(new Jobs({ runs: new Runs(database, now), jobs: table, log, now }), (each) => each.close());
+  const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
-  return { core, protocols: opened, stored, jobs, [Symbol.asyncDispose]: () => rest.disposeAsync() };
+  return { core, protocols: opened, stored, jobs, filesWithoutRow, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
 type AppServer = Server<typeof IncomingMessage, typeof AppResponse>;

@@ -4,6 +4,7 @@ import type { Database } from '../database/database.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
 import type { Collector } from '../storage/collector.ts';
+import type { Driver } from '../storage/driver.ts';
 import type { Damage, Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
@@ -33,6 +34,7 @@ export interface TableParts {
   entries: Entries;
   protocols: readonly JobParts[];
   collector: Collector;
+  driver: Driver;
   scrubber: Scrubber;
   stored: StoredBytes;
   prefetch: ScheduledPrefetchParts;
@@ -43,6 +45,10 @@ export interface TableParts {
 
 /** Milliseconds that a push may take to store its bytes, even with a shorter grace. */
 const longestPut = 3_600_000;
+
+/** Damaged blobs stay in the quarantine for 30 days, and only the newest 10 GiB of them. */
+const quarantineAge = 30 * 86_400_000;
+const quarantineBytes = 10 * 1024 ** 3;
 
 /** All jobs. The setting `jobs.<name>` has the schedule of each. */
 export function jobTable(parts: TableParts): Job[] {
@@ -59,7 +65,7 @@ export function jobTable(parts: TableParts): Job[] {
       runAll(protocols.map((each) => () => each.retain(work))),
     ),
     job('evict', 'reduce mirrored content to its limit', true, (work) => evictBeyondLimit(parts, work)),
-    job('gc', 'delete unreferenced bytes', true, (work) => collectGarbage(parts, work)),
+    job('gc', 'delete unreferenced bytes and old quarantined ones', true, (work) => collectGarbage(parts, work)),
     job('sample', 'measure the bytes that accounts store, once per hour', false, async () => {
       await stored.sample(hourOf(now()));
       return {};
@@ -89,11 +95,14 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
   return evict(database, entries, { ...work, maxSize, offline });
 }
 
-async function collectGarbage({ config, protocols, collector, now }: TableParts, work: Work): Promise<Counts> {
+async function collectGarbage({ config, protocols, collector, driver, now }: TableParts, work: Work): Promise<Counts> {
   const before = now() - config.gc.grace;
   const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   const pendingBefore = Math.min(before, now() - longestPut);
-  return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
+  const collected = await collector.collect({ ...work, before, pendingBefore });
+  const bounds = { before: now() - quarantineAge, mostBytes: quarantineBytes, dryRun: work.dryRun };
+  const { blobs: quarantined, bytes: quarantined_bytes } = await driver.shrinkQuarantine(bounds);
+  return { ...released, ...collected, quarantined, quarantined_bytes };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {

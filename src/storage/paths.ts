@@ -6,18 +6,22 @@ import { join } from 'node:path';
  *     data/
  *       entrepot.db                    the embedded database, unless another is configured
  *       blobs/sha256/ab/ab12…          content, named by its digest; immutable (`FilesystemDriver`)
+ *       blobs/identity                 the identity that this storage shares with its database (`identity.ts`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
  */
 export class Paths {
   readonly data: string;
   readonly blobs: string;
+  /** In `blobs`, so that it is missing when the disk with the blobs is not mounted. */
+  readonly identity: string;
   readonly staging: string;
   readonly quarantine: string;
 
   constructor(data: string) {
     this.data = data;
     this.blobs = join(data, 'blobs');
+    this.identity = join(this.blobs, 'identity');
     this.staging = join(data, 'staging');
     this.quarantine = join(data, 'quarantine');
   }
