@@ -80,7 +80,7 @@ async function openGround(
   const folder = 'the data folder is not writable';
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
   const database = stack.adopt(await openNamed(config, cache.changes, log), (each) => each.close());
-  await migrate(database);
+  await migrate(database).catch(named(databaseKey(config), 'the database cannot be used'));
   const blobs = new BlobStore(database, driver, paths, now);
   await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
   return { cache, database, driver, blobs };
