@@ -94,7 +94,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now } = core;
-  const firstToken = await createFirstToken(core);
+  const isChosen = config.bootstrapToken !== undefined;
+  const chosenToken = isChosen ? await createFirstToken(core) : undefined;
   const quota = new Quota({
     database: core.database,
     stored: installation.stored,
@@ -132,6 +133,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       adminPort,
       'ENTREPOT_ADMIN_PORT',
     );
+  // A made token is shown only once, so it is created when nothing more can stop the start.
+  const firstToken = isChosen ? chosenToken : await createFirstToken(core);
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.address() as AddressInfo;

@@ -146,6 +146,20 @@ test.serial('commands work while a server runs, and the server sees their change
   t.is(status, 401);
 });
 
+test.serial('a first start that cannot listen leaves the token to the next start, which shows it', async (t) => {
+  const { port } = new URL((await startTestServer(t)).url);
+  for (const setting of ['ENTREPOT_PORT', 'ENTREPOT_ADMIN_PORT']) {
+    const commands = await CommandLine.create(t);
+    const message = new RegExp(`ended with 1: entrepot: ${setting}: cannot listen: .*EADDRINUSE`);
+    await t.throwsAsync(commands.serve({ [setting]: port }), { message });
+    const server = await commands.serve();
+    const [token] = /ent_[0-9A-Za-z]{36}/.exec(server.said()) ?? [];
+    const headers = { authorization: `Bearer ${token}` };
+    t.is((await fetch(`${server.url}/v1/tokens`, { headers })).status, 200, setting);
+    await server.stop();
+  }
+});
+
 test.serial(
   'the first start prints its token once, with commands to paste; two concurrent starts print one',
   async (t) => {
