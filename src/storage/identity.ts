@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Driver } from './driver.ts';
@@ -27,6 +28,10 @@ export class WrongPair extends Error {
   }
 }
 
+/** Milliseconds that another process may take to write the identity that it has inserted; then it counts as killed. */
+const longestWrite = 2000;
+const pause = 20;
+
 /** Rows whose files an installation without an identity is checked for. */
 const sample = 100;
 
@@ -36,23 +41,26 @@ const sample = 100;
  */
 export async function checkPair(database: Database, driver: Driver): Promise<void> {
   let row = await readRow(database);
-  let stored = await driver.readIdentity();
-  // Another process may have written both since the first query.
-  if (!row && stored !== undefined) row = await readRow(database);
   if (!row) {
-    if (stored !== undefined) {
+    const stored = await driver.readIdentity();
+    // Another process may have written both since the first query.
+    row = await readRow(database);
+    if (!row && stored !== undefined) {
       throw new WrongPair(
         ['database'],
         'the storage belongs to another database. Restore the database from a backup or correct the setting; to use the storage with this database, run "entrepot adopt"',
       );
     }
+  }
+  let isOwn = false;
+  if (!row) {
     await checkUnmarked(database, driver);
-    row = await insertRow(database);
+    isOwn = await insertRow(database);
+    row = (await readRow(database))!;
   }
-  if (row.state === 'new') {
-    await driver.writeIdentity(row.identity);
-    stored = await driver.readIdentity();
-  }
+  if (row.state === 'new' && !isOwn) row = await awaitWriter(database, row);
+  if (row.state === 'new') await driver.writeIdentity(row.identity);
+  const stored = await driver.readIdentity();
   if (stored === undefined) {
     throw new WrongPair(
       ['storage'],
@@ -160,10 +168,24 @@ function newRow(): IdentityRow {
   return { identity: randomUUID(), state: 'new' };
 }
 
-/** Inserts a new identity, unless another process has inserted one; resolves to the row that is there. */
-async function insertRow(database: Database): Promise<IdentityRow> {
-  await database.transaction((tx) => tx.insertNew('storage_identity', [{ id: 1, ...newRow() }]));
-  return (await readRow(database))!;
+/** Inserts a new identity, unless there is one; resolves to whether it did. */
+async function insertRow(database: Database): Promise<boolean> {
+  const rows = [{ id: 1, ...newRow() }];
+  return (await database.transaction((tx) => tx.insertNew('storage_identity', rows))) > 0;
+}
+
+/**
+ * Waits for the process that has inserted the row and now writes the identity to its storage. So a second instance with
+ * another data folder does not write the identity to its own. Resolves to a row that is still `new` if that process was
+ * killed.
+ */
+async function awaitWriter(database: Database, first: IdentityRow): Promise<IdentityRow> {
+  let row = first;
+  for (const deadline = performance.now() + longestWrite; row.state === 'new' && performance.now() < deadline;) {
+    await sleep(pause);
+    row = (await readRow(database))!;
+  }
+  return row;
 }
 
 async function setState(database: Database, identity: string, state: IdentityRow['state']): Promise<void> {

@@ -97,7 +97,17 @@ test('options limit a token to names, and the list shows the limits', async (t) 
 
 test('every command has help', async (t) => {
   const commands = ['', 'serve', 'doctor', 'account', 'account create', 'account list'];
-  commands.push('token', 'token create', 'token list', 'token revoke', 'claim', 'claim list', 'claim release');
+  commands.push(
+    'token',
+    'token create',
+    'token list',
+    'token revoke',
+    'claim',
+    'claim list',
+    'claim release',
+    'adopt',
+    'gc',
+  );
   for (const command of commands) {
     const words = command.split(' ').filter(Boolean);
     const { code, stdout, stderr } = await entrepot({}, ...words, '--help');

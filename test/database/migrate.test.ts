@@ -248,7 +248,7 @@ for (const dialect of dialects) {
     t.is((await beside.fetch('/v1/account')).status, 200);
     t.like(await databaseOf(server).get('SELECT * FROM schema_version'), { newest_migration: '999-1-newer' });
     await inject('99.0.0');
-    for (const words of ['serve', 'doctor', 'adopt']) {
+    for (const words of ['doctor', 'adopt', 'serve']) {
       const environment = { ENTREPOT_DATA: server.data, ENTREPOT_DATABASE_URL: url, ENTREPOT_PORT: '0' };
       const { code, stderr } = await entrepot(environment, words);
       t.is(code, 1);

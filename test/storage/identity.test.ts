@@ -17,7 +17,8 @@ const identityIn = async (data: string) => (await readFile(join(data, 'blobs/ide
 /** The one line with which a start and every command on these settings fail. */
 async function refusal(t: ExecutionContext, environment: Record<string, string>): Promise<string> {
   const lines = new Set<string>();
-  for (const words of [['serve'], ['gc'], ['token', 'list']]) {
+  // `serve` comes last, because it would not end if it started.
+  for (const words of [['gc'], ['token', 'list'], ['serve']]) {
     const { code, stdout, stderr } = await entrepot({ ...environment, ENTREPOT_PORT: '0' }, ...words);
     t.deepEqual([code, stdout], [1, ''], words.join(' '));
     lines.add(stderr);
@@ -170,6 +171,36 @@ test.serial('instances that start at the same time on one new database and stora
     await Promise.all(servers.map((server) => server.close()));
   }
 });
+
+test.serial(
+  'of two instances that start at the same time with one database and two data folders, only the first starts',
+  async (t) => {
+    const [written, opened, mayWrite] = Array.from({ length: 3 }, () => Promise.withResolvers<void>());
+    class Slow extends MemoryDriver {
+      override async writeIdentity(identity: string): Promise<void> {
+        written!.resolve();
+        await mayWrite!.promise;
+        await super.writeIdentity(identity);
+      }
+    }
+    class Other extends MemoryDriver {
+      override prepare(): Promise<void> {
+        opened!.resolve();
+        return super.prepare();
+      }
+    }
+    const database = { url: await temporaryDatabase(t, 'mysql') };
+    const first = startTestServer(t, { database }, { driver: new Slow() });
+    await written!.promise;
+    const other = new Other();
+    const second = startTestServer(t, { database }, { driver: other });
+    await opened!.promise;
+    mayWrite!.resolve();
+    await t.throwsAsync(second, { message: /^ENTREPOT_DATA: the storage of this database is not here/ });
+    t.is(await other.readIdentity(), undefined);
+    t.is((await (await first).fetch('/v1/account')).status, 200);
+  },
+);
 
 test.serial('an identity that cannot be read names the setting', async (t) => {
   const server = await startTestServer(t);
