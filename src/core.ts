@@ -20,6 +20,7 @@ import { BlobStore } from './storage/blob-store.ts';
 import { DamageCheck, examineWith } from './storage/damage.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
+import { adopt, checkPair, WrongPair, type Adopted } from './storage/identity.ts';
 import { Paths } from './storage/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
 import { References, type BlobReferences } from './storage/references.ts';
@@ -87,9 +88,53 @@ export interface Core {
   readonly upstreams: readonly Upstream[];
 }
 
+const notWritable = 'the data folder is not writable';
+
+/** The parts that have the data, without anything above them. */
+interface DataParts {
+  closing: Closing;
+  paths: Paths;
+  cache: Cache;
+  database: Database;
+  driver: Driver;
+}
+
+/** Opens the database and the storage, and migrates. */
+async function openData(config: Config, surroundings: Surroundings, stack: AsyncDisposableStack): Promise<DataParts> {
+  const { now, log } = surroundings;
+  const paths = new Paths(config.data);
+  const closing = new Closing(log);
+  const driver = surroundings.driver ?? new FilesystemDriver(paths);
+  stack.defer(closing.part('the storage', () => driver.close()));
+  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
+  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config));
+  stack.defer(closing.part('the cache', () => cache.close()));
+  await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', notWritable));
+  const database = await openNamed(config, cache.changes, surroundings);
+  stack.defer(closing.part('the database', () => database.close()));
+  await migrate(database).catch(named(databaseKey(config), 'the database cannot be used'));
+  return { closing, paths, cache, database, driver };
+}
+
 /**
- * Opens the database and the storage, migrates, and creates the account `default`. `stack` closes everything that was
- * opened, also when this fails in the middle.
+ * Confirms that the database and the storage of the settings belong together, also if they do not look so. `report` gets
+ * what they hold before anything is written.
+ */
+export async function adoptStorage(
+  config: Config,
+  surroundings: Surroundings,
+  report: (found: Adopted) => void,
+): Promise<void> {
+  await using stack = new AsyncDisposableStack();
+  const { database, driver, paths } = await openData(config, surroundings, stack);
+  const blobs = new BlobStore(database, driver, paths, surroundings.now);
+  await blobs.prepare().catch(named('ENTREPOT_DATA', notWritable));
+  await adopt(database, driver, report);
+}
+
+/**
+ * Opens the database and the storage, migrates, checks that they belong together, and creates the account `default`.
+ * `stack` closes everything that was opened, also when this fails in the middle.
  */
 export async function openCore(
   config: Config,
@@ -98,22 +143,12 @@ export async function openCore(
   stack: AsyncDisposableStack,
 ): Promise<Core> {
   const { now, watch, log, proxy } = surroundings;
-  const paths = new Paths(config.data);
-  const closing = new Closing(log);
-  const driver = surroundings.driver ?? new FilesystemDriver(paths);
-  stack.defer(closing.part('the storage', () => driver.close()));
-  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
-  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config));
-  stack.defer(closing.part('the cache', () => cache.close()));
-  const folder = 'the data folder is not writable';
-  await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
-  const database = await openNamed(config, cache.changes, surroundings);
-  stack.defer(closing.part('the database', () => database.close()));
-  await migrate(database);
+  const { closing, paths, cache, database, driver } = await openData(config, surroundings, stack);
   // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
   const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
   const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log) });
-  await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
+  await blobs.prepare().catch(named('ENTREPOT_DATA', notWritable));
+  await checkPair(database, driver).catch(nameSides(config));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
@@ -174,14 +209,26 @@ function namespaceOf({ data, database: { url } }: Config): string {
   return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
 }
 
-function openNamed(
-  { data, database: { url } }: Config,
-  changes: WriteSignal | undefined,
-  surroundings: Surroundings,
-): Promise<Database> {
-  const key = url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-  const opening = openPrivate(url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, surroundings);
-  return opening.catch(named(key, 'the database cannot be opened'));
+/** The setting that says where the database is. */
+function databaseKey({ database: { url } }: Config): string {
+  return url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
+}
+
+/** For `catch`: names the settings of the sides that may be wrong. */
+function nameSides(config: Config): (error: unknown) => never {
+  const keys = { database: databaseKey(config), storage: 'ENTREPOT_DATA' };
+  return (error) => {
+    if ((error as NodeJS.ErrnoException).syscall) return named('ENTREPOT_DATA', 'the storage cannot be read')(error);
+    if (!(error instanceof WrongPair)) throw error;
+    const settings = [...new Set(error.sides.map((side) => keys[side]))].join(', ');
+    throw new ConfigError(`${settings}: ${error.message} (data folder: ${config.data})`, { cause: error });
+  };
+}
+
+function openNamed(config: Config, changes: WriteSignal | undefined, surroundings: Surroundings): Promise<Database> {
+  const { data, database } = config;
+  const opening = openPrivate(database.url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, surroundings);
+  return opening.catch(named(databaseKey(config), 'the database cannot be opened'));
 }
 
 /** Opens the database. Other users of the machine may not read the file of SQLite. */

@@ -24,6 +24,7 @@ import { oci } from './oci/protocol.ts';
 import { Inputs } from './prefetch/inputs.ts';
 import type { OpenProtocol, Protocol } from './protocol.ts';
 import { Collector } from './storage/collector.ts';
+import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
 import { Quota } from './usage/quota.ts';
@@ -41,6 +42,7 @@ export interface Installation extends AsyncDisposable {
   readonly protocols: readonly OpenProtocol[];
   readonly stored: StoredBytes;
   readonly jobs: Jobs;
+  readonly filesWithoutRow: FilesWithoutRow;
 }
 
 /** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
@@ -62,6 +64,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     entries,
     protocols: opened,
     collector: new Collector(database, driver, references),
+    driver,
     scrubber: new Scrubber(database, core.damage, config.scrub.rate),
     stored,
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
@@ -71,8 +74,9 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   });
   const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
   stack.defer(core.closing.part('the jobs', () => jobs.close()));
+  const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
-  return { core, protocols: opened, stored, jobs, [Symbol.asyncDispose]: () => rest.disposeAsync() };
+  return { core, protocols: opened, stored, jobs, filesWithoutRow, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
 /** An HTTP server and its open connections. */
@@ -109,7 +113,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const { core, jobs } = installation;
   const { log, now, closing } = core;
   await core.unwritten.restore();
-  const firstToken = await createFirstToken(core);
+  const isChosen = config.bootstrapToken !== undefined;
+  const chosenToken = isChosen ? await createFirstToken(core) : undefined;
   const quota = new Quota({
     database: core.database,
     stored: installation.stored,
@@ -147,6 +152,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
       adminPort,
       'ENTREPOT_ADMIN_PORT',
     );
+  // A made token is shown only once, so it is created when nothing more can stop the start.
+  const firstToken = isChosen ? chosenToken : await createFirstToken(core);
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.http.address() as AddressInfo;

@@ -12,6 +12,7 @@ const owners: Record<string, string> = {
   tokens: 'accounts',
   blobs: 'storage',
   storage_cursors: 'storage',
+  storage_identity: 'storage',
   packages: 'nuget',
   package_versions: 'nuget',
   package_blobs: 'nuget',

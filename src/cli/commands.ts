@@ -2,6 +2,7 @@ import { Command, CommanderError } from 'commander';
 import type { Environment } from '../config/load.ts';
 import packageFile from '../../package.json' with { type: 'json' };
 import { addAccount } from './account.ts';
+import { addAdopt } from './adopt.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
@@ -28,6 +29,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addToken(program, environment, terminal);
   addClaim(program, environment, terminal);
   addUsage(program, environment, terminal);
+  addAdopt(program, environment, terminal);
   addDoctor(program, environment, terminal);
   addPrefetch(program, environment, terminal);
   addJobs(program, environment, terminal);

@@ -4,6 +4,9 @@ import { DomainError } from '../errors.ts';
 import type { Installation } from '../server.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
+/** Files that `gc --files` names. */
+const mostShown = 100;
+
 type Counts = Awaited<ReturnType<Installation['jobs']['run']>>;
 
 /** `entrepot jobs`, and the jobs that are commands too: `gc`, `retention`, `scrub`. */
@@ -35,7 +38,14 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .command('gc')
     .description('run the job gc (garbage collection): delete unreferenced bytes older than the setting "gc.grace"')
     .option(...dryRun)
-    .action((options: { dryRun?: boolean }) => run('gc', options.dryRun));
+    .option('--files', 'instead, show the files that have no row in the database; with --yes, delete them')
+    .option('--yes', 'with --files: delete them')
+    .action((options: { dryRun?: boolean; files?: boolean; yes?: boolean }) => {
+      if (options.yes && (!options.files || options.dryRun))
+        throw new DomainError('Invalid', '--yes needs --files, without --dry-run.');
+      if (!options.files) return run('gc', options.dryRun);
+      return withInstallation(environment, (installation) => cleanFiles(installation, options.yes ?? false, say));
+    });
   program
     .command('retention')
     .description('run the job retention: delete hosted content by the rules in the settings "retention"')
@@ -45,6 +55,28 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .command('scrub')
     .description('run the job scrub: read and verify stored bytes; continues an interrupted pass')
     .action(() => run('scrub', false, refuseDamage));
+}
+
+/** Shows the files that have no row, and deletes them if `confirmed`. */
+async function cleanFiles(
+  { core, filesWithoutRow }: Installation,
+  confirmed: boolean,
+  say: (line: string) => void,
+): Promise<void> {
+  const before = core.now() - core.config.gc.grace;
+  let shown = 0;
+  const report = ({ digest, size, storedAt }: { digest: string; size: number; storedAt: number }) => {
+    shown += 1;
+    if (shown <= mostShown) say(`${digest}\t${size} bytes\t${new Date(storedAt).toISOString()}`);
+  };
+  const { files, bytes, recent } = await filesWithoutRow.find({ before, report });
+  if (shown > mostShown) say(`… and ${shown - mostShown} more`);
+  if (recent > 0) say(`kept: ${recent} files that are younger than the setting "gc.grace"`);
+  if (files === 0) return say('no file without a row');
+  if (!confirmed) return say(`would delete ${files} files, ${bytes} bytes. To delete them, add --yes`);
+  say(`deleting ${files} files, ${bytes} bytes`);
+  const removed = await filesWithoutRow.remove({ before });
+  say(`done: ${removed.files} files, ${removed.bytes} bytes`);
 }
 
 /** Fails the command if hosted content is damaged, so that scripts notice it: it cannot be fetched again. */

@@ -1,6 +1,8 @@
 import { Umzug } from 'umzug';
 import type { Database, Dialect } from './database.ts';
-import { migrations } from './migrations/index.ts';
+import { migrations as known } from './migrations/index.ts';
+import packageFile from '../../package.json' with { type: 'json' };
+import { createSchemaVersion, readSchemaVersion, refuseOldProgram, writeSchemaVersion } from './schema-version.ts';
 
 /** One statement. MySQL commits each DDL statement separately, so an interrupted migration must be a single step. */
 export interface Migration {
@@ -12,13 +14,40 @@ export interface Migration {
   sql: string;
   /** The only database that it changes; the other one only records it. */
   dialect?: Dialect;
+  /** The oldest program version that can use a database after this migration; by default as before the migration. */
+  oldestProgram?: string;
 }
 
-/** Runs all new migrations. Safe when several processes start at the same time, and fast when there are none. */
-export async function migrate(database: Database): Promise<void> {
-  if ((await applied(database)).length === migrations.length) return;
+/** A program that opens a database. Tests replace it. */
+export interface Program {
+  version: string;
+  migrations: readonly Migration[];
+}
+
+/**
+ * Runs all new migrations. Safe when several processes start at the same time, and fast when there are none. Leaves the
+ * database of a newer program as it is; rejects, with both versions, if this program is too old for it.
+ */
+export async function migrate(
+  database: Database,
+  { version, migrations }: Program = { version: packageFile.version, migrations: known },
+): Promise<void> {
+  const schema = await readSchemaVersion(database);
+  refuseOldProgram(schema, version);
+  const done = new Set(await applied(database));
+  if (schema && migrations.every(({ name }) => done.has(name))) return;
   await database.exclusively(async () => {
-    await database.transaction((tx) => tx.run('CREATE TABLE IF NOT EXISTS migrations (name VARCHAR(100) PRIMARY KEY)'));
+    await database.transaction(async (tx) => {
+      await tx.run('CREATE TABLE IF NOT EXISTS migrations (name VARCHAR(100) PRIMARY KEY)');
+      await createSchemaVersion(tx);
+    });
+    // A newer program may have migrated the database before this process got the lock.
+    const current = await readSchemaVersion(database);
+    refuseOldProgram(current, version);
+    // Before the migrations, so that no old program starts on a database that is only partly migrated.
+    if (!current || migrations.some(({ name }) => name === current.newest_migration)) {
+      await writeSchemaVersion(database, migrations);
+    }
     const umzug = new Umzug({
       migrations: migrations.map((each) => ({ name: each.name, up: () => apply(database, each) })),
       storage: {

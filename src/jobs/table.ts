@@ -5,6 +5,7 @@ import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
 import type { Collector } from '../storage/collector.ts';
 import { logDamage, type Damage } from '../storage/damage.ts';
+import type { Driver } from '../storage/driver.ts';
 import type { Scrubber } from '../storage/scrub.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
@@ -34,6 +35,7 @@ export interface TableParts {
   entries: Entries;
   protocols: readonly JobParts[];
   collector: Collector;
+  driver: Driver;
   scrubber: Scrubber;
   stored: StoredBytes;
   prefetch: ScheduledPrefetchParts;
@@ -46,6 +48,10 @@ export interface TableParts {
 
 /** Milliseconds that a push may take to store its bytes, even with a shorter grace. */
 const longestPut = 3_600_000;
+
+/** Damaged blobs stay in the quarantine for 30 days, and only the newest 10 GiB of them. */
+const quarantineAge = 30 * 86_400_000;
+const quarantineBytes = 10 * 1024 ** 3;
 
 /** All jobs. The setting `jobs.<name>` has the schedule of each. */
 export function jobTable(parts: TableParts): Job[] {
@@ -62,7 +68,7 @@ export function jobTable(parts: TableParts): Job[] {
       runAll(protocols.map((each) => () => each.retain(work))),
     ),
     job('evict', 'reduce mirrored content to its limit', true, (work) => evictBeyondLimit(parts, work)),
-    job('gc', 'delete unreferenced bytes', true, (work) => collectGarbage(parts, work)),
+    job('gc', 'delete unreferenced bytes and old quarantined ones', true, (work) => collectGarbage(parts, work)),
     job('sample', 'measure the bytes that accounts store, once per hour', false, async () => {
       await stored.sample(hourOf(now()));
       return {};
@@ -93,12 +99,15 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
 }
 
 async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
-  const { config, protocols, collector } = parts;
+  const { config, protocols, collector, driver } = parts;
   const now = parts.deletionTime();
   const before = now - config.gc.grace;
   const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   const pendingBefore = Math.min(before, now - longestPut);
-  return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
+  const collected = await collector.collect({ ...work, before, pendingBefore });
+  const bounds = { before: now - quarantineAge, mostBytes: quarantineBytes, dryRun: work.dryRun };
+  const { blobs: quarantined, bytes: quarantined_bytes } = await driver.shrinkQuarantine(bounds);
+  return { ...released, ...collected, quarantined, quarantined_bytes };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {

@@ -17,6 +17,22 @@ export interface ListedBlob {
   storedAt: number;
 }
 
+/** Bounds of the quarantine. */
+export interface QuarantineBounds {
+  /** Blobs that were moved there before this time are removed; milliseconds since 1970 UTC, by the clock of the storage. */
+  before: number;
+  /** Then the oldest are removed until the rest has at most this many bytes. */
+  mostBytes: number;
+  /** Only counts. */
+  dryRun?: boolean | undefined;
+}
+
+/** Removed blobs, and their size. */
+export interface QuarantineRemoved {
+  blobs: number;
+  bytes: number;
+}
+
 /**
  * Stores committed bytes by digest. A driver knows no rows and no references, and does not verify digests: its callers
  * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/driver-suite.ts`.
@@ -41,8 +57,14 @@ export interface Driver {
   delete(digest: Digest): Promise<void>;
   /** Moves damaged bytes of this `version` to a quarantine; resolves to whether they were there. */
   setAside(digest: Digest, version: string): Promise<boolean>;
+  /** Removes old blobs from the quarantine. */
+  shrinkQuarantine(bounds: QuarantineBounds): Promise<QuarantineRemoved>;
   /** Pages of the blobs whose digests begin with `prefix`, for example `sha256:ab`, in the order of the digests. */
   list(prefix?: string): AsyncIterable<ListedBlob[]>;
+  /** The identity in the storage; undefined if it has none. Rejects when the storage cannot be read. */
+  readIdentity(): Promise<string | undefined>;
+  /** Stores `identity`, durable when it resolves. Without `replace`, keeps the identity that the storage already has. */
+  writeIdentity(identity: string, replace?: boolean): Promise<void>;
   /** Rejects when stored bytes cannot be read now, also because the storage is not the one that was prepared. */
   check(): Promise<void>;
   /** Rejects when the storage is not writable now. May leave this to `put`. */

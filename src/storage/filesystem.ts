@@ -2,10 +2,12 @@ import { randomUUID } from 'node:crypto';
 import {
   access,
   constants,
+  link,
   mkdir,
   open,
   opendir,
   readdir,
+  readFile,
   rename,
   rm,
   stat,
@@ -17,7 +19,7 @@ import { algorithmOf, hexOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import type { Content } from './content.ts';
 import { contentDamaged } from './damage.ts';
-import type { Driver, ListedBlob, StoredBytes } from './driver.ts';
+import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
 import { openWholeFile } from './file-content.ts';
 import type { Paths } from './paths.ts';
 import type { StagedFile } from './staged-file.ts';
@@ -115,6 +117,26 @@ export class FilesystemDriver implements Driver {
     return true;
   }
 
+  /** The time of a move is the `ctime` of the file: a rename sets it, and keeps the time of the content. */
+  async shrinkQuarantine({ before, mostBytes, dryRun = false }: QuarantineBounds): Promise<QuarantineRemoved> {
+    const files: { path: string; size: number; movedAt: number }[] = [];
+    for (const name of await namesIn(this.#paths.quarantine)) {
+      const path = join(this.#paths.quarantine, name);
+      const found = isDigest(name.replace('-', ':')) ? await statFile(path) : undefined;
+      if (found?.isFile()) files.push({ path, size: found.size, movedAt: found.ctimeMs });
+    }
+    const removed: QuarantineRemoved = { blobs: 0, bytes: 0 };
+    let kept = 0;
+    for (const { path, size, movedAt } of files.toSorted((a, b) => b.movedAt - a.movedAt)) {
+      kept += size;
+      if (movedAt >= before && kept <= mostBytes) continue;
+      if (!dryRun) await rm(path, { force: true });
+      removed.blobs += 1;
+      removed.bytes += size;
+    }
+    return removed;
+  }
+
   /** Ignores files whose names are not digests. */
   async *list(prefix = ''): AsyncGenerator<ListedBlob[]> {
     for (const algorithm of ['sha256', 'sha512'] as const) {
@@ -132,6 +154,30 @@ export class FilesystemDriver implements Driver {
           yield found.filter((each) => each !== undefined);
         }
       }
+    }
+  }
+
+  async readIdentity(): Promise<string | undefined> {
+    try {
+      return (await readFile(this.#paths.identity, 'utf8')).trim();
+    } catch (error) {
+      if (isMissing(error)) return undefined;
+      throw error;
+    }
+  }
+
+  async writeIdentity(identity: string, replace = false): Promise<void> {
+    const part = `${this.#paths.identity}-${randomUUID()}`;
+    const file = await open(part, 'wx', 0o600);
+    try {
+      await file.writeFile(`${identity}\n`);
+      await file.sync();
+      if (replace) await rename(part, this.#paths.identity);
+      else await this.#place(part, this.#paths.identity);
+      await syncFolder(this.#paths.blobs);
+    } finally {
+      await file.close();
+      await rm(part, { force: true });
     }
   }
 
@@ -167,6 +213,17 @@ export class FilesystemDriver implements Driver {
   async #listed(digest: Digest): Promise<ListedBlob | undefined> {
     const found = await statFile(this.pathOf(digest));
     return found?.isFile() ? { digest, size: found.size, storedAt: found.mtimeMs } : undefined;
+  }
+
+  /** Gives a complete file its name, unless there is a file of this name. */
+  async #place(part: string, path: string): Promise<void> {
+    try {
+      await link(part, path);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
+      // Some network disks have no links. There, the identity in the database decides between two instances.
+      if ((await statFile(path)) === undefined) await rename(part, path);
+    }
   }
 
   /** For a put that is repeated after a deletion: the staged file was renamed and deleted, but is still open. */

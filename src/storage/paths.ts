@@ -6,6 +6,7 @@ import { join } from 'node:path';
  *     data/
  *       entrepot.db                    the embedded database, unless another is configured
  *       blobs/sha256/ab/ab12…          content, named by its digest; immutable (`FilesystemDriver`)
+ *       blobs/identity                 the identity that this storage shares with its database (`identity.ts`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
  *       unwritten/<uuid>.jsonl         usage that a closing server could not write to the database (`Unwritten`)
@@ -13,6 +14,8 @@ import { join } from 'node:path';
 export class Paths {
   readonly data: string;
   readonly blobs: string;
+  /** In `blobs`, so that it is missing when the disk with the blobs is not mounted. */
+  readonly identity: string;
   readonly staging: string;
   readonly quarantine: string;
   readonly unwritten: string;
@@ -20,6 +23,7 @@ export class Paths {
   constructor(data: string) {
     this.data = data;
     this.blobs = join(data, 'blobs');
+    this.identity = join(this.blobs, 'identity');
     this.staging = join(data, 'staging');
     this.quarantine = join(data, 'quarantine');
     this.unwritten = join(data, 'unwritten');

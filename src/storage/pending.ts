@@ -51,10 +51,13 @@ export class Pending {
       rest = [];
       for (const row of [...settled.map((each) => ({ ...each, isNew: false })), ...written]) {
         const { digest, size, state } = row;
+        if (state === 'deleting') {
+          rest.push(digest);
+          continue;
+        }
         if (size !== sizes.get(digest))
           throw new Error(`${digest} is recorded with ${size} bytes and came with ${sizes.get(digest)}`);
-        if (state === 'deleting') rest.push(digest);
-        else announced.push({ ...row, state });
+        announced.push({ ...row, state });
       }
       // The collector locks rows in the same order.
       if (rest.length === 0) return announced.sort((a, b) => (a.digest < b.digest ? -1 : 1));
@@ -71,8 +74,11 @@ export class Pending {
     const generation = newGeneration();
     const rows = await this.#database.transaction(
       async (tx) => {
-        for (const row of await takeOver(tx, givenUp, generation))
-          await tx.run("UPDATE blobs SET state = 'pending' WHERE digest = ?", [row.digest]);
+        for (const { digest } of await takeOver(tx, givenUp, generation)) {
+          // A file without a row may have had another size.
+          const values = [sizes.get(digest)!, digest];
+          await tx.run("UPDATE blobs SET state = 'pending', size = ? WHERE digest = ?", values);
+        }
         const stored_at = this.#now();
         const made: BlobRow[] = [];
         const known: Digest[] = [];

@@ -4,6 +4,7 @@ import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { startTestServer } from '../support/server.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
@@ -13,6 +14,7 @@ import { flushTokens } from '../support/inside.ts';
 async function twoInstances(t: ExecutionContext, dialect: Dialect, settings: Record<string, string> = {}) {
   const operator = 'bootstrap-token-of-a-test-server';
   const shared = {
+    ENTREPOT_DATA: await folderUntilEnd(t),
     ENTREPOT_DATABASE_URL: await temporaryDatabase(t, dialect),
     ENTREPOT_BOOTSTRAP_TOKEN: operator,
     ...settings,

@@ -97,7 +97,17 @@ test('options limit a token to names, and the list shows the limits', async (t) 
 
 test('every command has help', async (t) => {
   const commands = ['', 'serve', 'doctor', 'account', 'account create', 'account list'];
-  commands.push('token', 'token create', 'token list', 'token revoke', 'claim', 'claim list', 'claim release');
+  commands.push(
+    'token',
+    'token create',
+    'token list',
+    'token revoke',
+    'claim',
+    'claim list',
+    'claim release',
+    'adopt',
+    'gc',
+  );
   for (const command of commands) {
     const words = command.split(' ').filter(Boolean);
     const { code, stdout, stderr } = await entrepot({}, ...words, '--help');
@@ -144,6 +154,20 @@ test.serial('commands work while a server runs, and the server sees their change
   let { status } = await account(token);
   while (status !== 401 && performance.now() - revokedAt < 1000) ({ status } = await account(token));
   t.is(status, 401);
+});
+
+test.serial('a first start that cannot listen leaves the token to the next start, which shows it', async (t) => {
+  const { port } = new URL((await startTestServer(t)).url);
+  for (const setting of ['ENTREPOT_PORT', 'ENTREPOT_ADMIN_PORT']) {
+    const commands = await CommandLine.create(t);
+    const message = new RegExp(`ended with 1: entrepot: ${setting}: cannot listen: .*EADDRINUSE`);
+    await t.throwsAsync(commands.serve({ [setting]: port }), { message });
+    const server = await commands.serve();
+    const [token] = /ent_[0-9A-Za-z]{36}/.exec(server.said()) ?? [];
+    const headers = { authorization: `Bearer ${token}` };
+    t.is((await fetch(`${server.url}/v1/tokens`, { headers })).status, 200, setting);
+    await server.stop();
+  }
 });
 
 test.serial(

@@ -2,6 +2,9 @@ import test, { type ExecutionContext } from 'ava';
 import type { Database, Transaction } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
+import { entrepot } from '../support/in-process.ts';
+import { databaseOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 async function recorded(database: Database): Promise<string[]> {
@@ -168,6 +171,93 @@ for (const dialect of dialects) {
       rows.map((each) => each.token_prefix),
       ['', '', '', '', 'ent_0a1B'],
     );
+  });
+}
+
+const versionOf = async (database: Database) => ({
+  ...(await database.get('SELECT newest_migration, oldest_program FROM schema_version')),
+});
+const newest = migrations.at(-1)!.name;
+const column = (name: string) => ({
+  name,
+  sql: `ALTER TABLE accounts ADD COLUMN c${name.replaceAll('-', '')} INTEGER`,
+});
+const compatible = { version: '0.1.5', migrations: [...migrations, column('998-1')] };
+const incompatible = {
+  version: '0.12.0',
+  migrations: [...compatible.migrations, { ...column('998-2'), oldestProgram: '0.10.0' }, column('998-3')],
+};
+const older = (version: string) => ({ version, migrations });
+
+for (const dialect of dialects) {
+  test(`${dialect}: an older program starts beside a newer, compatible schema, and changes nothing`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    t.deepEqual(await versionOf(database), { newest_migration: newest, oldest_program: '0.1.0' });
+    await migrate(database, compatible);
+    const expected = { newest_migration: '998-1', oldest_program: '0.1.0' };
+    t.deepEqual(await versionOf(database), expected);
+    const locked = changedDatabase(database, { exclusively: () => Promise.reject(new Error('locked')) });
+    await migrate(locked, older('0.1.0'));
+    t.deepEqual(await versionOf(database), expected);
+    t.is((await recorded(database)).length, migrations.length + 1);
+  });
+
+  test(`${dialect}: a program that is too old for the schema is refused, with both versions`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database, incompatible);
+    t.deepEqual(await versionOf(database), { newest_migration: '998-3', oldest_program: '0.10.0' });
+    for (const version of ['0.1.0', '0.9.9', '0.10.0-rc.1']) {
+      const message = `it needs Entrepot 0.10.0 or later, and this is Entrepot ${version}. Start the newer version, or restore a backup from before the newer version first started`;
+      await t.throwsAsync(migrate(database, older(version)), { message });
+    }
+    for (const version of ['0.10.0', '0.10.1-rc.1', '0.11.0', '1.0.0']) await migrate(database, older(version));
+    t.is((await recorded(database)).length, migrations.length + 3);
+  });
+
+  test(`${dialect}: an old program is refused from the moment when an incompatible migration begins`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const refused = { message: /^it needs Entrepot 0\.10\.0 or later, and this is Entrepot 0\.1\.0\./ };
+    await migrate(database);
+    // It waits for the lock while the newer program migrates.
+    const waiting = changedDatabase(database, {
+      exclusively: async (work) => {
+        await t.throwsAsync(migrate(cutOff(database, 0), incompatible), { message: /cut off/ });
+        return work();
+      },
+    });
+    const behind = { version: '0.1.0', migrations: [...migrations, column('997-1')] };
+    await t.throwsAsync(migrate(waiting, behind), refused);
+    t.is((await recorded(database)).length, migrations.length);
+    await t.throwsAsync(migrate(database), refused);
+    await migrate(database, incompatible);
+  });
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: the server starts on a newer, compatible schema, and refuses a newer, incompatible one in one line`, async (t) => {
+    const url = await temporaryDatabase(t, dialect);
+    const server = await startTestServer(t, { database: { url } });
+    const inject = (oldest: string) =>
+      databaseOf(server).transaction(async (tx) => {
+        await tx.insertNew('migrations', [{ name: '999-1-newer' }]);
+        await tx.run("UPDATE schema_version SET newest_migration = '999-1-newer', oldest_program = ?", [oldest]);
+      });
+    await inject('0.1.0');
+    const beside = await startTestServer(t, { data: server.data, database: { url } });
+    t.is((await beside.fetch('/v1/account')).status, 200);
+    t.like(await databaseOf(server).get('SELECT * FROM schema_version'), { newest_migration: '999-1-newer' });
+    await inject('99.0.0');
+    for (const words of ['doctor', 'adopt', 'serve']) {
+      const environment = { ENTREPOT_DATA: server.data, ENTREPOT_DATABASE_URL: url, ENTREPOT_PORT: '0' };
+      const { code, stderr } = await entrepot(environment, words);
+      t.is(code, 1);
+      t.regex(
+        stderr,
+        /^entrepot: ENTREPOT_DATABASE_URL: the database cannot be used: it needs Entrepot 99\.0\.0 or later, and this is Entrepot 0\.\d+\.\d+\.[^\n]*\n$/,
+      );
+    }
+    t.is((await beside.fetch('/v1/account')).status, 200, 'a running instance goes on');
   });
 }
 

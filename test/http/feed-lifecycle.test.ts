@@ -155,7 +155,7 @@ for (const dialect of dialects) {
     server.clock.now = Date.UTC(2027, 0, 1);
     await get('1.0.0');
     await server.close();
-    const again = await startTestServer(t, { database: { url } });
+    const again = await startTestServer(t, { data: server.data, database: { url } });
     const details = (await (await again.fetch('/v1/packages/counted')).json()) as any;
     t.is(details.download_count, 5);
     t.is(details.last_downloaded_at, '2027-01-01T00:00:00.000Z');

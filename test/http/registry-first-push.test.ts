@@ -1,4 +1,5 @@
 import test from 'ava';
+import { folderUntilEnd } from '../support/folder.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -21,12 +22,12 @@ for (const [away, failure] of [
     const upstream = await startUpstreamRegistry(t);
     upstream.image('team/mirrored', 'v1');
     const settings = upstream.settings('up.test', { default: true, timeout: '500ms' });
-    const database = { url: `sqlite:${(await startTestServer(t)).data}/shared.db` };
-    const first = await startTestServer(t, { database, upstreams: [settings] });
+    const data = await folderUntilEnd(t);
+    const first = await startTestServer(t, { data, upstreams: [settings] });
     t.is(await head(first, 'team/mirrored/manifests/v1'), 200);
     await first.close();
     const server = await startTestServer(t, {
-      database,
+      data,
       upstreams: [{ ...settings, freshFor: '0s', staleFor: '0s', mode: away === 'offline' ? 'offline' : 'online' }],
       anonymousRead: true,
       reserved: { containers: ['reserved/*'] },

@@ -231,7 +231,7 @@ test('mirrored bytes count for the first account that the upstream serves', asyn
   const { data } = server;
   t.truthy(data);
   const more = [upstreams[1]!, team.settings('team.test', { accounts: ['none', 'other'] })];
-  const second = await startTestServer(t, { upstreams: more, database: { url: `sqlite:${data}/entrepot.db` } });
+  const second = await startTestServer(t, { upstreams: more, data });
   const one = hub.image('pub', 'v1').manifest;
   const two = team.image('app', 'v1').manifest;
   t.is((await second.fetch('/v2/pub/manifests/v1')).status, 200);

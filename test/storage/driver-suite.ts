@@ -1,5 +1,5 @@
 import { mkdir } from 'node:fs/promises';
-import { setImmediate } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { readAll } from '../../src/storage/content.ts';
@@ -163,6 +163,40 @@ export function testDriver(name: string, open: (paths: Paths) => Driver): void {
     t.is(await each.driver.stat(digest), undefined);
     await store(each, Buffer.from('damaged'));
     t.is(await readBack(each, digest, 7), 'damaged', 'the bytes can be put again');
+  });
+
+  suite('the quarantine is bounded in time and bytes; the oldest blobs go first', async (t, each) => {
+    const put = async (name: string) => {
+      const digest = await store(each, Buffer.alloc(10, name), digestOf(name));
+      t.true(await each.driver.setAside(digest, (await each.driver.stat(digest))!.version));
+      // The clock of a storage may have a low resolution.
+      await sleep(20);
+    };
+    for (const name of ['one', 'two', 'three']) await put(name);
+    await put('one');
+    const bounds = { before: 0, mostBytes: 30 };
+    const shrink = (changes: object) => each.driver.shrinkQuarantine({ ...bounds, ...changes });
+    t.deepEqual(await shrink({}), { blobs: 0, bytes: 0 }, 'the second "one" replaced the first');
+    t.deepEqual(await shrink({ mostBytes: 29, dryRun: true }), { blobs: 1, bytes: 10 });
+    t.deepEqual(await shrink({ mostBytes: 29 }), { blobs: 1, bytes: 10 }, 'the dry run removed nothing');
+    t.deepEqual(await shrink({ mostBytes: 20 }), { blobs: 0, bytes: 0 });
+    await put('two');
+    t.deepEqual(await shrink({ mostBytes: 20 }), { blobs: 1, bytes: 10 }, '"two" was the oldest');
+    t.deepEqual(await shrink({ before: Date.now() + 2000 }), { blobs: 2, bytes: 20 });
+    t.deepEqual(await shrink({ before: Date.now() + 2000, mostBytes: 0 }), { blobs: 0, bytes: 0 });
+  });
+
+  suite('the first identity stays, unless it is replaced', async (t, each) => {
+    t.is(await each.driver.readIdentity(), undefined);
+    const names = Array.from({ length: 8 }, (_, index) => `0000000${index}-0000-4000-8000-000000000000`);
+    await Promise.all(names.map((name) => each.driver.writeIdentity(name)));
+    const first = await each.driver.readIdentity();
+    t.true(names.includes(first!), 'of concurrent writes, one is stored whole');
+    await each.driver.writeIdentity('another');
+    t.is(await each.driver.readIdentity(), first);
+    await each.driver.writeIdentity('another', true);
+    t.is(await each.driver.readIdentity(), 'another');
+    t.deepEqual(await listed(each), [], 'it is no blob');
   });
 
   suite('every blob is listed once, by prefix, in order and with its time', async (t, each) => {

@@ -2,7 +2,7 @@ import type { Digest } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
 import { contentOf, type Content } from '../../src/storage/content.ts';
 import { contentDamaged } from '../../src/storage/damage.ts';
-import type { Driver, ListedBlob, StoredBytes } from '../../src/storage/driver.ts';
+import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../../src/storage/driver.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
 
 export type DriverOperation = 'put' | 'open' | 'stat' | 'delete' | 'setAside' | 'check';
@@ -28,11 +28,12 @@ const page = 100;
 /** A driver with the bytes in memory. Several servers in one process can share it. */
 export class MemoryDriver implements Driver {
   faults: DriverFaults = {};
-  readonly aside = new Map<Digest, Buffer>();
+  readonly aside = new Map<Digest, { bytes: Buffer; movedAt: number }>();
   readonly #stored = new Map<Digest, Stored>();
   readonly #listed = new Map<Digest, Stored>();
   readonly #unlisted: { digest: Digest; stored: Stored | undefined }[] = [];
   #versions = 0;
+  #identity: string | undefined;
 
   /** All stored bytes, by digest. */
   get contents(): Map<Digest, Buffer> {
@@ -75,10 +76,24 @@ export class MemoryDriver implements Driver {
     return this.#perform('setAside', digest, () => {
       const stored = this.#stored.get(digest);
       if (stored?.version !== version) return false;
-      this.aside.set(digest, stored.bytes);
+      this.aside.delete(digest);
+      this.aside.set(digest, { bytes: stored.bytes, movedAt: Date.now() });
       this.#change(digest, undefined);
       return true;
     });
+  }
+
+  shrinkQuarantine({ before, mostBytes, dryRun }: QuarantineBounds): Promise<QuarantineRemoved> {
+    const removed: QuarantineRemoved = { blobs: 0, bytes: 0 };
+    let kept = 0;
+    for (const [digest, { bytes, movedAt }] of [...this.aside].toReversed()) {
+      kept += bytes.length;
+      if (movedAt >= before && kept <= mostBytes) continue;
+      if (!dryRun) this.aside.delete(digest);
+      removed.blobs += 1;
+      removed.bytes += bytes.length;
+    }
+    return Promise.resolve(removed);
   }
 
   async *list(prefix = ''): AsyncGenerator<ListedBlob[]> {
@@ -88,6 +103,15 @@ export class MemoryDriver implements Driver {
       .sort(([a], [b]) => (a < b ? -1 : 1));
     const listed = found.map(([digest, { bytes, storedAt }]) => ({ digest, size: bytes.length, storedAt }));
     for (let from = 0; from < listed.length; from += page) yield listed.slice(from, from + page);
+  }
+
+  readIdentity(): Promise<string | undefined> {
+    return Promise.resolve(this.#identity);
+  }
+
+  writeIdentity(identity: string, replace = false): Promise<void> {
+    if (replace || this.#identity === undefined) this.#identity = identity;
+    return Promise.resolve();
   }
 
   check(): Promise<void> {

@@ -47,6 +47,8 @@ async function makeStore(bench: Bench, name: string, count: number, dialect: Dia
   const bulk = openBulk(place.databaseUrl);
   try {
     await migrate(database);
+    // A start refuses rows without any file, unless the database and the storage were paired before.
+    await (await bench.serve(place)).stop();
     const { account } = await new Accounts(database, Date.now).ensureDefault();
     await fillPackages(bulk, account.id, count - 1);
     await fillTags(bulk, account.id, count - 1);

@@ -13,6 +13,7 @@ import { repositories } from './004-repositories.ts';
 import { longVersions } from './014-long-versions.ts';
 import { history } from './015-history.ts';
 import { finishedUploads } from './019-finished-uploads.ts';
+import { storageIdentity } from './016-storage-identity.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
 import { uploadBytes } from './013-upload-bytes.ts';
 import { usage } from './006-usage.ts';
@@ -36,4 +37,5 @@ export const migrations: readonly Migration[] = [
   ...history,
   ...finishedUploads,
   ...probes,
+  ...storageIdentity,
 ];

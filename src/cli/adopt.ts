@@ -1,0 +1,22 @@
+import type { Command } from 'commander';
+import { destination, pino } from 'pino';
+import { loadConfig, type Environment } from '../config/load.ts';
+import { adoptStorage } from '../core.ts';
+import type { Terminal } from './with-installation.ts';
+
+/** `entrepot adopt` */
+export function addAdopt(program: Command, environment: Environment, terminal: Terminal): void {
+  const say = (line: string) => void terminal.stdout.write(`${line}\n`);
+  program
+    .command('adopt')
+    .description('confirm that the database and the storage of the settings belong together; stop all servers first')
+    .action(async () => {
+      const log = pino({ level: 'warn' }, destination(2));
+      const surroundings = { log, now: Date.now, proxy: environment };
+      await adoptStorage(loadConfig(environment), surroundings, ({ blobs, missing, files, bytes, unknown }) => {
+        say(`database: ${blobs} blobs, ${missing} of them without a file in the storage`);
+        say(`storage: ${files} files, ${bytes} bytes, ${unknown} of the files without a row in the database`);
+      });
+      say('adopted: the database and the storage now have the same identity');
+    });
+}
