@@ -3,6 +3,7 @@ import { digestOf, hexOf } from '../../../src/digest.ts';
 import { bytesOfMetadata, metadataOf } from '../../../src/nuget/format/metadata.ts';
 import { parseNuspec } from '../../../src/nuget/format/nuspec.ts';
 import { packageKey, views } from '../../../src/nuget/hosted/packages.ts';
+import { describeTerms } from '../../../src/nuget/search/term-index.ts';
 import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/search/terms.ts';
 import * as versions from '../../../src/nuget/format/version.ts';
 import { makeNuspec, type NuspecOptions } from '../../../test/support/builders/nupkg.ts';
@@ -104,7 +105,7 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
         created_at: keys.now,
         updated_at: keys.now,
         last_downloaded_at: downloads > 0 ? keys.now : null,
-        terms: terms.map(({ term, tier, fields }) => `${term} ${tier} ${fields}`).join('\n'),
+        terms: describeTerms(terms),
         revision: texts.length,
       },
     ],

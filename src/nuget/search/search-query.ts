@@ -11,8 +11,10 @@ export interface SearchWord {
 export interface SearchQuery {
   /** The possible start of an id; undefined if there is no free text. */
   idStart: string | undefined;
-  /** The words of the free text. */
+  /** The words of the free text. A hit has each of them, or has id terms that begin with it. */
   words: SearchWord[];
+  /** Whether each word must be the start of an id term. */
+  idOnly: boolean;
   /** Words that must be in a named field. */
   filters: SearchWord[];
   /** The required package type: its term, and its bit of `flags` if it is a common type. */
@@ -55,6 +57,7 @@ export function parseQuery(
   const query: SearchQuery = {
     idStart: undefined,
     words: [],
+    idOnly: options.idOnly ?? false,
     filters: [],
     type: undefined,
     ids: [],
@@ -86,8 +89,8 @@ export function parseQuery(
     query.idStart = packageKey(text.join('.'));
     const words = [...new Set(text.flatMap(wordsOf))];
     const distinctive = words.filter((word) => !isCommonWord(word));
-    const fields = options.idOnly ? field.id : anywhere;
-    query.words = (distinctive.length > 0 ? distinctive : words).slice(0, maxWords).map((term) => ({ term, fields }));
+    const searched = (distinctive.length > 0 ? distinctive : words).slice(0, maxWords);
+    query.words = searched.map((term) => ({ term, fields: anywhere }));
   }
   return query;
 }

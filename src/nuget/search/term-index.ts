@@ -7,7 +7,7 @@ export interface IndexedPackage {
   account_id: number;
   standing: number;
   flags: number;
-  /** See `describe`. */
+  /** See `describeTerms`. */
   terms: string | null;
 }
 
@@ -18,7 +18,7 @@ export async function indexPackage(
   flags: number,
   terms: readonly Term[],
 ): Promise<void> {
-  const described = describe(terms);
+  const described = describeTerms(terms);
   if (described === row.terms && flags === row.flags) return;
   const current = new Set(terms.map(({ term }) => term));
   const stale = termsIn(row).filter((term) => !current.has(term));
@@ -57,8 +57,8 @@ export async function movePackage(tx: Transaction, row: IndexedPackage, standing
   );
 }
 
-/** One line for each term: the term, its tier and its fields. */
-function describe(terms: readonly Term[]): string {
+/** The value of `packages.terms`: one line for each term, with the term, its tier and its fields. */
+export function describeTerms(terms: readonly Term[]): string {
   return terms.map(({ term, tier, fields }) => `${term} ${tier} ${fields}`).join('\n');
 }
 
