@@ -4,7 +4,7 @@ import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import type { NupkgOptions } from '../support/builders/nupkg.ts';
 import { startTestServer } from '../support/server.ts';
-import { flushUsage } from '../support/inside.ts';
+import { databaseOf, flushUsage, packageFeedOf, rowsOf } from '../support/inside.ts';
 
 // A word of the search text finds the ids that have a term which begins with it, wherever that term is in the id.
 
@@ -133,6 +133,52 @@ for (const dialect of dialects) {
       const found = await feed.json(`/search?q=${encodeURIComponent(q)}`);
       t.deepEqual(found.data.map((hit: any) => hit.id).toSorted(), ids.toSorted(), q);
       t.is(found.totalHits, ids.length, q);
+    }
+  });
+
+  test(`packages of an older release are found as before, and by their terms once indexed again (${dialect})`, async (t) => {
+    const feed = await startFeed(t, dialect, [
+      ...packages,
+      { id: 'Acme.Grouped', dependencyGroups: [{ targetFramework: 'net8.0', dependencies: [] }] },
+      { id: 'Acme.Unlisted' },
+    ]);
+    await feed.fetch('/push/acme.unlisted/1.0.0', { method: 'DELETE' });
+    const stored = async () => [
+      await rowsOf(feed.server, 'SELECT id, terms, id_terms, index_version FROM packages ORDER BY id'),
+      await rowsOf(feed.server, 'SELECT * FROM package_terms ORDER BY package_row, term'),
+      await rowsOf(feed.server, 'SELECT * FROM package_frameworks'),
+    ];
+    const wanted = await stored();
+    t.true(wanted.every((rows) => rows.length > 0));
+    await makeOld(feed);
+    const found = async (q: string) => (await feed.json(`/search?q=${q}`)).data.map((hit: any) => hit.id);
+    t.deepEqual((await found('json')).toSorted(), [
+      'Contoso.Json-Converters_Extra',
+      'Mentions',
+      'Microsoft.IdentityModel.JsonWebTokens',
+    ]);
+    t.deepEqual(await found('entityfram'), []);
+    const { reindexing } = packageFeedOf(feed.server);
+    await Promise.all([reindexing.run(), reindexing.run()]);
+    t.deepEqual(await stored(), wanted);
+    t.deepEqual(await found('entityfram'), ['Microsoft.EntityFrameworkCore']);
+    const before = await rowsOf(feed.server, 'SELECT * FROM packages');
+    await reindexing.run();
+    t.deepEqual(await rowsOf(feed.server, 'SELECT * FROM packages'), before, 'nothing is left to index');
+  });
+}
+
+/** Changes the rows of packages to those of an older release: without id terms, and with other tiers. */
+async function makeOld({ server }: TestFeed): Promise<void> {
+  const rows = await rowsOf<{ id: number; terms: string }>(server, 'SELECT id, terms FROM packages');
+  await databaseOf(server).transaction(async (tx) => {
+    await tx.run("DELETE FROM package_terms WHERE term LIKE '.%'");
+    await tx.run('DELETE FROM package_frameworks');
+    await tx.run('UPDATE package_terms SET standing = standing + 1000 WHERE standing < 2000');
+    for (const { id, terms } of rows) {
+      const lines = terms.split('\n').filter((line) => !line.startsWith('.'));
+      const old = lines.map((line) => line.replace(' 1 ', ' 2 ').replace(' 0 ', ' 1 ')).join('\n');
+      await tx.run('UPDATE packages SET terms = ?, id_terms = NULL, index_version = 0 WHERE id = ?', [old, id]);
     }
   });
 }

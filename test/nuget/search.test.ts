@@ -3,7 +3,7 @@ import type { Database, Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { parseQuery } from '../../src/nuget/search/search-query.ts';
 import { Search } from '../../src/nuget/search/search.ts';
-import { describeTerms } from '../../src/nuget/search/term-index.ts';
+import { describeTerms, idTermsOf } from '../../src/nuget/search/term-index.ts';
 import { standingOf, termsOf, tier, tierWidth, typeFlags } from '../../src/nuget/search/terms.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
@@ -65,6 +65,7 @@ async function fill(t: ExecutionContext, dialect: Dialect): Promise<Database> {
     flags: 15 | typeFlags([{ name: type }]),
     latest_stable2: row,
     terms: describeTerms(terms),
+    id_terms: idTermsOf(terms),
     created_at: 1,
     updated_at: 1,
   }));
@@ -120,7 +121,7 @@ function expected(start: string | undefined, words: readonly string[], type?: st
     (each) => !named.includes(each) && words.every((word) => each.words.has(word) || inId(each, word)),
   );
   const byRow = (a: Made, b: Made) => a.standing - b.standing || a.row - b.row;
-  const tierOf = (each: Made) => (inId(each, words[0]!) ? tier.name : each.words.get(words[0]!)!);
+  const tierOf = (each: Made) => (inId(each, words[0]!) ? tier.id : each.words.get(words[0]!)!);
   return [
     ...starting.filter(({ key }) => key === start),
     ...starting.filter(({ key }) => key !== start).toSorted(byKey),

@@ -11,6 +11,7 @@ import { packages } from './003-packages.ts';
 import { repositories } from './004-repositories.ts';
 import { longVersions } from './014-long-versions.ts';
 import { history } from './015-history.ts';
+import { search } from './018-search.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
 import { uploadBytes } from './013-upload-bytes.ts';
 import { usage } from './006-usage.ts';
@@ -32,4 +33,5 @@ export const migrations: readonly Migration[] = [
   ...uploadBytes,
   ...longVersions,
   ...history,
+  ...search,
 ];

@@ -1,5 +1,6 @@
 import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Value } from '../../database/database.ts';
+import type { FrameworkVersions } from '../format/frameworks.ts';
 import type { SearchWord } from './search-query.ts';
 import { idTermStart } from './terms.ts';
 
@@ -25,6 +26,8 @@ export interface List {
   also: readonly Part[];
   /** Whether a package may have several rows in the list's own table. Then the list is sorted, so it must be short. */
   repeats: boolean;
+  /** Whether only the first rows of the list's own table are read, because most may fail a condition of `also`. */
+  isBounded: boolean;
   /** Rows after the page that are read to count hits; 0 if the list is too long to count. */
   counted: number;
   /** Lower bound for the hits after the page, if they are not counted. */
@@ -54,6 +57,7 @@ interface View {
   /** The client's bit of `flags`. */
   view: number;
   versions: readonly string[];
+  frameworks: FrameworkVersions | undefined;
   flag: number | undefined;
   /** The condition on `p` for the packages that the client may see. */
   among: Part | undefined;
@@ -88,7 +92,12 @@ export class ListMaker {
       values: valuesOf(conditions),
     };
     const joins = conditions.length > 0 ? [join] : [];
-    return { ...this.#list('t0', own, words, joins, size), index: 'package_terms_standing', repeats };
+    return {
+      ...this.#list('t0', own, words, joins, size),
+      index: 'package_terms_standing',
+      repeats,
+      ...(repeats && { isBounded: false }),
+    };
   }
 
   #list(
@@ -98,7 +107,7 @@ export class ListMaker {
     joins: readonly Part[],
     size: number,
   ): List {
-    const { accountId, flag, versions, among } = this.#view;
+    const { accountId, flag, versions, frameworks, among } = this.#view;
     const wordJoins = words.map(({ term, fields }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
         AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
@@ -113,16 +122,18 @@ export class ListMaker {
         values: versions,
       });
     }
-    const looked = words.length + joins.length + versions.length > 0;
+    if (frameworks) also.push(usableWith(frameworks, idOf(as)));
+    const looked = words.length + joins.length + versions.length > 0 || frameworks !== undefined;
     const counted = looked ? lookupLimit : countLimit;
     // If the client sees only some packages, the size of the list says nothing about the hits.
-    const endless = size >= sizeLimit && flag === undefined && !among;
+    const endless = size >= sizeLimit && flag === undefined && !frameworks && !among;
     return {
       as,
       own,
       joins: [...wordJoins, ...joins],
       also,
       repeats: false,
+      isBounded: frameworks !== undefined,
       counted: endless ? 0 : counted,
       behind: looked ? 0 : countLimit,
     };
@@ -131,18 +142,29 @@ export class ListMaker {
 
 /** A condition on `p`: an id term begins with the word. */
 export function inId({ term }: SearchWord): Part {
-  return { sql: `INSTR(${termLines}, ?) > 0`, values: ['\n', `\n${idTermStart(term)}`] };
+  return { sql: 'COALESCE(INSTR(p.id_terms, ?), 0) > 0', values: [idTermStart(term)] };
 }
 
 /** A condition on `p`: an id term begins with the word, or any field has it. */
-export function anywhere(word: SearchWord): Part {
+export function anywhere(accountId: number, word: SearchWord): Part {
   const start = inId(word);
-  const same = { sql: `INSTR(${termLines}, ?) > 0`, values: ['\n', `\n${word.term} `] };
-  return { sql: `(${start.sql} OR ${same.sql})`, values: [...start.values, ...same.values] };
+  return {
+    sql: `(${start.sql} OR EXISTS (SELECT 1 FROM package_terms a
+      WHERE a.account_id = ? AND a.term = ? AND a.package_row = p.id))`,
+    values: [...start.values, accountId, word.term],
+  };
 }
 
-/** `packages.terms` with a line break before the first line too. */
-const termLines = 'CONCAT(?, p.terms)';
+/** The package has dependencies for one of these frameworks, or does not limit its frameworks. */
+function usableWith(frameworks: FrameworkVersions, id: string): Part {
+  const versions = [...frameworks];
+  const rows = `SELECT 1 FROM package_frameworks f WHERE f.package_row = ${id}`;
+  return {
+    sql: `(NOT EXISTS (${rows}) OR EXISTS (${rows} AND
+      (${versions.map(() => '(f.family = ? AND f.version <= ?)').join(' OR ')})))`,
+    values: versions.flat(),
+  };
+}
 
 export function idOf(as: List['as']): string {
   return as === 'p' ? 'p.id' : 't0.package_row';

@@ -8,6 +8,7 @@ import {
   inId,
   lastCharacter,
   ListMaker,
+  sizeLimit,
   sortLimit,
   valuesOf,
   type List,
@@ -26,8 +27,8 @@ export interface Group {
 }
 
 const standings = Array.from({ length: lowestStanding + 1 }, (_, standing) => standing).join(', ');
-/** The first standing of packages that the start of their id, or their id, does not find already. */
-const later = tier.name * tierWidth;
+/** Packages of a list that are checked for their frameworks: the most downloaded ones. */
+const scanLimit = 10_000;
 
 interface Sized {
   words: SizedWord[];
@@ -63,13 +64,14 @@ export class SearchLists {
    */
   async of(accountId: number, query: SearchQuery, view: number, only?: NameSet): Promise<Group[]> {
     if (query.hopeless) return [];
-    const { idStart, ids, versions } = query;
+    const { idStart, ids, versions, frameworks } = query;
     const sized = await this.#sized(accountId, query);
     const { words, filters, flag } = sized;
-    const make = new ListMaker({ accountId, view, versions, flag, among: only });
+    const somewhere = (word: SearchWord) => anywhere(accountId, word);
+    const make = new ListMaker({ accountId, view, versions, frameworks, flag, among: only });
     if (ids.length > 0) {
       const chosen = { sql: `p.package_key IN (${placeholders(ids)})`, values: ids };
-      return [alone(make.packages([chosen, ...words.map(query.idOnly ? inId : anywhere)], filters))];
+      return [alone(make.packages([chosen, ...words.map(query.idOnly ? inId : somewhere)], filters))];
     }
     if (idStart === undefined) {
       const [rarest, ...others] = filters;
@@ -106,40 +108,56 @@ export class SearchLists {
     );
   }
 
-  /** Packages with all words, at least one of them not in the id. */
+  /**
+   * Packages with all words, at least one of them not in the id. If all words are frequent, only the rarest one may be
+   * the start of an id term in a package whose other words are complete: to check the others needs each package's row.
+   */
   async #mentioning(accountId: number, make: ListMaker, { words, filters }: Sized, idStart: string): Promise<Group> {
-    const first = rarestOf(words, ({ size, idSize }) => size + idSize);
+    const somewhere = (word: SearchWord) => anywhere(accountId, word);
+    const rarest = rarestOf(words, ({ size, idSize }) => size + idSize);
+    const areFrequent = rarest.size + rarest.idSize >= sortLimit;
+    // A frequent start of id terms that is not a complete word has the smallest size.
+    const first = areFrequent ? rarestOf(words, ({ size, idSize }) => size + idSize / sizeLimit) : rarest;
     const [filter, ...rest] = filters;
-    if (filter && filter.size < first.size + first.idSize) {
-      const where = [elsewhere(idStart), ...words.map(anywhere), notAll(words.map(inId))];
+    if (filter && filter.size < rarest.size + rarest.idSize) {
+      const where = [elsewhere(idStart), ...words.map(somewhere), notAll(words.map(inId))];
       return alone(make.terms(having(filter), rest, where));
     }
     const others = words.filter((each) => each !== first);
-    const where = isAll(words, idStart) ? [] : [elsewhere(idStart), ...others.map(anywhere)];
-    const mentioned = make.terms(having(first, true), filters, where);
+    const where = isAll(words, idStart) ? [] : [elsewhere(idStart)];
+    const mentioned = areFrequent
+      ? make.terms(having(first, notInId), [...filters, ...others], where)
+      : make.terms(having(first, notInId), filters, [...where, ...others.map(somewhere)]);
     if (others.length === 0) return alone(mentioned);
     const { pages, counts } = await this.#byId(accountId, first, false, (source) =>
-      make.terms(source, filters, [...where, notAll(others.map(inId))]),
+      make.terms(source, filters, [...where, ...others.map(somewhere), notAll(others.map(inId))]),
     );
     return { pages: [mentioned, ...pages], counts: [mentioned, ...counts] };
   }
 
-  /** The lists of packages with id terms that begin with `word`: one list, or one for each term if they are many. */
+  /** The lists of packages with id terms that begin with a word: one list, or several if they are many. */
   async #byId(
     accountId: number,
-    { term, idSize: size }: SizedWord,
-    isLater: boolean,
+    word: SizedWord,
+    isAfterStart: boolean,
     listOf: (source: Source) => List,
   ): Promise<Group> {
-    const only = isLater ? ` AND t0.standing >= ${later}` : '';
+    const { term, idSize: size } = word;
+    const only = isAfterStart ? ` AND t0.standing >= ${tier.id * tierWidth}` : '';
     const start = idTermStart(term);
     const range = { sql: `t0.term >= ? AND t0.term < ?${only}`, values: [start, start + lastCharacter] };
     const every = listOf({ where: range, size, repeats: true });
     if (size < sortLimit) return alone(every);
-    const terms = await this.#sizes.idTerms(accountId, term);
-    const pages = terms.map((each) =>
+    const { frequent, rare } = await this.#sizes.idTerms(accountId, term);
+    const pages = frequent.map((each) =>
       listOf({ where: { sql: `t0.term = ?${only}`, values: [each] }, size, repeats: false }),
     );
+    // The terms are not all that begin with the word. Packages with the complete word are all found.
+    pages.push(listOf(having(word, `${only} AND t0.standing < ${tier.name * tierWidth}`)));
+    if (rare.length > 0) {
+      const where = { sql: `t0.term IN (${placeholders(rare)})${only}`, values: rare };
+      pages.push(listOf({ where, size, repeats: true }));
+    }
     return { pages, counts: [every] };
   }
 
@@ -150,7 +168,17 @@ export class SearchLists {
     const standing = list.repeats ? `MIN(${list.as}.standing)` : `${list.as}.standing`;
     const once = list.repeats ? `GROUP BY ${id}` : '';
     const order = list.as === 'p' ? 'p.standing, p.package_key' : `${standing}, t0.package_row`;
-    const sql = `SELECT ${id} AS id, ${standing} AS standing FROM ${this.#tables(list, list.index)}
+    const select = `SELECT ${id} AS id, ${standing} AS standing FROM`;
+    if (list.isBounded) {
+      const columns =
+        list.as === 'p' ? 'p.id, p.package_key, p.standing, p.flags' : 't0.package_row, t0.standing, t0.flags';
+      const some = `SELECT ${columns} FROM ${this.#tables({ ...list, joins: [] }, list.index)}
+        WHERE ${all(own)} ORDER BY ${order} LIMIT ${scanLimit}`;
+      const sql = `${select} (${some}) AS ${list.as} ${this.#joins(list)} WHERE ${all(list.also)}
+        ORDER BY ${order} LIMIT ?`;
+      return { sql, values: valuesOf([...own, ...list.joins, ...list.also]) };
+    }
+    const sql = `${select} ${this.#tables(list, list.index)}
       WHERE ${all([...own, ...list.also])} ${once} ORDER BY ${order} LIMIT ?`;
     return { sql, values: valuesOf([...list.joins, ...own, ...list.also]) };
   }
@@ -233,9 +261,10 @@ function isAll(words: readonly SearchWord[], idStart: string): boolean {
   return words.length === 1 && words[0]!.term === idStart;
 }
 
-/** The packages that have this word. If `isLater`, only those whose id does not have it. */
-function having({ term, fields, size }: SizedWord, isLater = false): Source {
-  const only = isLater ? ` AND t0.standing >= ${later}` : '';
+const notInId = ` AND t0.standing >= ${tier.name * tierWidth}`;
+
+/** The packages that have this word; `only` is SQL of a further condition. */
+function having({ term, fields, size }: SizedWord, only = ''): Source {
   const where = { sql: `t0.term = ? AND (t0.fields & ?) <> 0${only}`, values: [term, fields] };
   return { where, size, repeats: false };
 }

@@ -1,3 +1,4 @@
+import type { FrameworkVersions } from '../format/frameworks.ts';
 import { packageKey, keyOfVersion } from '../hosted/packages.ts';
 import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from './terms.ts';
 
@@ -19,6 +20,8 @@ export interface SearchQuery {
   filters: SearchWord[];
   /** The required package type: its term, and its bit of `flags` if it is a common type. */
   type: { term: string | undefined; flag: number | undefined } | undefined;
+  /** The highest version of each family of frameworks that a hit may need; undefined if it may need any. */
+  frameworks: FrameworkVersions | undefined;
   /** Keys of ids. If there are any, a hit has one of them. */
   ids: string[];
   /** Keys of versions. If there are any, a hit has one of them. */
@@ -52,7 +55,7 @@ const fieldsByPrefix: Record<string, number> = {
  */
 export function parseQuery(
   q: string,
-  options: { packageType?: string | undefined; idOnly?: boolean } = {},
+  options: { packageType?: string | undefined; idOnly?: boolean; frameworks?: FrameworkVersions | undefined } = {},
 ): SearchQuery {
   const query: SearchQuery = {
     idStart: undefined,
@@ -60,6 +63,7 @@ export function parseQuery(
     idOnly: options.idOnly ?? false,
     filters: [],
     type: undefined,
+    frameworks: options.frameworks,
     ids: [],
     versions: [],
     hopeless: false,

@@ -12,10 +12,10 @@ export interface Term {
 }
 
 /**
- * The relevance of a word for a package. Search results are ordered by tier, then by downloads. `id`: a term of the id
- * begins with the word. `name`: the word is in the title or the tags.
+ * The relevance of a word for a package. Search results are ordered by tier, then by downloads. `start`: the id
+ * begins with the word. `id`: a term of the id begins with it. `name`: it is in the title or the tags.
  */
-export const tier = { id: 1, name: 2, mention: 3 } as const;
+export const tier = { start: 0, id: 1, name: 2, mention: 3 } as const;
 export type Tier = (typeof tier)[keyof typeof tier];
 
 /** `package_terms.standing` is the tier times this number, plus the package's standing. */
@@ -82,19 +82,25 @@ export function idTermStart(word: string): string {
   return `.${word}`.slice(0, maxTermLength);
 }
 
+/** Whether a stored term is an id term. */
+export function isIdTerm(term: string): boolean {
+  return term.startsWith('.');
+}
+
 /** All terms of a package, each once. */
 export function termsOf(metadata: VersionMetadata): Term[] {
   const key = metadata.id.toLowerCase();
   const words = idWords(metadata.id);
   const idTerms = [...new Set([...words, ...joinedWords(metadata.id)])].slice(0, maxWords);
   const terms = new Map<string, Term>();
+  const tierInId = (term: string) => (key.startsWith(term) ? tier.start : tier.id);
   const add = (words: readonly string[], from: Tier, bit: number) => {
     for (const term of [...new Set(words)].slice(0, maxWords)) {
       const known = terms.get(term);
       const best = known && known.tier < from ? known.tier : from;
       // A search for this word finds the package by its id, whatever field the word is in.
       const inId = idTerms.some((each) => each.startsWith(term));
-      terms.set(term, { term, tier: inId ? tier.id : best, fields: (known?.fields ?? 0) | bit });
+      terms.set(term, { term, tier: inId ? tierInId(term) : best, fields: (known?.fields ?? 0) | bit });
     }
   };
   add([...words], tier.name, field.id);
@@ -115,8 +121,7 @@ export function termsOf(metadata: VersionMetadata): Term[] {
   );
   for (const each of idTerms) {
     const term = idTermStart(each);
-    // A search for the start of an id finds the first tier by that start already.
-    terms.set(term, { term, tier: key.startsWith(each) ? tier.id : tier.name, fields: field.id });
+    terms.set(term, { term, tier: tierInId(each), fields: field.id });
   }
   return [...terms.values()];
 }
