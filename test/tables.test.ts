@@ -17,6 +17,7 @@ const owners: Record<string, string> = {
   package_versions: 'nuget',
   package_blobs: 'nuget',
   package_terms: 'nuget',
+  package_frameworks: 'nuget',
   package_symbols: 'nuget',
   repositories: 'oci',
   manifests: 'oci',

@@ -1,5 +1,6 @@
 import { noAccount } from '../accounts/principal.ts';
 import type { Core } from '../core.ts';
+import type { Chore } from '../jobs/chores.ts';
 import type { Work } from '../jobs/jobs.ts';
 import type { Counts } from '../jobs/runs.ts';
 import { AccountViews } from '../mirror/account-views.ts';
@@ -18,6 +19,7 @@ import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
 import { prefetchPackages } from './prefetch/packages.ts';
 import { MergedSearch } from './search/merged-search.ts';
+import { Reindexing } from './search/reindex.ts';
 import { MirroredPackages } from './upstream/mirrored-packages.ts';
 import type { FeedViews } from './upstream/feed-view.ts';
 import { PackageMirror } from './upstream/package-mirror.ts';
@@ -33,7 +35,11 @@ export const nuget: Protocol = {
   rowBytes: packageRowBytes,
   addDownloads,
   inputs: packageInputs,
-  open: (core) => new PackageFeed(core),
+  open: (core, stack) => {
+    const feed = new PackageFeed(core);
+    stack.defer(() => feed.reindexing.close());
+    return feed;
+  },
 };
 
 /** The package feed on an open core. */
@@ -44,6 +50,7 @@ export class PackageFeed implements OpenProtocol {
   readonly #core: Core;
   readonly #context: FeedContext;
   readonly views: FeedViews;
+  readonly reindexing: Reindexing;
   readonly #mirrored: MirroredPackages;
 
   constructor(core: Core) {
@@ -52,6 +59,7 @@ export class PackageFeed implements OpenProtocol {
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
     this.#context = { database, blobs, limits, now };
+    this.reindexing = new Reindexing(database);
     const policyOf = (account?: string) => new UpstreamPolicy(ours, account, reserved.packages, merge.packages);
     // Anonymous readers of mirrored content have no hosted packages, and the upstreams of the default account.
     const nameOf = async (accountId: number) =>
@@ -89,6 +97,12 @@ export class PackageFeed implements OpenProtocol {
 
   get claims() {
     return packageClaims(this.#core.database);
+  }
+
+  get chores(): Chore[] {
+    return [
+      { interval: 5000, run: () => this.reindexing.run(), failure: 'packages were not indexed for search again' },
+    ];
   }
 
   async retain(work: Work): Promise<Counts> {

@@ -25,7 +25,7 @@ const idsOf = async (feed: TestFeed, query: string) =>
   (await feed.json(`/search?${query}`)).data.map((hit: any) => hit.id);
 
 for (const dialect of dialects) {
-  test(`the id itself, then ids that start with the text, then words of the name, then mentions; each by downloads (${dialect})`, async (t) => {
+  test(`the id itself, then ids that start with the text, then words of the id, then of the tags, then mentions; each by downloads (${dialect})`, async (t) => {
     const feed = await startFeed(t, dialect, [
       { id: 'Mention', description: 'Reads json of all kinds.' },
       { id: 'Acme.Json' },
@@ -40,7 +40,7 @@ for (const dialect of dialects) {
     await download(feed, 'acme.tagged', 5);
     await download(feed, 'acme.json', 2);
     await download(feed, 'json.more', 1);
-    const order = ['Json', 'Json.More', 'JsonNet', 'Acme.Tagged', 'Acme.Json', 'Acme.JsonTitle', 'Mention'];
+    const order = ['Json', 'Json.More', 'JsonNet', 'Acme.Json', 'Acme.JsonTitle', 'Acme.Tagged', 'Mention'];
     t.deepEqual(await idsOf(feed, 'q=json'), order);
     t.deepEqual(await idsOf(feed, 'q=JSON'), order);
     await download(feed, 'acme.json', 20);
@@ -50,8 +50,8 @@ for (const dialect of dialects) {
       'JsonNet',
       'Json.More',
       'Acme.Json',
-      'Acme.Tagged',
       'Acme.JsonTitle',
+      'Acme.Tagged',
       'Mention',
     ]);
     const { data } = await feed.json('/search?q=packageid:acme.json');

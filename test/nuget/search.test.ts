@@ -3,7 +3,8 @@ import type { Database, Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { parseQuery } from '../../src/nuget/search/search-query.ts';
 import { Search } from '../../src/nuget/search/search.ts';
-import { standingOf, termsOf, tierWidth, typeFlags } from '../../src/nuget/search/terms.ts';
+import { describeTerms, idTermsOf } from '../../src/nuget/search/term-index.ts';
+import { standingOf, termsOf, tier, tierWidth, typeFlags } from '../../src/nuget/search/terms.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // The way a list is read depends on the number of hits: here are enough packages for every way.
@@ -53,7 +54,7 @@ const made = Array.from({ length: count }, (_, index) => make(index));
 async function fill(t: ExecutionContext, dialect: Dialect): Promise<Database> {
   const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
   await migrate(database);
-  const packages = made.map(({ row, id, key, standing, downloads, type }): Row => ({
+  const packages = made.map(({ row, id, key, standing, downloads, type, terms }): Row => ({
     id: row,
     account_id: 1,
     package_key: key,
@@ -63,6 +64,8 @@ async function fill(t: ExecutionContext, dialect: Dialect): Promise<Database> {
     standing,
     flags: 15 | typeFlags([{ name: type }]),
     latest_stable2: row,
+    terms: describeTerms(terms),
+    id_terms: idTermsOf(terms),
     created_at: 1,
     updated_at: 1,
   }));
@@ -111,12 +114,19 @@ function expected(start: string | undefined, words: readonly string[], type?: st
   const byKey = (a: Made, b: Made) => a.standing - b.standing || (a.key < b.key ? -1 : 1);
   if (start === undefined) return all.toSorted(byKey);
   const starting = all.filter(({ key }) => key.startsWith(start));
-  const others = all.filter(({ key, words: has }) => !key.startsWith(start) && words.every((word) => has.has(word)));
-  const tierOf = ({ words: has }: Made) => has.get(words[0]!)!;
+  const inId = ({ words: has }: Made, word: string) => [...has.keys()].some((term) => term.startsWith(`.${word}`));
+  const others = all.filter((each) => !each.key.startsWith(start));
+  const named = others.filter((each) => words.every((word) => inId(each, word)));
+  const mentioning = others.filter(
+    (each) => !named.includes(each) && words.every((word) => each.words.has(word) || inId(each, word)),
+  );
+  const byRow = (a: Made, b: Made) => a.standing - b.standing || a.row - b.row;
+  const tierOf = (each: Made) => (inId(each, words[0]!) ? tier.id : each.words.get(words[0]!)!);
   return [
     ...starting.filter(({ key }) => key === start),
     ...starting.filter(({ key }) => key !== start).toSorted(byKey),
-    ...others.toSorted((a, b) => tierOf(a) - tierOf(b) || a.standing - b.standing || a.row - b.row),
+    ...named.toSorted(byRow),
+    ...mentioning.toSorted((a, b) => tierOf(a) - tierOf(b) || byRow(a, b)),
   ];
 }
 
@@ -132,6 +142,12 @@ for (const dialect of dialects) {
       ['common.p1', 'common.p1', ['common', 'p1']],
       ['vendor7', 'vendor7', ['vendor7']],
       ['mod3', 'mod3', ['mod3']],
+      // Parts of ids with the number of their packages: `P10` to `P19` and others.
+      ['p10', 'p10', ['p10']],
+      ['p2', 'p2', ['p2']],
+      ['shared p2', 'shared.p2', ['p2', 'shared']],
+      ['p10 vendor', 'p10.vendor', ['p10', 'vendor']],
+      ['p1 seldom', 'p1.seldom', ['seldom', 'p1']],
       ['seldom', 'seldom', ['seldom']],
       ['shared seldom', 'shared.seldom', ['seldom', 'shared']],
       ['mod1 shared', 'mod1.shared', ['mod1', 'shared']],

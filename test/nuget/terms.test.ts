@@ -31,15 +31,42 @@ test('a word has the tier of its best field, and the bits of all its fields', (t
     packageTypes,
   };
   const terms = Object.fromEntries(termsOf(metadata).map((term) => [term.term, term]));
-  t.deepEqual(terms['acme'], { term: 'acme', tier: tier.startOfId, fields: field.id | field.author });
-  t.deepEqual(terms['json'], { term: 'json', tier: tier.name, fields: field.id | field.title });
+  t.deepEqual(terms['acme'], { term: 'acme', tier: tier.start, fields: field.id | field.author });
+  t.deepEqual(terms['json'], { term: 'json', tier: tier.id, fields: field.id | field.title });
   t.deepEqual(terms['fast'], { term: 'fast', tier: tier.name, fields: field.title | field.tags | field.text });
   t.deepEqual(terms['xml'], { term: 'xml', tier: tier.mention, fields: field.text });
   t.is(terms['the'], undefined, 'a description’s common words find nothing');
 });
 
-test('a word at the start of the id has that tier, whatever field it is in', (t) => {
-  t.is(tiersOf({ id: 'Newtonsoft.Json', authors: 'James Newton-King' })['newton'], tier.startOfId);
+test('a word at the start of a term of the id has that tier, whatever field it is in', (t) => {
+  t.is(tiersOf({ id: 'Newtonsoft.Json', authors: 'James Newton-King' })['newton'], tier.start);
+  t.is(tiersOf({ id: 'Acme.WebTokens', tags: ['token'], description: 'Kens.' })['token'], tier.id);
+  t.is(tiersOf({ id: 'Acme.WebTokens', tags: ['token'], description: 'Kens.' })['kens'], tier.mention);
+});
+
+test('an id has a term from each of its words to the end of the part', (t) => {
+  const idTerms = (id: string) => Object.keys(tiersOf({ id })).filter((term) => term.startsWith('.'));
+  t.deepEqual(idTerms('Acme.JsonWebTokens').toSorted(), [
+    '.acme',
+    '.json',
+    '.jsonwebtokens',
+    '.tokens',
+    '.web',
+    '.webtokens',
+  ]);
+  t.is(tiersOf({ id: 'Acme.Json' })['.acme'], tier.start);
+  t.is(tiersOf({ id: 'Acme.Json' })['.json'], tier.id);
+});
+
+test('the longest ids have few and short terms', (t) => {
+  for (const id of ['Aa1'.repeat(33), 'A1'.repeat(50), 'a.'.repeat(49), 'x'.repeat(100)]) {
+    const terms = termsOf({ id, packageTypes });
+    t.true(terms.length <= 128, id);
+    t.true(
+      terms.every(({ term }) => term.length <= 100),
+      id,
+    );
+  }
 });
 
 test('no search text equals the term of a package type', (t) => {

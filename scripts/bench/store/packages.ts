@@ -1,8 +1,10 @@
 import type { Row } from '../../../src/database/database.ts';
 import { digestOf, hexOf } from '../../../src/digest.ts';
+import { lowestFrameworks } from '../../../src/nuget/format/frameworks.ts';
 import { bytesOfMetadata, metadataOf } from '../../../src/nuget/format/metadata.ts';
 import { parseNuspec } from '../../../src/nuget/format/nuspec.ts';
 import { packageKey, views } from '../../../src/nuget/hosted/packages.ts';
+import { describeTerms, idTermsOf, indexVersion } from '../../../src/nuget/search/term-index.ts';
 import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/search/terms.ts';
 import * as versions from '../../../src/nuget/format/version.ts';
 import { makeNuspec, type NuspecOptions } from '../../../test/support/builders/nupkg.ts';
@@ -104,8 +106,10 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
         created_at: keys.now,
         updated_at: keys.now,
         last_downloaded_at: downloads > 0 ? keys.now : null,
-        terms: terms.map(({ term, tier, fields }) => `${term} ${tier} ${fields}`).join('\n'),
+        terms: describeTerms(terms),
         revision: texts.length,
+        index_version: indexVersion,
+        id_terms: idTermsOf(terms),
       },
     ],
     package_versions: parsed.map((version, index): Row => ({
@@ -138,6 +142,11 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
       { digest: nupkg, size, stored_at: keys.now },
       { digest: text, size: 800, stored_at: keys.now },
     ]),
+    package_frameworks: [...lowestFrameworks(metadata.dependencyGroups ?? [])].map(([family, version]): Row => ({
+      package_row: keys.package,
+      family,
+      version,
+    })),
     package_terms: terms.map(({ term, tier, fields }): Row => ({
       account_id: keys.accountId,
       term,

@@ -80,6 +80,7 @@ async function pushHot(server: Entrepot, database: Database, accountId: number):
     ['packages', 'id', packageRow, ofPackage.packages],
     ['package_versions', 'package_row', packageRow, ofPackage.package_versions],
     ['package_terms', 'package_row', packageRow, ofPackage.package_terms],
+    ['package_frameworks', 'package_row', packageRow, ofPackage.package_frameworks],
     ['repositories', 'id', repository, [repositoryRow(hot.repository, { accountId, repository, now })]],
     ['manifests', 'id', manifest, ofImage.manifests],
     ['tags', 'repository_id', repository, ofImage.tags],

@@ -14,6 +14,7 @@ import { longVersions } from './014-long-versions.ts';
 import { history } from './015-history.ts';
 import { finishedUploads } from './019-finished-uploads.ts';
 import { storageIdentity } from './016-storage-identity.ts';
+import { search } from './018-search.ts';
 import { tokenPatterns } from './011-token-patterns.ts';
 import { uploadBytes } from './013-upload-bytes.ts';
 import { usage } from './006-usage.ts';
@@ -38,4 +39,5 @@ export const migrations: readonly Migration[] = [
   ...finishedUploads,
   ...probes,
   ...storageIdentity,
+  ...search,
 ];

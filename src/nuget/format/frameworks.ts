@@ -53,11 +53,15 @@ function rankOf(group: Framework | undefined, target: Framework): number {
     return group.version <= target.version ? 3e6 + group.version * 2 + (group.platform === undefined ? 0 : 1) : -1;
   }
   if (group.family === 'standard' && target.family !== 'standard') {
-    const highest = standards[target.family].findLast(([from]) => from <= target.version)?.[1] ?? 0;
-    return group.version <= highest ? 1e6 + group.version : -1;
+    return group.version <= highestStandard(target.family, target.version) ? 1e6 + group.version : -1;
   }
   // The SDK lets a .NET project use a .NET Framework group if no other group fits, with a warning.
   return group.family === 'framework' && target.family === 'core' ? 1 : -1;
+}
+
+/** The highest .NET Standard that this version implements; 0 if none. */
+function highestStandard(family: 'core' | 'framework', version: number): number {
+  return standards[family].findLast(([from]) => from <= version)?.[1] ?? 0;
 }
 
 /** `net8.0-windows`, `net472`, `netstandard2.0`, `.NETStandard2.0`, `.NETFramework4.6.1`, `.NETCoreApp,Version=v3.1`. */
@@ -67,6 +71,7 @@ function parseFramework(text: string): Framework | undefined {
   const [, name = '', digits = '', platform] = match;
   const parts = (digits.includes('.') ? digits.split('.') : Array.from(digits)).map(Number);
   const [major = 0, minor = 0, patch = 0] = parts;
+  if (major > 9999 || minor > 99 || patch > 99) return undefined;
   const version = major * 10_000 + minor * 100 + patch;
   switch (name) {
     case 'netstandard':
@@ -85,4 +90,91 @@ function parseFramework(text: string): Framework | undefined {
     default:
       return undefined;
   }
+}
+
+/** Versions of target frameworks by family: `core`, `standard`, `framework`, and `core-windows` and others by platform. */
+export type FrameworkVersions = ReadonlyMap<string, number>;
+
+/** The platforms of .NET; an unknown one makes a framework unknown. */
+const platforms = new Set(['android', 'browser', 'ios', 'maccatalyst', 'macos', 'tizen', 'tvos', 'windows']);
+/** The family of all frameworks that are not known. */
+const unknownFamily = 'other';
+/** Higher than the version of any framework that can be read. */
+const highestVersion = 10_000 * 10_000;
+
+/**
+ * The lowest version of each family among the frameworks of these groups: a project that can use none of them can use no
+ * group. Empty if all projects can use a group, or if there is none.
+ */
+export function lowestFrameworks(groups: readonly DependencyGroup[]): FrameworkVersions {
+  const lowest = new Map<string, number>();
+  for (const { targetFramework } of groups) {
+    if (targetFramework === undefined) return new Map();
+    const framework = parseFramework(targetFramework);
+    const family = framework && familyOf(framework);
+    const version = family === undefined ? 0 : framework!.version;
+    const known = lowest.get(family ?? unknownFamily) ?? highestVersion;
+    lowest.set(family ?? unknownFamily, Math.min(known, version));
+  }
+  return lowest;
+}
+
+/** The target frameworks of a search. */
+export interface SearchTargets {
+  /** The highest version of each family that a project with one of the targets can use. */
+  usable: FrameworkVersions;
+  /** The targets as query parameters, in one spelling. They contain nothing else that the client typed. */
+  parameters: readonly (readonly [name: string, value: string])[];
+}
+
+/** Searches name a generation by one word: https://learn.microsoft.com/nuget/consume-packages/finding-and-choosing-packages */
+const generations: Readonly<Record<string, Framework>> = {
+  net: { family: 'core', version: highestVersion, platform: undefined },
+  netcoreapp: { family: 'core', version: 30_100, platform: undefined },
+  netstandard: { family: 'standard', version: 20_100, platform: undefined },
+  netframework: { family: 'framework', version: highestVersion, platform: undefined },
+};
+/** More targets are no filter. */
+const mostTargets = 32;
+
+/**
+ * The targets of a search for packages that projects with one of these frameworks (`net8.0`,
+ * `.NETFramework,Version=v4.7.2`) or generations (`net`, `netstandard`) can use. Undefined if there is none, or one is
+ * unknown, because nothing is known about the packages for it.
+ */
+export function searchTargets(names: readonly string[], words: readonly string[]): SearchTargets | undefined {
+  if (names.length + words.length === 0 || names.length + words.length > mostTargets) return undefined;
+  const usable = new Map<string, number>();
+  const parameters = new Map<string, readonly [string, string]>();
+  for (const [from, parameter] of [
+    ...names.map((name) => [parseFramework(name), 'supportedFramework'] as const),
+    ...words.map((word) => [generations[word.trim().toLowerCase()], 'frameworks'] as const),
+  ]) {
+    const family = from && familyOf(from);
+    if (!from || family === undefined) return undefined;
+    const add = (name: string, version: number) => usable.set(name, Math.max(usable.get(name) ?? 0, version));
+    add(from.family, from.version);
+    add(family, from.version);
+    if (from.family !== 'standard') add('standard', highestStandard(from.family, from.version));
+    const value = parameter === 'frameworks' ? generationOf(from) : shortName(from);
+    parameters.set(`${parameter} ${value}`, [parameter, value]);
+  }
+  return { usable, parameters: [...parameters.values()] };
+}
+
+/** Undefined for an unknown platform. */
+function familyOf({ family, platform }: Framework): string | undefined {
+  if (platform === undefined) return family;
+  return platforms.has(platform) ? `${family}-${platform}` : undefined;
+}
+
+function generationOf(framework: Framework): string {
+  return Object.keys(generations).find((name) => generations[name] === framework)!;
+}
+
+function shortName({ family, version, platform }: Framework): string {
+  const [major, minor, patch] = [Math.floor(version / 10_000), Math.floor(version / 100) % 100, version % 100];
+  if (family === 'framework') return `net${major}${minor}${patch === 0 ? '' : patch}`;
+  const name = family === 'standard' ? 'netstandard' : major >= 5 ? 'net' : 'netcoreapp';
+  return `${name}${major}.${minor}${platform === undefined ? '' : `-${platform}`}`;
 }

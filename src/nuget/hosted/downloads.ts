@@ -17,7 +17,7 @@ export async function addDownloads(tx: Transaction, { accountId, name, versions,
     return;
   }
   const row = (await tx.get<IndexedPackage & { download_count: number }>(
-    `SELECT id, account_id, standing, flags, terms, download_count FROM packages
+    `SELECT id, account_id, standing, flags, terms, index_version, download_count FROM packages
      WHERE account_id = ? AND package_key = ?`,
     [accountId, name],
   ))!;

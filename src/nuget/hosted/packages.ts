@@ -2,7 +2,7 @@ import { forUpdate, type Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import { parseMetadata } from '../format/metadata.ts';
 import { indexPackage, type IndexedPackage } from '../search/term-index.ts';
-import { termsOf, typeFlags } from '../search/terms.ts';
+import { typeFlags } from '../search/terms.ts';
 import { parseVersion, versionKey } from '../format/version.ts';
 
 /** The views of clients: the bit of `flags`, the column with the newest version in the view, and its condition. */
@@ -75,7 +75,7 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
         ORDER BY v.sort_key DESC LIMIT 1) AS newest_${latest}`,
   );
   const row = (await tx.get<IndexedPackage & Record<string, number | null>>(
-    `SELECT p.id, p.account_id, p.standing, p.flags, p.terms, ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
+    `SELECT p.id, p.account_id, p.standing, p.flags, p.terms, p.index_version, ${newest.join(', ')} FROM packages p WHERE p.id = ?`,
     [packageRow],
   ))!;
   const latest = Object.values(views).map((view) => row[`newest_${view.latest}`] ?? null);
@@ -98,5 +98,5 @@ export async function refreshPackage(tx: Transaction, packageRow: number, now: n
       packageRow,
     ]);
   }
-  await indexPackage(tx, row, flags, metadata ? termsOf(metadata) : []);
+  await indexPackage(tx, row, flags, metadata);
 }

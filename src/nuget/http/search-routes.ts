@@ -4,6 +4,7 @@ import { sendJson } from '../../http/send.ts';
 import { splitTarget } from '../../http/target.ts';
 import type { SearchRequest } from '../search/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
+import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
 import { changing } from './documents.ts';
 import type { Answering, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
@@ -51,7 +52,23 @@ export function addSearching(router: Router, answering: Answering, { search }: F
 function searchRequestOf(parameters: URLSearchParams, idOnly: boolean): SearchRequest {
   const typed = text(parameters, 'q') ?? '';
   const packageType = packageTypeOf(parameters);
-  return { text: typed, packageType, query: parseQuery(typed, { packageType, idOnly }) };
+  const targets = targetsOf(parameters);
+  const query = parseQuery(typed, { packageType, idOnly, frameworks: targets?.usable });
+  return { text: typed, packageType, targets, query };
+}
+
+/** NuGet's own client sends `supportedFramework` once for each framework; the gallery has `tfms` and `frameworks`. */
+function targetsOf(parameters: URLSearchParams): SearchTargets | undefined {
+  const names = [...list(parameters, 'supportedFramework'), ...list(parameters, 'tfms')];
+  return searchTargets(names, list(parameters, 'frameworks'));
+}
+
+/** The values of a parameter, with its name in any case. The comma in `.NETFramework,Version=v4.7.2` separates no values. */
+function list(parameters: URLSearchParams, name: string): string[] {
+  return [...parameters]
+    .filter(([key]) => key.toLowerCase() === name.toLowerCase())
+    .flatMap(([, value]) => value.split(/,(?!\s*\w+=)/))
+    .filter((value) => value.trim() !== '');
 }
 
 function optionsOf(parameters: URLSearchParams, principal: Principal): SearchOptions {

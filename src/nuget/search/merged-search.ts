@@ -7,12 +7,14 @@ import { Search, type SearchHit, type SearchOptions, type SearchResults } from '
 import type { PackageSource } from '../package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
+import type { SearchTargets } from '../format/frameworks.ts';
 import { isPrerelease, isSemVer2, parseVersion } from '../format/version.ts';
 
 /** A search: the text as typed, which upstreams get, and the parsed query. */
 export interface SearchRequest {
   text: string;
   packageType: string | undefined;
+  targets: SearchTargets | undefined;
   query: SearchQuery;
 }
 
@@ -129,7 +131,7 @@ export class MergedSearch {
 
 /** Always starts at the first hit, because hosted hits shift the upstream's pages. */
 function parametersOf(
-  { text, packageType }: SearchRequest,
+  { text, packageType, targets }: SearchRequest,
   { prerelease, semVer2, skip, take }: SearchOptions,
 ): URLSearchParams {
   const parameters = new URLSearchParams({
@@ -140,5 +142,6 @@ function parametersOf(
   parameters.set('prerelease', String(prerelease));
   parameters.set('semVerLevel', semVer2 ? '2.0.0' : '1.0.0');
   if (packageType !== undefined) parameters.set('packageType', packageType);
+  for (const [name, value] of targets?.parameters ?? []) parameters.append(name, value);
   return parameters;
 }

@@ -1,50 +1,39 @@
-import { LRUCache } from 'lru-cache';
 import type { NameSet } from '../../accounts/names.ts';
-import { placeholders, type Database, type Value } from '../../database/database.ts';
+import { placeholders, type Database } from '../../database/database.ts';
+import { IndexSizes } from './index-sizes.ts';
+import {
+  all,
+  anywhere,
+  idOf,
+  inId,
+  lastCharacter,
+  ListMaker,
+  sizeLimit,
+  sortLimit,
+  valuesOf,
+  type List,
+  type Part,
+  type Source,
+} from './list.ts';
 import type { SearchQuery, SearchWord } from './search-query.ts';
-import { field, lowestStanding, tier, tierWidth } from './terms.ts';
+import { field, idTermStart, lowestStanding, tier, tierWidth } from './terms.ts';
 
-/** SQL with the values of its placeholders. */
-interface Part {
-  sql: string;
-  values: readonly Value[];
+/** Packages in one order, from one or several lists. */
+export interface Group {
+  /** Their packages together are the group; a package may be in several. */
+  pages: readonly List[];
+  /** The same packages, each in one list only, to count them. */
+  counts: readonly List[];
 }
 
-/**
- * An ordered list of packages. It is read from one table by one index (`packages` as p or `package_terms` as t0) and
- * joined with others, so that reading a page reads few rows more than the page.
- */
-export interface List {
-  as: 'p' | 't0';
-  index?: string;
-  /** Conditions on the rows of the list's own table. */
-  own: readonly Part[];
-  /** A condition that is always true, but makes the database read the index in order. */
-  inOrder?: Part;
-  /** Joined tables, each with at most one row for a package. */
-  joins: readonly Part[];
-  also: readonly Part[];
-  /** Rows after the page that are read to count hits; 0 if the list is too long to count. */
-  counted: number;
-  /** Lower bound for the hits after the page, if they are not counted. */
-  behind: number;
-}
-
-/** Counts of packages stop here: a larger number changes nothing. */
-const sizeLimit = 1000;
-/** Fewer packages than this are sorted; more are read in order from an index. */
-const sortLimit = 500;
-/** Rows after the page that are read to count hits: without joins, and with joins. */
-const countLimit = 1000;
-const lookupLimit = 250;
 const standings = Array.from({ length: lowestStanding + 1 }, (_, standing) => standing).join(', ');
-const lastCharacter = '\u{10ffff}';
+/** Packages of a list that are checked for their frameworks: the most downloaded ones. */
+const scanLimit = 10_000;
 
 interface Sized {
-  /** The rarest word first: a list that starts from it reads the fewest packages. */
   words: SizedWord[];
-  /** The words that are not in the free text. */
-  filters: SearchWord[];
+  /** The words that are not in the free text; the rarest first. */
+  filters: SizedWord[];
   /** A bit of `flags` that must be set as well. */
   flag: number | undefined;
   /** The number of packages whose id starts with the text, up to `sizeLimit`. */
@@ -54,44 +43,43 @@ interface Sized {
 interface SizedWord extends SearchWord {
   /** The number of packages with this word, up to `sizeLimit`. */
   size: number;
+  /** The number of id terms that begin with this word, up to `sizeLimit`. */
+  idSize: number;
 }
 
 /** Makes the lists of a search. */
 export class SearchLists {
   readonly #database: Database;
-  /** Numbers of packages with a word or a start of the id, up to `sizeLimit`. Hints, so they may be a minute old. */
-  readonly #sizes = new LRUCache<string, number>({ max: 20_000, ttl: 60_000 });
+  readonly #sizes: IndexSizes;
 
   constructor(database: Database) {
     this.#database = database;
+    this.#sizes = new IndexSizes(database);
   }
 
   /**
-   * The lists of hits for `query`: the package with that id, then packages whose id starts with the text, then packages
-   * with its words. No package occurs twice, and each list is ordered by downloads. `view` is the client's bit of
-   * `flags`. With `only`, other ids are left out.
+   * The hits for `query`, in groups: the package with that id, then packages whose id starts with the text, then
+   * packages whose id has all words, then packages with all words. No package is in two groups, and each group is
+   * ordered by downloads. `view` is the client's bit of `flags`. With `only`, other ids are left out.
    */
-  async of(accountId: number, query: SearchQuery, view: number, only?: NameSet): Promise<List[]> {
+  async of(accountId: number, query: SearchQuery, view: number, only?: NameSet): Promise<Group[]> {
     if (query.hopeless) return [];
-    const { idStart, words, ids } = query;
+    const { idStart, ids, versions, frameworks } = query;
     const sized = await this.#sized(accountId, query);
-    const make = new ListMaker({
-      accountId,
-      view,
-      versions: query.versions,
-      flag: sized.flag,
-      among: only?.where('p.package_key'),
-    });
+    const { words, filters, flag } = sized;
+    const somewhere = (word: SearchWord) => anywhere(accountId, word);
+    const make = new ListMaker({ accountId, view, versions, frameworks, flag, among: only });
     if (ids.length > 0) {
-      return [make.packages([{ sql: `p.package_key IN (${placeholders(ids)})`, values: ids }], sized.words)];
+      const chosen = { sql: `p.package_key IN (${placeholders(ids)})`, values: ids };
+      return [alone(make.packages([chosen, ...words.map(query.idOnly ? inId : somewhere)], filters))];
     }
     if (idStart === undefined) {
-      if (sized.words.length > 0) return [make.terms(sized.words)];
-      return [{ ...make.packages([], [], sized.start), index: 'packages_standing' }];
+      const [rarest, ...others] = filters;
+      if (rarest) return [alone(make.terms(having(rarest), others))];
+      return [alone({ ...make.packages([], [], sized.start), index: 'packages_standing' })];
     }
 
     const end = idStart + lastCharacter;
-    const { filters } = sized;
     const exact = make.packages([{ sql: 'p.package_key = ?', values: [idStart] }], filters);
     const starting = { sql: 'p.package_key > ? AND p.package_key < ?', values: [idStart, end] };
     const start: List = { ...make.packages([starting], filters, sized.start), index: 'packages_key' };
@@ -99,22 +87,99 @@ export class SearchLists {
       start.index = 'packages_standing';
       start.inOrder = { sql: `p.standing IN (${standings})`, values: [] };
     }
-    if (words.length === 0) return [exact, start];
-    if (words.length === 1 && filters.length === 0 && words[0]!.term === idStart) {
-      // A word at the start of the id has its own tier, and `start` has those packages already.
-      const later = { sql: `t0.standing >= ${tier.name * tierWidth}`, values: [] };
-      return [exact, start, make.terms(sized.words, [later])];
+    const groups = [alone(exact), alone(start)];
+    if (words.length === 0) return groups;
+    const named = await this.#named(accountId, make, sized, idStart);
+    return query.idOnly
+      ? [...groups, named]
+      : [...groups, named, await this.#mentioning(accountId, make, sized, idStart)];
+  }
+
+  /** Packages whose id has all words, and does not start with the text. */
+  async #named(accountId: number, make: ListMaker, { words, filters }: Sized, idStart: string): Promise<Group> {
+    const first = rarestOf(words, ({ idSize }) => idSize);
+    const [filter, ...rest] = filters;
+    if (filter && filter.size < first.idSize) {
+      return alone(make.terms(having(filter), rest, [elsewhere(idStart), ...words.map(inId)]));
     }
-    const elsewhere = { sql: '(p.package_key < ? OR p.package_key >= ?)', values: [idStart, end] };
-    return [exact, start, make.terms(sized.words, [], elsewhere)];
+    const others = words.filter((each) => each !== first).map(inId);
+    return this.#byId(accountId, first, isAll(words, idStart), (source) =>
+      make.terms(source, filters, [elsewhere(idStart), ...others]),
+    );
+  }
+
+  /**
+   * Packages with all words, at least one of them not in the id. If all words are frequent, only the rarest one may be
+   * the start of an id term in a package whose other words are complete: to check the others needs each package's row.
+   */
+  async #mentioning(accountId: number, make: ListMaker, { words, filters }: Sized, idStart: string): Promise<Group> {
+    const somewhere = (word: SearchWord) => anywhere(accountId, word);
+    const rarest = rarestOf(words, ({ size, idSize }) => size + idSize);
+    const areFrequent = rarest.size + rarest.idSize >= sortLimit;
+    // A frequent start of id terms that is not a complete word has the smallest size.
+    const first = areFrequent ? rarestOf(words, ({ size, idSize }) => size + idSize / sizeLimit) : rarest;
+    const [filter, ...rest] = filters;
+    if (filter && filter.size < rarest.size + rarest.idSize) {
+      const where = [elsewhere(idStart), ...words.map(somewhere), notAll(words.map(inId))];
+      return alone(make.terms(having(filter), rest, where));
+    }
+    const others = words.filter((each) => each !== first);
+    const where = isAll(words, idStart) ? [] : [elsewhere(idStart)];
+    const mentioned = areFrequent
+      ? make.terms(having(first, notInId), [...filters, ...others], where)
+      : make.terms(having(first, notInId), filters, [...where, ...others.map(somewhere)]);
+    if (others.length === 0) return alone(mentioned);
+    const { pages, counts } = await this.#byId(accountId, first, false, (source) =>
+      make.terms(source, filters, [...where, ...others.map(somewhere), notAll(others.map(inId))]),
+    );
+    return { pages: [mentioned, ...pages], counts: [mentioned, ...counts] };
+  }
+
+  /** The lists of packages with id terms that begin with a word: one list, or several if they are many. */
+  async #byId(
+    accountId: number,
+    word: SizedWord,
+    isAfterStart: boolean,
+    listOf: (source: Source) => List,
+  ): Promise<Group> {
+    const { term, idSize: size } = word;
+    const only = isAfterStart ? ` AND t0.standing >= ${tier.id * tierWidth}` : '';
+    const start = idTermStart(term);
+    const range = { sql: `t0.term >= ? AND t0.term < ?${only}`, values: [start, start + lastCharacter] };
+    const every = listOf({ where: range, size, repeats: true });
+    if (size < sortLimit) return alone(every);
+    const { frequent, rare } = await this.#sizes.idTerms(accountId, term);
+    const pages = frequent.map((each) =>
+      listOf({ where: { sql: `t0.term = ?${only}`, values: [each] }, size, repeats: false }),
+    );
+    // The terms are not all that begin with the word. Packages with the complete word are all found.
+    pages.push(listOf(having(word, `${only} AND t0.standing < ${tier.name * tierWidth}`)));
+    if (rare.length > 0) {
+      const where = { sql: `t0.term IN (${placeholders(rare)})${only}`, values: rare };
+      pages.push(listOf({ where, size, repeats: true }));
+    }
+    return { pages, counts: [every] };
   }
 
   /** SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. */
   page(list: List): Part {
     const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
-    const order = list.as === 'p' ? 'p.standing, p.package_key' : 't0.standing, t0.package_row';
-    const sql = `SELECT ${idOf(list.as)} AS id, ${list.as}.standing AS standing FROM ${this.#tables(list, list.index)}
-      WHERE ${all([...own, ...list.also])} ORDER BY ${order} LIMIT ?`;
+    const id = idOf(list.as);
+    const standing = list.repeats ? `MIN(${list.as}.standing)` : `${list.as}.standing`;
+    const once = list.repeats ? `GROUP BY ${id}` : '';
+    const order = list.as === 'p' ? 'p.standing, p.package_key' : `${standing}, t0.package_row`;
+    const select = `SELECT ${id} AS id, ${standing} AS standing FROM`;
+    if (list.isBounded) {
+      const columns =
+        list.as === 'p' ? 'p.id, p.package_key, p.standing, p.flags' : 't0.package_row, t0.standing, t0.flags';
+      const some = `SELECT ${columns} FROM ${this.#tables({ ...list, joins: [] }, list.index)}
+        WHERE ${all(own)} ORDER BY ${order} LIMIT ${scanLimit}`;
+      const sql = `${select} (${some}) AS ${list.as} ${this.#joins(list)} WHERE ${all(list.also)}
+        ORDER BY ${order} LIMIT ?`;
+      return { sql, values: valuesOf([...own, ...list.joins, ...list.also]) };
+    }
+    const sql = `${select} ${this.#tables(list, list.index)}
+      WHERE ${all([...own, ...list.also])} ${once} ORDER BY ${order} LIMIT ?`;
     return { sql, values: valuesOf([...list.joins, ...own, ...list.also]) };
   }
 
@@ -125,8 +190,9 @@ export class SearchLists {
     const columns = list.as === 'p' ? 'p.id, p.package_key, p.flags' : 't0.package_row, t0.flags';
     const some = `SELECT ${columns} FROM ${rows} WHERE ${all(list.own)} LIMIT ${end + list.counted}`;
     const where = list.also.length > 0 ? `WHERE ${all(list.also)}` : '';
+    const hits = list.repeats ? `DISTINCT ${idOf(list.as)}` : '*';
     return {
-      sql: `SELECT COUNT(*) FROM (${some}) AS ${list.as} ${this.#joins(list)} ${where}`,
+      sql: `SELECT COUNT(${hits}) FROM (${some}) AS ${list.as} ${this.#joins(list)} ${where}`,
       values: valuesOf([...list.own, ...list.joins, ...list.also]),
     };
   }
@@ -135,45 +201,38 @@ export class SearchLists {
   async #sized(accountId: number, query: SearchQuery): Promise<Sized> {
     const { idStart = '', type } = query;
     const typed = type?.term === undefined ? [] : [{ term: type.term, fields: field.type }];
-    const words = [...query.words, ...query.filters, ...typed];
-    const [start = 0, ...sizes] = await this.#sizesOf([
+    const filters = [...query.filters, ...typed];
+    const counted = [...query.words, ...filters].map(({ term }) => ({
+      key: `${accountId} ${term}`,
+      from: 'package_terms WHERE account_id = ? AND term = ?',
+      values: [accountId, term],
+    }));
+    const starts = query.words.map(({ term }) => idTermStart(term));
+    const [start = 0, ...sizes] = await this.#sizes.sizesOf([
       {
         key: `${accountId} ^${idStart}`,
         from: 'packages WHERE account_id = ? AND package_key >= ? AND package_key < ?',
         values: [accountId, idStart, idStart + lastCharacter],
       },
-      ...words.map(({ term }) => ({
+      ...counted,
+      ...starts.map((term) => ({
         key: `${accountId} ${term}`,
-        from: 'package_terms WHERE account_id = ? AND term = ?',
-        values: [accountId, term],
+        from: 'package_terms WHERE account_id = ? AND term >= ? AND term < ?',
+        values: [accountId, term, term + lastCharacter],
       })),
     ]);
-    const sizedWords = words.map((each, index) => ({ ...each, size: sizes[index]! }));
+    const idSizes = sizes.slice(counted.length);
+    const words = query.words.map((each, index) => ({ ...each, size: sizes[index]!, idSize: idSizes[index]! }));
+    const sized = filters.map((each, index) => ({ ...each, size: sizes[words.length + index]!, idSize: 0 }));
     // A type that many packages have is checked by its flag; a rare type is looked up as a word.
-    const byFlag = type?.flag !== undefined && (typed.length === 0 || sizedWords.at(-1)!.size >= sortLimit);
-    if (byFlag && typed.length > 0) sizedWords.pop();
+    const byFlag = type?.flag !== undefined && (typed.length === 0 || sized.at(-1)!.size >= sortLimit);
+    if (byFlag && typed.length > 0) sized.pop();
     return {
-      words: sizedWords.toSorted((a, b) => a.size - b.size),
-      filters: byFlag ? query.filters : [...query.filters, ...typed],
+      words,
+      filters: sized.toSorted((a, b) => a.size - b.size),
       flag: byFlag ? type.flag : undefined,
       start,
     };
-  }
-
-  async #sizesOf(counted: readonly { key: string; from: string; values: readonly Value[] }[]): Promise<number[]> {
-    const missing = counted.filter(({ key }) => !this.#sizes.has(key));
-    if (missing.length > 0) {
-      const counts = missing.map(
-        ({ from }, index) =>
-          `(SELECT COUNT(*) FROM (SELECT 1 AS one FROM ${from} LIMIT ${sizeLimit}) AS c${index}) AS size${index}`,
-      );
-      const sizes = await this.#database.get<Record<string, number>>(
-        `SELECT ${counts.join(', ')}`,
-        missing.flatMap(({ values }) => values),
-      );
-      missing.forEach(({ key }, index) => this.#sizes.set(key, sizes![`size${index}`]));
-    }
-    return counted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
   }
 
   /** Forces the join order and the index, because the query planner does not know these sizes. */
@@ -189,92 +248,32 @@ export class SearchLists {
   }
 }
 
-interface View {
-  accountId: number;
-  /** The client's bit of `flags`. */
-  view: number;
-  versions: readonly string[];
-  flag: number | undefined;
-  /** The condition on `p` for the packages that the client may see. */
-  among: Part | undefined;
+function alone(list: List): Group {
+  return { pages: [list], counts: [list] };
 }
 
-/** Makes lists of one account for one client. */
-class ListMaker {
-  readonly #view: View;
-
-  constructor(view: View) {
-    this.#view = view;
-  }
-
-  /** Packages that fulfil these conditions and have these words. */
-  packages(own: readonly Part[], words: readonly SearchWord[], size = 0): List {
-    const { accountId, view, among } = this.#view;
-    const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
-    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
-  }
-
-  /** Packages with these words, ordered by the tiers of the first word. `where` is a condition on `p`. */
-  terms([first, ...others]: readonly SizedWord[], own: readonly Part[] = [], where?: Part): List {
-    const { accountId, view, among } = this.#view;
-    const mine = {
-      sql: 't0.account_id = ? AND t0.term = ? AND (t0.flags & ?) <> 0 AND (t0.fields & ?) <> 0',
-      values: [accountId, first!.term, view, first!.fields],
-    };
-    const conditions = [where, among].filter((each) => each !== undefined);
-    const join = {
-      sql: `JOIN packages p ON p.id = t0.package_row AND ${all(conditions)}`,
-      values: valuesOf(conditions),
-    };
-    const joins = conditions.length > 0 ? [join] : [];
-    return { ...this.#list('t0', [mine, ...own], others, joins, first!.size), index: 'package_terms_standing' };
-  }
-
-  #list(
-    as: List['as'],
-    own: readonly Part[],
-    words: readonly SearchWord[],
-    joins: readonly Part[],
-    size: number,
-  ): List {
-    const { accountId, flag, versions, among } = this.#view;
-    const wordJoins = words.map(({ term, fields }, index) => ({
-      sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
-        AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
-      values: [accountId, term, fields],
-    }));
-    const also: Part[] = [];
-    if (flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [flag] });
-    if (versions.length > 0) {
-      also.push({
-        sql: `EXISTS (SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
-          AND v.version_key IN (${placeholders(versions)}))`,
-        values: versions,
-      });
-    }
-    const looked = words.length + joins.length + versions.length > 0;
-    const counted = looked ? lookupLimit : countLimit;
-    // If the client sees only some packages, the size of the list says nothing about the hits.
-    const endless = size >= sizeLimit && flag === undefined && !among;
-    return {
-      as,
-      own,
-      joins: [...wordJoins, ...joins],
-      also,
-      counted: endless ? 0 : counted,
-      behind: looked ? 0 : countLimit,
-    };
-  }
+function rarestOf(words: readonly SizedWord[], sizeOf: (word: SizedWord) => number): SizedWord {
+  return words.reduce((rarest, each) => (sizeOf(each) < sizeOf(rarest) ? each : rarest));
 }
 
-function idOf(as: List['as']): string {
-  return as === 'p' ? 'p.id' : 't0.package_row';
+/** Whether the words are the whole text, so that the tier says which packages the start of their id finds. */
+function isAll(words: readonly SearchWord[], idStart: string): boolean {
+  return words.length === 1 && words[0]!.term === idStart;
 }
 
-function all(parts: readonly Part[]): string {
-  return parts.map(({ sql }) => sql).join(' AND ');
+const notInId = ` AND t0.standing >= ${tier.name * tierWidth}`;
+
+/** The packages that have this word; `only` is SQL of a further condition. */
+function having({ term, fields, size }: SizedWord, only = ''): Source {
+  const where = { sql: `t0.term = ? AND (t0.fields & ?) <> 0${only}`, values: [term, fields] };
+  return { where, size, repeats: false };
 }
 
-function valuesOf(parts: readonly Part[]): Value[] {
-  return parts.flatMap(({ values }) => values);
+/** A condition on `p`: the id does not start with this text. */
+function elsewhere(idStart: string): Part {
+  return { sql: '(p.package_key < ? OR p.package_key >= ?)', values: [idStart, idStart + lastCharacter] };
+}
+
+function notAll(parts: readonly Part[]): Part {
+  return { sql: `NOT (${all(parts)})`, values: valuesOf(parts) };
 }

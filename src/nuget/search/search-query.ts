@@ -1,3 +1,4 @@
+import type { FrameworkVersions } from '../format/frameworks.ts';
 import { packageKey, keyOfVersion } from '../hosted/packages.ts';
 import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from './terms.ts';
 
@@ -11,12 +12,16 @@ export interface SearchWord {
 export interface SearchQuery {
   /** The possible start of an id; undefined if there is no free text. */
   idStart: string | undefined;
-  /** The words of the free text. */
+  /** The words of the free text. A hit has each of them, or has id terms that begin with it. */
   words: SearchWord[];
+  /** Whether each word must be the start of an id term. */
+  idOnly: boolean;
   /** Words that must be in a named field. */
   filters: SearchWord[];
   /** The required package type: its term, and its bit of `flags` if it is a common type. */
   type: { term: string | undefined; flag: number | undefined } | undefined;
+  /** The highest version of each family of frameworks that a hit may need; undefined if it may need any. */
+  frameworks: FrameworkVersions | undefined;
   /** Keys of ids. If there are any, a hit has one of them. */
   ids: string[];
   /** Keys of versions. If there are any, a hit has one of them. */
@@ -50,13 +55,15 @@ const fieldsByPrefix: Record<string, number> = {
  */
 export function parseQuery(
   q: string,
-  options: { packageType?: string | undefined; idOnly?: boolean } = {},
+  options: { packageType?: string | undefined; idOnly?: boolean; frameworks?: FrameworkVersions | undefined } = {},
 ): SearchQuery {
   const query: SearchQuery = {
     idStart: undefined,
     words: [],
+    idOnly: options.idOnly ?? false,
     filters: [],
     type: undefined,
+    frameworks: options.frameworks,
     ids: [],
     versions: [],
     hopeless: false,
@@ -86,8 +93,8 @@ export function parseQuery(
     query.idStart = packageKey(text.join('.'));
     const words = [...new Set(text.flatMap(wordsOf))];
     const distinctive = words.filter((word) => !isCommonWord(word));
-    const fields = options.idOnly ? field.id : anywhere;
-    query.words = (distinctive.length > 0 ? distinctive : words).slice(0, maxWords).map((term) => ({ term, fields }));
+    const searched = (distinctive.length > 0 ? distinctive : words).slice(0, maxWords);
+    query.words = searched.map((term) => ({ term, fields: anywhere }));
   }
   return query;
 }

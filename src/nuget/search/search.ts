@@ -1,8 +1,8 @@
 import type { NameSet } from '../../accounts/names.ts';
-import { placeholders, type Database } from '../../database/database.ts';
+import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { cut, parseMetadata, within, type VersionMetadata } from '../format/metadata.ts';
 import { views, viewOf } from '../hosted/packages.ts';
-import { SearchLists, type List } from './search-lists.ts';
+import { SearchLists, type Group } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
 
 /** Options of a search. */
@@ -36,9 +36,9 @@ export interface SearchResults<T> {
   data: T[];
 }
 
-/** A found package, the number of its list, and its standing in that list. */
+/** A found package, the number of its group, and its standing in that group. */
 interface Found {
-  list: number;
+  groupIndex: number;
   id: number;
   standing: number;
 }
@@ -126,34 +126,49 @@ export class Search {
     { prerelease, semVer2, skip, take, only }: SearchOptions,
   ): Promise<SearchResults<Found>> {
     if (only?.isEmpty) return { totalHits: 0, data: [] };
-    const lists = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);
-    if (lists.length === 0) return { totalHits: 0, data: [] };
+    const groups = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);
+    if (groups.length === 0) return { totalHits: 0, data: [] };
     const end = skip + take;
-    const pages = lists.map((list) => this.#lists.page(list));
+    const pages = groups.flatMap(({ pages: lists }, group) =>
+      lists.map((list) => ({ group, ...this.#lists.page(list) })),
+    );
     const rows = await this.#database.select<Found>(
       pages
-        .map(({ sql }, list) => `SELECT ${list} AS list, id, standing FROM (${sql}) AS l${list}`)
+        .map(({ group, sql }, index) => `SELECT ${group} AS groupIndex, id, standing FROM (${sql}) AS l${index}`)
         .join(' UNION ALL '),
-      // One hit more than the page, to know whether the list is longer.
+      // One hit more than the page, to know whether the group is longer.
       pages.flatMap(({ values }) => [...values, end + 1]),
     );
-    const found = lists.map((_, list) => rows.filter((row) => row.list === list));
-    const data = found.flatMap((each) => each.toSorted((a, b) => a.standing - b.standing).slice(0, end));
-    const longer = lists.filter((_, list) => found[list]!.length > end);
-    return { totalHits: rows.length + (await this.#countBehind(longer, end)), data: data.slice(skip, end) };
+    const found = groups.map((group, index) =>
+      merge(
+        rows.filter((row) => row.groupIndex === index),
+        group,
+      ).slice(0, end + 1),
+    );
+    const data = found.flatMap((each) => each.slice(0, end));
+    const longer = groups.filter((_, index) => found[index]!.length > end);
+    const seen = found.reduce((sum, { length }) => sum + length, 0);
+    return { totalHits: seen + (await this.#countBehind(longer, end)), data: data.slice(skip, end) };
   }
 
-  /** The number of hits in these lists after position `end` + 1. */
-  async #countBehind(lists: readonly List[], end: number): Promise<number> {
-    const some = lists.filter(({ counted }) => counted > 0);
-    let behind = lists.reduce((sum, list) => sum + (list.counted > 0 ? 0 : list.behind), 0);
-    if (some.length === 0) return behind;
-    const counts = some.map((list) => this.#lists.count(list, end));
+  /** The number of hits in these groups after position `end` + 1. */
+  async #countBehind(groups: readonly Group[], end: number): Promise<number> {
+    let behind = 0;
+    const counts: { group: number; sql: string; values: readonly Value[] }[] = [];
+    groups.forEach(({ counts: lists }, group) => {
+      if (lists.every(({ counted }) => counted > 0)) {
+        counts.push(...lists.map((list) => ({ group, ...this.#lists.count(list, end) })));
+      } else behind += Math.min(...lists.map((list) => list.behind));
+    });
+    if (counts.length === 0) return behind;
     const counted = await this.#database.get<Record<string, number>>(
       `SELECT ${counts.map(({ sql }, index) => `(${sql}) AS c${index}`).join(', ')}`,
       counts.flatMap(({ values }) => values),
     );
-    for (const count of Object.values(counted!)) behind += Math.max(0, count - (end + 1));
+    groups.forEach((_, group) => {
+      const hits = counts.reduce((sum, each, index) => sum + (each.group === group ? counted![`c${index}`]! : 0), 0);
+      behind += Math.max(0, hits - (end + 1));
+    });
     return behind;
   }
 
@@ -176,7 +191,9 @@ export class Search {
         const row = byPackage.get(each.id);
         return row ? { ...each, row } : [];
       })
-      .sort((a, b) => a.list - b.list || a.standing - b.standing || b.row.download_count - a.row.download_count);
+      .sort(
+        (a, b) => a.groupIndex - b.groupIndex || a.standing - b.standing || b.row.download_count - a.row.download_count,
+      );
     const hits: SearchHit[] = [];
     for (const { row } of rows) {
       const metadata = row.metadata ?? (await this.#longMetadata(row.version_row));
@@ -230,4 +247,12 @@ export class Search {
     }
     return versions;
   }
+}
+
+/** The packages of a group's lists, each once, in order. */
+function merge(rows: readonly Found[], { pages }: Group): Found[] {
+  if (pages.length === 1) return rows.toSorted((a, b) => a.standing - b.standing);
+  const sorted = rows.toSorted((a, b) => a.standing - b.standing || a.id - b.id);
+  const seen = new Set<number>();
+  return sorted.filter(({ id }) => !seen.has(id) && seen.add(id));
 }

@@ -1,5 +1,10 @@
 import { placeholders, type Transaction } from '../../database/database.ts';
-import { tierWidth, type Term } from './terms.ts';
+import { lowestFrameworks } from '../format/frameworks.ts';
+import type { VersionMetadata } from '../format/metadata.ts';
+import { isIdTerm, termsOf, tierWidth, type Term } from './terms.ts';
+
+/** The value of `packages.index_version` for the rules of this release; see the migration. */
+export const indexVersion = 1;
 
 /** The columns of a package's row that its index entries depend on. */
 export interface IndexedPackage {
@@ -7,19 +12,25 @@ export interface IndexedPackage {
   account_id: number;
   standing: number;
   flags: number;
-  /** See `describe`. */
+  /** See `describeTerms`. */
   terms: string | null;
+  index_version: number;
 }
 
-/** Replaces the package's words and flags in the index. The caller has locked the package's row. */
+/**
+ * Replaces the package's words, flags and frameworks in the index; without metadata, removes them. The caller has locked
+ * the package's row.
+ */
 export async function indexPackage(
   tx: Transaction,
   row: IndexedPackage,
   flags: number,
-  terms: readonly Term[],
+  metadata: VersionMetadata | undefined,
 ): Promise<void> {
-  const described = describe(terms);
-  if (described === row.terms && flags === row.flags) return;
+  await indexFrameworks(tx, row.id, metadata);
+  const terms = metadata ? termsOf(metadata) : [];
+  const described = describeTerms(terms);
+  if (described === row.terms && flags === row.flags && row.index_version === indexVersion) return;
   const current = new Set(terms.map(({ term }) => term));
   const stale = termsIn(row).filter((term) => !current.has(term));
   if (stale.length > 0) {
@@ -41,7 +52,26 @@ export async function indexPackage(
     })),
     'standing = new.standing, fields = new.fields, flags = new.flags',
   );
-  await tx.run('UPDATE packages SET terms = ? WHERE id = ?', [described, row.id]);
+  await tx.run('UPDATE packages SET terms = ?, id_terms = ?, index_version = ? WHERE id = ?', [
+    described,
+    idTermsOf(terms),
+    indexVersion,
+    row.id,
+  ]);
+}
+
+async function indexFrameworks(tx: Transaction, packageRow: number, metadata?: VersionMetadata): Promise<void> {
+  const lowest = lowestFrameworks(metadata?.dependencyGroups ?? []);
+  const current = await tx.select<{ family: string; version: number }>(
+    'SELECT family, version FROM package_frameworks WHERE package_row = ?',
+    [packageRow],
+  );
+  if (current.length === lowest.size && current.every(({ family, version }) => lowest.get(family) === version)) return;
+  await tx.run('DELETE FROM package_frameworks WHERE package_row = ?', [packageRow]);
+  await tx.insertNew(
+    'package_frameworks',
+    [...lowest].map(([family, version]) => ({ package_row: packageRow, family, version })),
+  );
 }
 
 /** Changes the package's standing, for every word. The caller has locked the package's row. */
@@ -57,9 +87,14 @@ export async function movePackage(tx: Transaction, row: IndexedPackage, standing
   );
 }
 
-/** One line for each term: the term, its tier and its fields. */
-function describe(terms: readonly Term[]): string {
+/** The value of `packages.terms`: one line for each term, with the term, its tier and its fields. */
+export function describeTerms(terms: readonly Term[]): string {
   return terms.map(({ term, tier, fields }) => `${term} ${tier} ${fields}`).join('\n');
+}
+
+/** The value of `packages.id_terms`: all id terms, each with the full stop before it. */
+export function idTermsOf(terms: readonly Term[]): string {
+  return terms.flatMap(({ term }) => (isIdTerm(term) ? term : [])).join('');
 }
 
 function termsIn({ terms }: IndexedPackage): string[] {

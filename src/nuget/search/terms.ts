@@ -11,8 +11,11 @@ export interface Term {
   fields: number;
 }
 
-/** The relevance of a word for a package. Search results are ordered by tier, then by downloads. */
-export const tier = { startOfId: 1, name: 2, mention: 3 } as const;
+/**
+ * The relevance of a word for a package. Search results are ordered by tier, then by downloads. `start`: the id
+ * begins with the word. `id`: a term of the id begins with it. `name`: it is in the title or the tags.
+ */
+export const tier = { start: 0, id: 1, name: 2, mention: 3 } as const;
 export type Tier = (typeof tier)[keyof typeof tier];
 
 /** `package_terms.standing` is the tier times this number, plus the package's standing. */
@@ -71,19 +74,36 @@ export function typeTerm(name: string): string | undefined {
   return key === 'dependency' ? undefined : `#${key}`.slice(0, maxTermLength);
 }
 
+/**
+ * The start of the id terms that the word begins, as they are stored: a full stop before the term keeps them apart from
+ * words, so that a range of the index has id terms only.
+ */
+export function idTermStart(word: string): string {
+  return `.${word}`.slice(0, maxTermLength);
+}
+
+/** Whether a stored term is an id term. */
+export function isIdTerm(term: string): boolean {
+  return term.startsWith('.');
+}
+
 /** All terms of a package, each once. */
 export function termsOf(metadata: VersionMetadata): Term[] {
   const key = metadata.id.toLowerCase();
+  const words = idWords(metadata.id);
+  const idTerms = [...new Set([...words, ...joinedWords(metadata.id)])].slice(0, maxWords);
   const terms = new Map<string, Term>();
+  const tierInId = (term: string) => (key.startsWith(term) ? tier.start : tier.id);
   const add = (words: readonly string[], from: Tier, bit: number) => {
     for (const term of [...new Set(words)].slice(0, maxWords)) {
       const known = terms.get(term);
       const best = known && known.tier < from ? known.tier : from;
-      // A search for this word finds the package by the start of its id, whatever field the word is in.
-      terms.set(term, { term, tier: key.startsWith(term) ? tier.startOfId : best, fields: (known?.fields ?? 0) | bit });
+      // A search for this word finds the package by its id, whatever field the word is in.
+      const inId = idTerms.some((each) => each.startsWith(term));
+      terms.set(term, { term, tier: inId ? tierInId(term) : best, fields: (known?.fields ?? 0) | bit });
     }
   };
-  add([...idWords(metadata.id)], tier.name, field.id);
+  add([...words], tier.name, field.id);
   add(wordsOf(metadata.title ?? ''), tier.name, field.title);
   add((metadata.tags ?? []).flatMap(wordsOf), tier.name, field.tags);
   add(wordsOf(metadata.authors ?? ''), tier.mention, field.author);
@@ -96,20 +116,34 @@ export function termsOf(metadata: VersionMetadata): Term[] {
   );
   add(
     metadata.packageTypes.flatMap(({ name }) => typeTerm(name) ?? []),
-    tier.startOfId,
+    tier.id,
     field.type,
   );
+  for (const each of idTerms) {
+    const term = idTermStart(each);
+    terms.set(term, { term, tier: tierInId(each), fields: field.id });
+  }
   return [...terms.values()];
 }
 
-/** The parts between dots, hyphens and underscores, and the words within a part, separated by capitals and digits. */
+const separators = /[._-]+/;
+/** The words within a part of an id, separated by capitals and digits. */
+const humps = /\p{Lu}?[\p{Ll}\p{Lo}\p{M}]+|\p{Lu}+(?!\p{Ll})|\p{N}+/gu;
+
+/** The parts between dots, hyphens and underscores, and the words within a part. */
 function idWords(id: string): Set<string> {
   const words = new Set<string>();
-  for (const part of id.split(/[._-]+/)) {
+  for (const part of id.split(separators)) {
     if (part === '') continue;
     words.add(part.toLowerCase());
-    for (const word of part.match(/\p{Lu}?[\p{Ll}\p{Lo}\p{M}]+|\p{Lu}+(?!\p{Ll})|\p{N}+/gu) ?? [])
-      words.add(word.toLowerCase());
+    for (const word of part.match(humps) ?? []) words.add(word.toLowerCase());
   }
   return words;
+}
+
+/** The rest of each part from each of its words on: `frameworkcore` and `core` of `EntityFrameworkCore`. */
+function joinedWords(id: string): string[] {
+  return id
+    .split(separators)
+    .flatMap((part) => [...part.matchAll(humps)].map(({ index }) => part.slice(index).toLowerCase()));
 }
