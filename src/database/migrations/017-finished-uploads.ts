@@ -7,7 +7,7 @@ import type { Migration } from '../migrate.ts';
  */
 export const finishedUploads: Migration[] = [
   {
-    name: '019-1-repository-blobs-upload',
+    name: '017-1-repository-blobs-upload',
     sql: 'ALTER TABLE repository_blobs ADD COLUMN upload_id VARCHAR(36){ascii}',
   },
 ];
