@@ -53,7 +53,7 @@ export const oci = [
     [
       ['a silent writer is never stopped', ' || performance.now() - writer.lastDataAt >= silentLimit', ''],
       ['every writer is stopped', 'writer.lastDataAt >= silentLimit', 'writer.lastDataAt >= 0'],
-      ['a chunk is not synced', 'await staged.sync();', ''],
+      ['a chunk is not synced', 'await staged.sync();', '', 'test/storage/durability.test.ts'],
     ],
   ),
   ...mutantsOf(

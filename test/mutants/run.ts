@@ -7,7 +7,8 @@ import { mutants } from './all.ts';
 import type { Mutant } from './mutant.ts';
 
 // `npm run test:mutants`. Applies one mutant at a time to a copy of the checkout, and runs the test files that must notice
-// it. `--only TEXT` selects the mutants whose name or file contains TEXT. `--workers N` runs N mutants at the same time.
+// it. `--only TEXT` selects the mutants whose name or file contains TEXT; it may be repeated. `--workers N` runs N mutants at
+// the same time.
 
 const root = join(import.meta.dirname, '../..');
 /** The share of mutants that the tests must notice. */
@@ -28,16 +29,23 @@ interface Result {
 }
 
 const { values: options } = parseArgs({
-  options: { only: { type: 'string' }, workers: { type: 'string', default: '2' } },
+  options: { only: { type: 'string', multiple: true }, workers: { type: 'string', default: '2' } },
 });
 const selected = mutants.filter(
-  ({ name, file }) => options.only === undefined || `${name}\n${file}`.includes(options.only),
+  ({ name, file }) => options.only?.some((text) => `${name}\n${file}`.includes(text)) ?? true,
 );
+/** Process groups of running tests. They would outlive this process. */
+const groups = new Set<number>();
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+  process.on(signal, () => {
+    for (const each of groups) killGroup(each);
+    process.exit(130);
+  });
 process.exitCode = await main();
 
 async function main(): Promise<number> {
   if (selected.length === 0) {
-    console.error(`No mutant has ${JSON.stringify(options.only)} in its name or file.`);
+    console.error(`No mutant has ${options.only?.join(' or ')} in its name or file.`);
     return 1;
   }
   const unusable = (await Promise.all(selected.map(problemOf))).filter((each) => each !== undefined);
@@ -133,24 +141,28 @@ async function runTests(
   let output = '';
   child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
-  const kill = () => {
-    try {
-      process.kill(-child.pid!, 'SIGKILL');
-    } catch {
-      // It has ended.
-    }
-  };
+  const group = child.pid!;
+  groups.add(group);
   let late = false;
   const timer = setTimeout(() => {
     late = true;
-    kill();
+    killGroup(group);
   }, milliseconds);
   const code = await new Promise<number | null>((resolve, reject) => {
     child.once('error', reject);
     child.once('exit', resolve);
   });
   clearTimeout(timer);
-  kill();
+  killGroup(group);
+  groups.delete(group);
   const hung = late || output.includes('Timed out while running tests');
   return { outcome: code === 0 ? 'missed' : hung ? 'hung' : 'noticed', output };
+}
+
+function killGroup(group: number): void {
+  try {
+    process.kill(-group, 'SIGKILL');
+  } catch {
+    // All of its processes have ended.
+  }
 }
