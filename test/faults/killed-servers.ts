@@ -18,7 +18,7 @@ class Teardown implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const step of this.#steps.reverse()) await step();
+    for (const step of this.#steps.toReversed()) await step();
   }
 }
 
