@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { Agent, get as httpGet, type ClientRequest, type IncomingMessage } from 'node:http';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { answerOf, digestOf, openRequest, TestRepository } from '../support/registry.ts';
 import { TestFeed } from '../support/feed.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -13,9 +13,11 @@ import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.
 // A server that closes while requests are under way.
 
 /** Starts a push of `bytes` and sends half of them; resolves when the server is receiving them. */
-async function pushHalf(server: TestServer, bytes: Buffer): Promise<ClientRequest> {
+async function pushHalf(t: ExecutionContext, server: TestServer, bytes: Buffer): Promise<ClientRequest> {
   const path = `/v2/app/blobs/uploads/?digest=${digestOf(bytes)}`;
   const request = openRequest(server, 'POST', path, { 'content-length': bytes.length });
+  // A server that waits for this request cannot end before it.
+  t.teardown(() => request.destroy());
   request.write(bytes.subarray(0, bytes.length / 2));
   await until(async () => (await readdir(join(server.data, 'staging'))).length > 0);
   return request;
@@ -24,7 +26,7 @@ async function pushHalf(server: TestServer, bytes: Buffer): Promise<ClientReques
 test('a request under way is answered, and new connections are refused', async (t) => {
   const server = await startTestServer(t);
   const bytes = Buffer.alloc(200_000, 'a');
-  const request = await pushHalf(server, bytes);
+  const request = await pushHalf(t, server, bytes);
   const answered = answerOf(request);
   const closed = server.close(30_000);
   await t.throwsAsync(fetch(`${server.url}/readyz`));
@@ -39,7 +41,7 @@ test('a request under way is answered, and new connections are refused', async (
 
 test('a request that makes no progress is cut after the grace', async (t) => {
   const server = await startTestServer(t);
-  const request = await pushHalf(server, Buffer.alloc(200_000));
+  const request = await pushHalf(t, server, Buffer.alloc(200_000));
   const cut = new Promise((resolve) => request.once('close', resolve));
   await within(server.close(50));
   await within(cut);

@@ -2,6 +2,14 @@ import { mutantsOf } from './mutant.ts';
 
 export const mirror = [
   ...mutantsOf(
+    'src/mirror/entries.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [
+      ['an entry that was used here is evicted', '!this.#used.has(id) && ', ''],
+      ['an entry that was used elsewhere is evicted', 'id = ? AND used_at = ?', 'id = ? AND ? > 0'],
+    ],
+  ),
+  ...mutantsOf(
     'src/mirror/eviction.ts',
     ['test/jobs/upkeep.test.ts'],
     [

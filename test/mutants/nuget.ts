@@ -13,13 +13,7 @@ export const nuget = [
     'src/nuget/format/zip-directory.ts',
     ['test/nuget/nupkg.test.ts'],
     [
-      [
-        'only decoded names of zip entries are checked',
-        'for (const path of [raw, name])',
-        'for (const path of [name])',
-      ],
-      ['only raw names of zip entries are checked', 'for (const path of [raw, name])', 'for (const path of [raw])'],
-      ['a zip entry may have a parent folder in its name', "path.split('/').includes('..')", 'false'],
+      ['a zip entry may have a parent folder in its name', "name.split('/').includes('..')", 'false'],
       ['a zip entry may have an absolute name', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^[a-z]:|\\\\|\\0/i'],
       ['a zip entry may name a drive', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^\\/|\\\\|\\0/i'],
       ['a zip entry may have a backslash in its name', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^\\/|^[a-z]:|\\0/i'],
@@ -41,14 +35,7 @@ export const nuget = [
   ...mutantsOf(
     'src/nuget/hosted/retention.ts',
     ['test/jobs/upkeep.test.ts'],
-    [
-      ['retention deletes one batch of each package', 'more = !rules.dryRun && gone.length === batch', 'more = false'],
-      [
-        'retention of packages ends after a page',
-        'if (packages.length < page) return',
-        'if (packages.length <= page) return',
-      ],
-    ],
+    [['retention deletes one batch of each package', 'more = !rules.dryRun && gone.length === batch', 'more = false']],
   ),
   ...mutantsOf(
     'src/nuget/prefetch/packages.ts',

@@ -40,11 +40,6 @@ export const oci = [
         'writer_until = NULL, updated_at = ?\n         WHERE id = ? AND writer = ?',
         'writer_until = NULL, updated_at = ?\n         WHERE id = ? AND ? IS NOT NULL',
       ],
-      [
-        'a busy session is waited for until its lease expires',
-        '(seen !== undefined && row.writer_until !== seen) || ',
-        '',
-      ],
     ],
   ),
   ...mutantsOf(
@@ -53,6 +48,12 @@ export const oci = [
     [
       ['a silent writer is never stopped', ' || performance.now() - writer.lastDataAt >= silentLimit', ''],
       ['every writer is stopped', 'writer.lastDataAt >= silentLimit', 'writer.lastDataAt >= 0'],
+      [
+        'a session that is used is removed',
+        'id = ? AND updated_at < ?',
+        'id = ? AND ? > 0',
+        'test/jobs/rechecks.test.ts',
+      ],
       ['a chunk is not synced', 'await staged.sync();', '', 'test/storage/durability.test.ts'],
     ],
   ),
