@@ -69,4 +69,110 @@ export const http = [
       ],
     ],
   ),
+
+  ...mutantsOf(
+    'src/http/authenticate.ts',
+    ['test/http/credentials.test.ts'],
+    [
+      [
+        'an invalid API key hides valid credentials',
+        'if (authorization === undefined) throw unauthorized(key);',
+        'throw unauthorized(key);',
+      ],
+      ['empty Basic credentials are wrong ones', '/^basic +Og==$/i', '/^basic +Og$/i'],
+      [
+        'any user name is accepted',
+        'pair.startsWith(`${basicUser}:`) ? pair.slice(basicUser.length + 1)',
+        "pair.includes(':') ? pair.slice(pair.indexOf(':') + 1)",
+        'test/http/registry-auth.test.ts',
+      ],
+      [
+        'the anonymous token is valid without anonymous reading',
+        'value === anonymousBearer && this.#anonymous) return this.#anonymous;',
+        'value === anonymousBearer) return this.#anonymous!;',
+        'test/http/registry-auth.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/send.ts',
+    ['test/http/send.test.ts'],
+    [
+      ['a range lacks its last byte', 'end = range.end + 1;', 'end = range.end;'],
+      ['If-Range is ignored', '(ifRange === undefined || ifRange === options.etag)', 'true'],
+      [
+        'an answer that fails ends as if it were whole',
+        'if (response.headersSent) response.destroy();',
+        'if (response.headersSent) response.end();',
+      ],
+      ['content is not closed', 'content.close();', ''],
+      ['a weak validator does not match', ".replace(/^W\\//, '')", ''],
+      [
+        'content that is too short is sent as whole',
+        "if (read === 0) throw new Error('content is shorter than its size');",
+        'if (read === 0) break;',
+      ],
+      ['the number of streams only grows', 'activeStreams -= 1;', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/ranges.ts',
+    ['test/http/ranges.test.ts'],
+    [
+      ['a range may end after the content', 'Math.min(Number(last), size - 1)', 'Number(last)'],
+      ['a range may begin after the content', ' || start >= size', ''],
+      ['a suffix range is one byte too long', 'size - Number(last))', 'size - Number(last) - 1)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/drain.ts',
+    ['test/http/edge.test.ts'],
+    [
+      ['any number of bytes is drained', 'lastRead - first > bytes || ', ''],
+      ['draining may take any time', ' || performance.now() - startedAt > total', ''],
+      ['a silent sender is never disconnected', 'silentChecks >= checksPerIdle || ', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/body.ts',
+    ['test/http/api.test.ts'],
+    [
+      ['a silent body is waited for', 'whenSilent(request, idle, fail)', 'whenSilent(request, idle * 1000, fail)'],
+      [
+        'a chunked body has any size',
+        'if (length > limit) fail(tooLarge());\n      else',
+        '',
+        'test/http/edge.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/proxies.ts',
+    ['test/http/proxies.test.ts'],
+    [
+      ['one proxy more than configured is trusted', 'distance < trusted;', 'distance <= trusted;'],
+      [
+        'headers of untrusted addresses are used',
+        "if (!this.#isTrusted(request.socket.remoteAddress ?? '', 0)) return undefined;",
+        '',
+      ],
+      ['an address that is none is logged', "isIP(address ?? '') ? address : direct", 'address'],
+      ['the first value of a forwarded header counts', 'values.at(-Math.min(passed, values.length))!', 'values.at(0)!'],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/api/paging.ts',
+    ['test/http/api-tokens.test.ts'],
+    [
+      [
+        'a page is the last one when it is full',
+        'readVisible(list, limit + 1, after)',
+        'readVisible(list, limit, after)',
+      ],
+      ['a cursor of another list is valid', 'name === list.name && ', '', 'test/http/usage.test.ts'],
+      ['an entry is on two pages', 'entries[limit - 1]!', 'entries[limit - 2] ?? entries[0]!'],
+      ['a page may have 201 entries', '1\\d\\d|200)$/', '1\\d\\d|20[01])$/'],
+    ],
+  ),
 ];

@@ -73,4 +73,118 @@ export const oci = [
       ],
     ],
   ),
+
+  ...mutantsOf(
+    'src/oci/image-blobs.ts',
+    ['test/http/registry-auth.test.ts'],
+    [
+      [
+        'a blob of another account is readable',
+        'WHERE r.account_id = ? AND r.name = ?`;',
+        'WHERE ? > 0 AND r.name = ?`;',
+      ],
+      [
+        'a blob of another account is mounted',
+        'rb.digest = ? AND r.account_id = ? ${among',
+        'rb.digest = ? AND ? > 0 ${among',
+        'test/http/registry-lists.test.ts',
+      ],
+      [
+        'a mount ignores the repository that it names',
+        '`${source} AND r.name = ?`, [...values, from]',
+        '`${source} LIMIT 1`, values',
+        'test/http/registry-lists.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/manifests.ts',
+    ['test/http/registry-manifests.test.ts'],
+    [
+      ['an image may lack a layer', 'if (missing.length > 0) throw manifestBlobUnknown(missing);', ''],
+      ['the digest in the request is not verified', 'if (digest) verifyDigest(bytes, digest);', ''],
+      [
+        'manifests of other accounts are found by digest',
+        'm.digest = ? WHERE r.account_id = ? AND r.name = ?`',
+        'm.digest = ? WHERE ? > 0 AND r.name = ?`',
+        'test/http/registry-auth.test.ts',
+      ],
+      [
+        'manifests of other accounts are found by tag',
+        'm.digest = t.digest WHERE r.account_id = ?',
+        'm.digest = t.digest WHERE ? > 0',
+        'test/http/registry-auth.test.ts',
+      ],
+      [
+        'a tag that moves leaves its manifest in use',
+        'await noteUntagged(tx, repositoryId, tags, now);',
+        '',
+        'test/jobs/upkeep.test.ts',
+      ],
+      [
+        'the size of an index does not follow its images',
+        'if (bytes === 0) return;',
+        'if (bytes === 0 || bytes !== 0) return;',
+        'test/http/api-content.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/abandoned-blobs.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [
+      [
+        'a layer that a manifest took meanwhile is dropped',
+        '${placeholders(old)}) AND ${isAbandoned}`',
+        '${placeholders(old)})`',
+      ],
+      [
+        'a layer that was pushed again meanwhile is dropped',
+        'AND linked_at < ? ORDER BY digest',
+        'AND ? > 0 ORDER BY digest',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/reference.ts',
+    ['test/oci/reference.test.ts'],
+    [
+      ['a repository name has any length', 'text.length <= 255 && ', ''],
+      ['a tag may be one character too long', '{0,127}', '{0,128}'],
+      ['an undecodable path throws', 'return unknown;\n  }\n  if', 'throw new Error(path);\n  }\n  if'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/manifest.ts',
+    ['test/oci/manifest.test.ts'],
+    [
+      [
+        'an ambiguous manifest is accepted',
+        'if (key === undefined) return manifest;',
+        'return manifest;',
+        'test/http/registry-manifests.test.ts',
+      ],
+      ['foreign layers are required', '!isForeignLayer(layer.mediaType) && ', ''],
+      [
+        'the Content-Type may differ from the document',
+        'declared !== undefined && declared !== mediaType',
+        'declared === null',
+      ],
+      ['an index may have layers', "!isAbsent(document['layers']) || ", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/referrers.ts',
+    ['test/http/registry-lists.test.ts'],
+    [
+      [
+        'referrers of another repository are listed',
+        'WHERE repository_id = ? AND subject = ?',
+        'WHERE ? > 0 AND subject = ?',
+      ],
+      ['a page of referrers is larger than clients read', ' || bytes + size > pageBytes', ''],
+      ['a page of referrers repeats its first one', 'AND digest > ? ${filter}', 'AND digest >= ? ${filter}'],
+      ['referrers of any type are listed', "'AND artifact_type = ?'", "'AND ? IS NOT NULL'"],
+    ],
+  ),
 ];
