@@ -3,7 +3,7 @@ import type { Dialect } from '../../src/database/database.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { afterRead, databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
-import { TestRepository } from '../support/registry.ts';
+import { TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
@@ -55,17 +55,41 @@ for (const dialect of dialects) {
     t.is((await app.fetch(location)).headers.get('range'), '0-3');
   });
 
-  test(`${dialect}: a blob that is pushed while garbage is collected stays`, async (t) => {
-    const server = await start(t, dialect, { gc: { grace: '1h' } });
-    const app = new TestRepository(server, 'team/app');
-    const { digest } = await app.blob('layer');
-    pass(server, day);
-    // First its reference goes, and then the bytes: between the two the blob is pushed again.
-    await databaseOf(server).transaction((tx) => tx.run('DELETE FROM repository_blobs'));
-    afterRead(server, 'FROM blobs WHERE digest >', () => app.blob('layer'));
-    t.like(await runJob(server, 'gc'), { blobs: 0 });
-    t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'layer');
-  });
+  for (const [title, meanwhile] of [
+    // The time of the blob is then not newer than before: only the reference shows that it is in use.
+    ['by a clock that was set back', (server, app) => (pass(server, -30 * day), app.blob('layer'))],
+    [
+      'and removed again',
+      async (_server, app) => app.fetch(`blobs/${(await app.blob('layer')).digest}`, { method: 'DELETE' }),
+    ],
+  ] as [string, (server: TestServer, app: TestRepository) => Promise<unknown>][]) {
+    test(`${dialect}: the bytes of a blob that is pushed ${title} during a collection stay`, async (t) => {
+      const server = await start(t, dialect, { gc: { grace: '1h' } });
+      const app = new TestRepository(server, 'team/app');
+      const { digest } = await app.blob('layer');
+      pass(server, day);
+      await databaseOf(server).transaction((tx) => tx.run('DELETE FROM repository_blobs'));
+      afterRead(server, "AND (state = 'deleting' OR", () => meanwhile(server, app));
+      t.like(await runJob(server, 'gc'), { blobs: 0 });
+      t.is((await rowsOf(server, `SELECT digest FROM blobs WHERE digest = '${digest}' AND state = 'live'`)).length, 1);
+    });
+  }
+
+  for (const [title, meanwhile] of [
+    // The link is then as old as before: only the manifest shows that the layer is in use.
+    ['taken by a manifest', (app, layer) => app.image('v1', { layers: [layer] })],
+    ['pushed again', (app) => app.blob('layer')],
+  ] as [string, (app: TestRepository, layer: Descriptor) => Promise<unknown>][]) {
+    test(`${dialect}: an abandoned layer that is ${title} during a collection stays`, async (t) => {
+      const server = await start(t, dialect, { gc: { grace: '1h' } });
+      const app = new TestRepository(server, 'team/app');
+      const layer = await app.blob('layer');
+      pass(server, day);
+      afterRead(server, 'AS abandoned', () => meanwhile(app, layer));
+      t.like(await runJob(server, 'gc'), { layers: 0, blobs: 0 });
+      t.true(await isThere(app, `blobs/${layer.digest}`));
+    });
+  }
 
   test(`${dialect}: mirrored content that is used during an eviction stays, here and through another instance`, async (t) => {
     const upstream = await startUpstreamRegistry(t);

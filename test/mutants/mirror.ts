@@ -11,7 +11,7 @@ export const mirror = [
   ),
   ...mutantsOf(
     'src/mirror/eviction.ts',
-    ['test/jobs/upkeep.test.ts'],
+    ['test/jobs/rechecks.test.ts'],
     [
       ['shared content is freed by its first entry', 'if (row.last === 1) total -=', 'total -='],
       ['eviction drops a whole page', 'if (total <= maxSize) break;', ''],

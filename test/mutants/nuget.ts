@@ -34,7 +34,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/hosted/retention.ts',
-    ['test/jobs/upkeep.test.ts'],
+    ['test/jobs/rechecks.test.ts'],
     [['retention deletes one batch of each package', 'more = !rules.dryRun && gone.length === batch', 'more = false']],
   ),
   ...mutantsOf(

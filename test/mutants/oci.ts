@@ -31,10 +31,20 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/upload-lease.ts',
-    ['test/http/registry-uploads.test.ts'],
+    ['test/http/registry-upload-writers.test.ts'],
     [
       ['the file of a killed writer is not detached', 'torn ELSE 1 END', 'torn ELSE 0 END'],
-      ['a lease is taken from a live writer', 'writer_until <= ?)', 'writer_until > 0 OR ? < 0)'],
+      [
+        'a lease is taken from a live writer',
+        'writer_until <= ?)',
+        'writer_until > 0 OR ? < 0)',
+        'test/http/registry-uploads.test.ts',
+      ],
+      [
+        'a writer without the lease uses the file',
+        'if (row?.writer !== this.row.writer) throw',
+        'if (row === undefined) throw',
+      ],
       [
         'a lease that was lost is released',
         'writer_until = NULL, updated_at = ?\n         WHERE id = ? AND writer = ?',
@@ -46,7 +56,12 @@ export const oci = [
     'src/oci/uploads.ts',
     ['test/http/registry-uploads.test.ts'],
     [
-      ['a silent writer is never stopped', ' || performance.now() - writer.lastDataAt >= silentLimit', ''],
+      [
+        'a silent writer is never stopped',
+        ' || performance.now() - writer.lastDataAt >= silentLimit',
+        '',
+        'test/http/registry-upload-writers.test.ts',
+      ],
       ['every writer is stopped', 'writer.lastDataAt >= silentLimit', 'writer.lastDataAt >= 0'],
       [
         'a session that is used is removed',
@@ -59,7 +74,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/retention.ts',
-    ['test/jobs/upkeep.test.ts'],
+    ['test/jobs/rechecks.test.ts'],
     [
       [
         'retention does not check a manifest again',

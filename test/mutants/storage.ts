@@ -8,6 +8,11 @@ export const storage = [
     ['test/jobs/rechecks.test.ts'],
     [
       [
+        'the collector does not check the age again',
+        "AND state <> 'deleting' AND ${isOld} AND NOT ${this.#references.isReferenced}`,\n      [...digestsOf(locked), ...limits]",
+        "AND state <> 'deleting' AND NOT ${this.#references.isReferenced}`,\n      [...digestsOf(locked)]",
+      ],
+      [
         'the collector does not check references again',
         "AND state <> 'deleting' AND ${isOld} AND NOT ${this.#references.isReferenced}`",
         "AND state <> 'deleting' AND ${isOld}`",

@@ -64,7 +64,7 @@ export const usage = [
       ['a failed measurement is kept', 'if (this.#latest === measurement) this.#latest = undefined;', ''],
       ['an hour that is over is sampled', 'if (hourOf(this.#now()) !== hour) return;', ''],
       [
-        'mirrored content counts for every account',
+        'only one account is sampled',
         'listAccounts(this.#database)).map(({ id }) => {',
         'listAccounts(this.#database)).map(({ id: each }) => {\n      const id = each > 0 ? this.#mirrorAccount : each;',
       ],
