@@ -28,10 +28,10 @@ export const accounts = [
         'test/http/operate-scope.test.ts',
       ],
       [
-        'without patterns of a kind, lists of it are allowed',
+        'a push is received although no package is allowed',
         'matches ?? !names.isEmpty',
         'matches ?? true',
-        'test/http/token-patterns-registry.test.ts',
+        'test/http/token-patterns-feed.test.ts',
       ],
       [
         'one kind of patterns is enough to cover a token',
@@ -63,7 +63,7 @@ export const accounts = [
         'a pattern in SQL has other wildcards',
         "part.replace(/[!%_]/g, '!$&')",
         'part',
-        'test/http/token-patterns-registry.test.ts',
+        'test/http/token-patterns-feed.test.ts',
       ],
       ['exact patterns depend on letter case', 'patterns.map((pattern) => pattern.toLowerCase())', '[...patterns]'],
     ],

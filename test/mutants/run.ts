@@ -8,7 +8,7 @@ import type { Mutant } from './mutant.ts';
 
 // `npm run test:mutants`. Applies one mutant at a time to a copy of the checkout, and runs the test files that must notice
 // it. `--only TEXT` selects the mutants whose name or file contains TEXT; it may be repeated. `--workers N` runs N mutants at
-// the same time.
+// the same time. `--skip-check` does not run the tests without a change first.
 
 const root = join(import.meta.dirname, '../..');
 /** The share of mutants that the tests must notice. */
@@ -30,7 +30,11 @@ interface Result {
 }
 
 const { values: options } = parseArgs({
-  options: { only: { type: 'string', multiple: true }, workers: { type: 'string', default: '2' } },
+  options: {
+    only: { type: 'string', multiple: true },
+    workers: { type: 'string', default: '2' },
+    'skip-check': { type: 'boolean', default: false },
+  },
 });
 const selected = mutants.filter(
   ({ name, file }) => options.only?.some((text) => `${name}\n${file}`.includes(text)) ?? true,
@@ -54,13 +58,7 @@ async function main(): Promise<number> {
   if (unusable.length > 0) return 1;
 
   const first = await copyCheckout(0);
-  const tests = [...new Set(selected.flatMap((each) => each.tests))];
-  console.log(`${selected.length} mutants; first their ${tests.length} test files without a change`);
-  const baseline = await runTests(first, tests, baselineLimit);
-  if (baseline.outcome !== 'missed') {
-    console.error(`${failuresIn(baseline.output)}\nThese tests fail without a mutant.`);
-    return 1;
-  }
+  if (!options['skip-check'] && !(await passUnchanged(first))) return 1;
   const queue = [...selected];
   const results: Result[] = [];
   const work = async (folder: string): Promise<void> => {
@@ -75,6 +73,16 @@ async function main(): Promise<number> {
   const others = Array.from({ length: Number(options.workers) - 1 }, (_, index) => copyCheckout(index + 1));
   await Promise.all([work(first), ...others.map(async (folder) => work(await folder))]);
   return report(results);
+}
+
+/** Whether all test files pass without a mutant. */
+async function passUnchanged(folder: string): Promise<boolean> {
+  const tests = [...new Set(selected.flatMap((each) => each.tests))];
+  console.log(`${selected.length} mutants; first their ${tests.length} test files without a change`);
+  const { outcome, output } = await runTests(folder, tests, baselineLimit);
+  if (outcome === 'missed') return true;
+  console.error(`${failuresIn(output)}\nThese tests fail without a mutant.`);
+  return false;
 }
 
 function report(results: readonly Result[]): number {
