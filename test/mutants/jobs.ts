@@ -16,7 +16,6 @@ export const jobs = [
     'src/jobs/jobs.ts',
     ['test/jobs/jobs.test.ts'],
     [
-      ['after the clock was set back no job runs', 'Math.min(this.#checkedUntil, now)', 'this.#checkedUntil'],
       ['a run is lost at the second look', '>= this.#lease;\n    this.#seen', '>= 0;\n    this.#seen'],
       [
         'a job without a dry run has one',
@@ -50,12 +49,13 @@ export const jobs = [
   ),
   ...mutantsOf(
     'src/jobs/active-run.ts',
-    ['test/jobs/jobs.test.ts'],
+    ['test/jobs/active-run.test.ts'],
     [
       [
         'a run that was taken over goes on',
         "else this.#controller.abort(new Error('another instance has taken over this run'));",
         '',
+        'test/jobs/jobs.test.ts',
       ],
       [
         'a run without a database goes on',
