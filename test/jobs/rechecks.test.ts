@@ -22,6 +22,10 @@ function pass(server: TestServer, milliseconds: number): void {
 const isThere = async (repository: TestRepository, path: string) =>
   (await repository.fetch(path, { method: 'HEAD' })).status === 200;
 
+const read = async (from: TestServer, { digest }: { digest: string }) => {
+  await (await new TestRepository(from, 'up.test/app').fetch(`blobs/${digest}`)).arrayBuffer();
+};
+
 for (const dialect of dialects) {
   for (const [title, again] of [
     ['tagged', []],
@@ -99,9 +103,6 @@ for (const dialect of dialects) {
     const other = await startTestServer(t, { ...settings, database, data: server.data });
     const [here, there] = [upstream.blob('app', 'used here'), upstream.blob('app', 'used there')];
     const unused = upstream.blob('app', 'unused');
-    const read = async (from: TestServer, { digest }: { digest: string }) => {
-      await (await new TestRepository(from, 'up.test/app').fetch(`blobs/${digest}`)).arrayBuffer();
-    };
     for (const blob of [here, there, unused]) await read(server, blob);
     await flushUses(server);
     for (const each of [server, other]) pass(each, day);

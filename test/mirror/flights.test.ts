@@ -122,6 +122,8 @@ test.serial('the last byte is held back until the whole body is stored', async (
   const { server, mirror, resource } = await setUp(t);
   const small = randomBytes(20_000);
   const { promise: verified, resolve: verify } = Promise.withResolvers<void>();
+  // The mirror closes only when the body is verified.
+  t.teardown(verify);
   server.on('/thing', serve(small));
   const entry = await mirror.open(resource('/thing', { verify: () => verified.then(() => ({ seen: 'yes' })) }));
   const target = Buffer.alloc(30_000);
