@@ -8,13 +8,15 @@ import { clientCommands, clientVersions, toolCommands } from '../test/support/cl
 import { serviceCommands, startServices } from '../test/support/processes/services.ts';
 import { describeMissing, ensureCommands } from './packages.ts';
 
-// `npm test`, `npm run test:clients`. Gives the run a MySQL and a Redis server (those named by
-// ENTREPOT_TEST_DATABASE_URL and ENTREPOT_TEST_REDIS_URL, or private ones in a temporary folder), then runs ava.
+// `npm test`, `npm run test:clients`, `npm run test:mutants`, `npm run test:faults`. Gives the run a MySQL and a Redis
+// server (those named by ENTREPOT_TEST_DATABASE_URL and ENTREPOT_TEST_REDIS_URL, or private ones in a temporary folder),
+// then runs ava, or the program that runs mutants or faults.
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const avaEntry = join(root, 'node_modules', '.bin', 'ava');
 const args = process.argv.slice(2);
-const withClients = args[0] === 'clients';
-if (withClients) args.shift();
+const programs: Record<string, string> = { mutants: 'test/mutants/run.ts', faults: 'test/faults/run.ts' };
+const kind = args[0] === 'clients' || Object.hasOwn(programs, args[0] ?? '') ? args.shift()! : 'tests';
 
 // Short, because it contains sockets; in lower case, because podman makes image names from its path.
 const folder = join(tmpdir(), `entrepot-${randomBytes(4).toString('hex')}`);
@@ -40,8 +42,9 @@ if (interrupted !== undefined) process.exitCode = 130;
 async function main(): Promise<number> {
   const services = await servicesForRun();
   try {
-    if (!withClients) return await ava(args, services.env);
-    return await avaWithClients(services.env);
+    if (kind === 'clients') return await avaWithClients(services.env);
+    const program = programs[kind];
+    return await run(program === undefined ? avaEntry : join(root, program), args, services.env);
   } finally {
     await services.stop();
   }
@@ -71,7 +74,7 @@ async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
 
   const used = join(folder, 'clients-used');
   const config = ['--config', 'scripts/ava-clients.config.js'];
-  const code = await ava([...config, ...args], { ...env, ENTREPOT_TEST_CLIENTS_USED: used });
+  const code = await run(avaEntry, [...config, ...args], { ...env, ENTREPOT_TEST_CLIENTS_USED: used });
   await reportClients(used);
   return code;
 }
@@ -87,11 +90,10 @@ async function reportClients(usedFile: string): Promise<void> {
   console.log(`Clients:\n${lines.join('\n')}`);
 }
 
-function ava(avaArgs: string[], env: NodeJS.ProcessEnv): Promise<number> {
+function run(entry: string, itsArgs: string[], env: NodeJS.ProcessEnv): Promise<number> {
   if (interrupted !== undefined) return Promise.resolve(130);
-  const entry = join(root, 'node_modules', '.bin', 'ava');
   // The temporary files of the tests are deleted together with the folder of the run.
-  const child = spawn(process.execPath, [entry, ...avaArgs], {
+  const child = spawn(process.execPath, [entry, ...itsArgs], {
     cwd: root,
     env: { ...env, TMPDIR: folder },
     stdio: 'inherit',

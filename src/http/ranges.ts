@@ -21,7 +21,8 @@ export function parseByteRange(header: string | undefined, size: number): ByteRa
     start = Math.max(0, size - Number(last));
     end = size - 1;
   }
-  if (start > end || start >= size) {
+  // The end is inside the content, so this includes a start after the content.
+  if (start > end) {
     throw new DomainError('RangeNotSatisfiable', `The range is outside the content, which has ${size} bytes.`, {
       detail: { size },
     });

@@ -120,6 +120,17 @@ export class UploadLease {
     );
   }
 
+  /**
+   * Throws `UploadUnknown` if the session was cancelled, or if another writer has taken the lease because this process was
+   * stopped for longer than the lease: the staged file then belongs to that writer.
+   */
+  async check(): Promise<void> {
+    const row = await this.#database.get<{ writer: string | null }>('SELECT writer FROM uploads WHERE id = ?', [
+      this.row.id,
+    ]);
+    if (row?.writer !== this.row.writer) throw uploadUnknown(this.row.id);
+  }
+
   /** Records the file's new size and releases the lease; `UploadUnknown` if the session was cancelled meanwhile. */
   async release(received: number, digest: Digest | null): Promise<void> {
     this.stop();

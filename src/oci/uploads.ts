@@ -167,11 +167,16 @@ export class Uploads {
       const appended = await this.#appendInOrder(staged, lease, observed);
       try {
         await verify(staged, digest, appended === 0 ? lease.row.digest : null);
+        await lease.check();
         const end = (tx: Transaction) => lease.end(tx);
         await this.#images.add(key.accountId, key.repository, staged, digest, { id: key.id, end });
       } catch (error) {
-        await this.#drop(key.id);
-        await staged.discard();
+        if (isDomainError(error, 'UploadUnknown')) {
+          await staged.close();
+        } else {
+          await this.#drop(key.id);
+          await staged.discard();
+        }
         throw error;
       }
     });
@@ -325,8 +330,8 @@ export class Uploads {
         await lease.release(staged.size, staged.runningDigest(digest ? algorithmOf(digest) : 'sha256') ?? null);
       }
     } catch (error) {
-      if (isDomainError(error, 'UploadUnknown')) await staged.discard();
-      else await staged.close();
+      // The file may belong to another writer now, that took the lease. If the session was cancelled, the file is gone.
+      await staged.close();
       throw error;
     }
     await this.#keep(staged);

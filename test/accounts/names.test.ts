@@ -28,6 +28,7 @@ test('a star matches any characters, letter case of patterns does not count, and
   t.false(new NameSet([]).includes(''));
   t.true(new NameSet([]).isEmpty);
   t.false(new NameSet(['ab*ba']).includes('aba'), 'the two ends do not overlap');
+  t.false(new NameSet(['a*b*b']).includes('ab'), 'nor does the middle overlap the end');
 });
 
 const letters = array(constantFrom('a', 'b', '.', '*', '%', '_', '!'), { maxLength: 8 }).map((all) => all.join(''));

@@ -4,7 +4,7 @@ import { Tokens } from '../../src/accounts/tokens.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { DomainError } from '../../src/errors.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { tokensElsewhere } from '../support/processes/tokens-elsewhere.ts';
 import { until } from '../support/until.ts';
 
@@ -123,6 +123,26 @@ for (const dialect of dialects) {
       t.deepEqual(await written(), [clock.now - 100, clock.now, null]);
       await tokens.flush();
       t.deepEqual(await written(), [clock.now - 100, clock.now, null]);
+    },
+  );
+
+  suite(
+    'times of last use survive a failed write, and a later use is not set back',
+    async (t, { tokens, clock, account, database }) => {
+      const { value } = await tokens.create(account.id, { name: 'x', scopes: ['read'] });
+      const { token: other, value: otherValue } = await tokens.create(account.id, { name: 'y', scopes: ['read'] });
+      const written = Promise.withResolvers<never>();
+      const failing = new Tokens(changedDatabase(database, { transaction: () => written.promise }), () => clock.now);
+      await failing.verify(value);
+      await failing.verify(otherValue);
+      const flushing = failing.flush();
+      const firstUse = clock.now;
+      clock.now += 100;
+      await failing.verify(value);
+      written.reject(new Error('the database is away'));
+      await t.throwsAsync(flushing, { message: /away/ });
+      const shown = await failing.list(account.id, 10);
+      for (const { id, lastUsedAt } of shown) t.is(lastUsedAt, id === other.id ? firstUse : clock.now);
     },
   );
 

@@ -85,6 +85,17 @@ test.serial('instances share what Redis holds; another namespace does not', asyn
   t.deepEqual(await b.get('key'), { n: 1 });
   t.deepEqual(b.peek('key'), { n: 1 });
   t.is(await other.get('key'), undefined);
+  await a.delete('key');
+  const { cache: later } = await openCache(t, redisUrl(), Date.now, namespace);
+  t.is(await later.get('key'), undefined, 'a deleted value is deleted for later readers');
+});
+
+test.serial('a value that is too large for Redis replaces a smaller one there', async (t) => {
+  const { cache: a, namespace } = await openCache(t, redisUrl());
+  const { cache: b } = await openCache(t, redisUrl(), Date.now, namespace);
+  await a.set('key', 'old', 10_000);
+  await a.set('key', 'x'.repeat(3 * 2 ** 20), 10_000);
+  t.is(await b.get('key'), undefined, 'not the old one');
 });
 
 test.serial('a value of another instance also expires in the memory of this one', async (t) => {

@@ -77,6 +77,7 @@ test('cursor and Link lead through all pages of tokens, with each token once', a
     path = next ? next.pathname + next.search : undefined;
   }
   t.is(pages, 3);
+  t.is(seen.length, 7, 'no entry is on two pages');
   t.is(new Set(seen).size, 7, 'with the same creation time, no entry is repeated or missing');
 });
 

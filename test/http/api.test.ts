@@ -2,6 +2,7 @@ import { request } from 'node:http';
 import test from 'ava';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer } from '../support/server.ts';
+import { within } from '../support/until.ts';
 import { tokenOf } from '../support/inside.ts';
 
 test('the OpenAPI document has every operation, and every schema that it refers to', async (t) => {
@@ -149,7 +150,7 @@ test('public URLs come from the settings, or from the request', async (t) => {
 
 test('a request whose body stops is aborted, and the server continues', async (t) => {
   const server = await startTestServer(t, { limits: { uploadIdle: '100ms' } });
-  const status = await new Promise((resolve, reject) => {
+  const answered = new Promise((resolve, reject) => {
     const sending = request(`${server.url}/v1/tokens`, {
       method: 'POST',
       headers: {
@@ -163,8 +164,9 @@ test('a request whose body stops is aborted, and the server continues', async (t
       sending.destroy();
     });
     sending.once('error', reject);
+    t.teardown(() => sending.destroy());
     sending.write('{"name":');
   });
-  t.is(status, 400);
+  t.is(await within(answered), 400);
   t.is((await server.fetch('/v1/account')).status, 200);
 });

@@ -79,6 +79,8 @@ test('egress: above the limit of a month, pushes are refused in both protocols u
   server.clock.now = Date.UTC(2027, 0, 31, 12);
   const repository = new TestRepository(server, 'team/app');
   const { digest } = await repository.blob(randomBytes(8500));
+  const begun = await repository.start();
+  const image = await repository.manifest();
   const feed = new TestFeed(server);
   const read = async () => {
     t.is((await (await repository.fetch(`blobs/${digest}`)).arrayBuffer()).byteLength, 8500);
@@ -92,6 +94,13 @@ test('egress: above the limit of a month, pushes are refused in both protocols u
   await read();
   const refused = await repository.fetch('blobs/uploads/', { method: 'POST' });
   t.deepEqual(await errorOf(refused), [403, 'DENIED']);
+  // Each request that brings bytes is refused, also in an upload that began below the limit.
+  const chunk = await repository.fetch(begun, { method: 'PATCH', body: 'x' });
+  t.deepEqual(await errorOf(chunk), [403, 'DENIED']);
+  const last = await repository.fetch(`${begun}?digest=${digestOf('x')}`, { method: 'PUT', body: 'x' });
+  t.deepEqual(await errorOf(last), [403, 'DENIED']);
+  t.deepEqual(await errorOf(await repository.put('v1', image)), [403, 'DENIED']);
+  t.is((await repository.fetch(begun)).status, 204, 'its state can be read');
   t.is((await feed.push({ version: '1.0.1' })).status, 413);
   t.deepEqual(logged(server), [80, 100]);
   t.true((await ratio(server, 'egress')) > 1);

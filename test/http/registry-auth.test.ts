@@ -7,7 +7,11 @@ const basic = (password: string, user = 'api') => `Basic ${Buffer.from(`${user}:
 
 const bearer = (scope: string) =>
   `Bearer realm="https://images.example:8443/token",service="images.example:8443"${scope && `,scope="${scope}"`}`;
-const form = (fields: Record<string, string>) => ({ method: 'POST', body: new URLSearchParams(fields) });
+const form = (fields: Record<string, string>, authorization?: string) => ({
+  method: 'POST',
+  body: new URLSearchParams(fields),
+  ...(authorization !== undefined && { headers: { authorization } }),
+});
 
 test('every path needs credentials, Basic as user "api" or Bearer, and the 401 asks for Basic', async (t) => {
   const server = await startTestServer(t);
@@ -169,12 +173,16 @@ test('the token endpoint returns the API token of the client, or an anonymous to
   const server = await startTestServer(t, { anonymousRead: true });
   const ask = async (init: RequestInit = {}, path = '/token?service=x&scope=repository:app:pull') => {
     const response = await server.fetch(path, { token: null, ...init });
+    t.is(response.headers.get('cache-control'), 'no-store', 'the answer has a token');
     return [response.status, (await response.json()) as Record<string, unknown>] as const;
   };
   for (const [init, expected] of [
     [{ headers: { authorization: basic(server.token) } }, server.token],
     [form({ grant_type: 'password', username: 'api', password: server.token, service: 'x' }), server.token],
     [form({ grant_type: 'refresh_token', refresh_token: server.token }), server.token],
+    // The credentials in the form win, and without any in it those in the header count.
+    [form({ grant_type: 'refresh_token', refresh_token: server.token }, basic('wrong')), server.token],
+    [form({ service: 'x' }, basic(server.token)), server.token],
     [{}, 'anonymous'],
   ] as const) {
     const [status, body] = await ask(init);

@@ -41,6 +41,25 @@ test('an upstream’s list has at most 200,000 items in 16 MiB; a larger one is 
   t.deepEqual(await tagsOf(whole), ['v20', 'v200']);
 });
 
+test('the pages of a list are followed within their upstream only, and at most 200 of them', async (t) => {
+  const [upstream, other] = [await startUpstreamRegistry(t), await startUpstreamRegistry(t)];
+  const list = '/v2/team/app/tags/list';
+  const away = new URL(list, other.url).href;
+  upstream.on(list, answer(200, { link: `<${away}>; rel="next"` }, '{"tags":["here"]}'));
+  other.on(list, answer(200, {}, '{"tags":["there"]}'));
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { timeout: '60s' })] });
+  const app = new TestRepository(server, 'up.test/team/app');
+  t.deepEqual(await tagsOf(await app.fetch('tags/list')), ['here']);
+  t.deepEqual(other.asked, []);
+
+  const endless = '/v2/team/endless/tags/list';
+  upstream.on(endless, answer(200, { link: `<${endless}>; rel="next"` }, '{"tags":["again"]}'));
+  const before = upstream.requests().length;
+  const response = await new TestRepository(server, 'up.test/team/endless').fetch('tags/list');
+  t.deepEqual(await errorOf(response), [502, 'UNAVAILABLE']);
+  t.is(upstream.requests().length - before, 200);
+});
+
 test('odd documents of an upstream are 502, never 500', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   const { config, layer } = upstream.image('team/app', 'v1');

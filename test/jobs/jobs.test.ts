@@ -9,7 +9,7 @@ import { Jobs, type Job, type Work } from '../../src/jobs/jobs.ts';
 import { Runs, type Counts, type RunningJob } from '../../src/jobs/runs.ts';
 import { Schedule } from '../../src/jobs/schedule.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
-import { until } from '../support/until.ts';
+import { until, within } from '../support/until.ts';
 
 const start = Date.parse('2026-03-01T03:14:00Z');
 const minute = 60_000;
@@ -168,7 +168,9 @@ for (const dialect of dialects) {
   suite('runs do not overlap', async (t, { instance, clock, runs, settled }) => {
     let [running, most] = [0, 0];
     const gates: PromiseWithResolvers<void>[] = [];
+    let isOver = false;
     const run = async (): Promise<Counts> => {
+      if (isOver) return {};
       most = Math.max(most, (running += 1));
       const gate = Promise.withResolvers<void>();
       gates.push(gate);
@@ -177,6 +179,11 @@ for (const dialect of dialects) {
       return {};
     };
     const [one, two] = [await instance(run, { lease: 3000 }), await instance(run, { lease: 3000 })];
+    // The instances close only when their runs have ended.
+    t.teardown(() => {
+      isOver = true;
+      for (const gate of gates) gate.resolve();
+    });
     one.start();
     two.start();
     clock.now = start + minute;
@@ -201,6 +208,7 @@ for (const dialect of dialects) {
     const script = join(import.meta.dirname, '../support/processes/run-job.ts');
     const child = spawn(process.execPath, [script, url, '900'], { stdio: ['ignore', 'pipe', 'inherit'] });
     const closed = once(child, 'close');
+    t.teardown(() => child.kill('SIGKILL'));
     await once(child.stdout, 'data');
     const own = await openDatabase(url);
     t.teardown(() => own.close());
@@ -249,17 +257,21 @@ for (const dialect of dialects) {
     'the run of a closed instance is interrupted, and another instance starts it again',
     async (t, { instance, runs, clock }) => {
       const begun: Work[] = [];
+      const over = Promise.withResolvers<Counts>();
       const run = (work: Work) =>
         new Promise<Counts>((resolve, reject) => {
           begun.push(work);
           work.signal.addEventListener('abort', () => reject(work.signal.reason as Error));
           if (begun.length === 2) resolve({});
+          over.promise.then(resolve, reject);
         });
       const one = await instance(run, { lease: 300 });
+      // An instance that does not interrupt its run would never end.
+      t.teardown(() => over.resolve({}));
       one.start();
       clock.now = start + minute;
       await until(() => begun.length === 1);
-      await one.close();
+      await within(one.close());
       t.like((await runs.latest('work', 1))[0], { outcome: 'interrupted', error: 'the instance was closed' });
       const two = await instance(run, { lease: 300 });
       two.start();
@@ -297,6 +309,16 @@ for (const dialect of dialects) {
       t.is((await runs.held())[0]?.runId, history[0]!.id, 'the old run does not end the new one');
     },
   );
+
+  suite('a run that shows a heartbeat in the last moment is not taken over', async (t, { runs, clock }) => {
+    const id = (await runs.claim('work', clock.now)) as number;
+    const [seen] = await runs.held();
+    t.true(await runs.beat('work', id));
+    t.is(await runs.takeOver(seen!), undefined);
+    await runs.abandon(seen!);
+    t.like(await runs.held(), [{ runId: id, beat: seen!.beat + 1 }]);
+    t.true(await runs.beat('work', id), 'it is still the current run');
+  });
 
   suite('a run that kills its instance each time is not started again', async (t, { runs, clock }) => {
     let id = await runs.claim('work', clock.now);

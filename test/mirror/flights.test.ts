@@ -90,13 +90,14 @@ test.serial('a reader that leaves, the first included, stops no other reader', a
 });
 
 test.serial('when all readers leave, the fetch continues, and the body is stored', async (t) => {
-  const { server, mirror, resource } = await setUp(t);
+  const { server, mirror, resource, data } = await setUp(t);
   const body = inHalves(large);
   server.on('/thing', body.behaviour);
   const entry = await mirror.open(resource('/thing', { digest: largeDigest }));
   entry!.content.close();
   body.release();
   await entry!.complete;
+  t.deepEqual(await openFiles(data), [], 'no reader is left to close the file');
   const again = await mirror.open(resource('/thing', { digest: largeDigest }));
   t.is(again!.outcome, 'hit');
   t.is(await digestEntry(again), largeDigest);
@@ -121,6 +122,8 @@ test.serial('the last byte is held back until the whole body is stored', async (
   const { server, mirror, resource } = await setUp(t);
   const small = randomBytes(20_000);
   const { promise: verified, resolve: verify } = Promise.withResolvers<void>();
+  // The mirror closes only when the body is verified.
+  t.teardown(verify);
   server.on('/thing', serve(small));
   const entry = await mirror.open(resource('/thing', { verify: () => verified.then(() => ({ seen: 'yes' })) }));
   const target = Buffer.alloc(30_000);

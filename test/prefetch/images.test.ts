@@ -249,11 +249,15 @@ test('it stops at a share of the upstream’s rate limit, and continues there la
     t.is(reason, 'docker.io has 50 of 100 requests left in its rate limit, of which a prefetch uses at most 30%');
   }
   firstUpstream(mirror).rateLimit = {};
+  remaining = 100;
+  const exact = await prefetchInto(mirror, requirements, { ...options, rateLimitShare: 0.25 });
+  t.is(exact.fetched.manifest.count, 1, 'a share that is used up exactly');
+  firstUpstream(mirror).rateLimit = {};
   remaining = 1000;
   const rest = await prefetchInto(mirror, requirements, options);
   t.deepEqual(missingIn(rest), []);
-  t.is(rest.present.manifest.count, 2);
-  t.is(rest.fetched.manifest.count, 2);
+  t.is(rest.present.manifest.count, 3);
+  t.is(rest.fetched.manifest.count, 1);
 });
 
 test('a cancelled prefetch stops at once, and the next one continues there', async (t) => {

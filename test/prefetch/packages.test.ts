@@ -182,6 +182,16 @@ test('hosted and reserved IDs are reported as skipped; the dependencies of hoste
   );
 });
 
+test('a merged ID is fetched from upstream although it is hosted too', async (t) => {
+  const { mirror, offer, isHere } = await setUp(t, { merge: { packages: ['Mine'] } });
+  await offer('Mine', { '9.0.0': {} });
+  await new TestFeed(mirror).publish({ id: 'Mine', version: '1.0.0' });
+  const report = await prefetchInto(mirror, wishesOf('Mine@9.0.0'));
+  t.deepEqual([...report.skipped], []);
+  t.is(report.fetched.package.count, 1);
+  t.true(await isHere('Mine', '9.0.0'));
+});
+
 test('a dry run counts packages and bytes and fetches none', async (t) => {
   const { feed, mirror, offer } = await setUp(t);
   await offer('Lib', { '1.0.0': { payloadBytes: 50_000, ...on({ id: 'Dep', version: '1.0.0' }) } });

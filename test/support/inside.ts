@@ -1,7 +1,7 @@
 import type { Patterns } from '../../src/accounts/names.ts';
 import type { Token } from '../../src/accounts/tokens.ts';
 import type { Core } from '../../src/core.ts';
-import type { Database, Row } from '../../src/database/database.ts';
+import type { Database, Row, Value } from '../../src/database/database.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
@@ -99,4 +99,21 @@ export function failAccounts(server: Server, fail: () => never | Promise<never>)
 
 export async function vulnerabilitiesOf(server: Server): Promise<UpstreamVulnerabilities> {
   return (await packageFeedOf(server).views.of(defaultAccountOf(server))).vulnerabilities;
+}
+
+/**
+ * Runs `meanwhile` once, after the next read outside of transactions whose SQL contains `text`, and before its result is
+ * used: as another request would that is faster than the work which reads.
+ */
+export function afterRead(server: Server, text: string, meanwhile: () => Promise<unknown>): void {
+  const database = databaseOf(server);
+  const select = database.select.bind(database);
+  database.select = async <T extends object = Row>(sql: string, values?: readonly Value[]) => {
+    const rows = await select<T>(sql, values);
+    if (sql.includes(text)) {
+      database.select = select;
+      await meanwhile();
+    }
+    return rows;
+  };
 }

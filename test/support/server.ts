@@ -6,6 +6,7 @@ import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
 import type { Surroundings } from '../../src/core.ts';
+import { timeLimits } from '../../src/database/time-limits.ts';
 import { startServer, type RunningServer } from '../../src/server.ts';
 import { testClock, type TestClock } from './clock.ts';
 
@@ -19,6 +20,9 @@ export interface TestServer extends RunningServer {
   fetch(path: string, init?: RequestInit & { token?: string | null; duplex?: 'half' }): Promise<Response>;
   clock: TestClock;
 }
+
+/** Many tests at the same time share two cores, so a new connection can take longer than in production. */
+const databaseLimits = { ...timeLimits, connection: 20_000 };
 
 /** Tests run jobs themselves, so that no schedule interferes. */
 const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) => [name, 'off']));
@@ -51,7 +55,7 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: clock.time, proxy: {}, ...surroundings });
+  const running = await startServer(config, { log, now: clock.time, proxy: {}, databaseLimits, ...surroundings });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;

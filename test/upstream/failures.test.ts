@@ -115,14 +115,16 @@ test('a clock that is set back ends a pause', async (t) => {
   t.is(await get('/bad/1'), 200);
 });
 
-for (const [retryAfter, seconds] of [
+for (const [retryAfter, seconds, date] of [
   ['120', 120],
   ['86400', 300],
   ['Fri, 31 Dec 2199 23:59:59 GMT', 300],
+  // The clock of the upstream counts, and not the one of this machine.
+  ['Wed, 01 Jan 2031 00:02:00 GMT', 120, 'Wed, 01 Jan 2031 00:00:00 GMT'],
 ] as const) {
   test(`503 with Retry-After ${retryAfter} pauses that address alone, for ${seconds} s`, async (t) => {
     const { server, get, refused, clock } = await setUp(t);
-    server.on('/bad/1', answer(503, { 'retry-after': retryAfter }));
+    server.on('/bad/1', answer(503, { 'retry-after': retryAfter, ...(date !== undefined && { date }) }));
     t.is((await refused('/bad/1', /answered 503/)).detail?.['retryAfter'], seconds);
     t.is(server.asked.length, 1, 'and is not tried again');
     t.is(await get('/other/1'), 404);

@@ -201,10 +201,9 @@ function readEntry(record: Buffer, { backslashes }: ZipLimits): ZipEntry {
   const raw = backslashes ? written.replaceAll('\\', '/') : written;
   const unescaped = unescape(raw);
   const name = backslashes ? unescaped.replaceAll('\\', '/') : unescaped;
-  for (const path of [raw, name]) {
-    if (/^\/|^[a-z]:|\\|\0/i.test(path) || path.split('/').includes('..')) {
-      throw invalid(`The entry ${quote(raw)} would be extracted outside the package's folder. Use relative paths.`);
-    }
+  // Unescaping keeps every other character, so this also covers the raw name.
+  if (/^\/|^[a-z]:|\\|\0/i.test(name) || name.split('/').includes('..')) {
+    throw invalid(`The entry ${quote(raw)} would be extracted outside the package's folder. Use relative paths.`);
   }
   if ((flags & (encrypted | stronglyEncrypted)) !== 0) {
     throw invalid(`${quote(name)} is encrypted. Pack it without a password.`);

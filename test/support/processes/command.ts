@@ -34,11 +34,13 @@ export class CommandLine {
     this.#settings = settings;
   }
 
+  /** The data folder is in `parent`. */
   static async create(
     t: Pick<ExecutionContext, 'teardown'>,
     settings: Record<string, string> = {},
+    parent?: string,
   ): Promise<CommandLine> {
-    const folder = await folderUntilEnd(t);
+    const folder = await folderUntilEnd(t, parent);
     return new CommandLine(t, join(folder, 'data'), settings);
   }
 

@@ -1,0 +1,195 @@
+import { randomBytes, randomInt } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { packageForm } from '../support/feed.ts';
+import { digestOf, ociManifest } from '../support/registry.ts';
+
+// Clients that push packages and images while a fault happens, and that read everything afterwards.
+
+/** A chosen first token; all servers of a fault get it as ENTREPOT_BOOTSTRAP_TOKEN. */
+export const token = 'the-token-of-the-clients-of-the-faults';
+
+const authorization = `Bearer ${token}`;
+
+interface Checked {
+  lost: number;
+  halfVisible: number;
+  /** The first few defects, for the notes. */
+  defects: string[];
+}
+
+/** What clients have pushed to servers that share their data. */
+export class Pushes {
+  /** Addresses of what was acknowledged, and its bytes. */
+  readonly #acknowledged = new Map<string, Buffer>();
+  /** The bytes of each package that a client has tried to push: a listed one must have them. */
+  readonly #tried = new Map<string, Buffer>();
+
+  get acknowledged(): number {
+    return this.#acknowledged.size;
+  }
+
+  /** Pushes packages and images to `urls` with `clients` clients at once, until `signal` is aborted. */
+  async run(urls: readonly string[], clients: number, signal: AbortSignal): Promise<void> {
+    const client = async (index: number): Promise<void> => {
+      for (let turn = index; !signal.aborted; turn += 1) {
+        const url = urls[turn % urls.length]!;
+        try {
+          await (randomInt(2) === 0 ? this.#pushPackage(url) : this.#pushImage(url));
+        } catch {
+          // The server was killed.
+          await sleep(200);
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: clients }, (_, index) => client(index)));
+  }
+
+  /** Reads everything that was acknowledged, and everything that `url` lists. */
+  async check(url: string): Promise<Checked> {
+    const checked: Checked = { lost: 0, halfVisible: 0, defects: [] };
+    const note = (defect: string) => void (checked.defects.length < 5 && checked.defects.push(defect));
+    for (const [address, bytes] of this.#acknowledged) {
+      if ((await read(url + address))?.equals(bytes)) continue;
+      checked.lost += 1;
+      note(`lost: ${address}`);
+    }
+    for (const address of await this.#listed(url)) {
+      const bytes = await read(url + address);
+      const expected = this.#tried.get(address);
+      const digest = /\/blobs\/(.*)$/.exec(address)?.[1];
+      const isWhole =
+        bytes && (expected?.equals(bytes) ?? true) && (digest === undefined || digestOf(bytes) === digest);
+      if (isWhole) continue;
+      checked.halfVisible += 1;
+      note(`half-visible: ${address}`);
+    }
+    return checked;
+  }
+
+  async #pushPackage(url: string): Promise<void> {
+    const id = `made.${randomBytes(6).toString('hex')}`;
+    const bytes = await makeNupkg({ id, version: '1.0.0', payloadBytes: randomInt(1000, 200_000) });
+    const address = `/v3/package/${id}/1.0.0/${id}.1.0.0.nupkg`;
+    this.#tried.set(address, bytes);
+    const { body, type } = packageForm(bytes);
+    const headers = { 'content-type': type, 'x-nuget-apikey': token };
+    try {
+      await send(`${url}/v3/push`, 'PUT', 201, headers, body);
+    } catch (error) {
+      if (isRefused(error)) this.#tried.delete(address);
+      throw error;
+    }
+    this.#acknowledged.set(address, bytes);
+  }
+
+  /** An image of two layers: one pushed in one request, one in a session with two chunks. */
+  async #pushImage(url: string): Promise<void> {
+    const name = `made/${randomBytes(6).toString('hex')}`;
+    const uploads = `${url}/v2/${name}/blobs/uploads/`;
+    const [config, small, large] = [Buffer.from('{}'), randomBytes(1000), randomBytes(randomInt(2, 300_000))];
+    for (const bytes of [config, small]) {
+      await send(`${uploads}?digest=${digestOf(bytes)}`, 'POST', 201, {}, bytes);
+      this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(bytes)}`, bytes);
+    }
+    const half = Math.floor(large.length / 2);
+    let location = new URL((await send(uploads, 'POST', 202)).get('location')!, url).href;
+    for (const part of [large.subarray(0, half), large.subarray(half)])
+      location = new URL((await send(location, 'PATCH', 202, {}, part)).get('location')!, url).href;
+    await send(`${location}${location.includes('?') ? '&' : '?'}digest=${digestOf(large)}`, 'PUT', 201);
+    this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(large)}`, large);
+    const manifest = Buffer.from(
+      JSON.stringify({
+        schemaVersion: 2,
+        mediaType: ociManifest,
+        config: descriptor(config),
+        layers: [small, large].map((bytes) => descriptor(bytes)),
+      }),
+    );
+    const address = `/v2/${name}/manifests/v1`;
+    await send(url + address, 'PUT', 201, { 'content-type': ociManifest }, manifest);
+    this.#acknowledged.set(address, manifest);
+  }
+
+  /** The addresses of all content that the lists of the server name. */
+  async #listed(url: string): Promise<string[]> {
+    const addresses: string[] = [];
+    for (const address of this.#tried.keys()) {
+      const [, , , id = ''] = address.split('/');
+      const index = await read(`${url}/v3/package/${id}/index.json`);
+      if (!index) continue;
+      const { versions } = JSON.parse(index.toString()) as { versions: string[] };
+      for (const version of versions)
+        for (const file of [`${id}.${version}.nupkg`, `${id}.nuspec`])
+          addresses.push(`/v3/package/${id}/${version}/${file}`);
+    }
+    let last = '';
+    for (;;) {
+      const page = (await json(`${url}/v2/_catalog?n=500&last=${last}`)) as { repositories: string[] };
+      for (const name of page.repositories) addresses.push(...(await contentOf(url, name)));
+      if (page.repositories.length < 500) return addresses;
+      last = page.repositories.at(-1)!;
+    }
+  }
+}
+
+function descriptor(bytes: Buffer): object {
+  return { mediaType: 'application/octet-stream', digest: digestOf(bytes), size: bytes.length };
+}
+
+/** Whether no server listened, so that nothing was sent. */
+function isRefused(error: unknown): boolean {
+  return (error as { cause?: { code?: string } }).cause?.code === 'ECONNREFUSED';
+}
+
+/** The addresses of a repository's manifests, and of the blobs that they name. */
+async function contentOf(url: string, name: string): Promise<string[]> {
+  const addresses: string[] = [];
+  const tags = await read(`${url}/v2/${name}/tags/list`);
+  for (const tag of tags ? ((JSON.parse(tags.toString()) as { tags: string[] | null }).tags ?? []) : []) {
+    const address = `/v2/${name}/manifests/${tag}`;
+    addresses.push(address);
+    const manifest = await read(url + address);
+    if (!manifest) continue;
+    const { config, layers } = JSON.parse(manifest.toString()) as Record<'config', { digest: string }> & {
+      layers: { digest: string }[];
+    };
+    for (const { digest } of [config, ...layers]) addresses.push(`/v2/${name}/blobs/${digest}`);
+  }
+  return addresses;
+}
+
+async function send(
+  url: string,
+  method: string,
+  status: number,
+  headers: Record<string, string> = {},
+  body?: Buffer,
+): Promise<Headers> {
+  const response = await fetch(url, {
+    method,
+    headers: { authorization, ...headers },
+    ...(body && { body: new Uint8Array(body) }),
+    signal: AbortSignal.timeout(30_000),
+  });
+  const text = await response.text();
+  if (response.status !== status) throw new Error(`${method} ${url}: ${response.status} ${text}`);
+  return response.headers;
+}
+
+/** The bytes at an address; undefined if it is not there, or not all of it. */
+async function read(url: string): Promise<Buffer | undefined> {
+  try {
+    const response = await fetch(url, { headers: { authorization }, signal: AbortSignal.timeout(30_000) });
+    const bytes = Buffer.from(await response.arrayBuffer());
+    return response.status === 200 ? bytes : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function json(url: string): Promise<unknown> {
+  const bytes = await read(url);
+  if (!bytes) throw new Error(`${url} cannot be read`);
+  return JSON.parse(bytes.toString());
+}

@@ -1,0 +1,90 @@
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import { Agent, get as httpGet, type ClientRequest, type IncomingMessage } from 'node:http';
+import { DatabaseSync } from 'node:sqlite';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { answerOf, digestOf, openRequest, TestRepository } from '../support/registry.ts';
+import { TestFeed } from '../support/feed.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { until, within } from '../support/until.ts';
+import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+
+// A server that closes while requests are under way.
+
+/** Starts a push of `bytes` and sends half of them; resolves when the server is receiving them. */
+async function pushHalf(t: ExecutionContext, server: TestServer, bytes: Buffer): Promise<ClientRequest> {
+  const path = `/v2/app/blobs/uploads/?digest=${digestOf(bytes)}`;
+  const request = openRequest(server, 'POST', path, { 'content-length': bytes.length });
+  // A server that waits for this request cannot end before it.
+  t.teardown(() => request.destroy());
+  request.write(bytes.subarray(0, bytes.length / 2));
+  await until(async () => (await readdir(join(server.data, 'staging'))).length > 0);
+  return request;
+}
+
+test('a request under way is answered, and new connections are refused', async (t) => {
+  const server = await startTestServer(t);
+  const bytes = Buffer.alloc(200_000, 'a');
+  const request = await pushHalf(t, server, bytes);
+  const answered = answerOf(request);
+  const closed = server.close(30_000);
+  await t.throwsAsync(fetch(`${server.url}/readyz`));
+  request.end(bytes.subarray(100_000));
+  t.is((await within(answered)).status, 201);
+  await within(closed);
+  const later = await startTestServer(t, { data: server.data });
+  const found = await new TestRepository(later, 'app').fetch(`blobs/${digestOf(bytes)}`);
+  t.deepEqual(Buffer.from(await found.arrayBuffer()), bytes);
+  await later.close();
+});
+
+test('a request that makes no progress is cut after the grace', async (t) => {
+  const server = await startTestServer(t);
+  const request = await pushHalf(t, server, Buffer.alloc(200_000));
+  const cut = new Promise((resolve) => request.once('close', resolve));
+  await within(server.close(50));
+  await within(cut);
+  t.pass();
+});
+
+test('a connection that becomes idle while the server closes is closed at once', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'app');
+  // Larger than the buffers of the connection, so that the answer is not over when the server closes.
+  const { digest } = await repository.blob(Buffer.alloc(30_000_000));
+  const agent = new Agent({ keepAlive: true });
+  t.teardown(() => agent.destroy());
+  const headers = { authorization: `Bearer ${server.token}` };
+  const response = await new Promise<IncomingMessage>((resolve, reject) => {
+    httpGet(`${server.url}/v2/app/blobs/${digest}`, { agent, headers }, resolve).on('error', reject);
+  });
+  const closed = server.close(60_000);
+  response.resume();
+  await within(once(response, 'end'));
+  await within(closed);
+  t.pass();
+});
+
+test('what was counted and used last is written', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const feed = new TestFeed(server);
+  server.clock.now = Date.UTC(2040, 0, 1);
+  const download = async () => {
+    const response = await feed.fetch('/package/a/1.0.0/a.1.0.0.nupkg');
+    t.is(response.status, 200);
+    await response.arrayBuffer();
+  };
+  await download();
+  server.clock.now += 60_000;
+  await download();
+  await server.close();
+  const database = new DatabaseSync(join(server.data, 'entrepot.db'));
+  t.teardown(() => database.close());
+  const used = database.prepare("SELECT MAX(used_at) AS at FROM mirror_entries WHERE kind = 'nupkg'").get()!;
+  t.is(used['at'], server.clock.now);
+  const counted = database.prepare("SELECT downloads FROM usage_counts WHERE dimension = 'package'").get()!;
+  t.is(counted['downloads'], 2);
+});

@@ -1,0 +1,149 @@
+import test, { type ExecutionContext } from 'ava';
+import type { Dialect } from '../../src/database/database.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { afterRead, databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
+import { TestRepository, type Descriptor } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+// A job reads what it may delete, and then a client uses it: the job has to see that before it deletes.
+
+const day = 86_400_000;
+
+async function start(t: ExecutionContext, dialect: Dialect, settings: Record<string, unknown> = {}) {
+  return startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) }, ...settings });
+}
+
+function pass(server: TestServer, milliseconds: number): void {
+  server.clock.now = (server.clock.now ?? Date.now()) + milliseconds;
+}
+
+const isThere = async (repository: TestRepository, path: string) =>
+  (await repository.fetch(path, { method: 'HEAD' })).status === 200;
+
+const read = async (from: TestServer, { digest }: { digest: string }) => {
+  await (await new TestRepository(from, 'up.test/app').fetch(`blobs/${digest}`)).arrayBuffer();
+};
+
+for (const dialect of dialects) {
+  for (const [title, again] of [
+    ['tagged', []],
+    ['tagged and untagged', ['DELETE']],
+  ] as const) {
+    test(`${dialect}: a manifest that is ${title} while retention runs stays`, async (t) => {
+      const server = await start(t, dialect, { retention: { containers: { untaggedAfter: '10d' } } });
+      const app = new TestRepository(server, 'team/app');
+      const { bytes, digest } = await app.image('v1');
+      await app.fetch('manifests/v1', { method: 'DELETE' });
+      pass(server, 11 * day);
+      afterRead(server, 'FROM manifests m JOIN repositories', async () => {
+        t.is((await app.put('v2', bytes)).status, 201);
+        for (const method of again) t.is((await app.fetch('manifests/v2', { method })).status, 202);
+      });
+      t.like(await runJob(server, 'retention'), { manifests: 0 });
+      t.true(await isThere(app, `manifests/${digest}`));
+      pass(server, 11 * day);
+      const rest = again.length === 0 ? 0 : 1;
+      t.like(await runJob(server, 'retention'), { manifests: rest }, 'the time counts from the last use');
+    });
+  }
+
+  test(`${dialect}: a session that is used while the job runs stays`, async (t) => {
+    const server = await start(t, dialect);
+    const app = new TestRepository(server, 'app');
+    const location = await app.start();
+    pass(server, 2 * day);
+    afterRead(server, 'FROM uploads WHERE updated_at', () => app.fetch(location, { method: 'PATCH', body: 'used' }));
+    t.like(await runJob(server, 'uploads'), { sessions: 0, files: 0 });
+    t.is((await app.fetch(location)).headers.get('range'), '0-3');
+  });
+
+  for (const [title, meanwhile] of [
+    // The time of the blob is then not newer than before: only the reference shows that it is in use.
+    ['by a clock that was set back', (server, app) => (pass(server, -30 * day), app.blob('layer'))],
+    [
+      'and removed again',
+      async (_server, app) => app.fetch(`blobs/${(await app.blob('layer')).digest}`, { method: 'DELETE' }),
+    ],
+  ] as [string, (server: TestServer, app: TestRepository) => Promise<unknown>][]) {
+    test(`${dialect}: the bytes of a blob that is pushed ${title} during a collection stay`, async (t) => {
+      const server = await start(t, dialect, { gc: { grace: '1h' } });
+      const app = new TestRepository(server, 'team/app');
+      const { digest } = await app.blob('layer');
+      pass(server, day);
+      await databaseOf(server).transaction((tx) => tx.run('DELETE FROM repository_blobs'));
+      afterRead(server, "AND (state = 'deleting' OR", () => meanwhile(server, app));
+      t.like(await runJob(server, 'gc'), { blobs: 0 });
+      t.is((await rowsOf(server, `SELECT digest FROM blobs WHERE digest = '${digest}' AND state = 'live'`)).length, 1);
+    });
+  }
+
+  for (const [title, meanwhile] of [
+    // The link is then as old as before: only the manifest shows that the layer is in use.
+    ['taken by a manifest', (app, layer) => app.image('v1', { layers: [layer] })],
+    ['pushed again', (app) => app.blob('layer')],
+  ] as [string, (app: TestRepository, layer: Descriptor) => Promise<unknown>][]) {
+    test(`${dialect}: an abandoned layer that is ${title} during a collection stays`, async (t) => {
+      const server = await start(t, dialect, { gc: { grace: '1h' } });
+      const app = new TestRepository(server, 'team/app');
+      const layer = await app.blob('layer');
+      pass(server, day);
+      afterRead(server, 'AS abandoned', () => meanwhile(app, layer));
+      t.like(await runJob(server, 'gc'), { layers: 0, blobs: 0 });
+      t.true(await isThere(app, `blobs/${layer.digest}`));
+    });
+  }
+
+  test(`${dialect}: mirrored content that is used during an eviction stays, here and through another instance`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const settings = { upstreams: [upstream.settings('up.test')], mirror: { maxSize: '0' } };
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const server = await startTestServer(t, { ...settings, database });
+    const other = await startTestServer(t, { ...settings, database, data: server.data });
+    const [here, there] = [upstream.blob('app', 'used here'), upstream.blob('app', 'used there')];
+    const unused = upstream.blob('app', 'unused');
+    for (const blob of [here, there, unused]) await read(server, blob);
+    await flushUses(server);
+    for (const each of [server, other]) pass(each, day);
+    afterRead(server, 'FROM mirror_entries e WHERE e.used_at', async () => {
+      await read(server, here);
+      await read(other, there);
+      await flushUses(other);
+    });
+    t.deepEqual(await runJob(server, 'evict'), { entries: 1, bytes: unused.size });
+    const left = await rowsOf<{ digest: string }>(server, 'SELECT digest FROM mirror_entries');
+    t.deepEqual(left.map(({ digest }) => digest).sort(), [here.digest, there.digest].sort());
+  });
+
+  test(`${dialect}: content under two names is freed with its last name`, async (t) => {
+    const upstream = await startUpstreamRegistry(t);
+    const server = await start(t, dialect, {
+      upstreams: [upstream.settings('up.test')],
+      mirror: { maxSize: '150' },
+    });
+    const [shared, own] = ['s', 'o'].map((letter) => letter.repeat(100));
+    const names: [name: string, content: string][] = [
+      ['first', shared!],
+      ['second', own!],
+      ['third', shared!],
+    ];
+    for (const [name, content] of names) {
+      const { digest } = upstream.blob(name, content);
+      await (await new TestRepository(server, `up.test/${name}`).fetch(`blobs/${digest}`)).arrayBuffer();
+      await flushUses(server);
+      pass(server, 1000);
+    }
+    t.deepEqual(await runJob(server, 'evict'), { entries: 2, bytes: 100 });
+    t.like(await rowsOf(server, 'SELECT name FROM mirror_entries'), [{ name: 'third' }]);
+  });
+}
+
+test('retention deletes more old versions of a package than one batch has', async (t) => {
+  const server = await start(t, 'sqlite', { retention: { packages: { keepVersions: 1 } } });
+  const feed = new TestFeed(server);
+  const versions = Array.from({ length: 43 }, (_, index) => ({ id: 'Lib', version: `1.0.${index}` }));
+  await feed.publish(...versions);
+  t.like(await runJob(server, 'retention'), { versions: 42 });
+  t.deepEqual(await feed.json('/package/lib/index.json'), { versions: ['1.0.42'] });
+});

@@ -1,0 +1,26 @@
+import { accounts } from './accounts.ts';
+import { database } from './database.ts';
+import { http } from './http.ts';
+import { jobs } from './jobs.ts';
+import { mirror } from './mirror.ts';
+import type { Mutant } from './mutant.ts';
+import { nuget } from './nuget.ts';
+import { oci } from './oci.ts';
+import { prefetch } from './prefetch.ts';
+import { storage } from './storage.ts';
+import { upstream } from './upstream.ts';
+import { usage } from './usage.ts';
+
+export const mutants: readonly Mutant[] = [
+  ...accounts,
+  ...database,
+  ...http,
+  ...jobs,
+  ...mirror,
+  ...nuget,
+  ...oci,
+  ...prefetch,
+  ...storage,
+  ...upstream,
+  ...usage,
+];

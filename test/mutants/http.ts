@@ -1,0 +1,177 @@
+import { mutantsOf } from './mutant.ts';
+
+export const http = [
+  ...mutantsOf(
+    'src/http/app.ts',
+    ['test/http/usage.test.ts'],
+    [
+      [
+        'bytes after a client left are not counted',
+        'if (principal) usage.countFetched(principal.accountId, later);',
+        '',
+      ],
+      [
+        'bytes after a client left are ignored',
+        'if (context.fetching === 0) return;',
+        'if (context.fetching >= 0) return;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/token.ts',
+    ['test/http/registry-auth.test.ts'],
+    [
+      ['answers with tokens may be cached', "response.setHeader('Cache-Control', 'no-store');", ''],
+      [
+        'the header of a token request wins over its form',
+        '(form && credentialsIn(form)) ?? request.headers.authorization',
+        'request.headers.authorization ?? (form && credentialsIn(form))',
+      ],
+      [
+        'any method gets a token',
+        "request.method !== 'GET' && request.method !== 'POST'",
+        'request.method === undefined',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/server.ts',
+    ['test/http/closing.test.ts'],
+    [
+      [
+        'a closing server cuts running requests',
+        'server.closeAllConnections(), grace)',
+        'server.closeAllConnections(), 0)',
+      ],
+      ['a closing server waits for ever', 'server.closeAllConnections(), grace)', 'undefined, grace)'],
+      [
+        'a closing server keeps idle connections',
+        'setInterval(() => server.closeIdleConnections(), 50)',
+        'setInterval(() => undefined, 50)',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/core.ts',
+    ['test/http/closing.test.ts'],
+    [
+      ['uses of mirrored content are lost at the end', '(each) => each.flushUses()', '() => undefined'],
+      [
+        'uses of tokens are lost at the end',
+        '(each) => each.flush()',
+        '() => undefined',
+        'test/accounts/instances.test.ts',
+      ],
+      [
+        'usage is lost at the end',
+        'new UsageRecord(database, now, downloads), (each) => each.close()',
+        'new UsageRecord(database, now, downloads), () => undefined',
+      ],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/http/authenticate.ts',
+    ['test/http/credentials.test.ts'],
+    [
+      [
+        'an invalid API key hides valid credentials',
+        'if (authorization === undefined) throw unauthorized(key);',
+        'throw unauthorized(key);',
+      ],
+      ['empty Basic credentials are wrong ones', '/^basic +Og==$/i', '/^basic +Og$/i'],
+      [
+        'any user name is accepted',
+        'pair.startsWith(`${basicUser}:`) ? pair.slice(basicUser.length + 1)',
+        "pair.includes(':') ? pair.slice(pair.indexOf(':') + 1)",
+        'test/http/registry-auth.test.ts',
+      ],
+      [
+        'the anonymous token is valid without anonymous reading',
+        'value === anonymousBearer && this.#anonymous) return this.#anonymous;',
+        'value === anonymousBearer) return this.#anonymous!;',
+        'test/http/registry-auth.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/send.ts',
+    ['test/http/send.test.ts'],
+    [
+      ['a range lacks its last byte', 'end = range.end + 1;', 'end = range.end;'],
+      ['If-Range is ignored', '(ifRange === undefined || ifRange === options.etag)', 'true'],
+      [
+        'an answer that fails ends as if it were whole',
+        'if (response.headersSent) response.destroy();',
+        'if (response.headersSent) response.end();',
+      ],
+      ['content is not closed', 'content.close();', ''],
+      ['a weak validator does not match', ".replace(/^W\\//, '')", ''],
+      [
+        'content that is too short is sent as whole',
+        "if (read === 0) throw new Error('content is shorter than its size');",
+        'if (read === 0) break;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/ranges.ts',
+    ['test/http/ranges.test.ts'],
+    [
+      ['a range may end after the content', 'Math.min(Number(last), size - 1)', 'Number(last)'],
+      ['a range may be backwards', 'if (start > end)', 'if (start >= size)'],
+      ['a suffix range is one byte too long', 'size - Number(last))', 'size - Number(last) - 1)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/drain.ts',
+    ['test/http/edge.test.ts'],
+    [
+      ['any number of bytes is drained', 'lastRead - first > bytes || ', ''],
+      ['draining may take any time', ' || performance.now() - startedAt > total', ''],
+      ['a silent sender is never disconnected', 'silentChecks >= checksPerIdle || ', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/body.ts',
+    ['test/http/api.test.ts'],
+    [
+      ['a silent body is waited for', 'whenSilent(request, idle, fail)', 'whenSilent(request, idle * 1000, fail)'],
+      [
+        'a chunked body has any size',
+        'if (length > limit) fail(tooLarge());\n      else',
+        '',
+        'test/http/edge.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/proxies.ts',
+    ['test/http/proxies.test.ts'],
+    [
+      ['one proxy more than configured is trusted', 'distance < trusted;', 'distance <= trusted;'],
+      [
+        'headers of untrusted addresses are used',
+        "if (!this.#isTrusted(request.socket.remoteAddress ?? '', 0)) return undefined;",
+        '',
+      ],
+      ['an address that is none is logged', "isIP(address ?? '') ? address : direct", 'address'],
+      ['the first value of a forwarded header counts', 'values.at(-Math.min(passed, values.length))!', 'values.at(0)!'],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/api/paging.ts',
+    ['test/http/api-tokens.test.ts'],
+    [
+      [
+        'a page is the last one when it is full',
+        'readVisible(list, limit + 1, after)',
+        'readVisible(list, limit, after)',
+      ],
+      ['a cursor of another list is valid', 'name === list.name && ', '', 'test/http/usage.test.ts'],
+      ['an entry is on two pages', 'entries[limit - 1]!', 'entries[limit - 2] ?? entries[0]!'],
+      ['a page may have 201 entries', '1\\d\\d|200)$/', '1\\d\\d|20[01])$/'],
+    ],
+  ),
+];

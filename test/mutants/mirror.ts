@@ -1,0 +1,111 @@
+import { mutantsOf } from './mutant.ts';
+
+export const mirror = [
+  ...mutantsOf(
+    'src/mirror/entries.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [
+      ['an entry that was used here is evicted', '!this.#used.has(id) && ', ''],
+      ['an entry that was used elsewhere is evicted', 'id = ? AND used_at = ?', 'id = ? AND ? > 0'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/eviction.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [
+      ['shared content is freed by its first entry', 'if (row.last === 1) total -=', 'total -='],
+      ['eviction drops a whole page', 'if (total <= maxSize) break;', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/flight.ts',
+    ['test/mirror/flights.test.ts'],
+    [
+      ['a fetch without readers leaves its file open', 'if (this.#readers === 0) this.#intake?.tail.close();', ''],
+      [
+        'the last reader leaves the file open',
+        'if (this.#readers === 0 && this.#over) this.#intake?.tail.close();\n    else',
+        '',
+      ],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/mirror/resource.ts',
+    ['test/mirror/freshness.test.ts'],
+    [
+      [
+        'stale entries are served for ever',
+        ' || now < validatedAt + lifetime.freshFor + lifetime.staleFor',
+        ' || validatedAt > 0',
+      ],
+      ['documents are fresh for ever', ' || now < validatedAt + lifetime.freshFor;', ' || validatedAt > 0;'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/mirror.ts',
+    ['test/mirror/freshness.test.ts'],
+    [
+      ['offline serves only what is fresh', 'error.offline || ', ''],
+      ['a hang is forgotten', 'if (isFailure && isHang) this', 'if (isFailure && isHang && !key) this'],
+      ['an upstream that failed at once counts as hung', 'flight.age >= idle * hangShare', 'flight.age >= 0'],
+      ['every request waits for a hung upstream', 'flight !== undefined && flight.age > idle * slowShare', 'false'],
+      [
+        'an entry without its blob stays',
+        'await entries.forget(id, error.metadata);',
+        'if (entries === undefined) continue;\n        throw error;',
+      ],
+      ['a negative answer is not cached', 'if (await entries.isAbsent(id)) return undefined;', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/tail.ts',
+    ['test/mirror/flights.test.ts'],
+    [
+      ['the last byte is not held back', 'this.received - 1', 'this.received'],
+      [
+        'the first bytes come one by one',
+        'const firstBytes = 16 * 1024;',
+        'const firstBytes = 0;',
+        'test/mirror/tail.test.ts',
+      ],
+      [
+        'a reader waits for its first bytes for ever',
+        'performance.now() < reader.firstUntil ?',
+        'reader.firstUntil > 0 ?',
+        'test/mirror/tail.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/partials.ts',
+    ['test/mirror/partials.test.ts'],
+    [
+      ['any number of beginnings is kept', 'this.#kept.size <= mostKept', 'this.#kept.size > 0'],
+      ['beginnings are kept for ever', 'partial.staged.discard().catch(() => undefined);', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/slots.ts',
+    ['test/http/hostile-clients.test.ts'],
+    [
+      ['an account has any number of fetches', 'account.running < this.#max', 'account.running >= 0'],
+      ['accounts share their slots', 'this.#accounts.get(name)', "this.#accounts.get('')"],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/upstream-policy.ts',
+    ['test/http/feed-mirror-precedence.test.ts'],
+    [
+      ['a reserved name is sent upstream', 'if (names.some(this.#isReserved)) return [];', ''],
+      ['an excluded name is sent upstream', ' && !names.some(excluded)', '', 'test/http/registry-mirror-push.test.ts'],
+      ['an upstream is asked for names that it does not include', 'names.some(included) && ', ''],
+      [
+        'an account sees the upstreams of others',
+        'const served = upstreams.filter((each) => each.serves(account));',
+        'const served = upstreams;',
+        'test/http/upstream-accounts-feed.test.ts',
+      ],
+    ],
+  ),
+];

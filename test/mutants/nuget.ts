@@ -1,0 +1,165 @@
+import { mutantsOf } from './mutant.ts';
+
+export const nuget = [
+  ...mutantsOf(
+    'src/nuget/http/documents.ts',
+    ['test/http/feed-read.test.ts'],
+    [
+      ['a cached document is served at every address', " ${addresses.at('')}`", '`'],
+      ['a cached document has one form', '`${revision} ${form} ', '`${revision} '],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/format/zip-directory.ts',
+    ['test/nuget/nupkg.test.ts'],
+    [
+      ['a zip entry may have a parent folder in its name', "name.split('/').includes('..')", 'false'],
+      ['a zip entry may have an absolute name', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^[a-z]:|\\\\|\\0/i'],
+      ['a zip entry may name a drive', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^\\/|\\\\|\\0/i'],
+      ['a zip entry may have a backslash in its name', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^\\/|^[a-z]:|\\0/i'],
+      ['a zip entry may have a NUL in its name', '/^\\/|^[a-z]:|\\\\|\\0/i', '/^\\/|^[a-z]:|\\\\/i'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/format/range.ts',
+    ['test/nuget/range.test.ts'],
+    [
+      [
+        'only a lower bound allows prereleases',
+        'const prerelease = [range.min, range.max].some(',
+        'const prerelease = [range.min].some(',
+      ],
+      ['the highest applicable version is chosen', '?? applicable[0]', '?? applicable.at(-1)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/hosted/retention.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [['retention deletes one batch of each package', 'more = !rules.dryRun && gone.length === batch', 'more = false']],
+  ),
+  ...mutantsOf(
+    'src/nuget/prefetch/packages.ts',
+    ['test/prefetch/packages.test.ts'],
+    [
+      ['a prefetch skips merged IDs', '!origin.isMerged(id) && ', ''],
+      ['a prefetch asks for hosted IDs', '.size > 0', '.size > 1'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/search/merged-search.ts',
+    ['test/http/feed-mirror-search.test.ts'],
+    [['a private ID as package type is sent upstream', '`${text} ${packageType}`', 'text']],
+  ),
+
+  ...mutantsOf(
+    'src/nuget/hosted/publish.ts',
+    ['test/http/feed-push.test.ts'],
+    [
+      ['incomplete packages are accepted', 'refuseIncomplete(nupkg);', ''],
+      ['a refused push leaves its files', '.map((each) => each.discard())', '.map(() => undefined)'],
+      [
+        'the ID inside the package is not checked',
+        'permit(nupkg.nuspec.id);',
+        '',
+        'test/http/token-patterns-feed.test.ts',
+      ],
+      [
+        'a deleted version still takes room',
+        'size_bytes = size_bytes - (',
+        'size_bytes = size_bytes - 0 * (',
+        'test/http/feed-lifecycle.test.ts',
+      ],
+      [
+        'an unlisted version stays listed',
+        'listed ? 1 : 0, versionRow',
+        'listed ? 1 : 1, versionRow',
+        'test/http/feed-lifecycle.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/hosted/versions.ts',
+    ['test/http/feed-lifecycle.test.ts'],
+    [
+      [
+        'versions of all accounts are listed',
+        'WHERE p.account_id = ? AND p.package_key = ? ORDER BY',
+        'WHERE ? > 0 AND p.package_key = ? ORDER BY',
+      ],
+      ['pages have the versions of all accounts', "const all = 'p.account_id = ?", "const all = '? > 0"],
+      [
+        'documents are cached across accounts',
+        "FROM packages WHERE account_id = ? AND package_key = ?',\n    [accountId, packageKey(id)],\n  );\n  return row &&",
+        "FROM packages WHERE ? > 0 AND package_key = ?',\n    [accountId, packageKey(id)],\n  );\n  return row &&",
+      ],
+      ['autocompletion shows unlisted versions', 'AND v.listed = 1\n', '\n', 'test/http/feed-search.test.ts'],
+      [
+        'a range of pages has no bound',
+        'if (rows.length > rangeVersions) throw rangeTooLong();',
+        '',
+        'test/http/feed-long-registration.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/hosted/claims.ts',
+    ['test/cli/claim.test.ts'],
+    [
+      ['a claim in use is released', "package_key = ? AND version_count = 0';", "package_key = ?';"],
+      [
+        'claims of all accounts are private',
+        'WHERE account_id = ? AND package_key IN',
+        'WHERE ? > 0 AND package_key IN',
+        'test/http/feed-mirror-precedence.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/http/upload.ts',
+    ['test/http/feed-push.test.ts'],
+    [
+      ['an empty package is accepted', 'staged.size === 0', 'staged.size < 0'],
+      ['a push that was cut leaves its file', 'await staged.discard();', ''],
+      ['a second file of a form is ignored', "form.on('filesLimit'", "form.on('ignored'"],
+      [
+        'a silent push is waited for',
+        'whenSilent(request, limits.idle, reject)',
+        'whenSilent(request, limits.idle * 1000, reject)',
+      ],
+      ['a package in a form has any size', 'staged.append(part, { limit: limits.size })', 'staged.append(part)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/format/version.ts',
+    ['test/nuget/version.test.ts'],
+    [
+      ['a release is lower than its prereleases', 'return b.length - a.length;', 'return a.length - b.length;'],
+      ['labels with leading zeros are accepted', 'labels.some((label) => paddedNumber.test(label))', 'false'],
+      [
+        'metadata is part of the identity',
+        'return normalize(version).toLowerCase();',
+        'return fullString(version).toLowerCase();',
+      ],
+      ['negative labels sort backwards', 'String(9 - Number(digit))', 'digit'],
+      ['large numbers in labels are numbers', 'number < -maxNumber - 1 || number > maxNumber', 'Number.isNaN(number)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/search/private-words.ts',
+    ['test/http/feed-mirror-search.test.ts'],
+    [
+      [
+        'many words hide a private ID',
+        'if (words.length > mostWords) return true;',
+        'if (words.length > mostWords) return false;',
+      ],
+      ['extensions of a private ID are sent upstream', 'words.flatMap(withParents)', 'words'],
+      ['beginnings of a hosted ID are sent upstream', "if (word.includes('.') && (await", "if (word === '.' && (await"],
+      [
+        'beginnings of a reserved ID are sent upstream',
+        " || words.some((word) => policy.beginsReserved(word, '.'))",
+        '',
+      ],
+    ],
+  ),
+];

@@ -1,0 +1,205 @@
+import { mutantsOf } from './mutant.ts';
+
+export const oci = [
+  ...mutantsOf(
+    'src/oci/routes.ts',
+    ['test/http/limits.test.ts'],
+    [
+      ['PATCH of an upload ignores the limits', 'PATCH: storing(', "PATCH: changing('write', "],
+      [
+        'the PUT of a manifest ignores the limits',
+        'PUT: storing(content.putManifest)',
+        "PUT: changing('write', content.putManifest)",
+      ],
+      ['the PUT of an upload ignores the limits', 'PUT: storing(upload', "PUT: changing('write', upload"],
+      ['POST of an upload ignores the limits', 'POST: storing(', "POST: changing('write', "],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/upstream-lists.ts',
+    ['test/http/registry-mirror-lists.test.ts'],
+    [
+      [
+        'a list is followed to another origin',
+        'following?.origin === url.origin ? following : undefined',
+        'following ?? undefined',
+      ],
+      ['a list has any number of pages', 'pages === pagesLimit', 'pages < 0'],
+      ['a list has any number of items', 'items > itemsLimit', 'items < 0'],
+      ['a list has any size', 'bytes > listLimit', 'bytes < 0'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/upload-lease.ts',
+    ['test/http/registry-upload-writers.test.ts'],
+    [
+      ['the file of a killed writer is not detached', 'torn ELSE 1 END', 'torn ELSE 0 END'],
+      [
+        'a lease is taken from a live writer',
+        'writer_until <= ?)',
+        'writer_until > 0 OR ? < 0)',
+        'test/http/registry-uploads.test.ts',
+      ],
+      [
+        'a writer without the lease uses the file',
+        'if (row?.writer !== this.row.writer) throw',
+        'if (row === undefined) throw',
+      ],
+      [
+        'a lease that was lost is released',
+        'writer_until = NULL, updated_at = ?\n         WHERE id = ? AND writer = ?',
+        'writer_until = NULL, updated_at = ?\n         WHERE id = ? AND ? IS NOT NULL',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/uploads.ts',
+    ['test/http/registry-uploads.test.ts'],
+    [
+      [
+        'a silent writer is never stopped',
+        ' || performance.now() - writer.lastDataAt >= silentLimit',
+        '',
+        'test/http/registry-upload-writers.test.ts',
+      ],
+      ['every writer is stopped', 'writer.lastDataAt >= silentLimit', 'writer.lastDataAt >= 0'],
+      [
+        'a session that is used is removed',
+        'id = ? AND updated_at < ?',
+        'id = ? AND ? > 0',
+        'test/jobs/rechecks.test.ts',
+      ],
+      ['a chunk is not synced', 'await staged.sync();', '', 'test/storage/durability.test.ts'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/retention.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [
+      [
+        'retention does not check a manifest again',
+        'WHERE m.id = ? AND COALESCE(m.untagged_at, m.pushed_at) < ? AND ${isUnused}',
+        'WHERE m.id = ? AND ? > 0',
+      ],
+      [
+        'retention does not check the age again',
+        'WHERE m.id = ? AND COALESCE(m.untagged_at, m.pushed_at) < ? AND',
+        'WHERE m.id = ? AND ? > 0 AND',
+      ],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/oci/image-blobs.ts',
+    ['test/http/registry-auth.test.ts'],
+    [
+      [
+        'a blob of another account is readable',
+        'WHERE r.account_id = ? AND r.name = ?`;',
+        'WHERE ? > 0 AND r.name = ?`;',
+      ],
+      [
+        'a blob of another account is mounted',
+        'rb.digest = ? AND r.account_id = ? ${among',
+        'rb.digest = ? AND ? > 0 ${among',
+        'test/http/registry-lists.test.ts',
+      ],
+      [
+        'a mount ignores the repository that it names',
+        '`${source} AND r.name = ?`, [...values, from]',
+        '`${source} LIMIT 1`, values',
+        'test/http/registry-lists.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/manifests.ts',
+    ['test/http/registry-manifests.test.ts'],
+    [
+      ['an image may lack a layer', 'if (missing.length > 0) throw manifestBlobUnknown(missing);', ''],
+      ['the digest in the request is not verified', 'if (digest) verifyDigest(bytes, digest);', ''],
+      [
+        'manifests of other accounts are found by digest',
+        'm.digest = ? WHERE r.account_id = ? AND r.name = ?`',
+        'm.digest = ? WHERE ? > 0 AND r.name = ?`',
+        'test/http/registry-auth.test.ts',
+      ],
+      [
+        'manifests of other accounts are found by tag',
+        'm.digest = t.digest WHERE r.account_id = ?',
+        'm.digest = t.digest WHERE ? > 0',
+        'test/http/registry-auth.test.ts',
+      ],
+      [
+        'a tag that moves leaves its manifest in use',
+        'await noteUntagged(tx, repositoryId, tags, now);',
+        '',
+        'test/jobs/upkeep.test.ts',
+      ],
+      [
+        'the size of an index does not follow its images',
+        'if (bytes === 0) return;',
+        'if (bytes === 0 || bytes !== 0) return;',
+        'test/http/api-content.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/abandoned-blobs.ts',
+    ['test/jobs/rechecks.test.ts'],
+    [
+      [
+        'a layer that a manifest took meanwhile is dropped',
+        '${placeholders(old)}) AND ${isAbandoned}`',
+        '${placeholders(old)})`',
+      ],
+      [
+        'a layer that was pushed again meanwhile is dropped',
+        'AND linked_at < ? ORDER BY digest',
+        'AND ? > 0 ORDER BY digest',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/reference.ts',
+    ['test/oci/reference.test.ts'],
+    [
+      ['a repository name has any length', 'text.length <= 255 && ', ''],
+      ['a tag may be one character too long', '{0,127}', '{0,128}'],
+      ['an undecodable path throws', 'return unknown;\n  }\n  if', 'throw new Error(path);\n  }\n  if'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/manifest.ts',
+    ['test/oci/manifest.test.ts'],
+    [
+      [
+        'an ambiguous manifest is accepted',
+        'if (key === undefined) return manifest;',
+        'return manifest;',
+        'test/http/registry-manifests.test.ts',
+      ],
+      ['foreign layers are required', '!isForeignLayer(layer.mediaType) && ', ''],
+      [
+        'the Content-Type may differ from the document',
+        'declared !== undefined && declared !== mediaType',
+        'declared === null',
+      ],
+      ['an index may have layers', "!isAbsent(document['layers']) || ", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/referrers.ts',
+    ['test/http/registry-lists.test.ts'],
+    [
+      [
+        'referrers of another repository are listed',
+        'WHERE repository_id = ? AND subject = ?',
+        'WHERE ? > 0 AND subject = ?',
+      ],
+      ['a page of referrers is larger than clients read', ' || bytes + size > pageBytes', ''],
+      ['a page of referrers repeats its first one', 'AND digest > ? ${filter}', 'AND digest >= ? ${filter}'],
+      ['referrers of any type are listed', "'AND artifact_type = ?'", "'AND ? IS NOT NULL'"],
+    ],
+  ),
+];

@@ -1,0 +1,115 @@
+import { mutantsOf } from './mutant.ts';
+
+const failures = ['test/upstream/failures.test.ts'];
+
+export const upstream = [
+  ...mutantsOf('src/upstream/failures.ts', failures, [
+    [
+      'Retry-After has no upper bound',
+      'Math.min(Math.max(milliseconds, 0), longestLimit)',
+      'Math.max(milliseconds, 0)',
+    ],
+    [
+      'a Retry-After in the past is negative',
+      'Math.min(Math.max(milliseconds, 0), longestLimit)',
+      'Math.min(milliseconds, longestLimit)',
+    ],
+    ['a malformed Retry-After is not ignored', 'Number.isFinite(milliseconds) ?', 'header ?'],
+    ['Retry-After is in milliseconds', 'Number(header) * 1000', 'Number(header)'],
+    [
+      'a Retry-After date is compared with the clock of this machine',
+      'Number.isNaN(theirNow) ? Date.now() : theirNow',
+      'Date.now()',
+    ],
+  ]),
+
+  ...mutantsOf(
+    'src/upstream/addresses.ts',
+    ['test/upstream/addresses.test.ts'],
+    [
+      ['carrier-grade addresses are public', "'100.64.0.0/10', ", ''],
+      ['link-local addresses are public', "'fe80::/10', ", ''],
+      ['the metadata of clouds can be read', "'169.254.0.0/16', ", ''],
+      ['private addresses are always allowed', '!allowPrivate && ', 'allowPrivate && '],
+      [
+        'only the first address of a name is checked',
+        'for (const { address } of addresses) check',
+        'for (const { address } of addresses.slice(0, 1)) check',
+      ],
+      ['a literal address is not checked', 'if (isIP(host)) checkAddress(host, allowPrivate);', ''],
+      ['NAT64 hides a private address', "'64:ff9b::', ", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/upstream/connections.ts',
+    ['test/upstream/connections.test.ts'],
+    [
+      ['one group takes all connections', ' && (byGroup.get(group) ?? 0) < this.#share', ''],
+      ['one connection more is used', 'used < this.#options.max && ', 'used <= this.#options.max && '],
+      ['the queue has no bound', 'host.queue.size >= maxQueue', 'host.queue.size < 0'],
+      ['waiting requests are not served', 'waiting.end();\n    }', '}'],
+      [
+        'a closed upstream leaves requests waiting',
+        'for (const { queue } of this.#hosts.values()) for (const { end } of queue) end(new Closed());',
+        '',
+      ],
+      ['a cancelled request stays in the queue', "signal?.addEventListener('abort', leave);", ''],
+    ],
+  ),
+  ...mutantsOf('src/upstream/pause.ts', failures, [
+    ['a clock that is set back keeps a pause', 'pause === undefined || now < pause.from', 'pause === undefined'],
+    [
+      'a pause grows without a bound',
+      'Math.min(longest, shortest * 2 ** Math.min(failures - 1, 6))',
+      'shortest * 2 ** (failures - 1)',
+    ],
+    [
+      'requests that fail together count each',
+      'const together = previous !== undefined && began < previous.sequence;',
+      'const together = previous !== undefined && began < 0;',
+    ],
+    ['a longer Retry-After is ignored', 'now + Math.max(own, retryAfter)', 'now + own'],
+  ]),
+  ...mutantsOf('src/upstream/breaker.ts', failures, [
+    [
+      'an upstream is paused one subject early',
+      'this.#failing.size >= failingLimit',
+      'this.#failing.size >= failingLimit - 1',
+    ],
+    ['successes do not count', 'this.#failing.clear();\n    this.#succeededAt', 'this.#succeededAt'],
+    [
+      'a late success ends a newer pause',
+      'if (beganBefore(this.#upstream, sequence)) this.#upstream = undefined;',
+      'this.#upstream = undefined;',
+    ],
+    ['every request may be the probe', 'paused !== undefined && !this.#subjects.has(subject)', 'paused !== undefined'],
+    ['a hanging probe blocks the upstream', 'until: now + paused.length }', 'until: now + paused.length * 1000 }'],
+    [
+      'a cancelled probe blocks the upstream',
+      'probing: false, until: paused.from }',
+      'probing: false, until: paused.until }',
+    ],
+  ]),
+  ...mutantsOf(
+    'src/upstream/tokens.ts',
+    ['test/upstream/credentials.test.ts'],
+    [
+      ['a refused token is used again', ' && `Bearer ${cached}` !== refused', ''],
+      ['tokens live a thousand times too long', '- 10) * 900', '- 10) * 900_000'],
+      ['tokens of other credentials are used', 'service, keptAs, credentials)', 'service, keptAs)'],
+      ['tokens of another scope are used', 'service, keptAs, credentials)', 'service, credentials)'],
+      ['each request exchanges its own token', 'this.#underWay.set(key, exchange);', ''],
+      ['a failed exchange has no pause', 'this.#pauses.set(key, pause);', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/upstream/credentials.ts',
+    ['test/upstream/credentials.test.ts'],
+    [['a foreign realm gets the credentials', 'if (this.belongs(realm)) return this.send();', 'return this.send();']],
+  ),
+  ...mutantsOf(
+    'src/upstream/upstream.ts',
+    ['test/upstream/credentials.test.ts'],
+    [['the challenge of another host is answered', ' || first.url.origin !== this.base.origin', '']],
+  ),
+];

@@ -1,0 +1,49 @@
+import { readlink } from 'node:fs/promises';
+import fs from 'node:fs/promises';
+import type { ExecutionContext } from 'ava';
+
+// Stops a test at the instant at which a file or folder is synced. Linux only shows paths of descriptors.
+
+export interface SyncBarrier {
+  /** Resolves to the synced path when the process is about to sync it. */
+  reached: Promise<string>;
+  /** Lets the sync happen. */
+  release(): void;
+}
+
+/** Called before a sync, with the path of the file or folder; the sync waits for it. */
+export type BeforeSync = (path: string) => void | Promise<void>;
+
+type Handle = fs.FileHandle;
+
+/** Calls `before` for each sync of a file or folder in this process, until the test ends. Only for serial tests. */
+export async function watchSyncs(t: Pick<ExecutionContext, 'teardown'>, before: BeforeSync): Promise<void> {
+  const some = await fs.open(import.meta.filename, 'r');
+  const prototype = Object.getPrototypeOf(some) as Pick<Handle, 'sync' | 'datasync'>;
+  await some.close();
+  const { sync, datasync } = prototype;
+  const watched = (real: () => Promise<void>) =>
+    async function watchedSync(this: Handle): Promise<void> {
+      await before(await readlink(`/proc/self/fd/${this.fd}`));
+      await real.call(this);
+    };
+  Object.assign(prototype, { sync: watched(sync), datasync: watched(datasync) });
+  t.teardown(() => void Object.assign(prototype, { sync, datasync }));
+}
+
+/** Blocks the first sync of a path that `matches`, until it is released. */
+export async function holdSync(
+  t: Pick<ExecutionContext, 'teardown'>,
+  matches: (path: string) => boolean,
+): Promise<SyncBarrier> {
+  const [reached, released] = [Promise.withResolvers<string>(), Promise.withResolvers<void>()];
+  let isHeld = false;
+  await watchSyncs(t, async (path) => {
+    if (isHeld || !matches(path)) return;
+    isHeld = true;
+    reached.resolve(path);
+    await released.promise;
+  });
+  t.teardown(() => released.resolve());
+  return { reached: reached.promise, release: () => released.resolve() };
+}
