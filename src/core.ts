@@ -12,6 +12,7 @@ import { countFetched } from './http/request-context.ts';
 import { Entries } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { BlobStore } from './storage/blob-store.ts';
+import { localDisk, type Disk } from './storage/disk.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { Paths } from './storage/paths.ts';
@@ -32,6 +33,8 @@ export interface Surroundings {
   proxy: ProxyEnvironment;
   /** Stores committed bytes; by default in the data folder. */
   driver?: Driver | undefined;
+  /** Where files are staged; by default the local disk. */
+  disk?: Disk | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -77,7 +80,9 @@ export async function openCore(
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', folder));
   const database = stack.adopt(await openNamed(config, cache.changes, log), (each) => each.close());
   await migrate(database);
-  const blobs = new BlobStore(database, driver, paths, now);
+  const { disk = localDisk } = surroundings;
+  const room = new Room(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
+  const blobs = new BlobStore(database, driver, paths, now, undefined, { disk, room });
   await blobs.prepare().catch(named('ENTREPOT_DATA', folder));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
@@ -85,7 +90,6 @@ export async function openCore(
   // The mirror is closed before this, because its fetches count their bytes when they end.
   const usage = stack.adopt(new UsageRecord(database, now, downloads), (each) => each.close());
   const entries = stack.adopt(new Entries(database, cache, now), (each) => each.flushUses());
-  const room = new Room(config.data, config.storage.reserve);
   const { unreadRest, keepPartial } = config.mirror;
   const { accountFetches } = config.limits;
   const mirror = stack.adopt(
@@ -118,6 +122,13 @@ export async function openCore(
     entries,
     mirror,
     upstreams,
+  };
+}
+
+function logRoom(log: Logger): (isFull: boolean) => void {
+  return (isFull) => {
+    if (isFull) log.warn('the disk has less free space than the setting storage.reserve: uploads are refused with 507');
+    else log.info('the disk has free space again: uploads are accepted');
   };
 }
 

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { allow, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { isDomainError, type DomainError } from '../errors.ts';
+import { storageFull } from '../storage/disk.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
 import { oneLine } from './reason.ts';
@@ -74,9 +75,12 @@ function refuse<Target, Call>(
   response: ServerResponse,
   error: unknown,
 ): void {
-  const known = isDomainError(error) ? error : undefined;
+  const known = isDomainError(error) ? error : storageFull(error);
   const status = known && protocol.statusOf(known);
   const { id } = contextOf(response);
+  if (known?.name === 'StorageFull' && known.cause !== undefined) {
+    protocol.log.warn({ err: known.cause, request: id }, 'a write failed because the disk is full');
+  }
   if (response.headersSent || response.destroyed) {
     if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();

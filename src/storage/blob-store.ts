@@ -2,10 +2,12 @@ import { access, constants, mkdir, readdir, rm, stat, unlink } from 'node:fs/pro
 import type { Database, Transaction } from '../database/database.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import type { Content } from './content.ts';
+import { localDisk, type Disk, type Writing } from './disk.ts';
 import type { Driver } from './driver.ts';
 import type { Paths } from './paths.ts';
 import { makeLive, Overtaken, Pending, type Announced } from './pending.ts';
 import { removeBlobs } from './removal.ts';
+import type { Room } from './room.ts';
 import { SmallBlobs } from './small-blobs.ts';
 import { StagedFile } from './staged-file.ts';
 import { deletionTimes, findBlobs, lockBlobs, type DeletionTimes } from './states.ts';
@@ -14,6 +16,12 @@ import { deletionTimes, findBlobs, lockBlobs, type DeletionTimes } from './state
 export interface Arrival {
   staged: StagedFile;
   digest: Digest;
+}
+
+export interface LocalDisk {
+  disk?: Disk | undefined;
+  /** Keeps the reserve free when hosted content is staged; undefined: there is no reserve. */
+  room?: Room | undefined;
 }
 
 /** Attempts of a commit whose bytes the collector removes before they are live. */
@@ -32,15 +40,26 @@ export class BlobStore {
   readonly #times: DeletionTimes;
   readonly #pending: Pending;
   readonly #small = new SmallBlobs();
+  readonly #disk: Disk;
+  readonly #room: Room | undefined;
 
   /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
-  constructor(database: Database, driver: Driver, paths: Paths, now: () => number, times = deletionTimes) {
+  constructor(
+    database: Database,
+    driver: Driver,
+    paths: Paths,
+    now: () => number,
+    times = deletionTimes,
+    { disk = localDisk, room }: LocalDisk = {},
+  ) {
     this.#database = database;
     this.#driver = driver;
     this.#paths = paths;
     this.#now = now;
     this.#times = times;
     this.#pending = new Pending(database, now, times);
+    this.#disk = disk;
+    this.#room = room;
   }
 
   /** Creates the folders of the storage; rejects when it is not writable. */
@@ -55,14 +74,28 @@ export class BlobStore {
     await this.#driver.check();
   }
 
-  /** Creates a staged file, hashed with `algorithms` as it fills. */
+  /** Creates a staged file for upstream content, hashed with `algorithms` as it fills. The caller observes the reserve. */
   stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
-    return StagedFile.create(this.#paths, algorithms);
+    return StagedFile.create(this.#paths, algorithms, this.#disk);
   }
 
-  /** Opens the staged file of an earlier upload session. See `StagedFile.reopen`. */
+  /**
+   * As `stage`, for hosted content of `announced` bytes, 0 if that is unknown. Throws `StorageFull` if the reserve of the
+   * disk would not stay free, and so do writes to the file.
+   */
+  async stageHosted(announced: number, algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
+    await this.admit(announced);
+    return StagedFile.create(this.#paths, algorithms, this.#hosted);
+  }
+
+  /** Opens the staged file of an earlier upload session. See `StagedFile.reopen` and `stageHosted`. */
   reopen(id: string, size: number, detach = false): Promise<StagedFile> {
-    return StagedFile.reopen(this.#paths, id, size, detach);
+    return StagedFile.reopen(this.#paths, id, size, detach, this.#hosted);
+  }
+
+  /** Throws `StorageFull` unless the reserve of the disk stays free if `bytes` of hosted content are stored. */
+  async admit(bytes: number): Promise<void> {
+    await this.#room?.admit(bytes);
   }
 
   /** Removes a staged file that will not be committed, if it exists. */
@@ -70,10 +103,15 @@ export class BlobStore {
     await rm(this.#paths.staged(id), { force: true });
   }
 
-  /** Stages small content from memory under its own digest. */
+  /** Stages small hosted content from memory under its own digest. Throws as `stageHosted`. */
   async stageBytes(bytes: Buffer, algorithm: DigestAlgorithm = 'sha256'): Promise<Arrival> {
-    const staged = await this.stage([]);
-    await staged.write(bytes);
+    const staged = await this.stageHosted(bytes.length, []);
+    try {
+      await staged.write(bytes);
+    } catch (error) {
+      await staged.discard();
+      throw error;
+    }
     return { staged, digest: digestOf(bytes, algorithm) };
   }
 
@@ -92,7 +130,8 @@ export class BlobStore {
         }
       }
     } finally {
-      for (const { staged } of arrivals) await staged.discard();
+      const discarded = await Promise.allSettled(arrivals.map(({ staged }) => staged.discard()));
+      for (const each of discarded) if (each.status === 'rejected') throw each.reason;
     }
   }
 
@@ -121,6 +160,20 @@ export class BlobStore {
       removed.bytes += info.size;
     }
     return removed;
+  }
+
+  /** Writes hosted content: the reserve stays free. */
+  get #hosted(): Writing {
+    const disk = this.#disk;
+    const room = this.#room;
+    if (!room) return disk;
+    return {
+      copy: (from, to) => disk.copy(from, to),
+      write: (handle, pieces, position) => {
+        const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
+        return room.write(bytes, () => disk.write(handle, pieces, position));
+      },
+    };
   }
 
   async #attempt<T>(byDigest: ReadonlyMap<Digest, StagedFile>, refer: (tx: Transaction) => Promise<T>): Promise<T> {

@@ -1,19 +1,16 @@
-import { randomUUID, type Hash } from 'node:crypto';
-import { constants, copyFile, open, rename, unlink, type FileHandle } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { open, rename, rm, unlink, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { append, updateHashes, type AppendOptions, type AppendTarget } from './append.ts';
 import type { Content } from './content.ts';
+import { localDisk, storageFull, writeAll, type Writing } from './disk.ts';
 import { openFileContent } from './file-content.ts';
 import type { Paths } from './paths.ts';
 
 /** Bytes of one read when a digest is computed from the file. */
 const readSize = 1024 * 1024;
-
-interface OpenFile extends AppendTarget {
-  readonly hashes: Map<DigestAlgorithm, Hash>;
-}
 
 /**
  * A file for bytes that arrive: invisible until a commit, hashed once as they arrive, written in large pieces. If the
@@ -22,7 +19,7 @@ interface OpenFile extends AppendTarget {
 export class StagedFile {
   readonly id: string;
   readonly path: string;
-  readonly #file: OpenFile;
+  readonly #file: AppendTarget;
   #closed = false;
 
   private constructor(
@@ -31,39 +28,49 @@ export class StagedFile {
     handle: FileHandle,
     size: number,
     algorithms: readonly DigestAlgorithm[],
+    disk: Writing,
   ) {
     this.id = id;
     this.path = path;
     const hashes = new Map(algorithms.map((algorithm) => [algorithm, startHash(algorithm)]));
-    this.#file = { path, handle, hashes, size };
+    this.#file = { disk, handle, hashes, size };
   }
 
   /** Creates an empty file. Digests with `algorithms` are computed while it fills, others need a second read. */
-  static async create(paths: Paths, algorithms: readonly DigestAlgorithm[] = ['sha256']): Promise<StagedFile> {
+  static async create(
+    paths: Paths,
+    algorithms: readonly DigestAlgorithm[] = ['sha256'],
+    disk: Writing = localDisk,
+  ): Promise<StagedFile> {
     const id = randomUUID();
     const path = paths.staged(id);
-    return new StagedFile(id, path, await open(path, 'wx+', 0o600), 0, algorithms);
+    return new StagedFile(id, path, await open(path, 'wx+', 0o600), 0, algorithms, disk);
   }
 
   /**
    * Opens the file of an earlier session, truncated to the recorded `size`; `UploadUnknown` when it is gone or shorter.
-   * `detach` first replaces it by a copy, so that another process which still has it open cannot write to it.
+   * `detach` first replaces it by a copy, so that another process which still has it open cannot write to it; `StorageFull`
+   * when the disk has no room for the copy.
    */
-  static async reopen(paths: Paths, id: string, size: number, detach = false): Promise<StagedFile> {
+  static async reopen(
+    paths: Paths,
+    id: string,
+    size: number,
+    detach = false,
+    disk: Writing = localDisk,
+  ): Promise<StagedFile> {
     const path = paths.staged(id);
     let handle: FileHandle | undefined;
     try {
-      if (detach) {
-        const copy = paths.staged(randomUUID());
-        await copyFile(path, copy, constants.COPYFILE_FICLONE);
-        await rename(copy, path);
-      }
+      if (detach) await replaceByCopy(disk, path, paths.staged(randomUUID()));
       handle = await open(path, 'r+');
       if ((await handle.stat()).size < size) throw new Error('shorter than recorded');
       await handle.truncate(size);
-      return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : []);
+      return new StagedFile(id, path, handle, size, size === 0 ? ['sha256'] : [], disk);
     } catch (error) {
       await handle?.close();
+      const full = storageFull(error);
+      if (full) throw full;
       throw new DomainError('UploadUnknown', 'This upload no longer exists. Start a new one.', {
         cause: error,
       });
@@ -77,7 +84,8 @@ export class StagedFile {
 
   /**
    * Appends all of `source`; resolves to the number of appended bytes. Rejects with `TooLarge`, or with `Aborted` when
-   * the source breaks off or sends nothing for too long. The file and the hash then have the bytes received before.
+   * the source breaks off or sends nothing for too long. The file and the hash then have the bytes received before. When
+   * the disk is full, rejects with `StorageFull`; the file and the hash then have the bytes of all complete writes.
    */
   append(source: Readable, options: AppendOptions = {}): Promise<number> {
     return append(this.#file, source, options);
@@ -88,10 +96,11 @@ export class StagedFile {
     updateHashes(this.#file.hashes, piece);
   }
 
-  /** Appends bytes from memory. */
+  /** Appends bytes from memory: all, or none if it fails. */
   async write(bytes: Uint8Array): Promise<void> {
-    updateHashes(this.#file.hashes, bytes);
-    await this.#file.handle.write(bytes, 0, bytes.length, this.#file.size);
+    const { disk, handle, hashes, size } = this.#file;
+    await writeAll(disk, handle, [bytes], size);
+    updateHashes(hashes, bytes);
     this.#file.size += bytes.length;
   }
 
@@ -168,9 +177,23 @@ export class StagedFile {
 
   /** Closes the file and removes it. */
   async discard(): Promise<void> {
-    await this.close();
-    await unlink(this.path).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== 'ENOENT') throw error;
-    });
+    try {
+      await this.close();
+    } finally {
+      await unlink(this.path).catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== 'ENOENT') throw error;
+      });
+    }
+  }
+}
+
+/** Replaces the file at `path` by a copy, which is made at `copy`. */
+async function replaceByCopy(disk: Writing, path: string, copy: string): Promise<void> {
+  try {
+    await disk.copy(path, copy);
+    await rename(copy, path);
+  } catch (error) {
+    await rm(copy, { force: true });
+    throw error;
   }
 }

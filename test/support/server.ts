@@ -27,7 +27,7 @@ const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) 
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
   settings: Record<string, unknown> = {},
-  { driver }: Pick<Surroundings, 'driver'> = {},
+  { driver, disk }: Pick<Surroundings, 'driver' | 'disk'> = {},
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test-server';
@@ -51,7 +51,7 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: clock.time, proxy: {}, driver });
+  const running = await startServer(config, { log, now: clock.time, proxy: {}, driver, disk });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;
