@@ -5,6 +5,7 @@ import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import { storageFull } from '../storage/disk.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { entryId, type Entries, type EntryMetadata } from './entries.ts';
@@ -232,7 +233,7 @@ export class Flight {
   async #commit(head: Body): Promise<FlightResult> {
     const staged = this.#staged!;
     const resource = this.#resource;
-    const { blobs, entries, now } = this.#parts;
+    const { blobs, entries, log, now } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
       throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
@@ -253,11 +254,18 @@ export class Flight {
       validatedAt: at,
     };
     // An empty file takes no room, and must be stored because its readers wait for the stored entry.
-    const isStored = this.#intake!.isStored || metadata.size === 0;
+    let isStored = this.#intake!.isStored || metadata.size === 0;
     const sightings = resource.history?.(digest) ?? [];
     const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
-    if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
-    else if (sightings.length > 0) await entries.record(resource.key, sightings);
+    try {
+      if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
+      else if (sightings.length > 0) await entries.record(resource.key, sightings);
+    } catch (error) {
+      // The body is verified, and its readers still have its file. So only storing it has failed.
+      if (!storageFull(error) || metadata.size === 0) throw error;
+      log.warn({ ...resource.key, err: error }, 'the disk is full: fetched content was not stored');
+      isStored = false;
+    }
     this.#intake!.tail.verified();
     // Under each key, because the cache may have older metadata for one of them.
     if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);

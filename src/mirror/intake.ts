@@ -158,12 +158,9 @@ export class Intake {
     try {
       if (!tail.isPassThrough) {
         const until = this.#stopStoring.signal;
-        await staged.append(body, { limit, idle, consume: true, until, progress: () => this.#progress() });
-        if (until.aborted) {
-          this.#isStored = false;
-          this.#expect(0);
-          tail.passThrough();
-        }
+        const onFull = this.#mayPassThrough ? (rest: Buffer[]) => this.#passFromHere(rest) : undefined;
+        await staged.append(body, { limit, idle, consume: true, until, onFull, progress: () => this.#progress() });
+        if (until.aborted) this.#passFromHere([]);
       }
       if (tail.isPassThrough) await this.#passThrough(body, limit);
     } catch (error) {
@@ -179,6 +176,14 @@ export class Intake {
     // Without a length, the end of the connection looks like the end of the body. Only the digest shows a cut.
     const digest = expected && staged.runningDigest(algorithmOf(expected));
     return digest === expected ? undefined : new Error('the body is cut or wrong');
+  }
+
+  /** Stores no more of the body. `unwritten` is what the disk did not take. */
+  #passFromHere(unwritten: readonly Buffer[]): void {
+    this.#isStored = false;
+    this.#expect(0);
+    this.tail.passThrough();
+    for (const piece of unwritten) this.tail.push(piece, () => undefined);
   }
 
   /** Passes the rest of a body to the readers, at the speed of the slowest of them. */
