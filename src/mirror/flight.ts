@@ -210,7 +210,7 @@ export class Flight {
         return undefined;
       }
       if (head.kind === 'not-modified') {
-        return { metadata: await entries.validated(this.#id, this.#known!), isStored: true };
+        return { metadata: await this.#validated(this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {
         throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than allowed', error) : error;
@@ -227,6 +227,17 @@ export class Flight {
       this.#intake?.tail.end(failure);
       if (this.#readers === 0) this.#intake?.tail.close();
       await this.#releaseStaged();
+    }
+  }
+
+  /** Records that the upstream still has the stored content. On a full disk it is served all the same. */
+  async #validated(known: EntryMetadata): Promise<EntryMetadata> {
+    try {
+      return await this.#parts.entries.validated(this.#id, known);
+    } catch (error) {
+      if (!storageFull(error)) throw error;
+      this.#parts.log.warn({ ...this.#resource.key, err: error }, 'the disk is full: a validation was not recorded');
+      return known;
     }
   }
 

@@ -130,8 +130,7 @@ export class BlobStore {
         }
       }
     } finally {
-      const discarded = await Promise.allSettled(arrivals.map(({ staged }) => staged.discard()));
-      for (const each of discarded) if (each.status === 'rejected') throw each.reason;
+      await Promise.all(arrivals.map(({ staged }) => staged.discard()));
     }
   }
 

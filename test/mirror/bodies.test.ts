@@ -485,7 +485,7 @@ test.serial('when a write fails because the disk is full, all readers get the re
 test.serial('a fetched body is served when the database is too full to store it', async (t) => {
   const server = await startFaultyUpstream(t);
   const body = randomBytes(100_000);
-  server.on('/thing', serve(body));
+  server.on('/thing', serve(body, { headers: { etag: '"one"' } }));
   let isFull = true;
   const wrap = (database: Database) =>
     changedDatabase(database, {
@@ -494,14 +494,20 @@ test.serial('a fetched body is served when the database is too full to store it'
           ? Promise.reject(Object.assign(new Error('wrapped'), { parent: { errcode: 13 } }))
           : database.transaction(work, options),
     });
-  const { mirror, resource, staged, blobCount } = await openMirror(t, server.url, { wrap });
+  const { mirror, resource, staged, blobCount, clock } = await openMirror(t, server.url, { wrap });
   for (const changes of [{ digest: digestOf(body) }, { whole: true }]) {
     t.true((await readEntry(await mirror.open(resource('/thing', changes)))).equals(body));
     await until(async () => (await staged()).length === 0);
     t.is(await blobCount(), 0);
   }
   isFull = false;
-  t.true((await readEntry(await mirror.open(resource('/thing')))).equals(body));
+  const short = { lifetime: { freshFor: 1000, staleFor: 0 } };
+  t.true((await readEntry(await mirror.open(resource('/thing', short)))).equals(body));
   await until(async () => (await blobCount()) === 1);
-  t.pass();
+  isFull = true;
+  clock.now = Date.now() + 10_000;
+  server.on('/thing', answer(304));
+  const renewed = await mirror.open(resource('/thing', short));
+  t.is(renewed?.outcome, 'revalidated');
+  t.true((await readEntry(renewed)).equals(body));
 });
