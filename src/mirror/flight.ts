@@ -9,7 +9,7 @@ import { storageFull } from '../storage/disk.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { entryId, type Entries, type EntryMetadata } from './entries.ts';
-import { Intake, type Body } from './intake.ts';
+import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
@@ -52,7 +52,8 @@ export interface FlightParts {
  * One fetch from an upstream for one key, shared by all readers of that key. It writes one staged file, and every reader
  * reads from that file. A reader that leaves does not stop the others. After the last one has left, the fetch continues
  * only if little is missing; else it stops, and the received beginning is kept for a while. If the disk has no room for a
- * blob, the bytes are passed through to the readers and not stored.
+ * blob, the bytes are passed through to the readers and not stored. Content that is verified as a whole is kept in memory
+ * then, and not stored either.
  */
 export class Flight {
   readonly #resource: MirrorResource;
@@ -154,7 +155,8 @@ export class Flight {
       }
       this.#expected = digest ?? head.digest;
       const naming = this.#expected ? algorithmOf(this.#expected) : 'sha256';
-      return this.#parts.blobs.stage([...new Set<DigestAlgorithm>([naming, ...(algorithms ?? [])])]);
+      const all = [...new Set<DigestAlgorithm>([naming, ...(algorithms ?? [])])];
+      return this.#parts.blobs.stage(all, !mayPassThrough(this.#resource));
     });
   }
 

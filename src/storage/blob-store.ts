@@ -4,6 +4,7 @@ import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import type { Content } from './content.ts';
 import { localDisk, type Disk, type Writing } from './disk.ts';
 import type { Driver } from './driver.ts';
+import { OverflowMemory } from './overflow.ts';
 import type { Paths } from './paths.ts';
 import { makeLive, Overtaken, Pending, type Announced } from './pending.ts';
 import { removeBlobs } from './removal.ts';
@@ -24,6 +25,8 @@ export interface LocalDisk {
   room?: Room | undefined;
 }
 
+/** Most bytes in memory of all upstream content that the disk has no room for. */
+const overflowBytes = 64 * 2 ** 20;
 /** Attempts of a commit whose bytes the collector removes before they are live. */
 const mostAttempts = 20;
 
@@ -42,6 +45,7 @@ export class BlobStore {
   readonly #small = new SmallBlobs();
   readonly #disk: Disk;
   readonly #room: Room | undefined;
+  readonly #overflow = new OverflowMemory(overflowBytes);
 
   /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
   constructor(
@@ -74,9 +78,12 @@ export class BlobStore {
     await this.#driver.check();
   }
 
-  /** Creates a staged file for upstream content, hashed with `algorithms` as it fills. The caller observes the reserve. */
-  stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
-    return StagedFile.create(this.#paths, algorithms, this.#disk);
+  /**
+   * Creates a staged file for upstream content, hashed with `algorithms` as it fills. The caller observes the reserve. With
+   * `mayOverflow`, the end of the file stays in memory if the disk becomes full.
+   */
+  stage(algorithms?: readonly DigestAlgorithm[], mayOverflow = false): Promise<StagedFile> {
+    return StagedFile.create(this.#paths, algorithms, this.#disk, mayOverflow ? this.#overflow : undefined);
   }
 
   /**

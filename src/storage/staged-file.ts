@@ -7,6 +7,7 @@ import { append, updateHashes, type AppendOptions, type AppendTarget } from './a
 import type { Content } from './content.ts';
 import { localDisk, storageFull, writeAll, type Writing } from './disk.ts';
 import { openFileContent } from './file-content.ts';
+import { Overflow, type OverflowMemory } from './overflow.ts';
 import type { Paths } from './paths.ts';
 
 /** Bytes of one read when a digest is computed from the file. */
@@ -20,7 +21,9 @@ export class StagedFile {
   readonly id: string;
   readonly path: string;
   readonly #file: AppendTarget;
+  readonly #overflow: Overflow | undefined;
   #closed = false;
+  #isDiscarded = false;
 
   private constructor(
     id: string,
@@ -34,17 +37,23 @@ export class StagedFile {
     this.path = path;
     const hashes = new Map(algorithms.map((algorithm) => [algorithm, startHash(algorithm)]));
     this.#file = { disk, handle, hashes, size };
+    this.#overflow = disk instanceof Overflow ? disk : undefined;
   }
 
-  /** Creates an empty file. Digests with `algorithms` are computed while it fills, others need a second read. */
+  /**
+   * Creates an empty file. Digests with `algorithms` are computed while it fills, others need a second read. With `memory`,
+   * the end of the file stays there if the disk becomes full; then the file must not be committed.
+   */
   static async create(
     paths: Paths,
     algorithms: readonly DigestAlgorithm[] = ['sha256'],
     disk: Writing = localDisk,
+    memory?: OverflowMemory,
   ): Promise<StagedFile> {
     const id = randomUUID();
     const path = paths.staged(id);
-    return new StagedFile(id, path, await open(path, 'wx+', 0o600), 0, algorithms, disk);
+    const handle = await open(path, 'wx+', 0o600);
+    return new StagedFile(id, path, handle, 0, algorithms, memory ? new Overflow(disk, memory) : disk);
   }
 
   /**
@@ -104,6 +113,18 @@ export class StagedFile {
     this.#file.size += bytes.length;
   }
 
+  /** Whether a part of the file is in memory, because the disk was full. Such a file must not be committed. */
+  get isInMemory(): boolean {
+    return (this.#overflow?.base ?? Number.POSITIVE_INFINITY) !== Number.POSITIVE_INFINITY;
+  }
+
+  /** Keeps what is appended from now on in memory; false if there is no memory for `bytes` more. */
+  continueInMemory(bytes: number): boolean {
+    if (!this.#overflow || this.#overflow.room < bytes) return false;
+    this.#overflow.begin();
+    return true;
+  }
+
   /** The digest of the bytes so far; undefined if that needs a read of the file. */
   runningDigest(algorithm: DigestAlgorithm): Digest | undefined {
     const running = this.#file.hashes.get(algorithm);
@@ -117,15 +138,10 @@ export class StagedFile {
     const hash = startHash(algorithm);
     const buffer = Buffer.allocUnsafe(readSize);
     for (let position = 0; position < this.#file.size;) {
-      const { bytesRead } = await this.#file.handle.read(
-        buffer,
-        0,
-        Math.min(readSize, this.#file.size - position),
-        position,
-      );
-      if (bytesRead === 0) throw new Error(`${this.path} is shorter than its ${this.#file.size} bytes`);
-      hash.update(buffer.subarray(0, bytesRead));
-      position += bytesRead;
+      const read = await this.read(buffer.subarray(0, this.#file.size - position), position);
+      if (read === 0) throw new Error(`${this.path} is shorter than its ${this.#file.size} bytes`);
+      hash.update(buffer.subarray(0, read));
+      position += read;
     }
     this.#file.hashes.set(algorithm, hash);
     return digestSoFar(hash, algorithm);
@@ -133,17 +149,19 @@ export class StagedFile {
 
   /** Reads written bytes into `target` from `position` on; resolves to the number of bytes read, 0 at the end. */
   async read(target: Buffer, position: number): Promise<number> {
-    return (await this.#file.handle.read(target, 0, target.length, position)).bytesRead;
+    const base = this.#overflow?.base ?? Number.POSITIVE_INFINITY;
+    if (position >= base) return this.#overflow!.read(target, position);
+    return (await this.#file.handle.read(target, 0, Math.min(target.length, base - position), position)).bytesRead;
   }
 
   /** Opens the bytes written so far, with a separate file descriptor. */
   open(): Promise<Content & { readonly size: number }> {
-    return openFileContent(this.path, this.#file.size);
+    return this.#withOverflow(openFileContent(this.path, this.#file.size));
   }
 
   /** Opens the file for reading also the bytes that arrive later. */
   follow(): Promise<Content> {
-    return openFileContent(this.path, undefined);
+    return this.#withOverflow(openFileContent(this.path, undefined));
   }
 
   /** All bytes, in memory. The caller has limited the size of the file. */
@@ -175,8 +193,36 @@ export class StagedFile {
     await this.#file.handle.close();
   }
 
+  /** Reads the part in memory, too. */
+  async #withOverflow<C extends Content>(opening: Promise<C>): Promise<C> {
+    const overflow = this.#overflow;
+    if (!overflow) return opening;
+    const leave = overflow.use();
+    const file = await opening.catch((error: unknown) => {
+      leave();
+      throw error;
+    });
+    let isOpen = true;
+    return {
+      ...file,
+      read: async (target, position) => {
+        const { base } = overflow;
+        if (position < base) return file.read(target.subarray(0, base - position), position);
+        const end = file.size ?? Number.POSITIVE_INFINITY;
+        return overflow.read(target.subarray(0, Math.max(0, end - position)), position);
+      },
+      close: () => {
+        if (isOpen) leave();
+        isOpen = false;
+        file.close();
+      },
+    };
+  }
+
   /** Closes the file and removes it. */
   async discard(): Promise<void> {
+    if (!this.#isDiscarded) this.#overflow?.leave();
+    this.#isDiscarded = true;
     try {
       await this.close();
     } finally {

@@ -181,7 +181,7 @@ async function faultRun({ tries }: { tries: number }): Promise<Outcome> {
   stack.defer(() => rmdir(folder));
   await run('mount', ['-t', 'tmpfs', '-o', `size=${diskSize}`, 'tmpfs', folder]);
   stack.defer(async () => void (await run('umount', [folder])));
-  const upstream = await startUpstreamRegistry({ teardown: (close) => stack.defer(async () => void (await close())) });
+  const upstream = await startUpstreamRegistry({ teardown: (close) => stack.defer(() => close()) });
   const server = await startEntrepot(folder, {
     ENTREPOT_STORAGE_RESERVE: '16MiB',
     ENTREPOT_GC_GRACE: '0s',
@@ -189,10 +189,12 @@ async function faultRun({ tries }: { tries: number }): Promise<Outcome> {
   });
   stack.defer(() => server.stop());
   const client = new Client(server);
-  const cold = (round: string) => {
+  const cold = async (round: string) => {
     const bytes = randomBytes(20 * MiB);
     const { digest } = upstream.blob(`team/${round}`, bytes);
-    return pulls(client, `/v2/up.test/team/${round}/blobs/${digest}`, bytes);
+    const { manifest } = upstream.image(`team/${round}`, 'v1');
+    const isWhole = await pulls(client, `/v2/up.test/team/${round}/manifests/v1`, Buffer.from(manifest.bytes));
+    return isWhole && (await pulls(client, `/v2/up.test/team/${round}/blobs/${digest}`, bytes));
   };
   const filler = join(folder, 'filler');
   let coldPulls = 0;

@@ -112,8 +112,8 @@ export interface MirrorSetup extends UpstreamSetup {
 class TestBlobStore extends BlobStore {
   staging: ((staged: StagedFile) => void) | undefined;
 
-  override async stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
-    const staged = await super.stage(algorithms);
+  override async stage(algorithms?: readonly DigestAlgorithm[], mayOverflow?: boolean): Promise<StagedFile> {
+    const staged = await super.stage(algorithms, mayOverflow);
     this.staging?.(staged);
     return staged;
   }
