@@ -18,6 +18,7 @@ import { Mirror } from './mirror/mirror.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
 import { DamageCheck, examineWith } from './storage/damage.ts';
+import { localDisk, type Disk } from './storage/disk.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { adopt, checkPair, WrongPair, type Adopted } from './storage/identity.ts';
@@ -50,6 +51,8 @@ export interface Surroundings {
   droppedLines?: (() => number) | undefined;
   databaseLimits?: TimeLimits | undefined;
   healthTimes?: HealthTimes | undefined;
+  /** Where files are staged; by default the local disk. */
+  disk?: Disk | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -146,7 +149,9 @@ export async function openCore(
   const { closing, paths, cache, database, driver } = await openData(config, surroundings, stack);
   // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
   const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
-  const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log) });
+  const { disk = localDisk } = surroundings;
+  const room = new Room(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
+  const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log), disk, room });
   await blobs.prepare().catch(named('ENTREPOT_DATA', notWritable));
   await checkPair(database, driver).catch(nameSides(config));
   const accounts = new Accounts(database, now);
@@ -158,7 +163,6 @@ export async function openCore(
   stack.defer(closing.part('usage', (milliseconds) => unwritten.close(milliseconds)));
   const entries = new Entries(database, cache, now);
   stack.defer(closing.part('the uses of mirrored content', () => entries.flushUses()));
-  const room = new Room(config.data, config.storage.reserve);
   const { unreadRest, keepPartial } = config.mirror;
   const { accountFetches } = config.limits;
   const mirror = new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, log, now });
@@ -194,6 +198,13 @@ export async function openCore(
     entries,
     mirror,
     upstreams,
+  };
+}
+
+function logRoom(log: Logger): (isFull: boolean) => void {
+  return (isFull) => {
+    if (isFull) log.warn('the disk has less free space than the setting storage.reserve: uploads are refused with 507');
+    else log.info('the disk has free space again: uploads are accepted');
   };
 }
 

@@ -194,7 +194,9 @@ export const schema = z.strictObject({
     .strictObject({
       reserve: size
         .prefault('256MiB')
-        .describe('Free disk space to keep; with less, upstream content is sent to clients but not stored'),
+        .describe(
+          'Free disk space to keep; with less, pushes are refused with 507, and upstream content is sent to clients but not stored',
+        ),
     })
     .prefault({}),
   scrub: z

@@ -79,6 +79,9 @@ function refuse<Target, Call>(
   noteUnavailable(protocol.log, response, known);
   const status = known && protocol.statusOf(known);
   const { id } = contextOf(response);
+  if (known?.name === 'StorageFull' && known.cause !== undefined) {
+    protocol.log.warn({ err: known.cause, request: id }, 'a write failed because the disk is full');
+  }
   if (response.headersSent || response.destroyed) {
     if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();

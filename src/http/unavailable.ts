@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { isDomainError, type DomainError } from '../errors.ts';
+import { storageFull } from '../storage/disk.ts';
 import { storageFailure } from '../storage/unavailable.ts';
 import { contextOf } from './request-context.ts';
 
@@ -10,7 +11,7 @@ export type Part = (typeof parts)[number];
 
 /** `error` as a domain error; undefined for a bug. */
 export function asDomainError(error: unknown): DomainError | undefined {
-  return isDomainError(error) ? error : storageFailure(error);
+  return isDomainError(error) ? error : (storageFull(error) ?? storageFailure(error));
 }
 
 /** The part that failed, if `error` says that one cannot be used. */

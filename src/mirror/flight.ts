@@ -5,10 +5,11 @@ import { algorithmOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
+import { storageFull } from '../storage/disk.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { entryId, type Entries, type EntryMetadata } from './entries.ts';
-import { Intake, type Body } from './intake.ts';
+import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
@@ -51,7 +52,8 @@ export interface FlightParts {
  * One fetch from an upstream for one key, shared by all readers of that key. It writes one staged file, and every reader
  * reads from that file. A reader that leaves does not stop the others. After the last one has left, the fetch continues
  * only if little is missing; else it stops, and the received beginning is kept for a while. If the disk has no room for a
- * blob, the bytes are passed through to the readers and not stored.
+ * blob, the bytes are passed through to the readers and not stored. Content that is verified as a whole is kept in memory
+ * then, and not stored either.
  */
 export class Flight {
   readonly #resource: MirrorResource;
@@ -153,7 +155,8 @@ export class Flight {
       }
       this.#expected = digest ?? head.digest;
       const naming = this.#expected ? algorithmOf(this.#expected) : 'sha256';
-      return this.#parts.blobs.stage([...new Set<DigestAlgorithm>([naming, ...(algorithms ?? [])])]);
+      const all = [...new Set<DigestAlgorithm>([naming, ...(algorithms ?? [])])];
+      return this.#parts.blobs.stage(all, !mayPassThrough(this.#resource));
     });
   }
 
@@ -209,7 +212,7 @@ export class Flight {
         return undefined;
       }
       if (head.kind === 'not-modified') {
-        return { metadata: await entries.validated(this.#id, this.#known!), isStored: true };
+        return { metadata: await this.#validated(this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {
         throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than allowed', error) : error;
@@ -229,10 +232,21 @@ export class Flight {
     }
   }
 
+  /** Records that the upstream still has the stored content. On a full disk it is served all the same. */
+  async #validated(known: EntryMetadata): Promise<EntryMetadata> {
+    try {
+      return await this.#parts.entries.validated(this.#id, known);
+    } catch (error) {
+      if (!storageFull(error)) throw error;
+      this.#parts.log.warn({ ...this.#resource.key, err: error }, 'the disk is full: a validation was not recorded');
+      return known;
+    }
+  }
+
   async #commit(head: Body): Promise<FlightResult> {
     const staged = this.#staged!;
     const resource = this.#resource;
-    const { blobs, entries, now } = this.#parts;
+    const { blobs, entries, log, now } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
       throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
@@ -253,11 +267,18 @@ export class Flight {
       validatedAt: at,
     };
     // An empty file takes no room, and must be stored because its readers wait for the stored entry.
-    const isStored = this.#intake!.isStored || metadata.size === 0;
+    let isStored = this.#intake!.isStored || metadata.size === 0;
     const sightings = resource.history?.(digest) ?? [];
     const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
-    if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
-    else if (sightings.length > 0) await entries.record(resource.key, sightings);
+    try {
+      if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
+      else if (sightings.length > 0) await entries.record(resource.key, sightings);
+    } catch (error) {
+      // The body is verified, and its readers still have its file. So only storing it has failed.
+      if (!storageFull(error) || metadata.size === 0) throw error;
+      log.warn({ ...resource.key, err: error }, 'the disk is full: fetched content was not stored');
+      isStored = false;
+    }
     this.#intake!.tail.verified();
     // Under each key, because the cache may have older metadata for one of them.
     if (isStored) for (const key of keys) await entries.remember(entryId(key), metadata);

@@ -57,19 +57,21 @@ export class Intake {
     this.#expect = parts.room.expect(tail.isPassThrough ? 0 : (this.#missing ?? 0));
   }
 
-  /** Throws `StorageFull` if the body can neither be stored, not even for a moment, nor be passed through. */
+  /** Throws `StorageFull` if the body can neither be stored, not even for a moment, nor be passed through or kept in memory. */
   static async open(parts: IntakeParts): Promise<Intake> {
     const { staged, size, room, resource } = parts;
     const missing = (size ?? staged.size) - staged.size;
     const isStored = await room.has(missing);
-    if (!isStored && !mayPassThrough(resource) && !(await room.hasForAMoment(missing))) throw noRoom();
+    if (!isStored && !mayPassThrough(resource) && !(await room.hasForAMoment(missing))) {
+      if (!staged.continueInMemory(missing)) throw noRoom();
+    }
     const file = await staged.follow();
     return new Intake(parts, new Tail(staged, file), isStored);
   }
 
   /** Whether the body will be stored; else its bytes are removed once the readers have them. */
   get isStored(): boolean {
-    return this.#isStored;
+    return this.#isStored && !this.#parts.staged.isInMemory;
   }
 
   /** Whether the fetch ended because the disk is full. */
@@ -158,12 +160,9 @@ export class Intake {
     try {
       if (!tail.isPassThrough) {
         const until = this.#stopStoring.signal;
-        await staged.append(body, { limit, idle, consume: true, until, progress: () => this.#progress() });
-        if (until.aborted) {
-          this.#isStored = false;
-          this.#expect(0);
-          tail.passThrough();
-        }
+        const onFull = this.#mayPassThrough ? (rest: Buffer[]) => this.#passFromHere(rest) : undefined;
+        await staged.append(body, { limit, idle, consume: true, until, onFull, progress: () => this.#progress() });
+        if (until.aborted) this.#passFromHere([]);
       }
       if (tail.isPassThrough) await this.#passThrough(body, limit);
     } catch (error) {
@@ -179,6 +178,14 @@ export class Intake {
     // Without a length, the end of the connection looks like the end of the body. Only the digest shows a cut.
     const digest = expected && staged.runningDigest(algorithmOf(expected));
     return digest === expected ? undefined : new Error('the body is cut or wrong');
+  }
+
+  /** Stores no more of the body. `unwritten` is what the disk did not take. */
+  #passFromHere(unwritten: readonly Buffer[]): void {
+    this.#isStored = false;
+    this.#expect(0);
+    this.tail.passThrough();
+    for (const piece of unwritten) this.tail.push(piece, () => undefined);
   }
 
   /** Passes the rest of a body to the readers, at the speed of the slowest of them. */
@@ -230,11 +237,11 @@ export class Intake {
   }
 
   async #checkRoom(): Promise<void> {
-    const { room, stop } = this.#parts;
+    const { room, staged, stop } = this.#parts;
     if (await room.has(0)) return;
     if (this.#mayPassThrough) {
       this.#stopStoring.abort();
-    } else if (!(await room.hasForAMoment(0))) {
+    } else if (!(await room.hasForAMoment(0)) && !staged.continueInMemory(this.#missing ?? 0)) {
       this.#isFull = true;
       stop.abort();
     }
@@ -242,7 +249,7 @@ export class Intake {
 }
 
 /** Whether the body can be passed through: only its digest is verified. Other checks need the whole file. */
-function mayPassThrough(resource: MirrorResource): boolean {
+export function mayPassThrough(resource: MirrorResource): boolean {
   return resource.digest !== undefined && !resource.verify && !resource.whole;
 }
 

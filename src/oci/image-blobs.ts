@@ -125,7 +125,8 @@ export class ImageBlobs {
   /**
    * Adds a blob of another repository of the account (distribution-spec, "Mounting a blob"): of `from`, or of any one if
    * `from` is undefined. With `only`, the other repository must have one of these names. Resolves to whether there is one.
-   * A damaged blob is not added, so that the client uploads it again, which repairs it.
+   * A damaged blob is not added, so that the client uploads it again, which repairs it. Throws
+   * `StorageFull` if the disk has less free space than its reserve.
    */
   async mount(
     accountId: number,
@@ -134,6 +135,7 @@ export class ImageBlobs {
     from: string | undefined,
     only?: NameSet,
   ): Promise<boolean> {
+    await this.#blobs.admit(0);
     const now = this.#now();
     const among = only?.where('r.name');
     const source = `SELECT r.id FROM repository_blobs rb JOIN repositories r ON r.id = rb.repository_id

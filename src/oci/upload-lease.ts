@@ -131,14 +131,17 @@ export class UploadLease {
     if (row?.writer !== this.row.writer) throw uploadUnknown(this.row.id);
   }
 
-  /** Records the file's new size and releases the lease; `UploadUnknown` if the session was cancelled meanwhile. */
-  async release(received: number, digest: Digest | null): Promise<void> {
+  /**
+   * Records the file's new size and releases the lease; `UploadUnknown` if the session was cancelled meanwhile. With `torn`
+   * 1, an earlier writer may still have the file open.
+   */
+  async release(received: number, digest: Digest | null, torn = 0): Promise<void> {
     this.stop();
     const changed = await this.#database.transaction((tx) =>
       tx.run(
-        `UPDATE uploads SET received = ?, reserved = ?, digest = ?, torn = 0, writer = NULL, writer_until = NULL, updated_at = ?
+        `UPDATE uploads SET received = ?, reserved = ?, digest = ?, torn = ?, writer = NULL, writer_until = NULL, updated_at = ?
          WHERE id = ? AND writer = ?`,
-        [received, received, digest, this.#now(), this.row.id, this.row.writer],
+        [received, received, digest, torn, this.#now(), this.row.id, this.row.writer],
       ),
     );
     if (changed === 0) throw uploadUnknown(this.row.id);

@@ -55,7 +55,7 @@ export class Uploads {
   /** Stores a whole blob from one body. After an error nothing of it is kept. */
   async whole(accountId: number, repository: string, digest: Digest, chunk: Chunk): Promise<void> {
     if (chunk.allowance) return this.#wholeInSession(accountId, repository, digest, chunk);
-    const staged = await this.#blobs.stage([algorithmOf(digest)]);
+    const staged = await this.#blobs.stageHosted(this.#expectedOf(chunk), [algorithmOf(digest)]);
     try {
       await this.#append(staged, chunk);
       await verify(staged, digest, null);
@@ -82,7 +82,7 @@ export class Uploads {
    * account has 1,000 open ones.
    */
   async start(accountId: number, repository: string, algorithm: DigestAlgorithm): Promise<string> {
-    const staged = await this.#blobs.stage([algorithm]);
+    const staged = await this.#blobs.stageHosted(0, [algorithm]);
     const now = this.#now();
     try {
       const row = {
@@ -137,7 +137,8 @@ export class Uploads {
 
   /**
    * Appends a chunk; resolves to the new number of bytes of the session. `UploadOutOfOrder` if the chunk does not start
-   * where the session ends. If the connection is cut, the bytes that arrived are kept; after any other error they are not.
+   * where the session ends. If the connection is cut, the bytes that arrived are kept. If the disk becomes full
+   * (`StorageFull`), the bytes of all complete writes are kept. After any other error, no byte of the chunk is kept.
    */
   append(key: UploadKey, chunk: Chunk): Promise<number> {
     return this.#write(key, chunk, async (staged, lease, observed) => {
@@ -174,7 +175,8 @@ export class Uploads {
         if (isDomainError(error, 'UploadUnknown')) {
           await staged.close();
         } else {
-          await this.#drop(key.id);
+          // The session expires later if the database cannot delete it now.
+          await this.#drop(key.id).catch(() => undefined);
           await staged.discard();
         }
         throw error;
@@ -242,6 +244,7 @@ export class Uploads {
     chunk: Chunk,
     work: (staged: StagedFile, lease: UploadLease, observed: Chunk) => Promise<T>,
   ): Promise<T> {
+    await this.#blobs.admit(this.#expectedOf(chunk));
     while (this.#writers.has(key.id)) await this.#waitForWriter(this.#writers.get(key.id)!);
     const { promise: done, resolve } = Promise.withResolvers<void>();
     const writer: Writer = { source: chunk.source, arrived: 0, from: undefined, lastDataAt: performance.now(), done };
@@ -283,7 +286,7 @@ export class Uploads {
     try {
       return await this.#blobs.reopen(id, received, torn === 1);
     } catch (error) {
-      await lease.release(received, digest);
+      await lease.release(received, digest, torn);
       throw error;
     }
   }
@@ -299,7 +302,7 @@ export class Uploads {
     try {
       return await this.#append(staged, chunk, lease);
     } catch (error) {
-      if (isDomainError(error, 'Aborted')) {
+      if (isDomainError(error, 'Aborted') || isDomainError(error, 'StorageFull')) {
         await this.#record(staged, lease);
       } else {
         await staged.cut(received);
@@ -307,6 +310,11 @@ export class Uploads {
       }
       throw error;
     }
+  }
+
+  /** The bytes of a body that the disk needs room for; a body over the limit is `TooLarge` when it arrives. */
+  #expectedOf({ size }: Chunk): number {
+    return Math.min(size, this.#limits.blob ?? size);
   }
 
   async #append(staged: StagedFile, chunk: Chunk, lease?: UploadLease): Promise<number> {

@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream';
 import type { DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { release, whenSilent } from '../incoming.ts';
+import { storageFull, writeAll, type Writing } from './disk.ts';
 
 /** Chunks are collected until a write has this many bytes, unless the caller asked for progress. */
 const minWrite = 1024 * 1024;
@@ -21,13 +22,18 @@ export interface AppendOptions {
   consume?: boolean;
   /** When it is aborted, the append pauses the source, writes the chunks it has and resolves. */
   until?: AbortSignal | undefined;
+  /**
+   * Gets the chunks that the full disk did not take. They are counted into the digests. The append then pauses the source
+   * and resolves; without this it rejects with `StorageFull`.
+   */
+  onFull?: ((unwritten: Buffer[]) => void) | undefined;
 }
 
-/** The file that an append writes to. The append increases `size` after each write. */
+/** The file that an append writes to. The append increases `size` after each complete write. */
 export interface AppendTarget {
-  readonly path: string;
+  readonly disk: Writing;
   readonly handle: FileHandle;
-  readonly hashes: ReadonlyMap<DigestAlgorithm, Hash>;
+  readonly hashes: Map<DigestAlgorithm, Hash>;
   size: number;
 }
 
@@ -50,9 +56,15 @@ export function updateHashes(hashes: AppendTarget['hashes'], chunk: Uint8Array):
   for (const hash of hashes.values()) hash.update(chunk);
 }
 
+/** The digests so far, which later chunks do not change. */
+export function copyHashes(hashes: AppendTarget['hashes']): AppendTarget['hashes'] {
+  return new Map([...hashes].map(([algorithm, hash]) => [algorithm, hash.copy()]));
+}
+
 /**
  * One append. The source is hashed as it arrives, and only one write runs at a time: chunks that arrive meanwhile wait
- * for the next one. After the source has ended, or has failed, the waiting chunks are still written.
+ * for the next one. After the source has ended, or has failed, the waiting chunks are still written. If a write fails,
+ * the file, its size and its digests are as after the last complete write.
  */
 class Append {
   readonly #target: AppendTarget;
@@ -69,6 +81,8 @@ class Append {
   /** No more chunks are taken. */
   #hasEnded = false;
   #failure: Error | undefined;
+  /** The digests after the last complete write. */
+  #complete: AppendTarget['hashes'];
   #stopSilenceCheck: (() => void) | undefined;
 
   constructor(target: AppendTarget, source: Readable, options: AppendOptions, onSettled: (error?: Error) => void) {
@@ -78,6 +92,7 @@ class Append {
     this.#onSettled = onSettled;
     this.#minWrite = options.progress ? 1 : minWrite;
     this.#received = target.size;
+    this.#complete = copyHashes(target.hashes);
   }
 
   start(): void {
@@ -142,21 +157,36 @@ class Append {
     this.#pending = [];
     this.#pendingBytes = 0;
     this.#isWriting = true;
-    const { handle, size } = this.#target;
-    handle.writev(pieces, size).then(({ bytesWritten }) => this.#written(bytesWritten, bytes, pieces), this.#settle);
+    const { disk, handle, hashes, size } = this.#target;
+    // The digests include these chunks now, and no later ones.
+    const after = copyHashes(hashes);
+    writeAll(disk, handle, pieces, size).then(
+      () => this.#written(bytes, pieces, after),
+      (error: Error) => this.#unwritten(error, pieces),
+    );
   }
 
-  #written(count: number, wanted: number, pieces: readonly Buffer[]): void {
+  #written(bytes: number, pieces: readonly Buffer[], hashes: AppendTarget['hashes']): void {
     if (this.#options.consume) for (const piece of pieces) release(piece);
     this.#isWriting = false;
-    this.#target.size += count;
-    if (count < wanted) {
-      this.#settle(new Error(`short write to ${this.#target.path}`));
-      return;
-    }
+    this.#target.size += bytes;
+    this.#complete = hashes;
     this.#options.progress?.();
     if (!this.#hasEnded && this.#source.isPaused()) this.#source.resume();
     this.#flush();
+  }
+
+  #unwritten(error: Error, pieces: readonly Buffer[]): void {
+    const full = storageFull(error);
+    const { onFull } = this.#options;
+    if (full && onFull) {
+      this.#source.pause();
+      onFull([...pieces, ...this.#pending]);
+      this.#settle(this.#failure);
+      return;
+    }
+    for (const [algorithm, hash] of this.#complete) this.#target.hashes.set(algorithm, hash);
+    this.#settle(full ?? error);
   }
 
   readonly #settle = (error?: Error): void => {

@@ -4,12 +4,15 @@ import type { Database, Transaction } from '../database/database.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Content } from './content.ts';
+import { localDisk, type Disk, type Writing } from './disk.ts';
 import type { Driver } from './driver.ts';
+import { OverflowMemory } from './overflow.ts';
 import type { Paths } from './paths.ts';
 import { contentDamaged } from './damage.ts';
 import { makeLive, Overtaken, Pending, type Announced } from './pending.ts';
 import { removeBlobs } from './removal.ts';
 import { maxSmallBytes, SmallBlobs } from './small-blobs.ts';
+import type { Room } from './room.ts';
 import { StagedFile } from './staged-file.ts';
 import { deletionTimes, findBlobs, lockBlobs, sampleBlobs, type BlobRow, type DeletionTimes } from './states.ts';
 
@@ -21,6 +24,8 @@ export interface Arrival {
 
 /** Most blobs of which one check of the storage reads a byte. */
 const maxSamples = 3;
+/** Most bytes in memory of all upstream content that the disk has no room for. */
+const overflowBytes = 64 * 2 ** 20;
 /** Attempts of a commit whose bytes the collector removes before they are live. */
 const mostAttempts = 20;
 /** A damaged blob is examined at most once in this time, in milliseconds, so that its readers cause no further writes. */
@@ -37,6 +42,10 @@ export interface BlobStoreOptions {
   times?: DeletionTimes | undefined;
   /** Without it, damaged bytes stay where they are. */
   examine?: Examine | undefined;
+  /** Where files are staged. */
+  disk?: Disk | undefined;
+  /** Keeps the reserve free when hosted content is staged; without it there is no reserve. */
+  room?: Room | undefined;
 }
 
 /**
@@ -55,6 +64,9 @@ export class BlobStore {
   readonly #examine: Examine | undefined;
   /** The latest examinations, also those in progress. */
   readonly #examined: LRUCache<Digest, Promise<boolean>>;
+  readonly #disk: Disk;
+  readonly #room: Room | undefined;
+  readonly #overflow = new OverflowMemory(overflowBytes);
 
   /** `paths` are for staged files, which are always on the local disk. `now` is milliseconds since 1970 UTC. */
   constructor(
@@ -62,7 +74,7 @@ export class BlobStore {
     driver: Driver,
     paths: Paths,
     now: () => number,
-    { times = deletionTimes, examine }: BlobStoreOptions = {},
+    { times = deletionTimes, examine, disk = localDisk, room }: BlobStoreOptions = {},
   ) {
     this.#database = database;
     this.#driver = driver;
@@ -78,6 +90,8 @@ export class BlobStore {
       ttlResolution: 0,
       perf: { now: times.watch },
     });
+    this.#disk = disk;
+    this.#room = room;
   }
 
   /** Creates the folders of the storage; rejects when it is not writable. */
@@ -127,14 +141,31 @@ export class BlobStore {
     await this.#driver.checkWrites();
   }
 
-  /** Creates a staged file, hashed with `algorithms` as it fills. */
-  stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
-    return StagedFile.create(this.#paths, algorithms);
+  /**
+   * Creates a staged file for upstream content, hashed with `algorithms` as it fills. The caller observes the reserve. With
+   * `mayOverflow`, the end of the file stays in memory if the disk becomes full.
+   */
+  stage(algorithms?: readonly DigestAlgorithm[], mayOverflow = false): Promise<StagedFile> {
+    return StagedFile.create(this.#paths, algorithms, this.#disk, mayOverflow ? this.#overflow : undefined);
   }
 
-  /** Opens the staged file of an earlier upload session. See `StagedFile.reopen`. */
+  /**
+   * As `stage`, for hosted content of `announced` bytes, 0 if that is unknown. Throws `StorageFull` if the reserve of the
+   * disk would not stay free, and so do writes to the file.
+   */
+  async stageHosted(announced: number, algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
+    await this.admit(announced);
+    return StagedFile.create(this.#paths, algorithms, this.#hosted);
+  }
+
+  /** Opens the staged file of an earlier upload session. See `StagedFile.reopen` and `stageHosted`. */
   reopen(id: string, size: number, detach = false): Promise<StagedFile> {
-    return StagedFile.reopen(this.#paths, id, size, detach);
+    return StagedFile.reopen(this.#paths, id, size, detach, this.#hosted);
+  }
+
+  /** Throws `StorageFull` unless the reserve of the disk stays free if `bytes` of hosted content are stored. */
+  async admit(bytes: number): Promise<void> {
+    await this.#room?.admit(bytes);
   }
 
   /** Removes a staged file that will not be committed, if it exists. */
@@ -142,10 +173,15 @@ export class BlobStore {
     await rm(this.#paths.staged(id), { force: true });
   }
 
-  /** Stages small content from memory under its own digest. */
+  /** Stages small hosted content from memory under its own digest. Throws as `stageHosted`. */
   async stageBytes(bytes: Buffer, algorithm: DigestAlgorithm = 'sha256'): Promise<Arrival> {
-    const staged = await this.stage([]);
-    await staged.write(bytes);
+    const staged = await this.stageHosted(bytes.length, []);
+    try {
+      await staged.write(bytes);
+    } catch (error) {
+      await staged.discard();
+      throw error;
+    }
     return { staged, digest: digestOf(bytes, algorithm) };
   }
 
@@ -164,7 +200,7 @@ export class BlobStore {
         }
       }
     } finally {
-      for (const { staged } of arrivals) await staged.discard();
+      await Promise.all(arrivals.map(({ staged }) => staged.discard()));
     }
   }
 
@@ -224,6 +260,20 @@ export class BlobStore {
       removed.bytes += info.size;
     }
     return removed;
+  }
+
+  /** Writes hosted content: the reserve stays free. */
+  get #hosted(): Writing {
+    const disk = this.#disk;
+    const room = this.#room;
+    if (!room) return disk;
+    return {
+      copy: (from, to) => disk.copy(from, to),
+      write: (handle, pieces, position) => {
+        const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
+        return room.write(bytes, () => disk.write(handle, pieces, position));
+      },
+    };
   }
 
   async #attempt<T>(byDigest: ReadonlyMap<Digest, StagedFile>, refer: (tx: Transaction) => Promise<T>): Promise<T> {

@@ -1,9 +1,15 @@
 import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
+import type { Database } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
+import { readAll } from '../../src/storage/content.ts';
 import { Room } from '../../src/storage/room.ts';
+import type { StagedFile } from '../../src/storage/staged-file.ts';
 import { answer, endless, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
+import { changedDatabase } from '../support/databases.ts';
+import { TestDisk } from '../support/test-disk.ts';
+import { until } from '../support/until.ts';
 import { openMirror, readEntry, type MirrorSetup, type TestMirror } from '../support/mirror.ts';
 
 const bytes = randomBytes(1_500_000);
@@ -442,4 +448,112 @@ test.serial('a wrong body that is passed through completes at no client', async 
   await t.throwsAsync(read(), { message: /instead of sha256:.*/ });
   t.is(position, body.length - 1);
   entry.content.close();
+});
+
+test.serial('when a write fails because the disk is full, all readers get the rest of the body', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const body = randomBytes(48 * 2 ** 20);
+  const expected = { digest: digestOf(body), idle: 5000 };
+  const disk = new TestDisk();
+  const { mirror, resource, staged, blobCount } = await openMirror(t, server.url, { disk });
+  for (const length of [true, false]) {
+    server.on('/thing', serve(body, { length }));
+    disk.left = 20 * 2 ** 20 + 123;
+    const first = (await mirror.open(resource('/thing', expected)))!;
+    const second = (await mirror.open(resource('/thing', expected)))!;
+    t.is(first.outcome, 'miss');
+    const [whole, ranged] = await Promise.all([readEntry(first), readEntry(second, 40_000_000, 41_000_000)]);
+    t.true(whole.equals(body));
+    t.true(ranged.equals(body.subarray(40_000_000, 41_000_000)));
+    await until(async () => (await staged()).length === 0);
+    t.is(await blobCount(), 0);
+  }
+  // Interrupted after the failed write, and resumed by Range.
+  server.on('/thing', serve(body, { until: 30 * 2 ** 20 }), serve(body));
+  disk.left = 20 * 2 ** 20;
+  t.true((await readEntry(await mirror.open(resource('/thing', expected)))).equals(body));
+  // A wrong body does not complete.
+  server.on('/thing', serve(body));
+  disk.left = 20 * 2 ** 20;
+  const other = digestOf('other');
+  const wrong = await mirror.open(resource('/thing', { ...expected, digest: other }));
+  await t.throwsAsync(readEntry(wrong), { message: /instead of sha256:.*/ });
+  disk.left = Number.POSITIVE_INFINITY;
+  t.true((await readEntry(await mirror.open(resource('/thing', expected)))).equals(body));
+  await until(async () => (await blobCount()) === 1);
+  t.is((await mirror.open(resource('/thing', expected)))!.outcome, 'hit', 'stored when there is space again');
+});
+
+test.serial('a fetched body is served when the database is too full to store it', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const body = randomBytes(100_000);
+  server.on('/thing', serve(body, { headers: { etag: '"one"' } }));
+  let isFull = true;
+  const wrap = (database: Database) =>
+    changedDatabase(database, {
+      transaction: (work, options) =>
+        isFull
+          ? Promise.reject(Object.assign(new Error('wrapped'), { parent: { errcode: 13 } }))
+          : database.transaction(work, options),
+    });
+  const { mirror, resource, staged, blobCount, clock } = await openMirror(t, server.url, { wrap });
+  for (const changes of [{ digest: digestOf(body) }, { whole: true }]) {
+    t.true((await readEntry(await mirror.open(resource('/thing', changes)))).equals(body));
+    await until(async () => (await staged()).length === 0);
+    t.is(await blobCount(), 0);
+  }
+  isFull = false;
+  const short = { lifetime: { freshFor: 1000, staleFor: 0 } };
+  t.true((await readEntry(await mirror.open(resource('/thing', short)))).equals(body));
+  await until(async () => (await blobCount()) === 1);
+  isFull = true;
+  clock.now = Date.now() + 10_000;
+  server.on('/thing', answer(304));
+  const renewed = await mirror.open(resource('/thing', short));
+  t.is(renewed?.outcome, 'revalidated');
+  t.true((await readEntry(renewed)).equals(body));
+});
+
+test.serial('content that is verified as a whole continues in memory when the disk becomes full', async (t) => {
+  const server = await startFaultyUpstream(t);
+  const body = randomBytes(30 * 2 ** 20);
+  const disk = new TestDisk();
+  const { mirror, resource, staged, blobCount } = await openMirror(t, server.url, { disk });
+  let verified = 0;
+  const isBody = async (file: StagedFile) => {
+    const content = await file.open();
+    const read = await readAll(content, content.size);
+    content.close();
+    if (!read.equals(body) || !(await file.bytes()).equals(body)) throw new Error('another body');
+    verified += 1;
+    return {};
+  };
+  const verifiable = resource('/thing', { verify: isBody, idle: 5000 });
+  // More in total than the memory takes, so that it has to be freed.
+  for (const left of [0, 10 * 2 ** 20 + 77, 0, 12_345]) {
+    for (const length of [true, false]) {
+      server.on('/thing', serve(body, { length }));
+      disk.left = left;
+      const entry = await mirror.open(verifiable);
+      const other = await mirror.open(verifiable);
+      const [whole, ranged] = await Promise.all([readEntry(entry), readEntry(other, 10_000_000, 29_000_000)]);
+      t.true(whole.equals(body));
+      t.true(ranged.equals(body.subarray(10_000_000, 29_000_000)));
+      await until(async () => (await staged()).length === 0);
+      t.is(await blobCount(), 0);
+    }
+  }
+  t.is(verified, 8);
+  const wrong = randomBytes(2 ** 20);
+  server.on('/thing', serve(wrong));
+  disk.left = 0;
+  await t.throwsAsync(readEntry(await mirror.open(verifiable)), { message: /another body/ });
+
+  server.on('/thing', serve(randomBytes(65 * 2 ** 20), { length: false }));
+  await t.throwsAsync(readEntry(await mirror.open(verifiable)), { name: 'StorageFull' }, 'more than 64 MiB');
+  await until(async () => (await staged()).length === 0);
+  server.on('/thing', serve(body));
+  disk.left = Number.POSITIVE_INFINITY;
+  t.true((await readEntry(await mirror.open(verifiable))).equals(body));
+  await until(async () => (await blobCount()) === 1);
 });

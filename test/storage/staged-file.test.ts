@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -11,6 +11,7 @@ import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
 import { startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { folderUntilEnd } from '../support/folder.ts';
+import { TestDisk } from '../support/test-disk.ts';
 
 async function folder(t: ExecutionContext): Promise<Paths> {
   const data = await folderUntilEnd(t);
@@ -214,4 +215,43 @@ test('a discarded file is deleted, and can be discarded twice', async (t) => {
   await writeFile(staged.path, '');
   await staged.close();
   t.is((await stat(staged.path)).size, 0, 'closing removes nothing');
+});
+
+test('when the disk is full, the file and its digests have the complete writes, and more can be appended', async (t) => {
+  const disk = new TestDisk();
+  const staged = await StagedFile.create(await folder(t), ['sha256', 'sha512'], disk);
+  const body = randomBytes(5 * 2 ** 20);
+  await staged.append(Readable.from([body.subarray(0, 1000)]));
+  disk.left = 2_500_000;
+  const pieces = Array.from({ length: 50 }, (_, index) =>
+    body.subarray(index * 100_000 + 1000, (index + 1) * 100_000 + 1000),
+  );
+  await t.throwsAsync(staged.append(Readable.from(pieces)), named('StorageFull'));
+  t.true(staged.size > 1000 && staged.size <= 2_501_000, `${staged.size}`);
+  t.is((await stat(staged.path)).size, staged.size, 'no part of an incomplete write');
+  t.is(await staged.digest('sha512'), digestOf(body.subarray(0, staged.size), 'sha512'));
+  disk.left = 10;
+  const before = staged.size;
+  await t.throwsAsync(staged.write(body.subarray(before, before + 100)), { code: 'ENOSPC' });
+  t.is((await stat(staged.path)).size, before);
+  disk.left = Number.POSITIVE_INFINITY;
+  await staged.append(Readable.from([body.subarray(staged.size)]));
+  t.is(staged.runningDigest('sha256'), digestOf(body));
+  t.true((await readFile(staged.path)).equals(body));
+  await staged.discard();
+});
+
+test('a file that cannot be detached because the disk is full is not lost, and no copy stays', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('kept'));
+  await first.close();
+  const disk = new TestDisk();
+  disk.left = 0;
+  await t.throwsAsync(StagedFile.reopen(paths, first.id, 4, true, disk), named('StorageFull'));
+  t.deepEqual(await readdir(paths.staging), [first.id]);
+  t.is((await readFile(first.path)).toString(), 'kept');
+  const again = await StagedFile.reopen(paths, first.id, 4, true);
+  t.deepEqual(await again.bytes(), Buffer.from('kept'));
+  await again.discard();
 });

@@ -14,6 +14,7 @@ import { fetchFrom, type FetchOptions } from '../../src/mirror/fetch.ts';
 import { Mirror, type Entry, type MirrorParts } from '../../src/mirror/mirror.ts';
 import type { MirrorResource } from '../../src/mirror/resource.ts';
 import { BlobStore } from '../../src/storage/blob-store.ts';
+import type { Disk } from '../../src/storage/disk.ts';
 import { FilesystemDriver } from '../../src/storage/filesystem.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { Room } from '../../src/storage/room.ts';
@@ -102,6 +103,8 @@ export interface MirrorSetup extends UpstreamSetup {
   mirror?: Partial<MirrorParts>;
   /** Changes a staged file before the mirror gets it, to simulate a failing disk. */
   stage?: (staged: StagedFile) => void;
+  /** Where files are staged; by default the local disk. */
+  disk?: Disk;
   /** Wraps the database for the mirror. */
   wrap?: (database: Database) => Database;
 }
@@ -109,8 +112,8 @@ export interface MirrorSetup extends UpstreamSetup {
 class TestBlobStore extends BlobStore {
   staging: ((staged: StagedFile) => void) | undefined;
 
-  override async stage(algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
-    const staged = await super.stage(algorithms);
+  override async stage(algorithms?: readonly DigestAlgorithm[], mayOverflow?: boolean): Promise<StagedFile> {
+    const staged = await super.stage(algorithms, mayOverflow);
     this.staging?.(staged);
     return staged;
   }
@@ -127,7 +130,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
   const now = clock.time;
   const paths = new Paths(data);
   const driver = new FilesystemDriver(paths);
-  const blobs = new TestBlobStore(database, driver, paths, now);
+  const blobs = new TestBlobStore(database, driver, paths, now, { disk: setup.disk });
   blobs.staging = setup.stage;
   await blobs.prepare();
   const cache = await Cache.open(setup.redisUrl, now, () => undefined, setup.namespace);

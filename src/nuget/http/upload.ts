@@ -19,7 +19,7 @@ const multipartOverhead = 64 * 1024;
 /**
  * Stages the file of a push, and hashes it with sha256 and sha512 while it arrives. The file is the first file of a
  * multipart form, as NuGet's clients send it, or the body itself. `onBytes` gets the length of each piece of the body.
- * Throws `Invalid`, `TooLarge` or `Aborted`; then nothing stays staged.
+ * Throws `Invalid`, `TooLarge`, `Aborted` or `StorageFull`; then nothing stays staged.
  * https://learn.microsoft.com/nuget/api/package-publish-resource#push-a-package
  */
 export async function receiveFile(
@@ -33,7 +33,7 @@ export async function receiveFile(
   if (announced > limits.size + (isForm ? multipartOverhead : 0)) {
     throw new DomainError('TooLarge', `The package is larger than the ${limits.size} bytes allowed here.`);
   }
-  const staged = await blobs.stage(['sha256', 'sha512']);
+  const staged = await blobs.stageHosted(announced, ['sha256', 'sha512']);
   try {
     request.on('data', (piece: Buffer) => onBytes(piece.length));
     if (isForm) await receiveForm(request, staged, limits);
@@ -75,7 +75,7 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
       });
       form.on('filesLimit', () => reject(new DomainError('Invalid', 'Push one package at a time.')));
       form.on('error', (error: unknown) => reject(malformed(error)));
-      form.on('finish', () => resolve());
+      form.on('finish', resolve);
       request.pipe(form);
     });
     await filling;
@@ -87,6 +87,7 @@ async function receiveForm(request: IncomingMessage, staged: StagedFile, limits:
     await filling?.catch(() => undefined);
     throw error;
   } finally {
+    // A request that failed here is not always closed later.
     stopListening?.();
   }
 }
