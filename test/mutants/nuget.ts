@@ -67,7 +67,7 @@ export const nuget = [
         'a deleted version still takes room',
         'size_bytes = size_bytes - (',
         'size_bytes = size_bytes - 0 * (',
-        'test/http/feed-lifecycle.test.ts',
+        'test/http/feed-accounts.test.ts',
       ],
       [
         'an unlisted version stays listed',
@@ -79,7 +79,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/hosted/versions.ts',
-    ['test/http/feed-lifecycle.test.ts'],
+    ['test/http/feed-accounts.test.ts'],
     [
       [
         'versions of all accounts are listed',
