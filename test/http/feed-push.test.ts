@@ -8,7 +8,7 @@ import { packageForm, TestFeed } from '../support/feed.ts';
 import { makeNupkg, makeNuspec, zip } from '../support/builders/nupkg.ts';
 
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { eventually } from '../support/until.ts';
+import { eventually, within } from '../support/until.ts';
 import { databaseOf, flushUsage, rowsOf } from '../support/inside.ts';
 
 const staged = (server: TestServer) => readdir(join(server.data, 'staging'));
