@@ -113,8 +113,13 @@ for (const dialect of dialects) {
     t.is((await list()).manifests.length, 3, 'a subject need not be there');
     await repository.fetch(`manifests/${signature.digest}`, { method: 'DELETE' });
     t.false(digestsOf(await list()).includes(signature.digest));
-    const nowhere = await new TestRepository(server, 'nowhere').fetch(`referrers/${subject.digest}`);
-    t.deepEqual(((await nowhere.json()) as { manifests: [] }).manifests, []);
+    const strangers = await tokenOf(server, ['read', 'write'], 'other');
+    const elsewhere = [new TestRepository(server, 'elsewhere'), new TestRepository(server, 'app', strangers)];
+    for (const each of elsewhere) await each.image('v1');
+    for (const each of [new TestRepository(server, 'nowhere'), ...elsewhere]) {
+      const response = await each.fetch(`referrers/${subject.digest}`);
+      t.deepEqual(((await response.json()) as { manifests: [] }).manifests, []);
+    }
   });
 }
 
