@@ -3,7 +3,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { flushUsage, tokenOf } from '../support/inside.ts';
+import { databaseOf, flushUsage, tokenOf } from '../support/inside.ts';
 
 /** The lists of all pages, following Link. */
 async function pages<T>(repository: TestRepository, first: string, itemsOf: (body: never) => T[]): Promise<T[][]> {
@@ -276,3 +276,11 @@ for (const dialect of dialects) {
     t.deepEqual(more, []);
   });
 }
+
+test('a blob whose bytes are still being stored again is not mounted', async (t) => {
+  const server = await startTestServer(t);
+  const { digest } = await new TestRepository(server, 'from').blob('bytes');
+  await databaseOf(server).transaction((tx) => tx.run("UPDATE blobs SET state = 'pending'"));
+  const mount = `blobs/uploads/?mount=${digest}&from=from`;
+  t.is((await new TestRepository(server, 'to').fetch(mount, { method: 'POST' })).status, 202, 'a session starts');
+});

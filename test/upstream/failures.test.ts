@@ -136,6 +136,19 @@ for (const [retryAfter, seconds, date] of [
   });
 }
 
+for (const [what, retryAfter] of [
+  ['in the past', 'Thu, 01 Jan 1970 00:00:00 GMT'],
+  ['that cannot be read', 'soon'],
+]) {
+  test(`503 with a Retry-After ${what} is as one without: the request is repeated at once`, async (t) => {
+    const { server, get, refused } = await setUp(t);
+    server.on('/bad/1', answer(503, { 'retry-after': retryAfter }), answer(200));
+    t.is(await get('/bad/1'), 200);
+    server.on('/worse/1', answer(503, { 'retry-after': retryAfter }));
+    t.is((await refused('/worse/1', /answered 503/)).detail?.['retryAfter'], 1);
+  });
+}
+
 test('429 pauses the whole upstream, optional services included, for a day at most', async (t) => {
   const { server, upstream, refused, get, clock, base } = await setUp(t);
   server.on('/bad/1', answer(429, { 'retry-after': '999999999' }), answer(200));
