@@ -153,7 +153,13 @@ test('referrers that a client listed under the fallback tag are listed too, whil
     (await list('?artifactType=application/old')).map((each) => each.digest),
     [old.digest],
   );
+  const [first] = await list('?n=1');
   t.is((await list('?n=1')).length, 1);
+  t.deepEqual(
+    (await list(`?n=5&last=${first!.digest}`)).map((each) => each.digest),
+    [old.digest, by.digest].sort().slice(1),
+    'the next page has the rest only',
+  );
 });
 
 test('a page of referrers stays below 4 MiB, and the next page continues', async (t) => {
