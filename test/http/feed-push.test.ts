@@ -8,7 +8,7 @@ import { packageForm, TestFeed } from '../support/feed.ts';
 import { makeNupkg, makeNuspec, zip } from '../support/builders/nupkg.ts';
 
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { eventually } from '../support/until.ts';
+import { eventually, within } from '../support/until.ts';
 import { databaseOf, flushUsage, rowsOf } from '../support/inside.ts';
 
 const staged = (server: TestServer) => readdir(join(server.data, 'staging'));
@@ -272,12 +272,13 @@ test('an upload fails after a time without data', async (t) => {
       headers: { 'content-type': type, 'content-length': body.length, authorization: `Bearer ${server.token}` },
     });
     push.on('error', () => undefined);
+    t.teardown(() => push.destroy());
     push.write(body.subarray(0, sent));
-    const status = await new Promise<number | undefined>((resolve) => {
+    const answered = new Promise<number | undefined>((resolve) => {
       push.once('response', (response) => resolve(response.statusCode));
       push.once('close', () => resolve(undefined));
     });
-    t.is(status, 400);
+    t.is(await within(answered), 400);
     push.destroy();
   }
   t.true(await holdsNothing(server));

@@ -3,7 +3,7 @@ import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { digestOf, errorOf, ociIndex, ociManifest, TestRepository, type Descriptor } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
-import { flushUsage, tokenOf } from '../support/inside.ts';
+import { databaseOf, flushUsage, tokenOf } from '../support/inside.ts';
 
 /** The lists of all pages, following Link. */
 async function pages<T>(repository: TestRepository, first: string, itemsOf: (body: never) => T[]): Promise<T[][]> {
@@ -113,8 +113,13 @@ for (const dialect of dialects) {
     t.is((await list()).manifests.length, 3, 'a subject need not be there');
     await repository.fetch(`manifests/${signature.digest}`, { method: 'DELETE' });
     t.false(digestsOf(await list()).includes(signature.digest));
-    const nowhere = await new TestRepository(server, 'nowhere').fetch(`referrers/${subject.digest}`);
-    t.deepEqual(((await nowhere.json()) as { manifests: [] }).manifests, []);
+    const strangers = await tokenOf(server, ['read', 'write'], 'other');
+    const elsewhere = [new TestRepository(server, 'elsewhere'), new TestRepository(server, 'app', strangers)];
+    for (const each of elsewhere) await each.image('v1');
+    for (const each of [new TestRepository(server, 'nowhere'), ...elsewhere]) {
+      const response = await each.fetch(`referrers/${subject.digest}`);
+      t.deepEqual(((await response.json()) as { manifests: [] }).manifests, []);
+    }
   });
 }
 
@@ -148,7 +153,13 @@ test('referrers that a client listed under the fallback tag are listed too, whil
     (await list('?artifactType=application/old')).map((each) => each.digest),
     [old.digest],
   );
+  const [first] = await list('?n=1');
   t.is((await list('?n=1')).length, 1);
+  t.deepEqual(
+    (await list(`?n=5&last=${first!.digest}`)).map((each) => each.digest),
+    [old.digest, by.digest].sort().slice(1),
+    'the next page has the rest only',
+  );
 });
 
 test('a page of referrers stays below 4 MiB, and the next page continues', async (t) => {
@@ -271,3 +282,11 @@ for (const dialect of dialects) {
     t.deepEqual(more, []);
   });
 }
+
+test('a blob whose bytes are still being stored again is not mounted', async (t) => {
+  const server = await startTestServer(t);
+  const { digest } = await new TestRepository(server, 'from').blob('bytes');
+  await databaseOf(server).transaction((tx) => tx.run("UPDATE blobs SET state = 'pending'"));
+  const mount = `blobs/uploads/?mount=${digest}&from=from`;
+  t.is((await new TestRepository(server, 'to').fetch(mount, { method: 'POST' })).status, 202, 'a session starts');
+});

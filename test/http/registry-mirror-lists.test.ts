@@ -3,6 +3,7 @@ import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../sup
 import { startTestServer } from '../support/server.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { within } from '../support/until.ts';
 import { flushUsage, rowsOf } from '../support/inside.ts';
 
 // Mirrored lists: what is served of them, and their bounds. Names in all their spellings.
@@ -55,7 +56,7 @@ test('the pages of a list are followed within their upstream only, and at most 2
   const endless = '/v2/team/endless/tags/list';
   upstream.on(endless, answer(200, { link: `<${endless}>; rel="next"` }, '{"tags":["again"]}'));
   const before = upstream.requests().length;
-  const response = await new TestRepository(server, 'up.test/team/endless').fetch('tags/list');
+  const response = await within(new TestRepository(server, 'up.test/team/endless').fetch('tags/list'), 30_000);
   t.deepEqual(await errorOf(response), [502, 'UNAVAILABLE']);
   t.is(upstream.requests().length - before, 200);
 });

@@ -4,6 +4,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { eventually } from '../support/until.ts';
@@ -158,4 +159,15 @@ test('a blob that was deleted but is still kept for a manifest counts', async (t
   };
   for (let index = 0; index < 3; index += 1) await push();
   await t.throwsAsync(push, { message: /^403 / });
+});
+
+test('the bytes of unfinished uploads leave no room for packages', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: 310_000 } });
+  const feed = new TestFeed(server);
+  const repository = new TestRepository(server, 'app');
+  const location = await repository.start();
+  t.is((await repository.fetch(location, patch)).status, 202);
+  t.is((await feed.push({ payloadBytes: 20_000 })).status, 413);
+  t.is((await repository.fetch(location, { method: 'DELETE' })).status, 204);
+  t.is((await feed.push({ payloadBytes: 20_000 })).status, 201);
 });

@@ -10,7 +10,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { eventually, until } from '../support/until.ts';
-import { createToken, flushUsage, runJob, tokenOf } from '../support/inside.ts';
+import { createToken, flushUsage, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 
 type Json = any;
 
@@ -200,6 +200,29 @@ test('an interrupted download counts the sent bytes, but no download', async (t)
   const counted = (await report(server)).bandwidth.egress_bytes - before;
   t.true(counted >= got && counted < size / 2, `${got} arrived, ${counted} counted`);
   t.true(line.sent >= got && line.sent <= counted);
+});
+
+test('a download that is interrupted, or of a part, counts as a request and not as a download', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  // More than the buffers of the connection.
+  await feed.publish({ id: 'Large', version: '1.0.0', payloadBytes: 24 * 2 ** 20 });
+  const path = '/v3/package/large/1.0.0/large.1.0.0.nupkg';
+  const counted = async () => {
+    await flushUsage(server);
+    return rowsOf(server, "SELECT requests, downloads FROM usage_counts WHERE dimension = 'package'");
+  };
+  const [{ requests: before } = { requests: 0 }] = await counted();
+  const request = openRequest(server, 'GET', path);
+  request.end();
+  const [response] = await once(request, 'response');
+  await once(response, 'readable');
+  request.destroy();
+  await until(async () => (await counted())[0]?.['requests'] === Number(before) + 1);
+  await (await server.fetch(path, { headers: { range: 'bytes=0-99' } })).arrayBuffer();
+  t.like(await counted(), [{ requests: Number(before) + 2, downloads: 0 }]);
+  await (await server.fetch(path)).arrayBuffer();
+  await until(async () => (await counted())[0]?.['downloads'] === 1);
 });
 
 test('hits, misses and upstream bytes of the mirror are counted under the listed name', async (t) => {

@@ -98,13 +98,13 @@ export const usage = [
         'counts of tokens are mixed',
         '`${accountId} ${token} ${kind} ${day} ${name}`',
         '`${accountId} ${kind} ${day} ${name}`',
-        'test/http/usage.test.ts',
+        'test/usage/record.test.ts',
       ],
       [
         'counts of days are mixed',
         'last.kind === kind &&\n      last.day === day',
         'last.kind === kind',
-        'test/http/usage.test.ts',
+        'test/usage/record.test.ts',
       ],
       [
         'counts are lost after a failed write',

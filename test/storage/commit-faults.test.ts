@@ -5,7 +5,7 @@ import type { Dialect, Transaction } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { readAll } from '../../src/storage/content.ts';
 import { Collector } from '../../src/storage/collector.ts';
-import { deletionTimes, type DeletionTimes } from '../../src/storage/states.ts';
+import { deletionTimes, findBlobs, takeOver, type DeletionTimes } from '../../src/storage/states.ts';
 import { dialects } from '../support/databases.ts';
 import { until } from '../support/upstreams/faulty-upstream.ts';
 import { MemoryDriver, type DriverOperation } from '../support/memory-driver.ts';
@@ -147,6 +147,17 @@ for (const dialect of dialects) {
     each.clock.step = 30;
     await push(each.other, 'lost');
     await expectWhole(t, each, 'lost');
+  });
+
+  suite('of two processes that take over the same deletion, one succeeds', async (t, each) => {
+    const digest = digestOf('given up');
+    const row = { digest, size: 1, state: 'deleting', generation: 7, stored_at: 0 };
+    await each.database.transaction((tx) => tx.insertNew('blobs', [row]));
+    const seen = await findBlobs(each.database, [digest]);
+    const taken = await Promise.all(
+      [each.database, each.other.database].map((database) => database.transaction((tx) => takeOver(tx, seen))),
+    );
+    t.is(taken.flat().length, 1);
   });
 
   suite('a push waits while its bytes are being deleted, and puts them again', async (t, each) => {

@@ -1,4 +1,4 @@
-import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test from 'ava';
 import { digestOf } from '../../src/digest.ts';
@@ -28,6 +28,16 @@ test('other files in the folders are not listed', async (t) => {
   for await (const blobs of each.driver.list()) found.push(...blobs);
   t.like(found, [{ digest, size: 6 }]);
   t.is(found.length, 1);
+});
+
+test('a file that cannot be opened is not a missing one', async (t) => {
+  const each = await openDriver(t, open);
+  const digest = await store(each, Buffer.from('stored'));
+  await rm(each.driver.pathOf(digest));
+  await t.throwsAsync(each.driver.open(digest, 6), { name: 'BlobUnknown' });
+  // A link to itself: the root user can open everything else.
+  await symlink(each.driver.pathOf(digest), each.driver.pathOf(digest));
+  await t.throwsAsync(each.driver.open(digest, 6), { code: 'ELOOP' });
 });
 
 test('a missing folder fails the check, and lists nothing', async (t) => {

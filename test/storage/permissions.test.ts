@@ -1,6 +1,7 @@
 import { chmod, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { createDatabaseFiles } from '../../src/storage/permissions.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -59,4 +60,11 @@ test('a shared folder of the machine keeps its mode', async (t) => {
   await chmod(data, 0o1777);
   await startTestServer(t, { data });
   t.is(await modeOf(data), '1777');
+});
+
+test('a database is private from its first moment, before its mode is tightened', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const path = join(folder, 'entrepot.db');
+  await createDatabaseFiles(path);
+  for (const file of [path, `${path}.lock`]) t.is(await modeOf(file), '600');
 });

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { once } from 'node:events';
 import type { DomainError } from '../../src/errors.ts';
@@ -99,6 +100,8 @@ test('when the server stops, waiting requests fail at once and no request is sen
   const { server, upstream, get, hang } = await setUp(t, 1);
   const [first] = await hang('/a/1');
   const waiting = ['b', 'c', 'd'].map((name) => t.throwsAsync(get(`/${name}/1`), { message: /server is stopping/ }));
+  // They await nothing but promises before they are in the queue.
+  for (let turn = 0; turn < 20; turn += 1) await nextTurn();
   upstream.close();
   await within(Promise.all([...waiting, t.throwsAsync(first!)]));
   await t.throwsAsync(get('/e/1'), { message: /server is stopping/ });

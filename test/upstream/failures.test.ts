@@ -43,7 +43,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
     failAll: async () => {
       for (const name of ['a', 'b', 'c', 'd', 'e']) {
         server.on(`/${name}/1`, answer(500));
-        await refused(`/${name}/1`, /answered 500/);
+        await refused(`/${name}/1`, /up\.test answered 500/);
       }
     },
   };
@@ -136,6 +136,19 @@ for (const [retryAfter, seconds, date] of [
   });
 }
 
+for (const [what, retryAfter] of [
+  ['in the past', 'Thu, 01 Jan 1970 00:00:00 GMT'],
+  ['that cannot be read', 'soon'],
+]) {
+  test(`503 with a Retry-After ${what} is as one without: the request is repeated at once`, async (t) => {
+    const { server, get, refused } = await setUp(t);
+    server.on('/bad/1', answer(503, { 'retry-after': retryAfter }), answer(200));
+    t.is(await get('/bad/1'), 200);
+    server.on('/worse/1', answer(503, { 'retry-after': retryAfter }));
+    t.is((await refused('/worse/1', /answered 503/)).detail?.['retryAfter'], 1);
+  });
+}
+
 test('429 pauses the whole upstream, optional services included, for a day at most', async (t) => {
   const { server, upstream, refused, get, clock, base } = await setUp(t);
   server.on('/bad/1', answer(429, { 'retry-after': '999999999' }), answer(200));
@@ -214,7 +227,7 @@ test('one subject counts once, however many of its addresses fail', async (t) =>
   }
   for (const name of ['a', 'b', 'c']) {
     server.on(`/${name}/1`, answer(500));
-    await refused(`/${name}/1`, /answered 500/);
+    await refused(`/${name}/1`, /up\.test answered 500/);
   }
   t.is(await get('/other/1'), 404);
 });
@@ -295,11 +308,11 @@ test('a failed probe repeats the pause; a failing subject is never the probe', a
   await refused('/other/1', /a moment ago/);
   clock.now! += 1;
   // Its own pause is over too: its request is sent, fails, and extends only its own pause.
-  await refused('/a/1', /answered 500/);
+  await refused('/a/1', /up\.test answered 500/);
   server.on('/a/2', answer(500));
   await refused('/a/2', /a moment ago/);
   server.on('/new/1', answer(500));
-  await refused('/new/1', /answered 500/);
+  await refused('/new/1', /up\.test answered 500/);
   await refused('/other/1', /a moment ago/);
   clock.now! += 1000;
   t.is(await get('/other/1'), 404);
@@ -311,7 +324,7 @@ test('if only failing subjects are requested, their requests are sent, and a suc
   await failAll();
   for (const pause of [1000, 2000, 4000]) {
     clock.now! += pause;
-    for (const name of ['a', 'b', 'c', 'd', 'e']) await refused(`/${name}/1`, /answered 500/);
+    for (const name of ['a', 'b', 'c', 'd', 'e']) await refused(`/${name}/1`, /up\.test answered 500/);
   }
   clock.now! += 8000;
   server.on('/c/1', answer(200));

@@ -41,6 +41,32 @@ for (const dialect of dialects) {
       ({ name, counters: { requests, egress_bytes: bytes } }) => [name, requests, bytes],
     );
 
+  suite('uses of one package by two accounts and tokens on two days are counted apart', async (t, database) => {
+    const record = new UsageRecord(database, () => lastMoment);
+    const days = [january.start, Date.UTC(2027, 0, 31)];
+    // In this order each use differs from the one before in one respect only.
+    for (const account of [1, 2]) {
+      for (const token of ['token-a', 'token-b']) {
+        // Twice: the second use makes it the last one, which the next use is compared with.
+        for (const at of days) for (let each = 0; each < 2; each += 1) record.count(account, use({ token, at }));
+      }
+    }
+    record.count(1, use({ at: days[0]! }));
+    await record.flush();
+    for (const account of [1, 2]) {
+      const items = await itemsOf(database, account, january, { byDay: true, groupBy: 'token' }, 50, undefined);
+      t.deepEqual(
+        items.map(({ name, day, counters }) => [name, day, counters.requests]),
+        [
+          ['token-a', days[0], account === 1 ? 3 : 2],
+          ['token-a', days[1], 2],
+          ['token-b', days[0], 2],
+          ['token-b', days[1], 2],
+        ],
+      );
+    }
+  });
+
   suite('each request counts for its account, token, subject and day, over several flushes', async (t, database) => {
     const record = new UsageRecord(database, () => lastMoment);
     for (let round = 0; round < 3; round += 1) {

@@ -195,6 +195,15 @@ for (const dialect of dialects) {
     await Promise.all([stored.sample(start), new StoredBytes(database, measures, 1, () => now).sample(start)]);
     now += hour;
     await stored.sample(start + hour);
+    const sampled = await database.select<{ account_id: number }>(
+      'SELECT account_id FROM storage_samples WHERE hour = ? ORDER BY account_id',
+      [start],
+    );
+    t.deepEqual(
+      sampled.map(({ account_id: id }) => id),
+      [1, 2, 3],
+      'each account, also one without content',
+    );
     const february = parsePeriod('2027-02')!;
     const open = await storageOf(database, stored, 1, february, now);
     t.deepEqual(open, {
