@@ -72,7 +72,7 @@ async function cleanFiles(
   const { files, bytes, recent } = await filesWithoutRow.find({ before, report });
   if (shown > mostShown) say(`… and ${shown - mostShown} more`);
   if (recent > 0) say(`kept: ${recent} files that are younger than the setting "gc.grace"`);
-  if (files === 0) return say('no file without a row');
+  if (files === 0) return say(recent > 0 ? 'nothing to delete' : 'no file without a row');
   if (!confirmed) return say(`would delete ${files} files, ${bytes} bytes. To delete them, add --yes`);
   say(`deleting ${files} files, ${bytes} bytes`);
   const removed = await filesWithoutRow.remove({ before });
