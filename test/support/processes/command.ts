@@ -60,10 +60,13 @@ export class CommandLine {
       await end;
     });
     const url = await new Promise<string>((resolve, reject) => {
-      child.stdout!.on('data', () => {
+      const look = () => {
         const ready = /"url":"([^"]+)","msg":"ready"/.exec(output);
-        if (ready) resolve(ready[1]!);
-      });
+        if (!ready) return;
+        child.stdout!.off('data', look);
+        resolve(ready[1]!);
+      };
+      child.stdout!.on('data', look);
       end.then(({ code, stderr }) => reject(new Error(`ended with ${code}: ${stderr}`)), reject);
     });
     return {
