@@ -125,6 +125,8 @@ for (const [kind, damage] of Object.entries(damages)) {
     const app = new TestRepository(server, 'team/app');
     const bytes = randomBytes(sizes.small);
     const { digest } = await app.blob(bytes);
+    // Now its bytes are in memory too.
+    await assertWhole(t, app, digest, bytes, 'before the damage');
     await damage(filesOf(server, digest).stored);
     const head = () => app.fetch(`blobs/${digest}`, { method: 'HEAD' });
     for (let each = 0; each < 2; each += 1) t.is((await head()).status, 404);
