@@ -12,7 +12,7 @@ import { Teardown } from './teardown.ts';
 
 const script = join(import.meta.dirname, '../../scripts/copy-sqlite.ts');
 const clients = 6;
-const most = 8;
+const most = 4;
 
 export const fault: Fault = {
   name: 'a copy of a running server by scripts/copy-sqlite.ts, under pushes',

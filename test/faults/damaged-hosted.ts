@@ -16,7 +16,7 @@ import { Teardown } from './teardown.ts';
 const repository = 'made/damaged';
 /** A small blob is read with its digest each time, a large one with its size. */
 const sizes = { small: 1000, large: 600_000 };
-const most = 5;
+const most = 3;
 
 export const fault: Fault = {
   name: 'stored files truncated, extended, removed or flipped: hosted, pushed again, also by skopeo',
@@ -46,8 +46,7 @@ async function damageHosted({ tries: wanted }: FaultOptions): Promise<FaultResul
     for (const { digest, damage } of blobs) await damage(filesOf(line, digest).stored);
     const damagedAt = performance.now();
     // A flipped bit of a large file is found by the scrub.
-    const unread = blobs.filter(({ what }) => what === 'large flipped');
-    for (const blob of blobs) if (!unread.includes(blob)) await assertDamaged(server.url, blob, result);
+    for (const blob of blobs) if (blob.what !== 'large flipped') await assertDamaged(server.url, blob, result);
     assert.equal((await line.run('jobs', 'run', 'scrub')).code, 0);
     for (const blob of blobs) await assertDamaged(server.url, blob, result);
     for (const { what, digest, bytes } of blobs) {
@@ -104,11 +103,6 @@ async function makeImage(folder: string): Promise<{ source: string; blobs: strin
   const rootfs = { type: 'layers', diff_ids: [digestOf(small), digestOf(large)] };
   const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', config: {}, rootfs }));
   const layers = [gzipSync(small), gzipSync(large)];
-  const descriptor = (mediaType: string, bytes: Buffer) => ({
-    mediaType,
-    digest: digestOf(bytes),
-    size: bytes.length,
-  });
   const manifest = Buffer.from(
     JSON.stringify({
       schemaVersion: 2,
@@ -121,6 +115,10 @@ async function makeImage(folder: string): Promise<{ source: string; blobs: strin
   await writeFile(join(source, 'manifest.json'), manifest);
   for (const each of [config, ...layers]) await writeFile(join(source, digestOf(each).replace('sha256:', '')), each);
   return { source, blobs: [config, ...layers, manifest].map((each) => digestOf(each)) };
+}
+
+function descriptor(mediaType: string, bytes: Buffer): object {
+  return { mediaType, digest: digestOf(bytes), size: bytes.length };
 }
 
 function makeBlob(what: string, bytes: Buffer, damage: (path: string) => Promise<void>): Blob {

@@ -10,7 +10,7 @@ import { Pushes, settings } from './pushes.ts';
 import { Teardown } from './teardown.ts';
 
 const clients = 4;
-const most = 5;
+const most = 3;
 
 export const fault: Fault = {
   name: 'the database file is deleted while the server runs, SQLite',

@@ -10,14 +10,14 @@ import { Teardown } from './teardown.ts';
 const grace = 1000;
 /** The promise for the exit, and a second for a slow machine. */
 const bound = grace + 5000 + 1000;
-const most = 5;
+const most = 3;
 
 export interface Ending {
   settings?: Record<string, string>;
   /** Causes the fault; resolves to how many further requests of the account the server may count. */
-  cause(server: Serving, pushes: Pushes): Promise<number | void> | number | void;
+  cause: (server: Serving, pushes: Pushes) => Promise<number | void> | number | void;
   /** Ends the fault. */
-  end?(): Promise<void> | void;
+  end?: () => Promise<void> | void;
 }
 
 /**

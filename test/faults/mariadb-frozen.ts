@@ -38,10 +38,10 @@ async function freezeMariadb({ tries: wanted, short }: FaultOptions): Promise<Fa
     for (const address of addresses) await pull(url + address);
     mariadb.freeze();
     const frozenAt = performance.now();
-    let isFrozen = true;
+    const thawed = new AbortController();
     const stuck = Promise.all(Array.from({ length: waiting }, () => pushes.attempt(url)));
     const readers = Array.from({ length: 4 }, async (_, reader) => {
-      for (let turn = reader; isFrozen; turn += 1) {
+      for (let turn = reader; !thawed.signal.aborted; turn += 1) {
         const { status, took } = await pull(url + addresses[turn % addresses.length]!);
         assert.ok(took < pullBound, `a pull took ${seconds(took)}`);
         assert.ok(status === 200 || status === 503, `a pull answered ${status}`);
@@ -51,11 +51,11 @@ async function freezeMariadb({ tries: wanted, short }: FaultOptions): Promise<Fa
       }
     });
     const probe = (async () => {
-      while (isFrozen) {
+      while (!thawed.signal.aborted) {
         const startedAt = performance.now();
         const { status, took } = await readiness(url);
         // A probe can get a result from up to a second before.
-        if (isFrozen && startedAt - frozenAt > 1000) {
+        if (!thawed.signal.aborted && startedAt - frozenAt > 1000) {
           assert.equal(status, 503);
           count('probes 503');
         }
@@ -67,7 +67,7 @@ async function freezeMariadb({ tries: wanted, short }: FaultOptions): Promise<Fa
     // After a failure, the end of the server must not hide it.
     for (const each of [stuck, working]) each.catch(() => undefined);
     await Promise.race([working, short ? sleep(shortFreeze) : stuck]);
-    isFrozen = false;
+    thawed.abort();
     mariadb.thaw();
     recoveryMs = Math.max(recoveryMs, await recovered(url, pushes, performance.now()));
     await working;

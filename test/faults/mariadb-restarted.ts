@@ -10,7 +10,7 @@ import { Pushes, settings } from './pushes.ts';
 import { Teardown } from './teardown.ts';
 
 const clients = 4;
-const most = 6;
+const most = 4;
 
 export const fault: Fault = { name: 'MariaDB stopped or killed under pushes, and started again', run: restartMariadb };
 

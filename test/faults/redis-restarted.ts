@@ -10,7 +10,7 @@ import { Pushes, settings } from './pushes.ts';
 import { Teardown } from './teardown.ts';
 
 const clients = 4;
-const most = 5;
+const most = 3;
 /** Readiness calls a failure that a request met `degraded` for 30 seconds. */
 const longestDegraded = 45_000;
 

@@ -10,7 +10,7 @@ import { Teardown } from './teardown.ts';
 
 const workers = 2;
 const clients = 4;
-const most = 5;
+const most = 3;
 
 export const fault: Fault = { name: 'kill -9 of all workers at once, SQLite and Redis', run: killWorkers };
 
