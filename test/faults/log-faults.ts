@@ -3,6 +3,7 @@ import { spawn, type StdioOptions } from 'node:child_process';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { folderUntilEnd, inMemory } from '../support/folder.ts';
+import { endWithThisProcess } from '../support/processes/ending.ts';
 import { answers, freePort } from '../support/processes/services.ts';
 import { until, within } from '../support/until.ts';
 import type { FaultOptions, FaultResult } from './fault.ts';
@@ -48,6 +49,7 @@ export async function breakLogs(
     let brokenAt = performance.now();
     const child = spawn(process.execPath, [main, 'serve'], { env, stdio: fault.stdio });
     const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
+    endWithThisProcess(child);
     t.teardown(async () => {
       child.kill('SIGKILL');
       await ended;

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { inMemory } from '../support/folder.ts';
+
 import { ownMariadb, type OwnMariadb } from '../support/processes/mariadb.ts';
 import { createDatabase } from '../support/processes/services.ts';
 import type { Teardown } from './teardown.ts';
@@ -30,6 +31,6 @@ export async function stopMariadb(): Promise<void> {
 }
 
 async function start(): Promise<{ mariadb: OwnMariadb; folder: string }> {
-  const folder = await mkdtemp(join(inMemory, 'entrepot-mariadb-'));
+  const folder = await mkdtemp(join(tmpdir(), 'entrepot-mariadb-'));
   return { mariadb: await ownMariadb(folder), folder };
 }

@@ -15,6 +15,8 @@ const { values: options } = parseArgs({
   options: { short: { type: 'boolean', default: false }, tries: { type: 'string' }, only: { type: 'string' } },
 });
 const tries = Number(options.tries ?? (options.short ? few : usual));
+// The processes of the faults end with this one.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(130));
 try {
   process.exitCode = await main();
 } finally {

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { folderUntilEnd } from '../folder.ts';
+import { endWithThisProcess } from './ending.ts';
 
 const main = join(import.meta.dirname, '../../../src/main.ts');
 
@@ -55,6 +56,7 @@ export class CommandLine {
     let output = '';
     child.stdout!.on('data', (chunk: Buffer) => (output += chunk.toString()));
     const end = ended(child);
+    endWithThisProcess(child);
     this.#t.teardown(async () => {
       child.kill('SIGKILL');
       await end;

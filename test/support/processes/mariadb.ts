@@ -1,5 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
 import { requiredCommand } from '../clients/clients.ts';
+import { endWithThisProcess } from './ending.ts';
 import { freePort, installMariadb, mariadbUrl, runMariadb } from './services.ts';
 
 /** A private MariaDB, which a test can stop, kill and freeze. */
@@ -29,6 +30,7 @@ export async function ownMariadb(folder: string): Promise<OwnMariadb> {
     start: async () => {
       if (isRunning()) return;
       child = await runMariadb(folder, program, port, options);
+      endWithThisProcess(child);
     },
     stop: async (signal = 'SIGKILL') => {
       if (!isRunning()) return;
