@@ -254,8 +254,8 @@ export class ImageSource {
 }
 
 /**
- * Whether the failure of a HEAD by a principal that may push is damaged content. Clients stop at a 500 and upload after a 404, and the
- * upload repairs the content.
+ * Whether the failure of a HEAD by a principal that may push is damaged content. Clients stop at a 500 and upload after a
+ * 404, and the upload repairs the content.
  */
 function isDamagedBeforePush({ mayPush }: RepositoryRequest, head: boolean, error: unknown): boolean {
   return head && mayPush && isDomainError(error, 'ContentDamaged');
