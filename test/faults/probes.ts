@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import type { FaultResult } from './fault.ts';
 import { authorization, type Attempt, type Pushes } from './pushes.ts';
 
-/** The promise of readiness, in milliseconds, and room for a slow machine. */
-export const readinessBound = 3000;
+/** The longest time of an answer of readiness, in milliseconds. */
+const readinessBound = 3000;
 /** Longest wait for a recovery, in milliseconds. */
 const longestRecovery = 90_000;
 
