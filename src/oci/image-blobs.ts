@@ -57,7 +57,7 @@ export class ImageBlobs {
    */
   async openBeforePush(accountId: number, name: string, digest: Digest): Promise<Content> {
     const { size, repository_id: repositoryId, linked_at: linkedAt } = await this.#find(accountId, name, digest);
-    const content = await this.#blobs.open(digest, size);
+    const content = await this.#blobs.open(digest, size, true);
     const key = `${repositoryId} ${digest}`;
     if (this.#renewEvery === 0 || this.#renewed.has(key)) return content;
     try {

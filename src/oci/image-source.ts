@@ -77,8 +77,9 @@ export class ImageSource {
   }
 
   /**
-   * The manifest of a tag or digest; throws `NameUnknown`, `ManifestUnknown`, or the upstream's failure. `head` is for a
-   * HEAD request, which clients send before they push.
+   * The manifest of a tag or digest; throws `NameUnknown`, `ManifestUnknown`, `ContentDamaged`, or the upstream's failure.
+   * `head` is for a HEAD request, which clients send before they push: if the principal may push, a damaged manifest is then
+   * `ManifestUnknown`.
    */
   async openManifest(asked: Repository, reference: Reference, head = false): Promise<SourceManifest> {
     const { hosted, place } = asked;
@@ -87,7 +88,9 @@ export class ImageSource {
     }
     if (!place) {
       if (hosted === undefined) throw nameUnknown(asked.name);
-      const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference);
+      const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference).catch((error: unknown) => {
+        throw isDamagedBeforePush(asked, head, error) ? manifestUnknown(reference) : error;
+      });
       return { ...manifest, served: 'hosted', repository: hosted };
     }
     const mirror = await this.#mirrors.of(asked.accountId);
@@ -108,9 +111,10 @@ export class ImageSource {
   }
 
   /**
-   * A blob; throws `NameUnknown`, `BlobUnknown`, `ContentDamaged`, or the upstream's failure. `head` is for a HEAD request. A client that
-   * pulls gets the manifest first. So a HEAD in a repository without a mirrored manifest comes before a push: unless the blob
-   * is stored, it is answered with `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
+   * A blob; throws `NameUnknown`, `BlobUnknown`, `ContentDamaged`, or the upstream's failure. `head` is for a HEAD request:
+   * if the principal may push, a damaged blob is then `BlobUnknown`. A client that pulls gets the manifest first. So a HEAD
+   * in a repository without a mirrored manifest comes before a push: unless the blob is stored, it is answered with
+   * `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
    */
   async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
     const { hosted, place } = asked;
@@ -125,9 +129,10 @@ export class ImageSource {
         return { served: 'hosted', content, repository: hosted };
       } catch (error) {
         const isLost = isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged');
-        if (!place || !isLost) throw error;
+        const shown = isDamagedBeforePush(asked, head, error) ? blobUnknown(digest) : error;
+        if (!place || !isLost) throw shown;
         // The upstream may have the same content.
-        failure = error;
+        failure = shown;
       }
     }
     if (!place) throw nameUnknown(asked.name);
@@ -246,6 +251,14 @@ export class ImageSource {
     if (pushed !== undefined && there.get(pushed)) return at(pushed);
     return at(pushed ?? (place ? undefined : names[0]), place);
   }
+}
+
+/**
+ * Whether the failure of a HEAD by a principal that may push is damaged content. Clients stop at a 500 and upload after a
+ * 404, and the upload repairs the content.
+ */
+function isDamagedBeforePush({ mayPush }: RepositoryRequest, head: boolean, error: unknown): boolean {
+  return head && mayPush && isDomainError(error, 'ContentDamaged');
 }
 
 /** The name under which a repository is hosted: the first one that is claimed, else the first one that exists. */

@@ -206,12 +206,13 @@ export class BlobStore {
 
   /**
    * Opens a stored blob of known `size`. The caller has checked that its principal may read it. `BlobUnknown` if it is not
-   * stored; `ContentDamaged` if its bytes are missing or have another size, or, for a small blob, another digest.
+   * stored; `ContentDamaged` if its bytes are missing or have another size, or, for a small blob, another digest. A small blob
+   * can come from memory for some seconds after its bytes were damaged, but not with `checked`.
    */
-  async open(digest: Digest, size: number): Promise<Content> {
+  async open(digest: Digest, size: number, checked = false): Promise<Content> {
     for (let isLast = false; ; isLast = true) {
       try {
-        return await this.#small.open(digest, size);
+        return await this.#small.open(digest, size, checked);
       } catch (error) {
         if (!isDomainError(error, 'BlobUnknown') && !isDomainError(error, 'ContentDamaged')) throw error;
         const [row] = await findBlobs(this.#database, [digest]);

@@ -36,13 +36,15 @@ export class SmallBlobs {
     this.#watch = watch;
   }
 
-  /** The content of a blob of known `size`, from memory if it is small. Rejects as `Driver.open`, and for a wrong digest. */
-  async open(digest: Digest, size: number): Promise<Content> {
+  /**
+   * The content of a blob of known `size`, from memory if it is small. Rejects as `Driver.open`, and for a wrong digest.
+   * With `checked`, the storage is asked each time whether the bytes are still there.
+   */
+  async open(digest: Digest, size: number, checked = false): Promise<Content> {
     if (size > maxSmallBytes) return this.#driver.open(digest, size);
     const kept = this.#recent.get(digest);
-    if (kept && (this.#watch() - kept.checkedAt < checkEvery || (await this.#isUnchanged(digest, kept)))) {
-      return contentOf(kept.bytes);
-    }
+    const isRecent = kept && !checked && this.#watch() - kept.checkedAt < checkEvery;
+    if (kept && (isRecent || (await this.#isUnchanged(digest, kept)))) return contentOf(kept.bytes);
     return contentOf(await this.read(digest, size));
   }
 

@@ -7,13 +7,22 @@ export interface FaultResult {
   lost: number;
   /** Content that is listed but cannot be read whole. */
   halfVisible: number;
-  /** The longest time from the fault until the service was ready again, milliseconds. */
+  /**
+   * The longest time, in milliseconds, until the service was ready again: from the fault, or from its end if the service
+   * cannot work before.
+   */
   recoveryMs: number;
   notes?: string;
+}
+
+export interface FaultOptions {
+  tries: number;
+  /** Whether the row must be quick: it may wait less, or leave out slow variants. */
+  short: boolean;
 }
 
 /** A module in this folder that exports `fault` is a row of `npm run test:faults`. */
 export interface Fault {
   name: string;
-  run(options: { tries: number }): Promise<FaultResult>;
+  run(options: FaultOptions): Promise<FaultResult>;
 }

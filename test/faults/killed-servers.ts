@@ -4,23 +4,11 @@ import { inMemory } from '../support/folder.ts';
 import { until } from '../support/until.ts';
 import { CommandLine, type Serving } from '../support/processes/command.ts';
 import type { FaultResult } from './fault.ts';
-import { Pushes, token } from './pushes.ts';
+import { Pushes, settings as usual } from './pushes.ts';
+import { Teardown } from './teardown.ts';
 
 /** Clients that push at the same time. */
 const clients = 6;
-
-/** Closes what was opened for a fault, in reverse order. */
-class Teardown implements AsyncDisposable {
-  readonly #steps: (() => unknown)[] = [];
-
-  teardown(step: () => unknown): void {
-    this.#steps.push(step);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const step of this.#steps.toReversed()) await step();
-  }
-}
 
 /**
  * Kills one of `instances` servers `tries` times while clients push to all of them, starts it again, and reads everything
@@ -33,7 +21,7 @@ export async function killServers(
 ): Promise<FaultResult> {
   await using t = new Teardown();
   // Not on the disk: what a process has written survives its death everywhere.
-  const line = await CommandLine.create(t, { ...settings, ENTREPOT_BOOTSTRAP_TOKEN: token }, inMemory);
+  const line = await CommandLine.create(t, { ...usual, ...settings }, inMemory);
   const servers: Serving[] = [];
   for (let index = 0; index < instances; index += 1) servers.push(await line.serve());
   const pushes = new Pushes();

@@ -9,7 +9,16 @@ import { digestOf, ociManifest } from '../support/registry.ts';
 /** A chosen first token; all servers of a fault get it as ENTREPOT_BOOTSTRAP_TOKEN. */
 export const token = 'the-token-of-the-clients-of-the-faults';
 
-const authorization = `Bearer ${token}`;
+/** Settings of every server of a fault. */
+export const settings = { ENTREPOT_BOOTSTRAP_TOKEN: token, ENTREPOT_UPSTREAMS: '[]' };
+
+export const authorization = `Bearer ${token}`;
+
+/** The answer to one push, and its time in milliseconds. */
+export interface Attempt {
+  status: number;
+  took: number;
+}
 
 interface Checked {
   lost: number;
@@ -18,6 +27,9 @@ interface Checked {
   defects: string[];
 }
 
+/** A request without an answer for this long is over, in milliseconds: longer than the time limits of the server. */
+const longestRequest = 60_000;
+
 /** What clients have pushed to servers that share their data. */
 export class Pushes {
   /** Addresses of what was acknowledged, and its bytes. */
@@ -25,8 +37,45 @@ export class Pushes {
   /** The bytes of each package that a client has tried to push: a listed one must have them. */
   readonly #tried = new Map<string, Buffer>();
 
+  /** Requests of pushes that were answered. */
+  requests = 0;
+
   get acknowledged(): number {
     return this.#acknowledged.size;
+  }
+
+  /** The same without what is pushed from now on. */
+  before(): Pushes {
+    const pushes = new Pushes();
+    for (const [address, bytes] of this.#acknowledged) pushes.#acknowledged.set(address, bytes);
+    for (const [address, bytes] of this.#tried) pushes.#tried.set(address, bytes);
+    return pushes;
+  }
+
+  /** The addresses of what was acknowledged. */
+  addresses(): string[] {
+    return [...this.#acknowledged.keys()];
+  }
+
+  /** Pushes `count` packages and as many images; rejects if one is not acknowledged. */
+  async push(url: string, count: number): Promise<void> {
+    for (let each = 0; each < count; each += 1) {
+      await this.#pushPackage(url);
+      await this.#pushImage(url);
+    }
+  }
+
+  /** Pushes one package. Resolves also if it is refused; rejects if there is no answer. */
+  async attempt(url: string): Promise<Attempt> {
+    const startedAt = performance.now();
+    const status = await this.#pushPackage(url).then(
+      () => 201,
+      (error: unknown) => {
+        if (error instanceof Refused) return error.status;
+        throw error;
+      },
+    );
+    return { status, took: performance.now() - startedAt };
   }
 
   /** Pushes packages and images to `urls` with `clients` clients at once, until `signal` is aborted. */
@@ -67,6 +116,17 @@ export class Pushes {
     return checked;
   }
 
+  async #send(...request: Parameters<typeof send>): Promise<Headers> {
+    try {
+      const headers = await send(...request);
+      this.requests += 1;
+      return headers;
+    } catch (error) {
+      if (error instanceof Refused) this.requests += 1;
+      throw error;
+    }
+  }
+
   async #pushPackage(url: string): Promise<void> {
     const id = `made.${randomBytes(6).toString('hex')}`;
     const bytes = await makeNupkg({ id, version: '1.0.0', payloadBytes: randomInt(1000, 200_000) });
@@ -75,7 +135,7 @@ export class Pushes {
     const { body, type } = packageForm(bytes);
     const headers = { 'content-type': type, 'x-nuget-apikey': token };
     try {
-      await send(`${url}/v3/push`, 'PUT', 201, headers, body);
+      await this.#send(`${url}/v3/push`, 'PUT', 201, headers, body);
     } catch (error) {
       if (isRefused(error)) this.#tried.delete(address);
       throw error;
@@ -89,14 +149,14 @@ export class Pushes {
     const uploads = `${url}/v2/${name}/blobs/uploads/`;
     const [config, small, large] = [Buffer.from('{}'), randomBytes(1000), randomBytes(randomInt(2, 300_000))];
     for (const bytes of [config, small]) {
-      await send(`${uploads}?digest=${digestOf(bytes)}`, 'POST', 201, {}, bytes);
+      await this.#send(`${uploads}?digest=${digestOf(bytes)}`, 'POST', 201, {}, bytes);
       this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(bytes)}`, bytes);
     }
     const half = Math.floor(large.length / 2);
-    let location = new URL((await send(uploads, 'POST', 202)).get('location')!, url).href;
+    let location = new URL((await this.#send(uploads, 'POST', 202)).get('location')!, url).href;
     for (const part of [large.subarray(0, half), large.subarray(half)])
-      location = new URL((await send(location, 'PATCH', 202, {}, part)).get('location')!, url).href;
-    await send(`${location}${location.includes('?') ? '&' : '?'}digest=${digestOf(large)}`, 'PUT', 201);
+      location = new URL((await this.#send(location, 'PATCH', 202, {}, part)).get('location')!, url).href;
+    await this.#send(`${location}${location.includes('?') ? '&' : '?'}digest=${digestOf(large)}`, 'PUT', 201);
     this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(large)}`, large);
     const manifest = Buffer.from(
       JSON.stringify({
@@ -107,7 +167,7 @@ export class Pushes {
       }),
     );
     const address = `/v2/${name}/manifests/v1`;
-    await send(url + address, 'PUT', 201, { 'content-type': ociManifest }, manifest);
+    await this.#send(url + address, 'PUT', 201, { 'content-type': ociManifest }, manifest);
     this.#acknowledged.set(address, manifest);
   }
 
@@ -159,6 +219,16 @@ async function contentOf(url: string, name: string): Promise<string[]> {
   return addresses;
 }
 
+/** A request that was answered with another status than success. */
+class Refused extends Error {
+  readonly status: number;
+
+  constructor(request: string, status: number, text: string) {
+    super(`${request}: ${status} ${text}`);
+    this.status = status;
+  }
+}
+
 async function send(
   url: string,
   method: string,
@@ -170,17 +240,17 @@ async function send(
     method,
     headers: { authorization, ...headers },
     ...(body && { body: new Uint8Array(body) }),
-    signal: AbortSignal.timeout(30_000),
+    signal: AbortSignal.timeout(longestRequest),
   });
   const text = await response.text();
-  if (response.status !== status) throw new Error(`${method} ${url}: ${response.status} ${text}`);
+  if (response.status !== status) throw new Refused(`${method} ${url}`, response.status, text);
   return response.headers;
 }
 
 /** The bytes at an address; undefined if it is not there, or not all of it. */
 async function read(url: string): Promise<Buffer | undefined> {
   try {
-    const response = await fetch(url, { headers: { authorization }, signal: AbortSignal.timeout(30_000) });
+    const response = await fetch(url, { headers: { authorization }, signal: AbortSignal.timeout(longestRequest) });
     const bytes = Buffer.from(await response.arrayBuffer());
     return response.status === 200 ? bytes : undefined;
   } catch {

@@ -2,19 +2,26 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Fault, FaultResult } from './fault.ts';
+import { stopMariadb } from './private-mariadb.ts';
 
 // `npm run test:faults`. Runs each fault of this folder, one after the other, and prints a table. Fails if an acknowledged
-// push is lost, if content is half-visible, or if a fault cannot be run. `--short` makes few tries, `--tries N` makes N,
-// and `--only TEXT` runs the faults whose name contains TEXT.
+// push is lost, if content is half-visible, or if a fault cannot be run. `--short` makes few tries and waits less,
+// `--tries N` makes at most N, and `--only TEXT` runs the faults whose name contains TEXT.
 
 const usual = 25;
-const short = 2;
+const few = 1;
 
 const { values: options } = parseArgs({
   options: { short: { type: 'boolean', default: false }, tries: { type: 'string' }, only: { type: 'string' } },
 });
-const tries = Number(options.tries ?? (options.short ? short : usual));
-process.exitCode = await main();
+const tries = Number(options.tries ?? (options.short ? few : usual));
+// The processes of the faults end with this one.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(130));
+try {
+  process.exitCode = await main();
+} finally {
+  await stopMariadb();
+}
 
 async function main(): Promise<number> {
   const faults = (await loadFaults()).filter(({ name }) => options.only === undefined || name.includes(options.only));
@@ -28,7 +35,7 @@ async function main(): Promise<number> {
     const { name } = fault;
     const startedAt = performance.now();
     try {
-      const result = await fault.run({ tries });
+      const result = await fault.run({ tries, short: options.short });
       if (result.lost > 0 || result.halfVisible > 0) failed = true;
       rows.push(rowOf(name, result));
     } catch (error) {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { access, readFile, stat } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { damages, filesOf } from '../support/damage.ts';
-import { rowsOf } from '../support/inside.ts';
+import { rowsOf, tokenOf } from '../support/inside.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -33,13 +33,15 @@ for (const [kind, damage] of Object.entries(damages)) {
       const files = filesOf(server, digest);
       await damage(files.stored);
 
+      const reader = new TestRepository(server, 'team/app', await tokenOf(server, ['read']));
       for (const method of ['GET', 'HEAD', 'GET']) {
-        const response = await app.fetch(`blobs/${digest}`, { method });
+        const response = await reader.fetch(`blobs/${digest}`, { method });
         t.is(response.status, 500, method);
         t.regex(response.statusText, new RegExp(`${digest}.*damaged.*Push this content again`), method);
         t.is(response.headers.get('docker-content-digest'), null, method);
         if (method === 'GET') t.deepEqual(await errorOf(response), [500, 'UNKNOWN']);
       }
+      t.is((await app.fetch(`blobs/${digest}`)).status, 500, 'a GET never says that there is no such blob');
       t.is(logged(server, digest, 'hosted content is damaged; push it again'), 1, 'logged once, not by each request');
       await t.throwsAsync(access(files.stored), { code: 'ENOENT' });
       if (kind !== 'missing') await t.notThrowsAsync(access(files.quarantined));
@@ -98,16 +100,41 @@ for (const kind of ['truncated', 'missing'] as const) {
 test('a damaged manifest is a 500 by tag and by digest, and its push repairs it', async (t) => {
   const server = await startTestServer(t);
   const app = new TestRepository(server, 'team/app');
+  const reader = new TestRepository(server, 'team/app', await tokenOf(server, ['read']));
   const image = await app.image('v1');
   await damages.truncated(filesOf(server, image.digest).stored);
   for (const reference of ['v1', image.digest]) {
     for (const method of ['GET', 'HEAD']) {
-      t.is((await app.fetch(`manifests/${reference}`, { method })).status, 500, `${method} ${reference}`);
+      t.is((await reader.fetch(`manifests/${reference}`, { method })).status, 500, `${method} ${reference}`);
     }
+    t.is((await app.fetch(`manifests/${reference}`)).status, 500);
+    // containerd and oras send a HEAD before they push a manifest, and stop at every status but 200 and 404.
+    t.is(
+      (await app.fetch(`manifests/${reference}`, { method: 'HEAD' })).status,
+      404,
+      `HEAD ${reference} before a push`,
+    );
   }
   t.is((await app.put('v1', image.bytes, image.mediaType)).status, 201);
   t.is(await (await app.fetch('manifests/v1')).text(), image.bytes);
 });
+
+for (const [kind, damage] of Object.entries(damages)) {
+  test(`a HEAD before a push does not find a hosted blob whose file is ${kind}, so that the client uploads it`, async (t) => {
+    const server = await startTestServer(t);
+    const app = new TestRepository(server, 'team/app');
+    const bytes = randomBytes(sizes.small);
+    const { digest } = await app.blob(bytes);
+    // Now its bytes are in memory too.
+    await assertWhole(t, app, digest, bytes, 'before the damage');
+    await damage(filesOf(server, digest).stored);
+    const head = () => app.fetch(`blobs/${digest}`, { method: 'HEAD' });
+    for (let each = 0; each < 2; each += 1) t.is((await head()).status, 404);
+    await app.blob(bytes);
+    t.is((await head()).status, 200);
+    await assertWhole(t, app, digest, bytes, 'after the push');
+  });
+}
 
 test('a damaged blob is not mounted, so that the client uploads it', async (t) => {
   const server = await startTestServer(t);

@@ -25,17 +25,15 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   const direct = await temporaryDatabase(t, 'mysql');
   const url = new URL(direct);
   const proxy = new TcpProxy({ host: url.hostname, port: Number(url.port) });
+  // Registered first, because it must be closed also if the server does not start or does not close.
+  t.teardown(() => proxy.close());
   url.port = String(await proxy.listen());
   const server = await startTestServer(
     t,
     { database: { url: url.href }, ...settings },
     { databaseLimits: limits, healthTimes },
   );
-  t.teardown(async () => {
-    await proxy.resume();
-    await server.close();
-    await proxy.close();
-  });
+  t.teardown(() => proxy.resume());
   return { server, proxy, direct };
 }
 

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { folderUntilEnd } from '../folder.ts';
+import { endWithThisProcess } from './ending.ts';
 
 const main = join(import.meta.dirname, '../../../src/main.ts');
 
@@ -55,15 +56,19 @@ export class CommandLine {
     let output = '';
     child.stdout!.on('data', (chunk: Buffer) => (output += chunk.toString()));
     const end = ended(child);
+    endWithThisProcess(child);
     this.#t.teardown(async () => {
       child.kill('SIGKILL');
       await end;
     });
     const url = await new Promise<string>((resolve, reject) => {
-      child.stdout!.on('data', () => {
+      const look = () => {
         const ready = /"url":"([^"]+)","msg":"ready"/.exec(output);
-        if (ready) resolve(ready[1]!);
-      });
+        if (!ready) return;
+        child.stdout!.off('data', look);
+        resolve(ready[1]!);
+      };
+      child.stdout!.on('data', look);
       end.then(({ code, stderr }) => reject(new Error(`ended with ${code}: ${stderr}`)), reject);
     });
     return {

@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { findCommand } from '../../../scripts/packages.ts';
 
+import { endWithThisProcess } from './ending.ts';
 import { freePort } from './services.ts';
 import { until } from '../until.ts';
 
@@ -27,6 +28,7 @@ export async function ownRedis(t: Pick<ExecutionContext, 'teardown'>): Promise<O
     start: async () => {
       const options = ['--bind', '127.0.0.1', '--port', `${port}`, '--save', '', '--appendonly', 'no'];
       child = spawn(path, options, { stdio: 'ignore' });
+      endWithThisProcess(child);
       await until(() => answers(port));
     },
     kill: async () => {

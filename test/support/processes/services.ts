@@ -86,36 +86,55 @@ export async function freePort(): Promise<number> {
 }
 
 async function startMariadb(folder: string, paths: ReadonlyMap<string, string>): Promise<Running> {
-  const data = join(folder, 'data');
-  await mkdir(data, { recursive: true });
-  // The server refuses to run as root without this option.
-  const user = process.getuid?.() === 0 ? ['--user=root'] : [];
-  const common = ['--no-defaults', `--datadir=${data}`, ...user];
+  await installMariadb(folder, command(paths, 'mariadb-install-db'));
+  return onFreePort(async (port) => {
+    const server = await runMariadb(folder, command(paths, 'mariadbd'), port, ['--innodb-flush-log-at-trx-commit=0']);
+    return { url: mariadbUrl(port), stop: () => kill(server) };
+  });
+}
+
+export function mariadbUrl(port: number): string {
+  return `mysql://root@127.0.0.1:${port}/`;
+}
+
+/** Creates the files of an empty MariaDB in `folder`, with `program`, which is mariadb-install-db. */
+export async function installMariadb(folder: string, program: string): Promise<void> {
+  await mkdir(join(folder, 'data'), { recursive: true });
   // --force: also work on a machine that cannot resolve its own name.
   const setup = ['--auth-root-authentication-method=normal', '--skip-test-db', '--skip-name-resolve', '--force'];
-  const installLog = join(folder, 'install.log');
-  await finished(launch(command(paths, 'mariadb-install-db'), [...common, ...setup], installLog), installLog);
+  const log = join(folder, 'install.log');
+  await finished(launch(program, [...mariadbOptions(folder), ...setup], log), log);
+}
 
-  return onFreePort(async (port) => {
-    const log = join(folder, 'mariadbd.log');
-    const tuning = [
-      '--skip-name-resolve',
-      '--skip-log-bin',
-      '--performance-schema=OFF',
-      '--max-connections=500',
-      '--innodb-buffer-pool-size=64M',
-      '--innodb-log-file-size=16M',
-      '--innodb-flush-log-at-trx-commit=0',
-      '--innodb-flush-method=nosync',
-      '--innodb-doublewrite=OFF',
-      '--character-set-server=utf8mb4',
-    ];
-    const address = ['--bind-address=127.0.0.1', `--port=${port}`, `--socket=${join(folder, 'sock')}`];
-    const server = launch(command(paths, 'mariadbd'), [...common, ...address, ...tuning], log);
-    const url = `mysql://root@127.0.0.1:${port}/`;
-    await ready(server, log, () => statement(url, 'SELECT 1'));
-    return { url, stop: () => kill(server) };
-  });
+/** Starts `program`, which is mariadbd, on the files in `folder`; resolves when it answers. */
+export async function runMariadb(
+  folder: string,
+  program: string,
+  port: number,
+  more: readonly string[],
+): Promise<ChildProcess> {
+  const log = join(folder, 'mariadbd.log');
+  const tuning = [
+    '--skip-name-resolve',
+    '--skip-log-bin',
+    '--performance-schema=OFF',
+    '--max-connections=500',
+    '--innodb-buffer-pool-size=64M',
+    '--innodb-log-file-size=16M',
+    '--innodb-flush-method=nosync',
+    '--innodb-doublewrite=OFF',
+    '--character-set-server=utf8mb4',
+  ];
+  const address = ['--bind-address=127.0.0.1', `--port=${port}`, `--socket=${join(folder, 'sock')}`];
+  const server = launch(program, [...mariadbOptions(folder), ...address, ...tuning, ...more], log);
+  await ready(server, log, () => statement(mariadbUrl(port), 'SELECT 1'));
+  return server;
+}
+
+function mariadbOptions(folder: string): string[] {
+  // The server refuses to run as root without this option.
+  const user = process.getuid?.() === 0 ? ['--user=root'] : [];
+  return ['--no-defaults', `--datadir=${join(folder, 'data')}`, ...user];
 }
 
 async function startRedis(folder: string, paths: ReadonlyMap<string, string>): Promise<Running> {
