@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import type { Environment } from '../config/load.ts';
-import packageFile from '../../package.json' with { type: 'json' };
+import { version } from '../package.ts';
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';
 import { addClaim } from './claim.ts';
@@ -11,8 +11,6 @@ import { addPrefetch } from './prefetch.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
-
-const { version } = packageFile;
 
 /** Runs one command; resolves to the exit code. Results go to stdout, errors to stderr as one line. */
 export async function run(words: readonly string[], environment: Environment, terminal: Terminal): Promise<number> {
