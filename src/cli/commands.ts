@@ -3,6 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { version } from '../package.ts';
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';
+import { addCert } from './cert.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
@@ -29,6 +30,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addUsage(program, environment, terminal);
   addAdopt(program, environment, terminal);
   addDoctor(program, environment, terminal);
+  addCert(program, environment, terminal);
   addPrefetch(program, environment, terminal);
   addJobs(program, environment, terminal);
   try {
