@@ -3,6 +3,7 @@ import { connect, type Socket } from 'node:net';
 import { connect as connectWithTls, type ConnectionOptions } from 'node:tls';
 import { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { packageForm } from '../support/feed.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
@@ -197,4 +198,31 @@ test('closing finishes a download over TLS, and closes connections without a req
   for await (const piece of reader) pieces.push(piece as Buffer);
   t.true(Buffer.concat(pieces).subarray(-nupkg.length).equals(nupkg));
   await closed;
+});
+
+test('a slow body over TLS is not taken for a silent one, neither by its reader nor after a refusal', async (t) => {
+  const { server, pair } = await startTlsServer(t, { limits: { uploadIdle: '1s' } });
+  const { body, type } = packageForm(await makeNupkg({ id: 'Slow', version: '1.0.0' }));
+  const send = async (token: string) => {
+    const socket = await connectTls(server.url, pair);
+    socket.write(
+      `PUT /v3/push HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n` +
+        `Content-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n`,
+    );
+    const answer = once(socket, 'data') as Promise<[Buffer]>;
+    const step = Math.ceil(body.length / 12);
+    for (let sent = 0; sent < body.length; sent += step) {
+      socket.write(body.subarray(sent, sent + step));
+      await sleep(250);
+    }
+    const [first] = await within(answer);
+    const status = first.toString().slice(0, 12);
+    // The connection works for another request.
+    const next = once(socket, 'data') as Promise<[Buffer]>;
+    socket.write('GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    t.regex(String((await within(next))[0]), /^HTTP\/1\.1 200 /);
+    socket.destroy();
+    return status;
+  };
+  t.deepEqual(await Promise.all([send(server.token), send('ent_wrong')]), ['HTTP/1.1 201', 'HTTP/1.1 401']);
 });
