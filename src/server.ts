@@ -1,4 +1,5 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
+import type { Server as TlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { platform } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -28,6 +29,8 @@ import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
 import { Quota } from './usage/quota.ts';
+import { ServerCertificate } from './tls/certificate.ts';
+import { createTlsServer } from './tls/server.ts';
 import { StoredBytes } from './usage/stored.ts';
 
 /** All protocols of this server. */
@@ -81,13 +84,13 @@ export async function openInstallation(config: Config, surroundings: Surrounding
 
 /** An HTTP server and its open connections. */
 interface AppServer {
-  http: Server<typeof IncomingMessage, typeof AppResponse>;
+  http: Server<typeof IncomingMessage, typeof AppResponse> | TlsServer<typeof IncomingMessage, typeof AppResponse>;
   connections: Set<Socket>;
 }
 
 export interface RunningServer {
   installation: Installation;
-  /** `http://host:port` of the socket that listens. */
+  /** `http://host:port` of the socket that listens, or `https://…` with TLS. */
   url: string;
   /** The value of the first token; only at the first start. */
   firstToken: string | undefined;
@@ -109,6 +112,7 @@ export const closingTime = 4500;
 /** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
   await using stack = new AsyncDisposableStack();
+  const certificate = await ServerCertificate.open(config.server.tls, surroundings);
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now, closing } = core;
@@ -123,7 +127,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     log,
     now,
   });
-  const operations = openOperations(core, quota, surroundings);
+  const operations = openOperations(core, quota, certificate, surroundings);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, now };
   const servers: AppServer[] = [];
@@ -131,9 +135,9 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   stack.defer(async () => {
     await Promise.all(servers.map((server) => drain(server, grace)));
   });
-  const serve = async (mounts: readonly Mount[], port: number, key: string, amongWorkers = false) => {
+  const serve = async (mounts: readonly Mount[], port: number, key: string, options: ListenOptions = {}) => {
     const app = createApp(config, mounts, observers);
-    servers.push(await listen(app, config.server.host, port, key, amongWorkers));
+    servers.push(await listen(app, config.server.host, port, key, options));
   };
   const { port: publicPort, adminPort, workers } = config.server;
   const mounts = mountAll(installation, authenticator, quota);
@@ -144,7 +148,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,
     'ENTREPOT_PORT',
-    workers > 1,
+    { shared: workers > 1, certificate },
   );
   if (adminPort !== undefined)
     await serve(
@@ -154,14 +158,14 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     );
   // A made token is shown only once, so it is created when nothing more can stop the start.
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
-  stack.use(new Chores(choresOf(installation, quota), log));
+  stack.use(new Chores(choresOf(installation, quota, certificate), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.http.address() as AddressInfo;
   const { host, shutdownDelay } = config.server;
   const rest = stack.move();
   return {
     installation,
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    url: `${certificate ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
     firstToken,
     answerUnhandled: (error) => answerUnhandled(log, error),
     close: async (time = config.shutdownGrace) => {
@@ -260,9 +264,16 @@ export function checksOf({ database, blobs, cache }: Core): { reads: Check[]; wr
   };
 }
 
-function openOperations(core: Core, quota: Quota, { healthTimes: times, droppedLines }: Surroundings): Operations {
+function openOperations(
+  core: Core,
+  quota: Quota,
+  certificate: ServerCertificate | undefined,
+  { healthTimes: times, droppedLines }: Surroundings,
+): Operations {
   const { cache, log } = core;
-  const operations = new Operations(new Health({ ...checksOf(core), redisFailedAt: () => cache.failedAt, log, times }));
+  const { reads, writes } = checksOf(core);
+  if (certificate) writes.push(certificateCheck(certificate));
+  const operations = new Operations(new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times }));
   operations.accountGauge(
     'entrepot_account_limit_ratio',
     'Used share of a limit of an account; 1 at the limit',
@@ -275,7 +286,16 @@ function openOperations(core: Core, quota: Quota, { healthTimes: times, droppedL
   return operations;
 }
 
-function choresOf({ core: { tokens, usage, entries }, protocols: opened }: Installation, quota: Quota): Chore[] {
+function certificateCheck(certificate: ServerCertificate): Check {
+  const failure = 'The TLS certificate has expired, or its changed files cannot be used.';
+  return { part: 'certificate', failure, run: () => certificate.check() };
+}
+
+function choresOf(
+  { core: { tokens, usage, entries }, protocols: opened }: Installation,
+  quota: Quota,
+  certificate: ServerCertificate | undefined,
+): Chore[] {
   const soon = 5000;
   return [
     { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
@@ -285,6 +305,9 @@ function choresOf({ core: { tokens, usage, entries }, protocols: opened }: Insta
       run: () => entries.flushUses(),
       failure: 'the times of the last use of mirrored content were not written',
     },
+    ...(certificate
+      ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
+      : []),
     { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
     ...opened.flatMap((each) => each.chores ?? []),
   ];
@@ -301,6 +324,13 @@ function anonymousOf(account: Account, reads: AnonymousPrincipal['reads']): Anon
   };
 }
 
+interface ListenOptions {
+  /** Whether other processes listen on the port too. */
+  shared?: boolean;
+  /** With it, HTTPS. */
+  certificate?: ServerCertificate | undefined;
+}
+
 /**
  * There is no time limit for a whole request, because an upload may take hours. The readers of bodies limit idle time.
  * With `shared`, the operating system distributes the connections of the port to the processes. If the first process did
@@ -311,15 +341,21 @@ async function listen(
   host: string,
   port: number,
   key: string,
-  shared: boolean,
+  { shared = false, certificate }: ListenOptions,
 ): Promise<AppServer> {
   const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
-  const server = createHttpServer({ ...times, ServerResponse: AppResponse }, listener);
+  const options = { ...times, ServerResponse: AppResponse };
+  const server = certificate
+    ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, listener)
+    : createHttpServer(options, listener);
   const connections = new Set<Socket>();
-  server.on('connection', (socket) => {
+  const add = (socket: Socket) => {
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
-  });
+  };
+  server.on('connection', add);
+  // The connection inside TLS: its first byte is the first one after the handshake.
+  if (certificate) server.on('secureConnection', add);
   const listening = new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);

@@ -1,9 +1,12 @@
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import { parse } from 'yaml';
-import { settings, type Setting } from '../src/config/schema.ts';
+import { findCommand } from '../scripts/packages.ts';
+import { schema, settings, type Setting } from '../src/config/schema.ts';
+import { execute } from './support/clients/clients.ts';
 
 // Compares the documents with the code.
 
@@ -37,6 +40,7 @@ test('documents name only settings that exist', async (t) => {
     'SECURITY.md',
     'docker/Dockerfile',
     'docker/compose.yaml',
+    'scripts/entrepot.service',
   ];
   for (const path of [...documents, 'config/example.yaml', 'config/default.yaml']) {
     for (const [name] of (await read(path)).matchAll(/ENTREPOT_[A-Z_]*[A-Z]/g)) {
@@ -97,6 +101,22 @@ test('the compose file uses existing settings, and starts the service after heal
     t.truthy(services[name]!.healthcheck, name);
   }
   t.deepEqual(Object.keys(needs).sort(), ['mysql', 'redis']);
+});
+
+test('the systemd unit gives the server more time to end than it takes, and passes systemd', async (t) => {
+  const text = await read('scripts/entrepot.service');
+  const stop = Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1]);
+  t.true(stop * 1000 > schema.parse({}).shutdownGrace + 5000);
+  t.true(text.includes('\nExecStart=entrepot serve\n'));
+  const analyze = findCommand('systemd-analyze');
+  if (analyze === undefined) return;
+  const folder = await mkdtemp(join(tmpdir(), 'entrepot-unit-'));
+  t.teardown(() => rm(folder, { recursive: true }));
+  // systemd looks for the command, which is not installed here.
+  const unit = join(folder, 'entrepot.service');
+  await writeFile(unit, text.replace('=entrepot serve', `=${join(root, 'bin/entrepot.js')} serve`));
+  const { code, stdout, stderr } = await execute(analyze, ['verify', unit]);
+  t.deepEqual({ code, output: stdout + stderr }, { code: 0, output: '' });
 });
 
 test('the bounds in SECURITY.md name existing settings and tests', async (t) => {

@@ -1,8 +1,9 @@
 import { Command, CommanderError } from 'commander';
 import type { Environment } from '../config/load.ts';
-import packageFile from '../../package.json' with { type: 'json' };
+import { version } from '../package.ts';
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';
+import { addCert } from './cert.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
@@ -11,8 +12,6 @@ import { addPrefetch } from './prefetch.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
-
-const { version } = packageFile;
 
 /** Runs one command; resolves to the exit code. Results go to stdout, errors to stderr as one line. */
 export async function run(words: readonly string[], environment: Environment, terminal: Terminal): Promise<number> {
@@ -31,6 +30,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addUsage(program, environment, terminal);
   addAdopt(program, environment, terminal);
   addDoctor(program, environment, terminal);
+  addCert(program, environment, terminal);
   addPrefetch(program, environment, terminal);
   addJobs(program, environment, terminal);
   try {

@@ -1,5 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { checkExpiry } from '../tls/certificate.ts';
+import { pairFiles, readPair } from '../tls/pair.ts';
 import { unknownAccounts, type Core } from '../core.ts';
 import { DomainError } from '../errors.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
@@ -59,6 +61,16 @@ export async function examine(installation: Installation, now: () => number): Pr
       await attempt('redis', 'check ENTREPOT_REDIS_URL', async () => {
         await checkAll(core, 'redis');
         return 'Redis answers';
+      }),
+    );
+  }
+  const files = pairFiles(core.config.server.tls);
+  if (files) {
+    findings.push(
+      await attempt('certificate', 'replace the files; a running server uses the previous ones', async () => {
+        const pair = await readPair(files);
+        checkExpiry(pair, now());
+        return `valid until ${pair.leaf.validToDate.toISOString()} for ${pair.leaf.subjectAltName ?? 'no name'}`;
       }),
     );
   }

@@ -23,5 +23,5 @@ Management:
 
 /** Replaces 0.0.0.0 and [::], on which a server can listen but to which a client cannot connect. */
 function reachable(url: string): string {
-  return url.replace(/\/+$/, '').replace(/^http:\/\/(?:0\.0\.0\.0|\[::\])(?=:|$)/, 'http://127.0.0.1');
+  return url.replace(/\/+$/, '').replace(/^(?<scheme>https?:\/\/)(?:0\.0\.0\.0|\[::\])(?=:|$)/, '$<scheme>127.0.0.1');
 }

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import type { Surroundings } from '../core.ts';
+import { ServerCertificate } from '../tls/certificate.ts';
 import { closingTime, createFirstToken, openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import { clocks, type Terminal } from './with-installation.ts';
@@ -66,9 +67,11 @@ async function serveWithWorkers(
   }
   if (config.server.port === 0)
     throw new ConfigError('ENTREPOT_PORT: more than one worker needs a fixed port; do not use 0');
+  const certificate = await ServerCertificate.open(config.server.tls, surroundings);
   const firstToken = await startFirst(config, surroundings);
   const { host, port } = config.server;
-  if (firstToken !== undefined) greet(config, terminal, `http://${host}:${port}`, firstToken);
+  const scheme = certificate ? 'https' : 'http';
+  if (firstToken !== undefined) greet(config, terminal, `${scheme}://${host}:${port}`, firstToken);
   const bound = config.shutdownGrace + exitTime;
   const inTime = await runWorkers(config.server.workers, stop.takeOver(), bound, surroundings.log);
   if (!inTime) throw new Error('workers did not exit in time and were killed');

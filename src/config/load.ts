@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parse as parseYaml, YAMLParseError } from 'yaml';
 import type { z } from 'zod';
+import { packageFolder } from '../package.ts';
 import { schema, settings, type Config, type Setting } from './schema.ts';
 
 /** A wrong setting, which stops the start. The message is one line that names the setting. */
@@ -11,7 +12,7 @@ export class ConfigError extends Error {
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-const defaultFile = join(import.meta.dirname, '../../config/default.yaml');
+const defaultFile = join(packageFolder, 'config', 'default.yaml');
 const serviceLink = /^ENTREPOT_(?:.*_)?(?:SERVICE_(?:HOST|PORT)(?:_.*)?|PORT_\d+_.*)$/;
 
 /**

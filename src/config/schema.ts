@@ -44,6 +44,7 @@ const anonymousRead = z
   });
 /** A timer of Node counts up to 24 days. */
 const shutdownTime = duration.pipe(z.number().max(3_600_000, 'expected 1h or less'));
+const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
 
 /**
@@ -69,6 +70,21 @@ export const schema = z.strictObject({
         .describe(
           'After SIGTERM, keep serving for this long with /readyz red, so that load balancers notice; part of shutdownGrace',
         ),
+      tls: z
+        .strictObject({
+          certFile: file
+            .optional()
+            .describe('PEM file of the certificate, with its chain: serve HTTPS on the port, and refuse plain HTTP'),
+          keyFile: file.optional().describe('PEM file of the private key; changed files are used without a restart'),
+        })
+        .superRefine(({ certFile, keyFile }, context) => {
+          const other = 'is used only together with';
+          if (keyFile === undefined && certFile !== undefined)
+            context.addIssue({ code: 'custom', path: ['certFile'], message: `${other} server.tls.keyFile` });
+          if (certFile === undefined && keyFile !== undefined)
+            context.addIssue({ code: 'custom', path: ['keyFile'], message: `${other} server.tls.certFile` });
+        })
+        .prefault({}),
       workers: whole(1, 64).default(1).describe('Server processes that share the port; more than one requires Redis'),
     })
     .prefault({}),

@@ -1,7 +1,7 @@
 import { Umzug } from 'umzug';
 import type { Database, Dialect } from './database.ts';
 import { migrations as known } from './migrations/index.ts';
-import packageFile from '../../package.json' with { type: 'json' };
+import { version as ownVersion } from '../package.ts';
 import { createSchemaVersion, readSchemaVersion, refuseOldProgram, writeSchemaVersion } from './schema-version.ts';
 
 /** One statement. MySQL commits each DDL statement separately, so an interrupted migration must be a single step. */
@@ -30,7 +30,7 @@ export interface Program {
  */
 export async function migrate(
   database: Database,
-  { version, migrations }: Program = { version: packageFile.version, migrations: known },
+  { version, migrations }: Program = { version: ownVersion, migrations: known },
 ): Promise<void> {
   const schema = await readSchemaVersion(database);
   refuseOldProgram(schema, version);

@@ -1,5 +1,5 @@
 import type { Logger } from 'pino';
-import type { Part } from './unavailable.ts';
+import type { Part, UsedPart } from './unavailable.ts';
 
 /** One check of a part that the service needs. */
 export interface Check {
@@ -47,7 +47,7 @@ export interface State {
   readonly troubles: ReadonlyMap<Part, string>;
 }
 
-const met: Record<Part, string> = {
+const met: Record<UsedPart, string> = {
   database: 'Requests have met an unavailable database.',
   storage: 'Requests have met an unavailable storage.',
   redis: 'Requests have met an unavailable Redis.',
@@ -59,7 +59,7 @@ export class Health {
   readonly #writes: readonly LimitedCheck[];
   readonly #options: HealthOptions;
   readonly #times: HealthTimes;
-  readonly #metAt = new Map<Part, number>();
+  readonly #metAt = new Map<UsedPart, number>();
   /** The failures that are logged, so that each is logged once. */
   #logged = new Set<string>();
   #failedWrites: readonly Check[] = [];
@@ -78,7 +78,7 @@ export class Health {
   }
 
   /** Counts a failure that a request has just met. */
-  note(part: Part): void {
+  note(part: UsedPart): void {
     this.#metAt.set(part, performance.now());
   }
 
@@ -113,7 +113,7 @@ export class Health {
     return { failed, troubles };
   }
 
-  #recentlyMet(): Part[] {
+  #recentlyMet(): UsedPart[] {
     const redis = this.#options.redisFailedAt();
     if (redis !== undefined) this.#metAt.set('redis', redis);
     const since = performance.now() - this.#times.remember;

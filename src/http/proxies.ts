@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import proxyAddress from 'proxy-addr';
 import type { Config } from '../config/schema.ts';
 
@@ -23,9 +24,11 @@ export class Proxies {
     return this.#forwarded(request, 'x-forwarded-host') ?? request.headers.host;
   }
 
-  /** `https` if a trusted proxy reports that the client used it; otherwise `http`. */
+  /** What the client used: as a trusted proxy reports, otherwise as this server accepted the request. */
   schemeOf(request: Request): 'http' | 'https' {
-    return this.#forwarded(request, 'x-forwarded-proto')?.toLowerCase() === 'https' ? 'https' : 'http';
+    const forwarded = this.#forwarded(request, 'x-forwarded-proto')?.toLowerCase();
+    if (forwarded !== undefined) return forwarded === 'https' ? 'https' : 'http';
+    return (request.socket as Partial<TLSSocket>).encrypted === true ? 'https' : 'http';
   }
 
   /** The client's address: the right-most one in X-Forwarded-For that is not a trusted proxy's. */

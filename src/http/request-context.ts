@@ -4,7 +4,7 @@ import type { Principal } from '../accounts/principal.ts';
 import { currentCaller, runFor, type Caller } from '../caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 import { closeAfterBody } from './drain.ts';
-import type { Part } from './unavailable.ts';
+import type { UsedPart } from './unavailable.ts';
 
 /** The record of one request, for the access log, the metrics and usage. */
 export interface RequestContext {
@@ -19,7 +19,7 @@ export interface RequestContext {
   version: string | undefined;
   act: UsageAction | undefined;
   /** The part of the service that could not be used. */
-  unavailable: Part | undefined;
+  unavailable: UsedPart | undefined;
   /** The `Cache-Status` of the answer. */
   cache: string | undefined;
   /** Bytes of the request body that were received. */

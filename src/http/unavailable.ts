@@ -6,8 +6,10 @@ import { storageFailure } from '../storage/unavailable.ts';
 import { contextOf } from './request-context.ts';
 
 /** What the service needs besides itself. */
-export const parts = ['database', 'storage', 'redis'] as const;
+export const parts = ['database', 'storage', 'redis', 'certificate'] as const;
 export type Part = (typeof parts)[number];
+/** The parts that requests use. */
+export type UsedPart = Exclude<Part, 'certificate'>;
 
 /** `error` as a domain error; undefined for a bug. */
 export function asDomainError(error: unknown): DomainError | undefined {
@@ -15,7 +17,7 @@ export function asDomainError(error: unknown): DomainError | undefined {
 }
 
 /** The part that failed, if `error` says that one cannot be used. */
-function failedPart(error: DomainError | undefined): Part | undefined {
+function failedPart(error: DomainError | undefined): UsedPart | undefined {
   if (error?.name === 'DatabaseUnavailable') return 'database';
   return error?.name === 'StorageUnavailable' ? 'storage' : undefined;
 }

@@ -72,6 +72,8 @@ test('every setting can come from the environment', (t) => {
     'server.trustProxy': 'loopback, 10.0.0.0/8',
     'server.shutdownDelay': '3s',
     shutdownGrace: '40s',
+    'server.tls.certFile': '/etc/entrepot/server.crt',
+    'server.tls.keyFile': '/etc/entrepot/server.key',
     'server.workers': '2',
     data: '/srv/entrepot',
     'database.url': 'mysql://u:p@db:3306/entrepot',
@@ -138,6 +140,7 @@ test('every setting can come from the environment', (t) => {
       adminPort: 9090,
       trustProxy: ['loopback', '10.0.0.0/8'],
       shutdownDelay: 3000,
+      tls: { certFile: '/etc/entrepot/server.crt', keyFile: '/etc/entrepot/server.key' },
       workers: 2,
     },
     shutdownGrace: 40_000,
@@ -302,6 +305,7 @@ const wrongEnvironments: [Environment, string][] = [
   ],
   [{ ENTREPOT_JOBS_TIDY: '@daily' }, 'ENTREPOT_JOBS_TIDY: there is no such setting'],
   [{ ENTREPOT_SCRUB_RATE: '0' }, 'ENTREPOT_SCRUB_RATE: expected more than 0'],
+  [{ ENTREPOT_TLS_CERT_FILE: 'a.crt' }, 'ENTREPOT_TLS_CERT_FILE: is used only together with server.tls.keyFile'],
   [
     { ENTREPOT_RETENTION_PACKAGES_KEEP_VERSIONS: '0' },
     'ENTREPOT_RETENTION_PACKAGES_KEEP_VERSIONS: expected a whole number from 1 to 1000000',
@@ -315,6 +319,7 @@ test('a wrong environment variable stops the start with one line that names it',
 });
 
 const wrongFiles: [string, string][] = [
+  ['server:\n  tls:\n    keyFile: a.key', 'server.tls.keyFile (FILE): is used only together with server.tls.certFile'],
   ['prot: 1', 'prot (FILE): there is no such setting'],
   ['server:\n  prot: 1\n  hots: 2', 'server.prot, server.hots (FILE): there is no such setting'],
   ['server:\n  port: web', 'server.port (FILE): expected a whole number from 0 to 65535'],

@@ -56,11 +56,12 @@ export function dotnetEnvironment(folder: string): NodeJS.ProcessEnv {
   };
 }
 
-export async function dotnet(folder: string, feed: Feed): Promise<Dotnet> {
+/** `more` is added to its environment. */
+export async function dotnet(folder: string, feed: Feed, more: NodeJS.ProcessEnv = {}): Promise<Dotnet> {
   const at = (name: string): string => join(folder, name);
   await mkdir(folder, { recursive: true });
   await writeFile(at('nuget.config'), configuration(feed));
-  const env = dotnetEnvironment(folder);
+  const env = { ...dotnetEnvironment(folder), ...more };
   const cli = commandLine('dotnet', requiredCommand('dotnet'), [], { env, cwd: folder });
 
   const pack = async (source: PackageSource): Promise<string> => {

@@ -17,7 +17,7 @@ export interface Access {
 }
 
 export interface Entrepot extends Access {
-  /** `http://host:port` */
+  /** `http://host:port`, or `https://…` with TLS. */
   url: string;
   pid: number;
   /** A token with all scopes; also the password of the registry. */
@@ -28,7 +28,10 @@ export interface Entrepot extends Access {
   stop(): Promise<void>;
 }
 
-/** `folder` has the data, maybe from an earlier run. Without upstreams in `settings`, there are none. */
+/**
+ * `folder` has the data, maybe from an earlier run. Without upstreams in `settings`, there are none. A server with TLS needs an
+ * admin port in `settings`, where this waits until it is ready.
+ */
 export async function startEntrepot(folder: string, settings: Record<string, string> = {}): Promise<Entrepot> {
   const data = join(folder, 'data');
   await mkdir(data, { recursive: true });
@@ -60,9 +63,13 @@ export async function startEntrepot(folder: string, settings: Record<string, str
     await closed;
   };
 
-  const url = `http://127.0.0.1:${port}`;
+  const scheme = env['ENTREPOT_TLS_CERT_FILE'] === undefined ? 'http' : 'https';
+  const host = `${env['ENTREPOT_HOST']}:${env['ENTREPOT_PORT']}`;
+  const url = `${scheme}://${host}`;
+  const { ENTREPOT_ADMIN_PORT: adminPort } = env;
+  const operations = adminPort === undefined ? url : `http://${env['ENTREPOT_HOST']}:${adminPort}`;
   const deadline = Date.now() + 30_000;
-  while (!(await answers(`${url}/readyz`))) {
+  while (!(await answers(`${operations}/readyz`))) {
     if (child.exitCode !== null || Date.now() > deadline) {
       await stop();
       throw new Error(`entrepot did not start: ${output}`);
@@ -72,7 +79,7 @@ export async function startEntrepot(folder: string, settings: Record<string, str
   return {
     url,
     pid: child.pid!,
-    host: `127.0.0.1:${port}`,
+    host,
     username: 'api',
     password: token,
     token,
