@@ -139,10 +139,13 @@ export class Search {
       // One hit more than the page, to know whether the group is longer.
       pages.flatMap(({ values }) => [...values, end + 1]),
     );
+    // The sizes are up to a minute old, so that two groups may have a new package.
+    const seenIds = new Set<number>();
     const found = groups.map((group, index) =>
       merge(
         rows.filter((row) => row.groupIndex === index),
         group,
+        seenIds,
       ).slice(0, end + 1),
     );
     const data = found.flatMap((each) => each.slice(0, end));
@@ -249,10 +252,10 @@ export class Search {
   }
 }
 
-/** The packages of a group's lists, each once, in order. */
-function merge(rows: readonly Found[], { pages }: Group): Found[] {
-  if (pages.length === 1) return rows.toSorted((a, b) => a.standing - b.standing);
-  const sorted = rows.toSorted((a, b) => a.standing - b.standing || a.id - b.id);
-  const seen = new Set<number>();
+/** The packages of a group's lists that are not in `seen`, each once, in order. Adds them to `seen`. */
+function merge(rows: readonly Found[], { pages }: Group, seen: Set<number>): Found[] {
+  // Each list is in order: packages of equal standing by their rows if there are several lists.
+  const byRow = pages.length > 1 ? 1 : 0;
+  const sorted = rows.toSorted((a, b) => a.standing - b.standing || byRow * (a.id - b.id));
   return sorted.filter(({ id }) => !seen.has(id) && seen.add(id));
 }
