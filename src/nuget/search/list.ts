@@ -103,7 +103,7 @@ export class ListMaker {
     const { accountId, view, among } = this.#view;
     const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
     const list = this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
-    return { ...list, scanned: this.#scanned(words.length, 1) };
+    return { ...list, scanned: this.#scanned(size, words.length, 1) };
   }
 
   /** Packages of `source` with these words, ordered by tiers. */
@@ -126,21 +126,28 @@ export class ListMaker {
     const joins = conditions.length > 0 ? [join] : [];
     const list = this.#list('t0', own, words, joins, size);
     const cost = words.length + (rows.length > 0 ? rowCost + rows.length : 0) + (among ? 1 : 0);
+    // Of several lists, the ones of longer terms may start with many packages whose id starts with the text.
+    const checked = cost === 0 && joins.length > 0 && lists > 1 ? rowCost : cost;
     if (mentions !== undefined) list.also = [...list.also, mentioned(mentions)];
     return {
       ...list,
       index: 'package_terms_standing',
       repeats,
       behind: repeats ? 0 : list.behind,
-      scanned: repeats ? undefined : this.#scanned(cost === 0 && joins.length > 0 && lists > 1 ? rowCost : cost, lists),
+      scanned: repeats ? undefined : this.#scanned(size, checked, lists),
     };
   }
 
-  /** The rows that one of `lists` lists may read if each row needs `cost` look-ups beside those of the view. */
-  #scanned(cost: number, lists: number): number | undefined {
+  /**
+   * The rows that one of `lists` lists of about `size` rows may read, if each row needs `cost` look-ups beside those of
+   * the view; undefined if it may read all.
+   */
+  #scanned(size: number, cost: number, lists: number): number | undefined {
     const { versions, frameworks } = this.#view;
     const all = cost + rowCost * versions.length + (frameworks ? frameworksCost : 0);
-    return all === 0 ? undefined : Math.min(scanLimit, Math.ceil(lookups / all / lists));
+    if (all === 0) return undefined;
+    const most = Math.min(scanLimit, Math.ceil(lookups / all / lists));
+    return size < Math.min(most, sizeLimit) ? undefined : most;
   }
 
   #list(
@@ -161,8 +168,8 @@ export class ListMaker {
     if (flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [flag] });
     if (versions.length > 0) {
       also.push({
-        sql: `EXISTS (SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
-          AND v.version_key IN (${placeholders(versions)}))`,
+        sql: `(SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
+          AND v.version_key IN (${placeholders(versions)}) LIMIT 1) IS NOT NULL`,
         values: versions,
       });
     }
@@ -199,19 +206,22 @@ export function inId({ term }: SearchWord): Part {
 export function anywhere(accountId: number, word: SearchWord): Part {
   const start = inId(word);
   return {
-    sql: `(${start.sql} OR EXISTS (SELECT 1 FROM package_terms a
-      WHERE a.account_id = ? AND a.term = ? AND a.package_row = p.id))`,
+    sql: `(${start.sql} OR (SELECT 1 FROM package_terms a
+      WHERE a.account_id = ? AND a.term = ? AND a.package_row = p.id LIMIT 1) IS NOT NULL)`,
     values: [...start.values, accountId, word.term],
   };
 }
 
-/** The package has dependencies for one of these frameworks, or does not limit its frameworks. */
+/**
+ * The package has dependencies for one of these frameworks, or does not limit its frameworks. Neither this nor the other
+ * conditions use EXISTS: MariaDB may then read the whole table once instead of a few rows of each package.
+ */
 function usableWith(frameworks: FrameworkVersions, id: string): Part {
   const versions = [...frameworks];
   const rows = `SELECT 1 FROM package_frameworks f WHERE f.package_row = ${id}`;
   return {
-    sql: `(NOT EXISTS (${rows}) OR EXISTS (${rows} AND
-      (${versions.map(() => '(f.family = ? AND f.version <= ?)').join(' OR ')})))`,
+    sql: `((${rows} LIMIT 1) IS NULL OR (${rows} AND
+      (${versions.map(() => '(f.family = ? AND f.version <= ?)').join(' OR ')}) LIMIT 1) IS NOT NULL)`,
     values: versions.flat(),
   };
 }

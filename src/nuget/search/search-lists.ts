@@ -187,8 +187,11 @@ export class SearchLists {
     return { pages, counts: [listOf(beginning(word, only), 1, false)] };
   }
 
-  /** SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. */
-  page(list: List): Part {
+  /**
+   * SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. `most`: rows of
+   * the list's own table that are read, if `list.scanned` is more.
+   */
+  page(list: List, most: number): Part {
     const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
     const id = idOf(list.as);
     const standing = list.repeats ? `MIN(${list.as}.standing)` : `${list.as}.standing`;
@@ -199,7 +202,7 @@ export class SearchLists {
       const columns =
         list.as === 'p' ? 'p.id, p.package_key, p.standing, p.flags' : 't0.package_row, t0.standing, t0.flags';
       const some = `SELECT ${columns} FROM ${this.#tables({ ...list, joins: [] }, list.index)}
-        WHERE ${all(own)} ORDER BY ${order} LIMIT ${list.scanned}`;
+        WHERE ${all(own)} ORDER BY ${order} LIMIT ${Math.min(list.scanned, most)}`;
       // Both databases read these rows in their order, and stop at the limit. With a second ORDER BY they read all rows.
       const where = list.also.length > 0 ? `WHERE ${all(list.also)}` : '';
       const sql = `${select} (${some}) AS ${list.as} ${this.#joins(list)} ${where} LIMIT ?`;
