@@ -18,6 +18,8 @@ export interface IdTerms {
   frequent: string[];
   /** Terms with fewer than `frequentRows` packages each: all are read together, and sorted. */
   rare: string[];
+  /** Whether these are all id terms that begin with the word. */
+  isComplete: boolean;
 }
 
 const frequentRows = 20;
@@ -57,7 +59,7 @@ export class IndexSizes {
     const known = this.#terms.get(key);
     if (known) return known;
     const start = idTermStart(word);
-    const terms: IdTerms = { frequent: [start], rare: [] };
+    const terms: IdTerms = { frequent: [start], rare: [], isComplete: false };
     for (let after = start, left = mostTerms - 1; left > 0;) {
       const rows = await this.#database.select<{ term: string }>(
         'SELECT term FROM package_terms WHERE account_id = ? AND term > ? AND term < ? ORDER BY term LIMIT ?',
@@ -70,7 +72,10 @@ export class IndexSizes {
       if (rows.length === rowsAtATime && found.length > 1) found.pop();
       for (const [term, rows] of found.slice(0, left)) (rows >= frequentRows ? terms.frequent : terms.rare).push(term);
       left -= found.length;
-      if (rows.length < rowsAtATime) break;
+      if (rows.length < rowsAtATime) {
+        terms.isComplete = left >= 0;
+        break;
+      }
       after = found.at(-1)![0];
     }
     this.#terms.set(key, terms);

@@ -2,7 +2,7 @@ import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Value } from '../../database/database.ts';
 import type { FrameworkVersions } from '../format/frameworks.ts';
 import type { SearchWord } from './search-query.ts';
-import { idTermStart } from './terms.ts';
+import { idTermStart, tier, tierWidth } from './terms.ts';
 
 /** SQL with the values of its placeholders. */
 export interface Part {
@@ -26,8 +26,8 @@ export interface List {
   also: readonly Part[];
   /** Whether a package may have several rows in the list's own table. Then the list is sorted, so it must be short. */
   repeats: boolean;
-  /** Whether only the first rows of the list's own table are read, because most may fail a condition of `also`. */
-  isBounded: boolean;
+  /** The first rows of the list's own table that are read, because each costs look-ups; undefined if all may be read. */
+  scanned: number | undefined;
   /** Rows after the page that are read to count hits; 0 if the list is too long to count. */
   counted: number;
   /** Lower bound for the hits after the page, if they are not counted. */
@@ -49,7 +49,34 @@ export const sortLimit = 500;
 /** Rows after the page that are read to count hits: without joins, and with joins. */
 const countLimit = 1000;
 const lookupLimit = 250;
+/** Most rows of its own table that a list reads if each needs look-ups: the most relevant ones. */
+const scanLimit = 10_000;
+/** Most look-ups of one group of lists: by a word's index, in a package's row (`rowCost`), or for its frameworks. */
+const lookups = 48_000;
+const rowCost = 4;
+const frameworksCost = 2;
 export const lastCharacter = '\u{10ffff}';
+
+/** The lowest `standing` of a word that no id term begins with: the word is in another field only. */
+export const notInId = tier.name * tierWidth;
+
+/** A word that a package must have as a complete word. */
+export interface CompleteWord extends SearchWord {
+  /** Whether an id term must begin with it too. */
+  isInId?: boolean;
+}
+
+/** Further conditions on a list that starts from `package_terms`. */
+export interface TermConditions {
+  /** Conditions on the row in `packages`, for packages that fulfil all others. */
+  where?: readonly Part[];
+  /** Conditions on the row in `packages` that most packages may fail: they are counted as look-ups. */
+  rows?: readonly Part[];
+  /** Whether the list's own word or one of the first `mentions` words must not be in the id. */
+  mentions?: number;
+  /** The number of lists in the group, which share the look-ups. */
+  lists?: number;
+}
 
 /** The client's part of a search: which packages of which account it may see. */
 interface View {
@@ -75,50 +102,74 @@ export class ListMaker {
   packages(own: readonly Part[], words: readonly SearchWord[], size = 0): List {
     const { accountId, view, among } = this.#view;
     const mine = { sql: 'p.account_id = ? AND (p.flags & ?) <> 0', values: [accountId, view] };
-    return this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
+    const list = this.#list('p', [mine, ...own, ...(among ? [among] : [])], words, [], size);
+    return { ...list, scanned: this.#scanned(size, words.length, 1) };
   }
 
-  /** Packages of `source` with these words, ordered by tiers. `where` are conditions on `p`. */
-  terms({ where: from, size, repeats }: Source, words: readonly SearchWord[], where: readonly Part[] = []): List {
+  /** Packages of `source` with these words, ordered by tiers. */
+  terms(
+    { where: from, size, repeats }: Source,
+    words: readonly CompleteWord[],
+    { where = [], rows = [], mentions, lists = 1 }: TermConditions = {},
+  ): List {
     const { accountId, view, among } = this.#view;
     const own = [
       { sql: 't0.account_id = ?', values: [accountId] },
       from,
       { sql: '(t0.flags & ?) <> 0', values: [view] },
     ];
-    const conditions = among ? [...where, among] : where;
+    const conditions = [...where, ...rows, ...(among ? [among] : [])];
     const join = {
       sql: `JOIN packages p ON p.id = t0.package_row AND ${all(conditions)}`,
       values: valuesOf(conditions),
     };
     const joins = conditions.length > 0 ? [join] : [];
+    const list = this.#list('t0', own, words, joins, size);
+    const cost = words.length + (rows.length > 0 ? rowCost + rows.length : 0) + (among ? 1 : 0);
+    // Of several lists, the ones of longer terms may start with many packages whose id starts with the text.
+    const checked = cost === 0 && joins.length > 0 && lists > 1 ? rowCost : cost;
+    if (mentions !== undefined) list.also = [...list.also, mentioned(mentions)];
     return {
-      ...this.#list('t0', own, words, joins, size),
+      ...list,
       index: 'package_terms_standing',
       repeats,
-      ...(repeats && { isBounded: false }),
+      behind: repeats ? 0 : list.behind,
+      scanned: repeats ? undefined : this.#scanned(size, checked, lists),
     };
+  }
+
+  /**
+   * The rows that one of `lists` lists of about `size` rows may read, if each row needs `cost` look-ups beside those of
+   * the view; undefined if it may read all.
+   */
+  #scanned(size: number, cost: number, lists: number): number | undefined {
+    const { versions, frameworks } = this.#view;
+    const all = cost + rowCost * versions.length + (frameworks ? frameworksCost : 0);
+    if (all === 0) return undefined;
+    const most = Math.min(scanLimit, Math.ceil(lookups / all / lists));
+    return size < Math.min(most, sizeLimit) ? undefined : most;
   }
 
   #list(
     as: List['as'],
     own: readonly Part[],
-    words: readonly SearchWord[],
+    words: readonly CompleteWord[],
     joins: readonly Part[],
     size: number,
   ): List {
     const { accountId, flag, versions, frameworks, among } = this.#view;
-    const wordJoins = words.map(({ term, fields }, index) => ({
+    const wordJoins = words.map(({ term, fields, isInId }, index) => ({
       sql: `JOIN package_terms w${index} ON w${index}.account_id = ? AND w${index}.term = ?
-        AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0`,
+        AND w${index}.package_row = ${idOf(as)} AND (w${index}.fields & ?) <> 0
+        ${isInId ? `AND w${index}.standing < ${notInId}` : ''}`,
       values: [accountId, term, fields],
     }));
     const also: Part[] = [];
     if (flag !== undefined) also.push({ sql: `(${as}.flags & ?) <> 0`, values: [flag] });
     if (versions.length > 0) {
       also.push({
-        sql: `EXISTS (SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
-          AND v.version_key IN (${placeholders(versions)}))`,
+        sql: `(SELECT 1 FROM package_versions v WHERE v.package_row = ${idOf(as)} AND v.listed = 1
+          AND v.version_key IN (${placeholders(versions)}) LIMIT 1) IS NOT NULL`,
         values: versions,
       });
     }
@@ -133,11 +184,17 @@ export class ListMaker {
       joins: [...wordJoins, ...joins],
       also,
       repeats: false,
-      isBounded: frameworks !== undefined,
+      scanned: undefined,
       counted: endless ? 0 : counted,
       behind: looked ? 0 : countLimit,
     };
   }
+}
+
+/** The list's own word or one of the first `words` joined words is not in the id. */
+function mentioned(words: number): Part {
+  const tables = ['t0', ...Array.from({ length: words }, (_, index) => `w${index}`)];
+  return { sql: `(${tables.map((table) => `${table}.standing >= ${notInId}`).join(' OR ')})`, values: [] };
 }
 
 /** A condition on `p`: an id term begins with the word. */
@@ -149,19 +206,22 @@ export function inId({ term }: SearchWord): Part {
 export function anywhere(accountId: number, word: SearchWord): Part {
   const start = inId(word);
   return {
-    sql: `(${start.sql} OR EXISTS (SELECT 1 FROM package_terms a
-      WHERE a.account_id = ? AND a.term = ? AND a.package_row = p.id))`,
+    sql: `(${start.sql} OR (SELECT 1 FROM package_terms a
+      WHERE a.account_id = ? AND a.term = ? AND a.package_row = p.id LIMIT 1) IS NOT NULL)`,
     values: [...start.values, accountId, word.term],
   };
 }
 
-/** The package has dependencies for one of these frameworks, or does not limit its frameworks. */
+/**
+ * The package has dependencies for one of these frameworks, or does not limit its frameworks. Neither this nor the other
+ * conditions use EXISTS: MariaDB may then read the whole table once instead of a few rows of each package.
+ */
 function usableWith(frameworks: FrameworkVersions, id: string): Part {
   const versions = [...frameworks];
   const rows = `SELECT 1 FROM package_frameworks f WHERE f.package_row = ${id}`;
   return {
-    sql: `(NOT EXISTS (${rows}) OR EXISTS (${rows} AND
-      (${versions.map(() => '(f.family = ? AND f.version <= ?)').join(' OR ')})))`,
+    sql: `((${rows} LIMIT 1) IS NULL OR (${rows} AND
+      (${versions.map(() => '(f.family = ? AND f.version <= ?)').join(' OR ')}) LIMIT 1) IS NOT NULL)`,
     values: versions.flat(),
   };
 }

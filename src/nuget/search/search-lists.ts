@@ -7,10 +7,12 @@ import {
   idOf,
   inId,
   lastCharacter,
+  notInId,
   ListMaker,
   sizeLimit,
   sortLimit,
   valuesOf,
+  type CompleteWord,
   type List,
   type Part,
   type Source,
@@ -27,8 +29,6 @@ export interface Group {
 }
 
 const standings = Array.from({ length: lowestStanding + 1 }, (_, standing) => standing).join(', ');
-/** Packages of a list that are checked for their frameworks: the most downloaded ones. */
-const scanLimit = 10_000;
 
 interface Sized {
   words: SizedWord[];
@@ -71,7 +71,8 @@ export class SearchLists {
     const make = new ListMaker({ accountId, view, versions, frameworks, flag, among: only });
     if (ids.length > 0) {
       const chosen = { sql: `p.package_key IN (${placeholders(ids)})`, values: ids };
-      return [alone(make.packages([chosen, ...words.map(query.idOnly ? inId : somewhere)], filters))];
+      const list = make.packages([chosen, ...words.map(query.idOnly ? inId : somewhere)], filters);
+      return [alone({ ...list, index: 'packages_key' })];
     }
     if (idStart === undefined) {
       const [rarest, ...others] = filters;
@@ -80,7 +81,8 @@ export class SearchLists {
     }
 
     const end = idStart + lastCharacter;
-    const exact = make.packages([{ sql: 'p.package_key = ?', values: [idStart] }], filters);
+    const same = { sql: 'p.package_key = ?', values: [idStart] };
+    const exact: List = { ...make.packages([same], filters), index: 'packages_key' };
     const starting = { sql: 'p.package_key > ? AND p.package_key < ?', values: [idStart, end] };
     const start: List = { ...make.packages([starting], filters, sized.start), index: 'packages_key' };
     if (sized.start >= sortLimit) {
@@ -95,87 +97,115 @@ export class SearchLists {
       : [...groups, named, await this.#mentioning(accountId, make, sized, idStart)];
   }
 
-  /** Packages whose id has all words, and does not start with the text. */
-  async #named(accountId: number, make: ListMaker, { words, filters }: Sized, idStart: string): Promise<Group> {
-    const first = rarestOf(words, ({ idSize }) => idSize);
+  /**
+   * Packages whose id has all words, and does not start with the text. Beside other words, a word that is complete in
+   * many packages must be complete: to check the starts of their id terms needs each package's row.
+   */
+  async #named(accountId: number, make: ListMaker, sized: Sized, idStart: string): Promise<Group> {
+    const { words, filters } = sized;
+    const first = rarestOf(words, ({ size, idSize }) => idSize + size / sizeLimit);
+    const where = elsewhere(sized, idStart);
     const [filter, ...rest] = filters;
-    if (filter && filter.size < first.idSize) {
-      return alone(make.terms(having(filter), rest, [elsewhere(idStart), ...words.map(inId)]));
+    if (filter && !isFrequent(filter) && filter.size < first.idSize) {
+      return alone(make.terms(having(filter), rest, { where, rows: words.map(inId) }));
     }
-    const others = words.filter((each) => each !== first).map(inId);
-    return this.#byId(accountId, first, isAll(words, idStart), (source) =>
-      make.terms(source, filters, [elsewhere(idStart), ...others]),
+    const others = words.filter((each) => each !== first);
+    if (first.idSize < sortLimit) {
+      return alone(make.terms(beginning(first), filters, { where, rows: others.map(inId) }));
+    }
+    const complete = others.filter(isFrequent).map((each): CompleteWord => ({ ...each, isInId: true }));
+    const rows = others.filter((each) => !isFrequent(each)).map(inId);
+    if (others.length > 0 && isFrequent(first)) {
+      const source = having(first, ` AND t0.standing < ${notInId}`);
+      return alone(make.terms(source, [...complete, ...filters], { where, rows }));
+    }
+    return this.#byId(accountId, first, isAll(words, idStart), (source, lists, isAfterStart) =>
+      make.terms(source, [...complete, ...filters], { where: isAfterStart ? [] : where, rows, lists }),
     );
   }
 
   /**
    * Packages with all words, at least one of them not in the id. If all words are frequent, only the rarest one may be
-   * the start of an id term in a package whose other words are complete: to check the others needs each package's row.
+   * the start of an id term in a package whose other words are complete.
    */
-  async #mentioning(accountId: number, make: ListMaker, { words, filters }: Sized, idStart: string): Promise<Group> {
+  async #mentioning(accountId: number, make: ListMaker, sized: Sized, idStart: string): Promise<Group> {
+    const { words, filters } = sized;
     const somewhere = (word: SearchWord) => anywhere(accountId, word);
+    const where = isAll(words, idStart) ? [] : elsewhere(sized, idStart);
     const rarest = rarestOf(words, ({ size, idSize }) => size + idSize);
+    const [filter, ...rest] = filters;
+    if (filter && !isFrequent(filter) && filter.size < rarest.size + rarest.idSize) {
+      const rows = [...words.map(somewhere), notAll(words.map(inId))];
+      return alone(make.terms(having(filter), rest, { where, rows }));
+    }
     const areFrequent = rarest.size + rarest.idSize >= sortLimit;
     // A frequent start of id terms that is not a complete word has the smallest size.
     const first = areFrequent ? rarestOf(words, ({ size, idSize }) => size + idSize / sizeLimit) : rarest;
-    const [filter, ...rest] = filters;
-    if (filter && filter.size < rarest.size + rarest.idSize) {
-      const where = [elsewhere(idStart), ...words.map(somewhere), notAll(words.map(inId))];
-      return alone(make.terms(having(filter), rest, where));
-    }
     const others = words.filter((each) => each !== first);
-    const where = isAll(words, idStart) ? [] : [elsewhere(idStart)];
-    const mentioned = areFrequent
-      ? make.terms(having(first, notInId), [...filters, ...others], where)
-      : make.terms(having(first, notInId), filters, [...where, ...others.map(somewhere)]);
+    const mentions = others.length;
+    if (others.length > 0 && isFrequent(first)) {
+      return alone(make.terms(having(first), [...others, ...filters], { where, mentions }));
+    }
+    const outside = having(first, ` AND t0.standing >= ${notInId}`);
+    const mentioned = make.terms(outside, filters, { where, rows: others.map(somewhere) });
     if (others.length === 0) return alone(mentioned);
-    const { pages, counts } = await this.#byId(accountId, first, false, (source) =>
-      make.terms(source, filters, [...where, ...others.map(somewhere), notAll(others.map(inId))]),
+    if (!areFrequent) {
+      const rows = [...others.map(somewhere), notAll(others.map(inId))];
+      const named = make.terms(beginning(first), filters, { where, rows });
+      return { pages: [mentioned, named], counts: [mentioned, named] };
+    }
+    const { pages, counts } = await this.#byId(accountId, first, false, (source, lists) =>
+      make.terms(source, [...others, ...filters], { where, mentions, lists }),
     );
     return { pages: [mentioned, ...pages], counts: [mentioned, ...counts] };
   }
 
-  /** The lists of packages with id terms that begin with a word: one list, or several if they are many. */
+  /**
+   * The lists of packages with id terms that begin with a frequent word. `isAfterStart`: the word is the whole text, so
+   * packages with the word at the start of the id are left out; only longer terms need the id to be checked.
+   */
   async #byId(
     accountId: number,
     word: SizedWord,
     isAfterStart: boolean,
-    listOf: (source: Source) => List,
+    listOf: (source: Source, lists: number, isAfterStart: boolean) => List,
   ): Promise<Group> {
     const { term, idSize: size } = word;
     const only = isAfterStart ? ` AND t0.standing >= ${tier.id * tierWidth}` : '';
-    const start = idTermStart(term);
-    const range = { sql: `t0.term >= ? AND t0.term < ?${only}`, values: [start, start + lastCharacter] };
-    const every = listOf({ where: range, size, repeats: true });
-    if (size < sortLimit) return alone(every);
-    const { frequent, rare } = await this.#sizes.idTerms(accountId, term);
-    const pages = frequent.map((each) =>
-      listOf({ where: { sql: `t0.term = ?${only}`, values: [each] }, size, repeats: false }),
-    );
+    const { frequent, rare, isComplete } = await this.#sizes.idTerms(accountId, term);
+    const lists = frequent.length + 1;
+    const pages = frequent.map((each) => {
+      const where = { sql: `t0.term = ?${only}`, values: [each] };
+      return listOf({ where, size, repeats: false }, lists, isAfterStart && each === idTermStart(term));
+    });
     // The terms are not all that begin with the word. Packages with the complete word are all found.
-    pages.push(listOf(having(word, `${only} AND t0.standing < ${tier.name * tierWidth}`)));
+    if (!isComplete) pages.push(listOf(having(word, `${only} AND t0.standing < ${notInId}`), lists, isAfterStart));
     if (rare.length > 0) {
       const where = { sql: `t0.term IN (${placeholders(rare)})${only}`, values: rare };
-      pages.push(listOf({ where, size, repeats: true }));
+      pages.push(listOf({ where, size, repeats: true }, lists, false));
     }
-    return { pages, counts: [every] };
+    return { pages, counts: [listOf(beginning(word, only), 1, false)] };
   }
 
-  /** SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. */
-  page(list: List): Part {
+  /**
+   * SQL for the first packages of a list, as `id` and `standing`. The last placeholder is their number. `most`: rows of
+   * the list's own table that are read, if `list.scanned` is more.
+   */
+  page(list: List, most: number): Part {
     const own = list.inOrder ? [...list.own, list.inOrder] : list.own;
     const id = idOf(list.as);
     const standing = list.repeats ? `MIN(${list.as}.standing)` : `${list.as}.standing`;
     const once = list.repeats ? `GROUP BY ${id}` : '';
     const order = list.as === 'p' ? 'p.standing, p.package_key' : `${standing}, t0.package_row`;
     const select = `SELECT ${id} AS id, ${standing} AS standing FROM`;
-    if (list.isBounded) {
+    if (list.scanned !== undefined) {
       const columns =
         list.as === 'p' ? 'p.id, p.package_key, p.standing, p.flags' : 't0.package_row, t0.standing, t0.flags';
       const some = `SELECT ${columns} FROM ${this.#tables({ ...list, joins: [] }, list.index)}
-        WHERE ${all(own)} ORDER BY ${order} LIMIT ${scanLimit}`;
-      const sql = `${select} (${some}) AS ${list.as} ${this.#joins(list)} WHERE ${all(list.also)}
-        ORDER BY ${order} LIMIT ?`;
+        WHERE ${all(own)} ORDER BY ${order} LIMIT ${Math.min(list.scanned, most)}`;
+      // Both databases read these rows in their order, and stop at the limit. With a second ORDER BY they read all rows.
+      const where = list.also.length > 0 ? `WHERE ${all(list.also)}` : '';
+      const sql = `${select} (${some}) AS ${list.as} ${this.#joins(list)} ${where} LIMIT ?`;
       return { sql, values: valuesOf([...own, ...list.joins, ...list.also]) };
     }
     const sql = `${select} ${this.#tables(list, list.index)}
@@ -187,8 +217,8 @@ export class SearchLists {
   count(list: List, end: number): Part {
     const index = list.as === 'p' ? 'packages_key' : list.index;
     const rows = this.#tables({ ...list, joins: [] }, index);
-    const columns = list.as === 'p' ? 'p.id, p.package_key, p.flags' : 't0.package_row, t0.flags';
-    const some = `SELECT ${columns} FROM ${rows} WHERE ${all(list.own)} LIMIT ${end + list.counted}`;
+    const columns = list.as === 'p' ? 'p.id, p.package_key, p.flags' : 't0.package_row, t0.standing, t0.flags';
+    const some = `SELECT ${columns} FROM ${rows} WHERE ${all(list.own)} LIMIT ${Math.min(end + list.counted, list.scanned ?? Infinity)}`;
     const where = list.also.length > 0 ? `WHERE ${all(list.also)}` : '';
     const hits = list.repeats ? `DISTINCT ${idOf(list.as)}` : '*';
     return {
@@ -261,7 +291,17 @@ function isAll(words: readonly SearchWord[], idStart: string): boolean {
   return words.length === 1 && words[0]!.term === idStart;
 }
 
-const notInId = ` AND t0.standing >= ${tier.name * tierWidth}`;
+/** Whether a list of the packages with the complete word is too long to check each package's row. */
+function isFrequent({ size }: SizedWord): boolean {
+  return size >= sortLimit;
+}
+
+/** The id terms that begin with this word; `only` is SQL of a further condition. */
+function beginning({ term, idSize }: SizedWord, only = ''): Source {
+  const start = idTermStart(term);
+  const where = { sql: `t0.term >= ? AND t0.term < ?${only}`, values: [start, start + lastCharacter] };
+  return { where, size: idSize, repeats: true };
+}
 
 /** The packages that have this word; `only` is SQL of a further condition. */
 function having({ term, fields, size }: SizedWord, only = ''): Source {
@@ -269,9 +309,10 @@ function having({ term, fields, size }: SizedWord, only = ''): Source {
   return { where, size, repeats: false };
 }
 
-/** A condition on `p`: the id does not start with this text. */
-function elsewhere(idStart: string): Part {
-  return { sql: '(p.package_key < ? OR p.package_key >= ?)', values: [idStart, idStart + lastCharacter] };
+/** A condition on `p`: the id does not start with this text. Without it if no id does, because it reads each hit's row. */
+function elsewhere({ start }: Sized, idStart: string): Part[] {
+  if (start === 0) return [];
+  return [{ sql: '(p.package_key < ? OR p.package_key >= ?)', values: [idStart, idStart + lastCharacter] }];
 }
 
 function notAll(parts: readonly Part[]): Part {

@@ -31,7 +31,7 @@ export interface SearchHit {
 }
 
 export interface SearchResults<T> {
-  /** Exact up to a few hundred hits beyond the page; above that a lower bound. */
+  /** Exact up to a few hundred hits beyond the page; above that, or if a list is too long to check all of it, a lower bound. */
   totalHits: number;
   data: T[];
 }
@@ -61,6 +61,11 @@ interface VersionRow {
   download_count: number;
 }
 
+/**
+ * Rows of a list beyond the page's end that MySQL reads at first: it copies all rows of a limited list before it checks
+ * the first one. SQLite checks each row as it reads it.
+ */
+const firstRows = 1000;
 /** Limits of all hits in one answer together: characters of text, and versions. A few hits are always complete. */
 const mostText = 4 * 2 ** 20;
 const mostVersions = 20_000;
@@ -119,7 +124,7 @@ export class Search {
     return { totalHits, data: ids.flatMap((id) => names.get(id) ?? []) };
   }
 
-  /** One statement for the page and, if a list is longer than the page, one to count. */
+  /** One statement for the page (two with MySQL if it has few hits) and, if a list is longer than the page, one to count. */
   async #find(
     accountId: number,
     query: SearchQuery,
@@ -129,26 +134,42 @@ export class Search {
     const groups = await this.#lists.of(accountId, query, views[viewOf(prerelease, semVer2)].bit, only);
     if (groups.length === 0) return { totalHits: 0, data: [] };
     const end = skip + take;
-    const pages = groups.flatMap(({ pages: lists }, group) =>
-      lists.map((list) => ({ group, ...this.#lists.page(list) })),
-    );
-    const rows = await this.#database.select<Found>(
-      pages
-        .map(({ group, sql }, index) => `SELECT ${group} AS groupIndex, id, standing FROM (${sql}) AS l${index}`)
-        .join(' UNION ALL '),
-      // One hit more than the page, to know whether the group is longer.
-      pages.flatMap(({ values }) => [...values, end + 1]),
-    );
+    const rows = await this.#page(groups, end);
+    // The sizes are up to a minute old, so that two groups may have a new package.
+    const seenIds = new Set<number>();
     const found = groups.map((group, index) =>
       merge(
         rows.filter((row) => row.groupIndex === index),
         group,
+        seenIds,
       ).slice(0, end + 1),
     );
     const data = found.flatMap((each) => each.slice(0, end));
     const longer = groups.filter((_, index) => found[index]!.length > end);
     const seen = found.reduce((sum, { length }) => sum + length, 0);
     return { totalHits: seen + (await this.#countBehind(longer, end)), data: data.slice(skip, end) };
+  }
+
+  /** The first hits of each list, one more than the page, to know whether the group is longer. */
+  async #page(groups: readonly Group[], end: number): Promise<Found[]> {
+    const lists = groups.flatMap(({ pages }, groupIndex) => pages.map((list) => ({ groupIndex, list })));
+    const read = async (most: number) => {
+      const pages = lists.map(({ list }) => this.#lists.page(list, most));
+      return this.#database.select<{ listIndex: number; id: number; standing: number }>(
+        pages
+          .map(({ sql }, index) => `SELECT ${index} AS listIndex, id, standing FROM (${sql}) AS l${index}`)
+          .join(' UNION ALL '),
+        pages.flatMap(({ values }) => [...values, end + 1]),
+      );
+    };
+    const most = this.#database.dialect === 'sqlite' ? Infinity : firstRows + end;
+    let rows = await read(most);
+    const counts = lists.map(() => 0);
+    for (const { listIndex } of rows) counts[listIndex]! += 1;
+    if (lists.some(({ list }, index) => (list.scanned ?? 0) > most && counts[index]! <= end)) {
+      rows = await read(Infinity);
+    }
+    return rows.map(({ listIndex, id, standing }) => ({ groupIndex: lists[listIndex]!.groupIndex, id, standing }));
   }
 
   /** The number of hits in these groups after position `end` + 1. */
@@ -249,10 +270,10 @@ export class Search {
   }
 }
 
-/** The packages of a group's lists, each once, in order. */
-function merge(rows: readonly Found[], { pages }: Group): Found[] {
-  if (pages.length === 1) return rows.toSorted((a, b) => a.standing - b.standing);
-  const sorted = rows.toSorted((a, b) => a.standing - b.standing || a.id - b.id);
-  const seen = new Set<number>();
+/** The packages of a group's lists that are not in `seen`, each once, in order. Adds them to `seen`. */
+function merge(rows: readonly Found[], { pages }: Group, seen: Set<number>): Found[] {
+  // Each list is in order: packages of equal standing by their rows if there are several lists.
+  const byRow = pages.length > 1 ? 1 : 0;
+  const sorted = rows.toSorted((a, b) => a.standing - b.standing || byRow * (a.id - b.id));
   return sorted.filter(({ id }) => !seen.has(id) && seen.add(id));
 }
