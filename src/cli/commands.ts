@@ -3,6 +3,7 @@ import type { Environment } from '../config/load.ts';
 import packageFile from '../../package.json' with { type: 'json' };
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';
+import { addAudit } from './audit.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
@@ -29,6 +30,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addToken(program, environment, terminal);
   addClaim(program, environment, terminal);
   addUsage(program, environment, terminal);
+  addAudit(program, environment, terminal);
   addAdopt(program, environment, terminal);
   addDoctor(program, environment, terminal);
   addPrefetch(program, environment, terminal);

@@ -7,7 +7,7 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import { entryId, type Entries, type EntryMetadata } from './entries.ts';
+import { entryId, type Entries, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Intake, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
@@ -43,6 +43,8 @@ export interface FlightParts {
   room: Room;
   /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
+  /** Called when a body does not have the digest that its name or the upstream promised. */
+  onMismatch?: ((key: EntryKey, expected: Digest, received: Digest) => void) | undefined;
   log: Logger;
   now: () => number;
 }
@@ -232,9 +234,10 @@ export class Flight {
   async #commit(head: Body): Promise<FlightResult> {
     const staged = this.#staged!;
     const resource = this.#resource;
-    const { blobs, entries, now } = this.#parts;
+    const { blobs, entries, now, onMismatch } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
+      onMismatch?.(resource.key, this.#expected, digest);
       throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
     }
     const attributes =

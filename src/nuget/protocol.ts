@@ -96,7 +96,8 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get claims() {
-    return packageClaims(this.#core.database);
+    const { database, now } = this.#core;
+    return packageClaims(database, now);
   }
 
   get chores(): Chore[] {

@@ -91,7 +91,8 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get claims() {
-    return imageClaims(this.#core.database);
+    const { database, now } = this.#core;
+    return imageClaims(database, now);
   }
 
   unfinishedBytes(accountId: number): Promise<number> {
