@@ -162,6 +162,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     );
   // A made token is shown only once, so it is created when nothing more can stop the start.
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
+  // Also those of processes that were killed, and of the first token.
+  await core.events.dispatch();
   stack.use(new Chores(choresOf(installation, quota), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.http.address() as AddressInfo;

@@ -73,7 +73,7 @@ export class PackageFeed implements OpenProtocol {
         vulnerabilities: new UpstreamVulnerabilities(packages),
       };
     });
-    this.#mirrored = new MirroredPackages(database, this.views);
+    this.#mirrored = new MirroredPackages(database, this.views, now);
     this.source = new PackageSource({ feed: this.#context, views: this.views, policy: policyOf() });
   }
 

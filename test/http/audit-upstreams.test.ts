@@ -74,7 +74,7 @@ for (const dialect of dialects) {
     });
   });
 
-  test(`${dialect}: the first push of a name that was mirrored says so`, async (t) => {
+  test(`${dialect}: what is deleted of the mirror is recorded, and the first push of a name that was mirrored says so`, async (t) => {
     const up = await UpstreamFeed.start(t);
     await up.offer({ id: 'Contoso.Utility', versions: [{ version: '1.0.0' }] });
     const registry = await startUpstreamRegistry(t);
@@ -84,6 +84,18 @@ for (const dialect of dialects) {
     });
     const feed = new TestFeed(server);
     const app = new TestRepository(server, 'team/app');
+    t.is((await feed.fetch('/package/contoso.utility/1.0.0/contoso.utility.1.0.0.nupkg')).status, 200);
+    t.is((await app.fetch('manifests/v1')).status, 200);
+    t.is((await server.fetch('/v1/packages/contoso.utility/1.0', { method: 'DELETE' })).status, 204);
+    t.is((await server.fetch('/v1/containers/images.test/team/app/v1', { method: 'DELETE' })).status, 204);
+    const deleted = await auditOf(server);
+    t.deepEqual(
+      deleted.slice(-2).map((each) => [said(each), each.account, each.details]),
+      [
+        ['package.deleted contoso.utility 1.0.0', 'default', { origin: 'mirrored', upstream: 'up.test' }],
+        ['tag.deleted images.test/team/app v1', 'default', { origin: 'mirrored', upstream: 'images.test' }],
+      ],
+    );
     t.is((await feed.fetch('/package/contoso.utility/1.0.0/contoso.utility.1.0.0.nupkg')).status, 200);
     t.is((await app.fetch('manifests/v1')).status, 200);
     await feed.publish(
