@@ -174,12 +174,13 @@ async function givePositions(tx: Transaction): Promise<void> {
   const rows = await tx.select<{ id: number }>(
     `SELECT id FROM events WHERE position IS NULL ORDER BY id LIMIT ${batch}`,
   );
-  let position = last;
-  for (const { id } of rows) {
-    position += 1;
-    await tx.run('UPDATE events SET position = ? WHERE id = ?', [position, id]);
-  }
-  await tx.run('UPDATE event_positions SET position = ? WHERE id = 1', [position]);
+  if (rows.length === 0) return;
+  const ids = rows.map(({ id }) => id);
+  await tx.run(
+    `UPDATE events SET position = CASE id ${ids.map(() => 'WHEN ? THEN ?').join(' ')} END WHERE id IN (${placeholders(ids)})`,
+    [...ids.flatMap((id, index) => [id, last + index + 1]), ...ids],
+  );
+  await tx.run('UPDATE event_positions SET position = ? WHERE id = 1', [last + ids.length]);
 }
 
 function conditionsOf({ accountId, type, actor, subject, since, until, names }: EventFilter): Condition[] {
