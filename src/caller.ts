@@ -1,6 +1,23 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { DomainError } from './errors.ts';
 
+/** Who causes a change. `person` and `rule` are for other ways to sign in. */
+export interface Actor {
+  kind: 'token' | 'person' | 'rule' | 'anonymous' | 'system';
+  /** Of a token its ID, never its value. */
+  id: string | null;
+  /** Of a token its name; of the system the job, or `command`. */
+  name: string | null;
+}
+
+/** Where a change comes from. */
+export interface Origin {
+  actor: Actor;
+  /** The client's address; null if no client caused the change. */
+  address: string | null;
+  requestId: string | null;
+}
+
 /** The caller that the running code works for: the client of a request, or a fetch that several clients share. */
 export interface Caller {
   /** The account whose limits count for the work; undefined for work that no client started. */
@@ -13,6 +30,8 @@ export interface Caller {
   whenGone(then: () => void): () => void;
   /** The caller that started this work. */
   readonly startedBy?: Caller | undefined;
+  /** Where changes by this work come from; undefined if the caller that started it has the answer. */
+  readonly origin?: Origin | undefined;
 }
 
 const current = new AsyncLocalStorage<Caller>();
@@ -25,6 +44,22 @@ export function runFor<T>(caller: Caller, work: () => T): T {
 /** The caller that the running code works for; undefined if there is none. */
 export function currentCaller(): Caller | undefined {
   return current.getStore();
+}
+
+/** Runs `work`, and everything that it starts, for a job or a command of this name. */
+export function runForSystem<T>(name: string, work: () => T): T {
+  return runFor({ account: undefined, gone: false, whenGone: () => () => undefined, origin: systemOrigin(name) }, work);
+}
+
+/** Where changes by the running code come from. */
+export function currentOrigin(): Origin {
+  for (let caller = current.getStore(); caller; caller = caller.startedBy) if (caller.origin) return caller.origin;
+  return systemOrigin(null);
+}
+
+/** The origin of changes that no client causes. */
+export function systemOrigin(name: string | null): Origin {
+  return { actor: { kind: 'system', id: null, name }, address: null, requestId: null };
 }
 
 /** Waits for `work`. Rejects with `Aborted` as soon as the current caller has left. */

@@ -3,17 +3,21 @@ import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
+import { systemOrigin } from './caller.ts';
 import { deletionClock } from './clock.ts';
-import { Closing } from './closing.ts';
+import { Closing, inTime } from './closing.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import type { TimeLimits } from './database/time-limits.ts';
-import { digestOf } from './digest.ts';
+import { digestOf, type Digest } from './digest.ts';
+import type { NewEvent } from './events/event.ts';
+import { Events } from './events/events.ts';
+import { RepeatedEvents } from './events/repeated.ts';
 import type { HealthTimes } from './http/health.ts';
 import { countFetched } from './http/request-context.ts';
-import { Entries } from './mirror/entries.ts';
+import { Entries, type EntryKey } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
@@ -34,6 +38,7 @@ import { UsageRecord, type AddDownloads } from './usage/record.ts';
 import { Unwritten } from './usage/unwritten.ts';
 
 // For commands.
+export { runForSystem } from './caller.ts';
 export { inBackground } from './database/time-limits.ts';
 
 /** Dependencies from outside the program. Tests replace them. */
@@ -84,6 +89,8 @@ export interface Core {
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
+  readonly events: Events;
+  readonly repeatedEvents: RepeatedEvents;
   readonly usage: UsageRecord;
   readonly unwritten: Unwritten;
   readonly entries: Entries;
@@ -157,6 +164,10 @@ export async function openCore(
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
+  const events = new Events(database, (id) => accounts.nameOf(id));
+  const repeatedEvents = new RepeatedEvents(database, now);
+  // Closed after all that note events.
+  stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
   const usage = new UsageRecord(database, now, downloads);
   const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
@@ -165,9 +176,20 @@ export async function openCore(
   stack.defer(closing.part('the uses of mirrored content', () => entries.flushUses()));
   const { unreadRest, keepPartial } = config.mirror;
   const { accountFetches } = config.limits;
-  const mirror = new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, log, now });
+  const onMismatch = ({ upstream, kind, name, reference }: EntryKey, expected: Digest, received: Digest) =>
+    repeatedEvents.note({
+      type: 'upstream.digest_mismatch',
+      ...aboutUpstream(upstream),
+      details: { kind, name, reference, expected, received },
+    });
+  const mirror = new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, onMismatch, log, now });
   stack.defer(closing.part('the mirror', () => mirror.close()));
-  const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched });
+  const onChange = (id: string, state: 'opened' | 'closed', reason: string) =>
+    repeatedEvents.note(
+      { type: `upstream.${state}`, ...aboutUpstream(id), details: { reason: reason.slice(0, 500) } },
+      systemOrigin(null),
+    );
+  const upstreams = openUpstreams(config, { cache, log, now, proxy, meter: countFetched, onChange });
   for (const upstream of upstreams) {
     const unknown = await unknownAccounts(accounts, upstream);
     if (unknown.length > 0) {
@@ -193,6 +215,8 @@ export async function openCore(
     accounts,
     defaultAccount,
     tokens,
+    events,
+    repeatedEvents,
     usage,
     unwritten,
     entries,
@@ -206,6 +230,18 @@ function logRoom(log: Logger): (isFull: boolean) => void {
     if (isFull) log.warn('the disk has less free space than the setting storage.reserve: uploads are refused with 507');
     else log.info('the disk has free space again: uploads are accepted');
   };
+}
+
+/** An event about an upstream concerns no account. */
+function aboutUpstream(id: string): Pick<NewEvent, 'accountId' | 'subject'> {
+  return { accountId: 0, subject: { kind: 'upstream', name: id } };
+}
+
+/** Writes the events that are in memory. If that fails they are lost, which the log says. */
+async function writeLast(repeated: RepeatedEvents, milliseconds: number, log: Logger): Promise<void> {
+  await inTime(() => repeated.flush(true), milliseconds).catch((error: unknown) =>
+    log.warn({ err: error }, 'the last repeated events, such as failed sign-ins, were not written'),
+  );
 }
 
 /** The accounts that an upstream is limited to and that do not exist. */

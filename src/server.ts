@@ -70,6 +70,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     driver,
     scrubber: new Scrubber(database, core.damage, config.scrub.rate),
     stored,
+    events: core.events,
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,
@@ -124,6 +125,13 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     stored: installation.stored,
     limits: config.limits,
     unfinished: (accountId) => unfinishedBytes(installation, accountId),
+    onReached: ({ accountId, accountName: name, ...details }) =>
+      core.repeatedEvents.note({
+        type: 'limit.reached',
+        accountId,
+        subject: { kind: 'account', name, reference: details.limit },
+        details,
+      }),
     log,
     now,
   });
@@ -158,6 +166,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     );
   // A made token is shown only once, so it is created when nothing more can stop the start.
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
+  // Also those of processes that were killed, and of the first token.
+  await core.events.dispatch();
   stack.use(new Chores(choresOf(installation, quota, certificate), log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = servers[0]!.http.address() as AddressInfo;
@@ -219,7 +229,7 @@ function mountAll(
   authenticator: Authenticator,
   quota: Quota,
 ): Mount[] {
-  const { config, database, accounts, tokens, usage, log, now } = core;
+  const { config, database, accounts, tokens, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
   const api = createApi({
     ...web,
@@ -227,6 +237,7 @@ function mountAll(
     database,
     accounts,
     tokens,
+    events,
     usage,
     stored,
     limits: config.limits,
@@ -236,8 +247,12 @@ function mountAll(
   return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }];
 }
 
-function authenticatorOf({ config: { anonymousRead: reads }, tokens, defaultAccount }: Core): Authenticator {
-  return new Authenticator([tokens], reads === 'none' ? undefined : anonymousOf(defaultAccount, reads));
+function authenticatorOf({ config, tokens, repeatedEvents, defaultAccount }: Core): Authenticator {
+  const { anonymousRead: reads } = config;
+  const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
+  return new Authenticator([tokens], anonymous, () =>
+    repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } }),
+  );
 }
 
 /** On the public port, only a token with `operate` shows the metrics about accounts. */
@@ -292,12 +307,15 @@ function certificateCheck(certificate: ServerCertificate): Check {
 }
 
 function choresOf(
-  { core: { tokens, usage, entries }, protocols: opened }: Installation,
+  { core, protocols: opened }: Installation,
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): Chore[] {
+  const { tokens, usage, entries, events, repeatedEvents } = core;
   const soon = 5000;
   return [
+    { interval: 1000, run: () => events.dispatch(), failure: 'events did not get their positions' },
+    { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
     { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
     { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },
     {

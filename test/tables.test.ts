@@ -31,6 +31,8 @@ const owners: Record<string, string> = {
   storage_samples: 'usage',
   mirrored_downloads: 'usage',
   history: 'history',
+  events: 'events',
+  event_positions: 'events',
   jobs: 'jobs',
   job_runs: 'jobs',
   probes: 'database',

@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 
@@ -13,6 +14,9 @@ interface AccountRow {
   created_at: number;
 }
 
+/** Names that are kept in memory. */
+const mostNames = 10_000;
+
 const namePattern = /^[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?$/;
 
 /** All accounts, by name. */
@@ -25,6 +29,8 @@ export async function listAccounts(database: Database): Promise<Account[]> {
 export class Accounts {
   readonly #database: Database;
   readonly #now: () => number;
+  /** By ID. The name of an account never changes. */
+  readonly #names = new LRUCache<number, string>({ max: mostNames });
 
   constructor(database: Database, now: () => number) {
     this.#database = database;
@@ -53,6 +59,15 @@ export class Accounts {
 
   async get(id: number): Promise<Account | undefined> {
     return toAccount(await this.#database.get<AccountRow>('SELECT * FROM accounts WHERE id = ?', [id]));
+  }
+
+  /** The name of the account with this ID, mostly from memory; undefined if there is none. */
+  async nameOf(id: number): Promise<string | undefined> {
+    const known = this.#names.get(id);
+    if (known !== undefined) return known;
+    const name = (await this.get(id))?.name;
+    if (name !== undefined) this.#names.set(id, name);
+    return name;
   }
 
   list(): Promise<Account[]> {

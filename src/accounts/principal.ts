@@ -17,6 +17,7 @@ interface Rights {
 export interface TokenPrincipal extends Rights {
   kind: 'token';
   tokenId: string;
+  tokenName: string;
 }
 
 /** A reader without a credential. */

@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import type { Database } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import type { Details } from '../events/event.ts';
+import { recordEvent } from '../events/record.ts';
 import { namesOf, parsePatterns, type Names, type Patterns } from './names.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
@@ -86,7 +88,14 @@ export class Tokens implements Verifier {
       last_used_at: null,
       revoked_at: null,
     };
-    await this.#database.transaction((tx) => tx.insert('tokens', { ...row }));
+    await this.#database.transaction(async (tx) => {
+      await tx.insert('tokens', { ...row });
+      await this.#record(tx, 'token.created', row, {
+        scopes: row.scopes.split(','),
+        ...(patterns && { patterns: { ...patterns } }),
+        expires_at: expiresAt === null ? null : new Date(expiresAt).toISOString(),
+      });
+    });
     return { token: toToken(row), value };
   }
 
@@ -131,6 +140,7 @@ export class Tokens implements Verifier {
       const found = await tx.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [id, accountId]);
       if (found && found.revoked_at === null) {
         await tx.run('UPDATE tokens SET revoked_at = ? WHERE id = ?', [this.#now(), id]);
+        await this.#record(tx, 'token.revoked', found);
       }
       return found;
     });
@@ -156,6 +166,7 @@ export class Tokens implements Verifier {
         accountId: row.account_id,
         accountName: row.account_name,
         tokenId: row.id,
+        tokenName: row.name,
         scopes: new Set(row.scopes.split(',') as Scope[]),
         names: namesIn(row),
       };
@@ -193,6 +204,16 @@ export class Tokens implements Verifier {
     await this.#database.transaction(async (tx) => {
       for (const [id, at] of used) await tx.run(sql, [at, id, at]);
     });
+  }
+
+  #record(
+    tx: Transaction,
+    type: 'token.created' | 'token.revoked',
+    { id, account_id: accountId, name }: TokenRow,
+    details?: Details,
+  ): Promise<void> {
+    const subject = { kind: 'token', name } as const;
+    return recordEvent(tx, { type, accountId, subject, details: { token_id: id, ...details } }, this.#now());
   }
 
   /** Whether `value` is a token of any account, in any state. */

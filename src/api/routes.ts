@@ -19,7 +19,9 @@ import type { Urls } from '../http/urls.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { StoredBytes } from '../usage/stored.ts';
+import type { Events } from '../events/events.ts';
 import { accountOperations } from './account.ts';
+import { auditOperations } from './audit.ts';
 import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, type Operation } from './operation.ts';
@@ -28,6 +30,7 @@ import { tokenOperations } from './tokens.ts';
 export interface ApiParts {
   accounts: Accounts;
   tokens: Tokens;
+  events: Events;
   database: Database;
   usage: UsageRecord;
   stored: StoredBytes;
@@ -61,7 +64,12 @@ interface MatchedOperation {
 
 /** The REST management API, mounted at `/v1`. */
 export function createApi(parts: ApiParts): Router {
-  const operations = [...parts.operations, ...tokenOperations(parts.tokens), ...accountOperations(parts)];
+  const operations = [
+    ...parts.operations,
+    ...tokenOperations(parts.tokens),
+    ...accountOperations(parts),
+    ...auditOperations(parts),
+  ];
   const { authenticator, quota, log } = parts;
   const edge = createEdge<Matched, MatchedOperation>({
     kind: 'other',

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { maxPatterns } from '../accounts/names.ts';
 import { scopes } from '../accounts/principal.ts';
+import { eventTypes, subjectKinds } from '../events/event.ts';
 
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
 
@@ -220,6 +221,34 @@ export const usage = z
     next_cursor: z.string().nullable(),
   })
   .meta({ id: 'Usage' });
+
+export const event = z
+  .strictObject({
+    id: z
+      .string()
+      .meta({ description: 'The position in the record: each event has a greater number than those before' }),
+    time,
+    type: z.enum(eventTypes),
+    account: z.string().nullable().meta({ description: 'The name; null for an event that concerns no account' }),
+    actor: z.strictObject({
+      kind: z.enum(['token', 'person', 'rule', 'anonymous', 'system']),
+      id: z.string().nullable().meta({ description: 'Of a token its ID' }),
+      name: z.string().nullable().meta({ description: 'Of a token its name; of the system the job, or `command`' }),
+    }),
+    subject: z.strictObject({
+      kind: z.enum(subjectKinds),
+      name: z.string().nullable(),
+      version: z.string().optional().meta({ description: 'Of a package' }),
+      reference: z.string().optional().meta({ description: 'The tag or digest of an image; the kind of a limit' }),
+    }),
+    address: z.string().nullable().meta({ description: 'The address of the client; null if no client caused it' }),
+    request_id: z.string().nullable().meta({ description: '`X-Request-Id` of the request' }),
+    details: z.record(z.string(), z.unknown()).meta({
+      description:
+        '`taken_over_from`: the upstream whose content a first push replaces; `count`: repetitions since the time `since`',
+    }),
+  })
+  .meta({ id: 'Event' });
 
 export const problemDocument = z
   .looseObject({

@@ -4,6 +4,7 @@ import { version } from '../package.ts';
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';
 import { addCert } from './cert.ts';
+import { addAudit } from './audit.ts';
 import { addClaim } from './claim.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
@@ -28,6 +29,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addToken(program, environment, terminal);
   addClaim(program, environment, terminal);
   addUsage(program, environment, terminal);
+  addAudit(program, environment, terminal);
   addAdopt(program, environment, terminal);
   addDoctor(program, environment, terminal);
   addCert(program, environment, terminal);

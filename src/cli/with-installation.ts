@@ -1,7 +1,7 @@
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
-import { inBackground, type Core } from '../core.ts';
+import { inBackground, runForSystem, type Core } from '../core.ts';
 import { openInstallation, type Installation } from '../server.ts';
 
 /** The signals that end a server in order. */
@@ -42,7 +42,7 @@ export async function withInstallation(
     ...clocks,
     proxy: environment,
   });
-  await inBackground(() => work(installation));
+  await runForSystem('command', () => inBackground(() => work(installation)));
 }
 
 /** The ID of the account with this name; `NotFound` with advice if there is none. */

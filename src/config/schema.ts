@@ -215,6 +215,11 @@ export const schema = z.strictObject({
         ),
     })
     .prefault({}),
+  audit: z
+    .strictObject({
+      keep: duration.prefault('90d').describe('Keep events, which `/v1/audit` shows, for this long'),
+    })
+    .prefault({}),
   scrub: z
     .strictObject({
       rate: size
@@ -267,6 +272,7 @@ export const schema = z.strictObject({
         .describe('When to measure the bytes that accounts store (one sample per hour), or `off`'),
       prefetch: schedule.default('off').describe('When to run `prefetch`, or `off`'),
       scrub: schedule.default('0 4 * * 0').describe('When to read and verify stored bytes, or `off`'),
+      audit: schedule.default('30 3 * * *').describe('When to delete events older than `audit.keep`, or `off`'),
     })
     .prefault({}),
 });

@@ -6,7 +6,7 @@ import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';
 import { readEveryTable } from './probe.ts';
-import { SequelizeDatabase } from './sequelize-database.ts';
+import { keepsRows, SequelizeDatabase } from './sequelize-database.ts';
 import { SqliteFiles } from './sqlite-files.ts';
 import { Connection, Driver, isBusy } from './sqlite.ts';
 import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
@@ -38,6 +38,8 @@ export interface Transaction extends Queryable {
 export interface TransactionOptions {
   /** No cached read uses these rows, and they may be lost on power failure. So SQLite skips fsync. */
   fleeting?: boolean;
+  /** No cached read uses these rows, so all cached rows stay valid. True of fleeting rows too. */
+  uncached?: boolean;
 }
 
 export interface CachedReadOptions {
@@ -132,7 +134,7 @@ class SqliteDatabase extends SequelizeDatabase {
 
   constructor(path: string, limits: TimeLimits) {
     mkdirSync(dirname(path), { recursive: true });
-    const driver = new Driver();
+    const driver = new Driver(path);
     super(
       new Sequelize({
         dialect: 'sqlite',
@@ -169,6 +171,7 @@ class SqliteDatabase extends SequelizeDatabase {
     if (performance.now() > deadline) throw databaseUnavailable('Too many writes wait for the database.');
     this.#files.check();
     this.#driver.synchronous = options.fleeting ? 'NORMAL' : 'FULL';
+    this.#driver.keepsVersion = keepsRows(options);
     this.#driver.beginUntil = deadline;
     const result = await this.begin(work, options, deadline);
     // A write into a removed file has succeeded, but it will be lost.
@@ -200,7 +203,7 @@ class SqliteDatabase extends SequelizeDatabase {
 
   async #readVersion(): Promise<string> {
     try {
-      return this.#reader.version;
+      return this.#driver.version;
     } catch (error) {
       throw databaseFailure(error);
     }

@@ -76,25 +76,21 @@ export abstract class SequelizeDatabase implements Database {
     return performance.now() + (isInBackground() ? this.limits.background : this.limits.transaction);
   }
 
-  protected begin<T>(
-    work: (tx: Transaction) => Promise<T>,
-    { fleeting = false }: TransactionOptions,
-    deadline: number,
-  ): Promise<T> {
-    const done = runUntil(deadline, () => this.#attempt(work, fleeting, deadline));
+  protected begin<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions, deadline: number): Promise<T> {
+    const done = runUntil(deadline, () => this.#attempt(work, keepsRows(options), deadline));
     const settled = done.then(ignore, ignore).then(() => void this.#running.delete(settled));
     this.#running.add(settled);
     return done;
   }
 
-  async #attempt<T>(work: (tx: Transaction) => Promise<T>, fleeting: boolean, deadline: number): Promise<T> {
+  async #attempt<T>(work: (tx: Transaction) => Promise<T>, keeps: boolean, deadline: number): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       const effects: Effects = { wrote: false };
       try {
         const result = await this.sequelize.transaction((transaction) =>
           work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
-        if (effects.wrote && !fleeting) await this.afterWrite();
+        if (effects.wrote && !keeps) await this.afterWrite();
         return result;
       } catch (error) {
         if (attempt >= 10 || performance.now() > deadline || !isConflict(error)) throw databaseFailure(error);
@@ -118,6 +114,11 @@ export abstract class SequelizeDatabase implements Database {
 }
 
 function ignore(): void {}
+
+/** Whether all cached rows stay valid after the transaction. */
+export function keepsRows({ fleeting = false, uncached = fleeting }: TransactionOptions): boolean {
+  return uncached;
+}
 
 /** Deadlock and lock wait timeout (MySQL 1213, 1205), or a busy SQLite: the whole transaction can be repeated. */
 function isConflict(error: unknown): boolean {

@@ -62,11 +62,19 @@ export class Driver {
   synchronous: 'FULL' | 'NORMAL' = 'FULL';
   /** How long the next transaction waits for another process's transaction, by `performance.now()`. */
   beginUntil = 0;
+  /** Whether the next transaction leaves `version` as it is. */
+  keepsVersion = false;
+  readonly #path: string;
   readonly #idle: Connection[] = [];
+  /** The connection that reads the file's version. Its own commits do not change that version. */
+  #versioned: Connection | undefined;
+  /** Number of such connections that were opened. Each has versions of its own. */
+  #opened = 0;
 
-  constructor() {
+  constructor(path: string) {
+    this.#path = path;
     const take = (filename: string) => this.#take(filename);
-    const release = (connection: Connection) => this.#idle.push(connection);
+    const release = (connection: Connection) => this.#release(connection);
     const beginUntil = () => this.beginUntil;
     this.Database = class extends Database {
       constructor(filename: string, _mode: number, opened: (error: Error | null) => void) {
@@ -76,15 +84,41 @@ export class Driver {
     };
   }
 
+  /** Changes with each commit of any process, except those of transactions with `keepsVersion` of this one. */
+  get version(): string {
+    const { version } = this.#forVersion();
+    return `${this.#opened} ${version}`;
+  }
+
   /** Closes the idle connections. */
   close(): void {
     for (const connection of this.#idle.splice(0)) connection.close();
+    this.#versioned?.close();
+    this.#versioned = undefined;
   }
 
   #take(filename: string): Connection {
-    const connection = this.#idle.pop() ?? new Connection(filename);
+    const connection = this.keepsVersion ? this.#forVersion() : (this.#idle.pop() ?? new Connection(filename));
     connection.exec(`PRAGMA synchronous = ${this.synchronous}`);
     return connection;
+  }
+
+  #release(connection: Connection): void {
+    // A connection whose transaction could not be ended cannot be reused.
+    if (connection.isTransaction) {
+      connection.close();
+      if (connection === this.#versioned) this.#versioned = undefined;
+    } else if (connection !== this.#versioned) {
+      this.#idle.push(connection);
+    }
+  }
+
+  #forVersion(): Connection {
+    if (!this.#versioned) {
+      this.#versioned = new Connection(this.#path);
+      this.#opened += 1;
+    }
+    return this.#versioned;
   }
 }
 
@@ -142,9 +176,7 @@ class Database {
   }
 
   close(done?: (error: Error | null) => void): void {
-    // A connection whose transaction could not be ended cannot be reused.
-    if (this.#connection.isTransaction) this.#connection.close();
-    else this.#release(this.#connection);
+    this.#release(this.#connection);
     done?.(null);
   }
 

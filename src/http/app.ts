@@ -61,11 +61,11 @@ export function createApp(
     if (observers.observe.isShuttingDown) response.always['Connection'] = 'close';
     const target = originForm(request.url!);
     request.url = target;
-    const remote = proxies.remoteOf(request);
+    context.remote = proxies.remoteOf(request);
     response.on('close', () => {
       const seconds = (performance.now() - context.startedAt) / 1000;
       try {
-        record(observers, request, response, { path: splitTarget(target).path, remote, seconds });
+        record(observers, request, response, { path: splitTarget(target).path, seconds });
       } catch (error) {
         observers.log.error({ err: error, request: context.id }, 'a request could not be recorded');
       }
@@ -84,7 +84,6 @@ function isUnder(target: string, prefix: string): boolean {
 /** Fields of the access log that are not in the request context. */
 interface RequestFacts {
   path: string;
-  remote: string | undefined;
   seconds: number;
 }
 
@@ -115,11 +114,11 @@ function record(
 function accessLine(
   request: IncomingMessage,
   response: AppResponse,
-  { path, remote, seconds }: RequestFacts,
+  { path, seconds }: RequestFacts,
   at: number,
 ): AccessLine {
   const { statusCode: status, context } = response;
-  const { principal, received, sent, fetched, kind, subject, act, cache } = context;
+  const { principal, remote, received, sent, fetched, kind, subject, act, cache } = context;
   return {
     request: context.id,
     at,

@@ -14,11 +14,20 @@ export const basicUser = 'api';
 export class Authenticator {
   readonly #verifiers: readonly Verifier[];
   readonly #anonymous: Principal | undefined;
+  readonly #onRefused: () => void;
 
-  /** Each verifier checks one kind of credential. Requests without credentials are `anonymous`, if that is allowed. */
-  constructor(verifiers: readonly Verifier[], anonymous: Principal | undefined) {
+  /**
+   * Each verifier checks one kind of credential. Requests without credentials are `anonymous`, if that is allowed.
+   * `onRefused` is called for each request whose credential is refused, not for one without a credential.
+   */
+  constructor(
+    verifiers: readonly Verifier[],
+    anonymous: Principal | undefined,
+    onRefused: () => void = () => undefined,
+  ) {
     this.#verifiers = verifiers;
     this.#anonymous = anonymous;
+    this.#onRefused = onRefused;
   }
 
   get allowsAnonymous(): boolean {
@@ -43,7 +52,7 @@ export class Authenticator {
   async #byApiKey(key: string, authorization: string | undefined, onInvalidKey?: () => void): Promise<Principal> {
     const principal = await this.#verify(key);
     if (principal) return principal;
-    if (authorization === undefined) throw unauthorized(key);
+    if (authorization === undefined) throw this.#refused(key);
     const found = await this.#byAuthorization(authorization);
     onInvalidKey?.();
     return found;
@@ -55,11 +64,16 @@ export class Authenticator {
       throw credentialMissing();
     }
     const value = tokenIn(authorization);
-    if (value === undefined) throw unauthorized('');
+    if (value === undefined) throw this.#refused('');
     if (value === anonymousBearer && this.#anonymous) return this.#anonymous;
     const principal = await this.#verify(value);
-    if (!principal) throw unauthorized(value);
+    if (!principal) throw this.#refused(value);
     return principal;
+  }
+
+  #refused(value: string): DomainError {
+    this.#onRefused();
+    return unauthorized(value);
   }
 
   async #verify(value: string): Promise<Principal | undefined> {

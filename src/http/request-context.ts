@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
-import { currentCaller, runFor, type Caller } from '../caller.ts';
+import { currentCaller, runFor, type Actor, type Caller, type Origin } from '../caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 import { closeAfterBody } from './drain.ts';
 import type { UsedPart } from './unavailable.ts';
@@ -13,6 +13,8 @@ export interface RequestContext {
   /** By `performance.now()`. */
   startedAt: number;
   principal: Principal | undefined;
+  /** The client's address, as trusted proxies report it. */
+  remote: string | undefined;
   /** The content that the request is about. The routes set it. */
   kind: SubjectKind;
   subject: string;
@@ -39,6 +41,7 @@ function newContext(): RequestContext {
     id: randomUUID(),
     startedAt: performance.now(),
     principal: undefined,
+    remote: undefined,
     kind: 'other',
     subject: '',
     version: undefined,
@@ -84,6 +87,11 @@ export class AppResponse extends ServerResponse implements Caller {
     return this.destroyed || this.closed;
   }
 
+  get origin(): Origin {
+    const { principal, remote = null, id } = this.context;
+    return { actor: actorOf(principal), address: remote, requestId: id };
+  }
+
   whenGone(then: () => void): () => void {
     if (!this.#listeners) {
       const listeners = new Set<() => void>();
@@ -106,6 +114,11 @@ export class AppResponse extends ServerResponse implements Caller {
     if (!this.req.complete) closeAfterBody(this.req);
     return super.writeHead(status, headers);
   }
+}
+
+function actorOf(principal: Principal | undefined): Actor {
+  if (principal?.kind !== 'token') return { kind: 'anonymous', id: null, name: null };
+  return { kind: 'token', id: principal.tokenId, name: principal.tokenName };
 }
 
 /** Runs `work`, which answers one request. All work that it starts belongs to that request. */

@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { runForSystem } from '../caller.ts';
 import { inBackground } from '../database/time-limits.ts';
 import { DomainError } from '../errors.ts';
 import { ActiveRun } from './active-run.ts';
@@ -209,7 +210,7 @@ export class Jobs {
         dryRun: false,
         say: say ?? ((line: string) => log.info(line)),
       };
-      const counts = await inBackground(() => job.run(work));
+      const counts = await runForSystem(name, () => inBackground(() => job.run(work)));
       await active.end('done', counts, null);
       const seconds = (performance.now() - startedAt) / 1000;
       log.info({ ...counts, seconds }, 'done');

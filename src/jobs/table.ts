@@ -1,12 +1,14 @@
 import type { Logger } from 'pino';
 import type { Config } from '../config/schema.ts';
 import type { Database } from '../database/database.ts';
+import type { Events } from '../events/events.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
 import type { Collector } from '../storage/collector.ts';
 import { logDamage, type Damage } from '../storage/damage.ts';
 import type { Driver } from '../storage/driver.ts';
 import type { Scrubber } from '../storage/scrub.ts';
+import { Pace } from '../storage/pace.ts';
 import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
@@ -38,6 +40,7 @@ export interface TableParts {
   driver: Driver;
   scrubber: Scrubber;
   stored: StoredBytes;
+  events: Events;
   prefetch: ScheduledPrefetchParts;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
@@ -77,6 +80,7 @@ export function jobTable(parts: TableParts): Job[] {
       prefetchBySettings(parts.prefetch, work),
     ),
     job('scrub', 'read and verify stored bytes', false, (work) => scrub(parts, work)),
+    job('audit', 'delete events older than the setting "audit.keep"', false, (work) => deleteOldEvents(parts, work)),
   ];
   return jobs.map((each) => {
     const expression = config.jobs[each.name];
@@ -116,6 +120,18 @@ async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Prom
     logDamage(log, damage);
   };
   return { ...(await scrubber.scrub({ signal, report })) };
+}
+
+async function deleteOldEvents({ config, events, deletionTime }: TableParts, { signal }: Work): Promise<Counts> {
+  const before = deletionTime() - config.audit.keep;
+  const pace = new Pace(signal);
+  let deleted = 0;
+  for (let more = true; more; await pace.step()) {
+    const some = await events.deleteSome(before);
+    deleted += some;
+    more = some > 0;
+  }
+  return { events: deleted };
 }
 
 function needOf({ hosted, mirrored }: Damage): string {

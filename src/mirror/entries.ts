@@ -186,11 +186,12 @@ export class Entries {
     await this.#cache.set(`entry:${id}`, metadata, keepFor);
   }
 
-  /** Drops an entry, unless it was stored again meanwhile. */
-  async forget(id: string, { storedAt }: EntryMetadata): Promise<void> {
-    await this.#database.transaction((tx) =>
-      tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]),
-    );
+  /** Drops an entry, unless it was stored again meanwhile. If it drops it, `also` runs in the same transaction. */
+  async forget(id: string, { storedAt }: EntryMetadata, also?: (tx: Transaction) => Promise<void>): Promise<void> {
+    await this.#database.transaction(async (tx) => {
+      const dropped = await tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]);
+      if (dropped > 0) await also?.(tx);
+    });
     if ((await this.getCached(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
   }
 

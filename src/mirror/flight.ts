@@ -8,7 +8,7 @@ import type { Content } from '../storage/content.ts';
 import { storageFull } from '../storage/disk.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
-import { entryId, type Entries, type EntryMetadata } from './entries.ts';
+import { entryId, type Entries, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
 import { isFresh, type Fetched, type MirrorResource } from './resource.ts';
@@ -44,6 +44,8 @@ export interface FlightParts {
   room: Room;
   /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
+  /** Called when a body does not have the digest that its name or the upstream promised. */
+  onMismatch?: ((key: EntryKey, expected: Digest, received: Digest) => void) | undefined;
   log: Logger;
   now: () => number;
 }
@@ -246,9 +248,10 @@ export class Flight {
   async #commit(head: Body): Promise<FlightResult> {
     const staged = this.#staged!;
     const resource = this.#resource;
-    const { blobs, entries, log, now } = this.#parts;
+    const { blobs, entries, log, now, onMismatch } = this.#parts;
     const digest = await staged.digest(this.#expected ? algorithmOf(this.#expected) : 'sha256');
     if (this.#expected && digest !== this.#expected) {
+      onMismatch?.(resource.key, this.#expected, digest);
       throw this.#reject(`sent ${digest} instead of ${this.#expected}`);
     }
     const attributes =

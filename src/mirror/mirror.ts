@@ -1,4 +1,5 @@
 import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller.ts';
+import type { Transaction } from '../database/database.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
@@ -110,11 +111,11 @@ export class Mirror {
     return this.#parts.entries.latest(key, limit);
   }
 
-  /** Drops the entry under `key`; resolves to whether there was one. */
-  async remove(key: EntryKey): Promise<boolean> {
+  /** Drops the entry under `key`, and runs `also` in the same transaction; resolves to whether there was one. */
+  async remove(key: EntryKey, also?: (tx: Transaction) => Promise<void>): Promise<boolean> {
     const id = entryId(key);
     const metadata = await this.#parts.entries.read(id);
-    if (metadata) await this.#parts.entries.forget(id, metadata);
+    if (metadata) await this.#parts.entries.forget(id, metadata, also);
     return metadata !== undefined;
   }
 

@@ -73,7 +73,7 @@ export class PackageFeed implements OpenProtocol {
         vulnerabilities: new UpstreamVulnerabilities(packages),
       };
     });
-    this.#mirrored = new MirroredPackages(database, this.views);
+    this.#mirrored = new MirroredPackages(database, this.views, now);
     this.source = new PackageSource({ feed: this.#context, views: this.views, policy: policyOf() });
   }
 
@@ -96,7 +96,8 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get claims() {
-    return packageClaims(this.#core.database);
+    const { database, now } = this.#core;
+    return packageClaims(database, now);
   }
 
   get chores(): Chore[] {

@@ -1,8 +1,9 @@
 import type { Database } from '../database/database.ts';
+import { recordEvent } from '../events/record.ts';
 import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../mirror/claims.ts';
 
 /** The claims of repositories without manifests. */
-export function imageClaims(database: Database): EmptyClaims {
+export function imageClaims(database: Database, now: () => number): EmptyClaims {
   return {
     contents: 'manifests',
     list: (accountId, after, limit) =>
@@ -13,12 +14,13 @@ export function imageClaims(database: Database): EmptyClaims {
          ORDER BY name LIMIT ?`,
         [accountId, after, limit],
       ),
-    release: (accountId, name) => release(database, [accountId, name]),
+    release: (accountId, name) => release(database, accountId, name, now()),
   };
 }
 
 /** The repository's row stays, with blobs that may be left in it. */
-function release(database: Database, values: [accountId: number, name: string]): Promise<ClaimObstacle | undefined> {
+function release(database: Database, accountId: number, name: string, now: number): Promise<ClaimObstacle | undefined> {
+  const values = [accountId, name];
   return database.transaction(async (tx) => {
     // Locks the row: a push locks it too before it writes its manifest.
     await tx.run('UPDATE repositories SET updated_at = updated_at WHERE account_id = ? AND name = ?', values);
@@ -30,6 +32,7 @@ function release(database: Database, values: [accountId: number, name: string]):
     if (!found) return 'unclaimed';
     if (found.manifests > 0) return 'in use';
     await tx.run('UPDATE repositories SET claimed_at = NULL WHERE id = ?', [found.id]);
+    await recordEvent(tx, { type: 'claim.released', accountId, subject: { kind: 'container', name } }, now);
     return undefined;
   });
 }

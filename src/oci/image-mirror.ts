@@ -1,4 +1,5 @@
 import type { Config } from '../config/schema.ts';
+import type { Transaction } from '../database/database.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { parseDocument, readDocument } from '../mirror/document.ts';
 import type { EntryMetadata } from '../mirror/entries.ts';
@@ -209,9 +210,9 @@ export class ImageMirror {
     return this.#mirror.among(resource(place, kind, '').key, references);
   }
 
-  /** Drops the stored entry of a tag, not that of its digest; resolves to whether there was one. */
-  forgetTag(place: Place, tag: string): Promise<boolean> {
-    return this.#mirror.remove(resource(place, 'manifest', tag).key);
+  /** Drops the stored entry of a tag, not that of its digest, and runs `also` with it; resolves to whether there was one. */
+  forgetTag(place: Place, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
+    return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
   }
 
   /** All valid tags, in byte order; undefined if the upstream has no such repository. */

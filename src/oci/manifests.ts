@@ -1,6 +1,7 @@
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { algorithmOf, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import { recordEvent } from '../events/record.ts';
 import { record } from '../history/history.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
@@ -27,6 +28,11 @@ export interface SentManifest {
   contentType: string | undefined;
 }
 
+export interface PushOptions {
+  isWhole?: boolean;
+  mirroredFrom?: string | undefined;
+}
+
 export interface PushedManifest {
   digest: Digest;
   subject: Digest | undefined;
@@ -49,6 +55,8 @@ interface ManifestRow {
 
 /** The most digests in one statement. */
 const batch = 500;
+/** The most tags in the details of an event. */
+const tagsInEvent = 50;
 
 /** The manifests and tags of repositories. */
 export class Manifests {
@@ -80,9 +88,14 @@ export class Manifests {
   /**
    * Stores a manifest under its digest and points its tags to it, in one transaction. Throws `ManifestInvalid`,
    * `DigestMismatch`, or `ManifestBlobUnknown` if the repository lacks a blob that it needs. With `isWhole` this is also
-   * thrown if it lacks anything that an index refers to.
+   * thrown if it lacks anything that an index refers to. `mirroredFrom` is the upstream that the name is mirrored from.
    */
-  async push(accountId: number, name: string, sent: SentManifest, isWhole = false): Promise<PushedManifest> {
+  async push(
+    accountId: number,
+    name: string,
+    sent: SentManifest,
+    { isWhole = false, mirroredFrom }: PushOptions = {},
+  ): Promise<PushedManifest> {
     const { tags, digest, bytes, contentType } = sent;
     if (digest) verifyDigest(bytes, digest);
     const manifest = parsePushedManifest(bytes, contentType);
@@ -110,7 +123,16 @@ export class Manifests {
         now,
       );
       const claim = 'UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL';
-      return (await tx.run(claim, [now, repositoryId])) > 0;
+      const isClaim = (await tx.run(claim, [now, repositoryId])) > 0;
+      const subject = { kind: 'container', name, reference: tags[0] ?? arrival.digest } as const;
+      const details = {
+        digest: arrival.digest,
+        media_type: manifest.mediaType,
+        ...tagsOf(tags),
+        ...(isClaim && mirroredFrom !== undefined && { taken_over_from: mirroredFrom }),
+      };
+      await recordEvent(tx, { type: 'image.pushed', accountId, subject, details }, now);
+      return isClaim;
     });
     return { digest: arrival.digest, subject: manifest.subject, claimed };
   }
@@ -254,6 +276,7 @@ export async function deleteManifest(
     key,
   );
   if (!row) return 0;
+  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
   await resizeParents(tx, repositoryId, digest, -row.image_bytes);
   const held = await tx.select<{ digest: Digest }>('SELECT digest FROM manifest_references WHERE manifest_id = ?', [
     row.id,
@@ -272,19 +295,38 @@ export async function deleteManifest(
   }
   await tx.run(`${later} AND subject = ?`, [since, since, ...key]);
   await tx.run('DELETE FROM manifest_references WHERE manifest_id = ?', [row.id]);
-  const tags = await tx.select<{ name: string }>('SELECT name FROM tags WHERE repository_id = ? AND digest = ?', key);
-  await deleteTags(
-    tx,
-    repositoryId,
-    tags.map(({ name }) => name),
-    now,
-  );
+  const rows = await tx.select<{ name: string }>('SELECT name FROM tags WHERE repository_id = ? AND digest = ?', key);
+  const tags = rows.map((each) => each.name);
+  await deleteTags(tx, repositoryId, tags, now);
+  const subject = { kind: 'container', name, reference: digest } as const;
+  await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: tagsOf(tags) }, now);
   return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
 }
 
 async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now: number): Promise<number> {
+  const found = await tx.get<{ digest: Digest }>('SELECT digest FROM tags WHERE repository_id = ? AND name = ?', [
+    repositoryId,
+    tag,
+  ]);
+  if (!found) return 0;
   await noteUntagged(tx, repositoryId, [tag], now);
-  return deleteTags(tx, repositoryId, [tag], now);
+  const deleted = await deleteTags(tx, repositoryId, [tag], now);
+  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  const subject = { kind: 'container', name, reference: tag } as const;
+  const details = { digest: found.digest };
+  if (deleted > 0) await recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, now);
+  return deleted;
+}
+
+/** The account and the name of a repository. */
+async function ownerOf(tx: Transaction, repositoryId: number): Promise<{ account_id: number; name: string }> {
+  const sql = 'SELECT account_id, name FROM repositories WHERE id = ?';
+  return (await tx.get<{ account_id: number; name: string }>(sql, [repositoryId]))!;
+}
+
+/** Tags for the details of an event; those above the limit are only counted. */
+function tagsOf(tags: readonly string[]): { tags: string[]; tag_count: number } {
+  return { tags: tags.slice(0, tagsInEvent), tag_count: tags.length };
 }
 
 /** Deletes tags, and records that in their history; resolves to how many there were. */
@@ -295,10 +337,7 @@ async function deleteTags(
   now: number,
 ): Promise<number> {
   if (tags.length === 0) return 0;
-  const { account_id: accountId, name } = (await tx.get<{ account_id: number; name: string }>(
-    'SELECT account_id, name FROM repositories WHERE id = ?',
-    [repositoryId],
-  ))!;
+  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
   const gone = tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: '' }));
   await record(tx, { accountId, upstream: '', name }, gone, now);
   let deleted = 0;

@@ -1,6 +1,7 @@
 import type { NameSet } from '../accounts/names.ts';
 import type { MirroredOwner, NameOwner } from '../history/history.ts';
 import type { Database } from '../database/database.ts';
+import { recordEvent } from '../events/record.ts';
 import type { AccountViews } from '../mirror/account-views.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -30,10 +31,12 @@ const namesAtATime = 200;
 export class MirroredImages {
   readonly #database: Database;
   readonly #mirrors: AccountViews<ImageMirror>;
+  readonly #now: () => number;
 
-  constructor(database: Database, mirrors: AccountViews<ImageMirror>) {
+  constructor(database: Database, mirrors: AccountViews<ImageMirror>, now: () => number) {
     this.#database = database;
     this.#mirrors = mirrors;
+    this.#now = now;
   }
 
   /** Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`; `only` of these if given. */
@@ -78,7 +81,11 @@ export class MirroredImages {
     if (!place || [...(await claimsAmong(this.#database, accountId, hosted)).values()].some(Boolean)) return false;
     if (!(await mirror.isStored(place, 'manifest', tag))) return false;
     mayDelete();
-    return mirror.forgetTag(place, tag);
+    return mirror.forgetTag(place, tag, (tx) => {
+      const subject = { kind: 'container', name, reference: tag } as const;
+      const details = { origin: 'mirrored', upstream: place.upstream.name };
+      return recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, this.#now());
+    });
   }
 
   /** Names that the account can pull: not hosted by it under any spelling, and allowed at the upstream by the settings. */

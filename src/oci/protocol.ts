@@ -62,7 +62,7 @@ export class ContainerRegistry implements OpenProtocol {
       async (accountId) => (await accounts.get(accountId))?.name,
       (account) => new ImageMirror(mirror, new UpstreamPolicy(ours, account, reserved.containers), limits),
     );
-    this.#mirrored = new MirroredImages(database, this.#mirrors);
+    this.#mirrored = new MirroredImages(database, this.#mirrors, now);
     this.source = new ImageSource({ database, images: this.images, mirrors: this.#mirrors, limits, now });
   }
 
@@ -91,7 +91,8 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get claims() {
-    return imageClaims(this.#core.database);
+    const { database, now } = this.#core;
+    return imageClaims(database, now);
   }
 
   unfinishedBytes(accountId: number): Promise<number> {

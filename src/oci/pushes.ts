@@ -28,11 +28,18 @@ export interface PushParts {
 /** The most layers that one push fetches from an upstream. */
 const mostFetches = 200;
 
-/** A push that may take over mirrored content. */
-interface Adoption {
+interface Push {
   accountId: number;
   name: string;
   mirror: ImageMirror;
+  /** Where the name is at an upstream. */
+  place: Place | undefined;
+  /** The upstream whose content the push takes over, if it is the first one. */
+  mirroredFrom: string | undefined;
+}
+
+/** A push that may take over mirrored content. */
+interface Adoption extends Omit<Push, 'mirroredFrom'> {
   place: Place;
   /** The fetches that it may still make; undefined before the first one. */
   fetches: number | undefined;
@@ -60,25 +67,21 @@ export class Pushes {
   async push(accountId: number, name: string, sent: SentManifest): Promise<Pushed> {
     const mirror = await this.#mirrors.of(accountId);
     const { place } = mirror.locate(name, undefined);
-    const pushed = await this.#push(accountId, name, mirror, place, sent);
-    if (!pushed.claimed || !place || !(await mirror.isMirrored(place))) return { ...pushed, warning: undefined };
-    const upstream = place.upstream.name;
+    // The transaction of the push may not wait for this.
+    const isFirst = place !== undefined && !(await this.#source.isClaimed(accountId, name));
+    const upstream = isFirst && (await mirror.isMirrored(place)) ? place.upstream.name : undefined;
+    const pushed = await this.#push({ accountId, name, mirror, place, mirroredFrom: upstream }, sent);
+    if (!pushed.claimed || upstream === undefined) return { ...pushed, warning: undefined };
     this.#log.warn({ account: accountId, name, upstream }, 'a hosted image now replaces a mirrored one');
     const warning = `${name} was served from ${upstream} until now; from now on only images pushed here are served.`;
     return { ...pushed, warning };
   }
 
-  async #push(
-    accountId: number,
-    name: string,
-    mirror: ImageMirror,
-    place: Place | undefined,
-    sent: SentManifest,
-  ): Promise<PushedManifest> {
+  async #push({ accountId, name, mirror, place, mirroredFrom }: Push, sent: SentManifest): Promise<PushedManifest> {
     const { manifests } = this.#images;
     if (!place) return manifests.push(accountId, name, sent);
     try {
-      return await manifests.push(accountId, name, sent, true);
+      return await manifests.push(accountId, name, sent, { isWhole: true, mirroredFrom });
     } catch (error) {
       if (!isDomainError(error, 'ManifestBlobUnknown')) throw error;
     }
@@ -87,9 +90,9 @@ export class Pushes {
     let claimed = false;
     for (const digest of adoption.children) {
       const child = await this.#stored(mirror, place, digest);
-      if (child) claimed = (await manifests.push(accountId, name, child)).claimed || claimed;
+      if (child) claimed = (await manifests.push(accountId, name, child, { mirroredFrom })).claimed || claimed;
     }
-    const pushed = await manifests.push(accountId, name, sent);
+    const pushed = await manifests.push(accountId, name, sent, { mirroredFrom });
     return { ...pushed, claimed: pushed.claimed || claimed };
   }
 

@@ -45,6 +45,9 @@ interface UpstreamPause extends Pause {
   probing: boolean;
 }
 
+/** Called when the breaker opens, with the reason of the pause, and when a request succeeds after it. */
+export type OnBreakerChange = (state: 'opened' | 'closed', reason: string) => void;
+
 /** A request in progress. */
 export interface Attempt {
   readonly subject: string;
@@ -62,6 +65,7 @@ export interface Attempt {
  */
 export class Breaker {
   readonly #now: () => number;
+  readonly #onChange: OnBreakerChange;
   /** By subject and address; `#subjects` by subject alone. */
   readonly #addresses = new LRUCache<string, Pause>({ max: maxEntries });
   readonly #subjects = new LRUCache<string, Pause>({ max: maxEntries });
@@ -71,8 +75,9 @@ export class Breaker {
   #succeededAt = 0;
   #sequence = 0;
 
-  constructor(now: () => number) {
+  constructor(now: () => number, onChange: OnBreakerChange = () => undefined) {
     this.#now = now;
+    this.#onChange = onChange;
   }
 
   /** Why `request` is not sent now, or without `request`: why nothing is. Undefined if it may be sent. Changes nothing. */
@@ -109,7 +114,10 @@ export class Breaker {
   succeeded({ subject, address, sequence }: Attempt): void {
     if (beganBefore(this.#addresses.peek(address), sequence)) this.#addresses.delete(address);
     if (beganBefore(this.#subjects.peek(subject), sequence)) this.#subjects.delete(subject);
-    if (beganBefore(this.#upstream, sequence)) this.#upstream = undefined;
+    if (beganBefore(this.#upstream, sequence)) {
+      this.#onChange('closed', this.#upstream.reason);
+      this.#upstream = undefined;
+    }
     this.#failing.clear();
     this.#succeededAt = this.#next();
   }
@@ -142,14 +150,14 @@ export class Breaker {
       const pause = pauseAfter(before, failure);
       // A connection that fails during the pause of a 429 must not replace it by an ordinary one.
       const isLimit = kind === 'limit' || (before !== undefined && before.isLimit && !beganBefore(before, began));
-      this.#upstream = { ...pause, isLimit, length: pause.until - now, probing: false };
+      this.#open({ ...pause, isLimit, length: pause.until - now, probing: false });
       return remaining(pause, now);
     }
     const pause = pauseAfter(this.#addresses.peek(address), failure);
     this.#addresses.set(address, pause);
     this.#subjects.set(subject, pauseAfter(this.#subjects.peek(subject), failure));
     if (this.#isFailing(subject, began, isProbe)) {
-      this.#upstream = {
+      this.#open({
         reason,
         failures: 0,
         from: now,
@@ -158,10 +166,15 @@ export class Breaker {
         isLimit: false,
         length: probeInterval,
         probing: false,
-      };
+      });
       this.#failing.clear();
     }
     return remaining(pause, now);
+  }
+
+  #open(pause: UpstreamPause): void {
+    if (!this.#upstream) this.#onChange('opened', pause.reason);
+    this.#upstream = pause;
   }
 
   /** Whether the whole upstream counts as failing after this failure of `subject`. */

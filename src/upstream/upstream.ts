@@ -5,7 +5,7 @@ import { DomainError } from '../errors.ts';
 import type { ProxyEnvironment, Resolve } from './addresses.ts';
 import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
-import { Breaker, type BreakerRequest, type Attempt } from './breaker.ts';
+import { Breaker, type BreakerRequest, type Attempt, type OnBreakerChange } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
 import type { CredentialSource } from './credential-source.ts';
 import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
@@ -36,6 +36,8 @@ export interface UpstreamParts {
   resolve?: Resolve;
   /** Called at the beginning of each request; the returned function is called at its end with the bytes of its body. */
   meter?: () => (bytes: number) => void;
+  /** Called with the ID of an upstream when requests to it are paused, and when they succeed again. */
+  onChange?: (id: string, ...change: Parameters<OnBreakerChange>) => void;
   /** Connections in use at the same time, to each host. */
   maxConnections?: number;
 }
@@ -64,7 +66,7 @@ export class Upstream {
     const { name, id, timeout, allowPrivateNetwork: allowPrivate } = config;
     this.config = config;
     this.base = base;
-    this.#breaker = new Breaker(now);
+    this.#breaker = new Breaker(now, (...change) => parts.onChange?.(id, ...change));
     this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
     this.#failures = new FailureLog(log, id, now);
     this.credentials = new Credentials({

@@ -13,6 +13,8 @@ export interface QuotaParts {
   limits: { accountStorage?: number | undefined; accountEgress?: number | undefined };
   /** Bytes of an account's unfinished uploads. They count as stored. */
   unfinished: (accountId: number) => Promise<number>;
+  /** Called when an account has used a limit up, and each time when a push is refused because of a limit. */
+  onReached?: ((reached: LimitReached) => void) | undefined;
   log: Logger;
   now: () => number;
 }
@@ -26,6 +28,12 @@ export interface LimitUse {
 }
 
 export type LimitName = 'storage' | 'egress';
+
+export interface LimitReached extends QuotaOwner {
+  limit: LimitName;
+  used: number;
+  allowed: number;
+}
 
 /** Bytes that an account may have in unfinished uploads, and the error if these have `unfinished` bytes already. */
 export interface Allowance {
@@ -69,6 +77,7 @@ export class Quota {
       this.#note(owner, 'storage', used, accountStorage, warn);
       // The last request of an upload may bring no bytes: all of them count already.
       if (hosted >= accountStorage || used + announced > accountStorage) {
+        this.#parts.onReached?.({ ...ownerOf(owner), limit: 'storage', used, allowed: accountStorage });
         throw storageExceeded(owner.accountName, used, accountStorage);
       }
     }
@@ -76,6 +85,7 @@ export class Quota {
       const used = await this.#egressOf(owner.accountId);
       this.#note(owner, 'egress', used, accountEgress, warn);
       if (used >= accountEgress) {
+        this.#parts.onReached?.({ ...ownerOf(owner), limit: 'egress', used, allowed: accountEgress });
         const renewed = new Date(periodAt(this.#parts.now()).end).toISOString();
         throw exceeded(
           `Account "${owner.accountName}" has downloaded ${used} bytes this month; its limit is ${accountEgress} bytes. Push again after ${renewed}, or ask the operator to raise the limit.`,
@@ -90,12 +100,16 @@ export class Quota {
    * reserves bytes of these while it arrives, so that a body without an announced length cannot pass the limit.
    */
   unfinishedOf({ accountId, accountName }: QuotaOwner): (() => Promise<Allowance>) | undefined {
-    const { stored, limits } = this.#parts;
+    const { stored, limits, onReached } = this.#parts;
     const { accountStorage } = limits;
     if (accountStorage === undefined) return undefined;
     return async () => {
       const { hosted } = await stored.recent(accountId);
-      const refusal = (unfinished: number) => storageExceeded(accountName, hosted + unfinished, accountStorage);
+      const refusal = (unfinished: number) => {
+        const used = hosted + unfinished;
+        onReached?.({ accountId, accountName, limit: 'storage', used, allowed: accountStorage });
+        return storageExceeded(accountName, used, accountStorage);
+      };
       return { bytes: accountStorage - hosted, refusal };
     };
   }
@@ -125,7 +139,7 @@ export class Quota {
     return (await totalsOf(database, accountId, periodAt(now()))).egress_bytes;
   }
 
-  /** Logs each threshold once when the use rises to it. */
+  /** Logs each threshold once when the use rises to it. Without `warn` no push follows, which could be refused. */
   #note(
     { accountId, accountName: account }: QuotaOwner,
     limit: LimitName,
@@ -139,10 +153,16 @@ export class Quota {
     const reached = thresholds.find((each) => ratio * 100 >= each) ?? 0;
     if (reached > (this.#warned.get(key) ?? 0)) {
       this.#parts.log.warn({ account, limit, used, allowed, percent: reached }, 'an account is near its limit');
+      if (reached === 100 && !warn) this.#parts.onReached?.({ accountId, accountName: account, limit, used, allowed });
     }
     this.#warned.set(key, reached);
     if (reached > 0) warn?.(`${limit}: ${used} of ${allowed} bytes (${Math.floor(ratio * 100)} %)`);
   }
+}
+
+/** A principal has more fields. */
+function ownerOf({ accountId, accountName }: QuotaOwner): QuotaOwner {
+  return { accountId, accountName };
 }
 
 function storageExceeded(account: string, used: number, allowed: number): DomainError {

@@ -102,6 +102,7 @@ test('every setting can come from the environment', (t) => {
     'retention.containers.untaggedAfter': '30d',
     'retention.protect': '["Contoso.Core", "team/base"]',
     'gc.grace': '1h',
+    'audit.keep': '30d',
     'scrub.rate': '1MiB',
     'prefetch.files': '["/etc/entrepot/images.txt"]',
     'prefetch.inUse': 'false',
@@ -121,6 +122,7 @@ test('every setting can come from the environment', (t) => {
     'jobs.gc': '30 2 * * mon-fri',
     'jobs.sample': '@hourly',
     'jobs.scrub': '*/10 * * * * *',
+    'jobs.audit': 'off',
   };
   t.deepEqual(
     settings.map(({ path }) => path).sort(),

@@ -333,6 +333,41 @@ test('sqlite: a cached row is not read again until any process writes', async (t
   t.like(await getCached(), { note: 'new' });
 });
 
+test('sqlite: a write of rows that no cached read uses leaves cached rows, and hides no other write', async (t) => {
+  const url = await temporaryDatabase(t, 'sqlite');
+  const database = await withItems(t, url);
+  const other = await openUntilEnd(t, url);
+  await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
+  const getCached = async () => {
+    // A later turn of the event loop, as for another request.
+    await sleep(0);
+    return database.getCached<Item>("SELECT * FROM items WHERE name = 'a'");
+  };
+  const first = await getCached();
+  await database.transaction((tx) => tx.insertNew('items', [row('b', 1)]), { uncached: true });
+  await database.transaction((tx) => tx.insertNew('items', [row('c', 1)]), { fleeting: true });
+  t.is(await getCached(), first);
+  await t.throwsAsync(
+    database.transaction(() => Promise.reject(new Error('on purpose')), { uncached: true }),
+    { message: 'on purpose' },
+  );
+  t.is(await getCached(), first);
+  let meanwhile: unknown;
+  const others = await database.transaction(
+    async (tx) => {
+      await tx.insertNew('items', [row('d', 1)]);
+      meanwhile = await getCached();
+      return other.transaction.bind(other);
+    },
+    { uncached: true },
+  );
+  t.is(meanwhile, first, 'read during the transaction');
+  await others((tx) => tx.run("UPDATE items SET amount = 2 WHERE name = 'a'"));
+  t.is((await getCached())?.amount, 2);
+  await database.transaction((tx) => tx.run("UPDATE items SET amount = 3 WHERE name = 'a'"));
+  t.is((await getCached())?.amount, 3);
+});
+
 test('mysql: a cached row is not read again while the version stays, and read each time without a version', async (t) => {
   const url = await temporaryDatabase(t, 'mysql');
   const writer = await withItems(t, url);
@@ -365,6 +400,8 @@ test('mysql: a cached row is not read again while the version stays, and read ea
   t.is(changes.announced, 1);
   await database.transaction((tx) => tx.run('UPDATE items SET amount = 7'), { fleeting: true });
   t.is(changes.announced, 1, 'fleeting writes are not announced');
+  await database.transaction((tx) => tx.run('UPDATE items SET amount = 8'), { uncached: true });
+  t.is(changes.announced, 1, 'nor are writes of rows that no cached read uses');
   await t.throwsAsync(
     database.transaction(async (tx) => {
       await tx.run('UPDATE items SET amount = 6');

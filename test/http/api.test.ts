@@ -21,6 +21,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'DELETE /tokens/{id}',
       'GET /account',
       'GET /account/usage',
+      'GET /audit',
       'GET /tokens',
       'POST /tokens',
     ].sort(),

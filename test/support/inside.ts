@@ -2,6 +2,7 @@ import type { Patterns } from '../../src/accounts/names.ts';
 import type { Token } from '../../src/accounts/tokens.ts';
 import type { Core } from '../../src/core.ts';
 import type { Database, Row, Value } from '../../src/database/database.ts';
+import type { Events } from '../../src/events/events.ts';
 import type { Counts } from '../../src/jobs/runs.ts';
 import type { Work } from '../../src/jobs/jobs.ts';
 import type { UpstreamVulnerabilities } from '../../src/nuget/upstream/upstream-vulnerabilities.ts';
@@ -116,4 +117,14 @@ export function afterRead(server: Server, text: string, meanwhile: () => Promise
     }
     return rows;
   };
+}
+
+/** Writes the repeated events, such as failed sign-ins, whose period is over; with `all`, all of them. */
+export function flushEvents(server: Server, all = false): Promise<void> {
+  return coreOf(server).repeatedEvents.flush(all);
+}
+
+/** The record of events, without positions for new ones until `dispatch`. */
+export function eventsOf(server: Server): Events {
+  return coreOf(server).events;
 }

@@ -18,6 +18,7 @@ import { storageIdentity } from './016-storage-identity.ts';
 import { finishedUploads } from './017-finished-uploads.ts';
 import { search } from './018-search.ts';
 import { probes } from './019-probes.ts';
+import { events } from './020-events.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -40,4 +41,5 @@ export const migrations: readonly Migration[] = [
   ...finishedUploads,
   ...search,
   ...probes,
+  ...events,
 ];

@@ -1,4 +1,5 @@
 import { placeholders, type Database } from '../../database/database.ts';
+import { recordEvent } from '../../events/record.ts';
 import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../../mirror/claims.ts';
 import { packageKey } from './packages.ts';
 
@@ -24,7 +25,7 @@ export async function claimedAmong(
 }
 
 /** The claims of ids without versions. */
-export function packageClaims(database: Database): EmptyClaims {
+export function packageClaims(database: Database, now: () => number): EmptyClaims {
   return {
     contents: 'versions',
     list: (accountId, after, limit) =>
@@ -33,15 +34,22 @@ export function packageClaims(database: Database): EmptyClaims {
          WHERE account_id = ? AND package_key > ? AND version_count = 0 ORDER BY package_key LIMIT ?`,
         [accountId, after, limit],
       ),
-    release: (accountId, id) => release(database, [accountId, packageKey(id)]),
+    release: (accountId, id) => release(database, accountId, id, now()),
   };
 }
 
-function release(database: Database, values: [accountId: number, key: string]): Promise<ClaimObstacle | undefined> {
+function release(database: Database, accountId: number, id: string, now: number): Promise<ClaimObstacle | undefined> {
+  const values = [accountId, packageKey(id)];
   return database.transaction(async (tx) => {
+    const found = await tx.get<{ package_id: string }>(
+      'SELECT package_id FROM packages WHERE account_id = ? AND package_key = ?',
+      values,
+    );
+    if (!found) return 'unclaimed';
     const gone = 'DELETE FROM packages WHERE account_id = ? AND package_key = ? AND version_count = 0';
-    if ((await tx.run(gone, values)) > 0) return undefined;
-    const found = await tx.get('SELECT id FROM packages WHERE account_id = ? AND package_key = ?', values);
-    return found ? 'in use' : 'unclaimed';
+    if ((await tx.run(gone, values)) === 0) return 'in use';
+    const subject = { kind: 'package', name: found.package_id } as const;
+    await recordEvent(tx, { type: 'claim.released', accountId, subject }, now);
+    return undefined;
   });
 }

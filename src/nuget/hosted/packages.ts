@@ -1,5 +1,6 @@
 import { forUpdate, type Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
+import type { Subject } from '../../events/event.ts';
 import { parseMetadata } from '../format/metadata.ts';
 import { indexPackage, type IndexedPackage } from '../search/term-index.ts';
 import { typeFlags } from '../search/terms.ts';
@@ -40,24 +41,29 @@ export async function lockPackage(tx: Transaction, accountId: number, id: string
   return row?.id;
 }
 
-/** As `lockPackage`, and the row of one version. Throws `NotFound`. */
+/** As `lockPackage`, and the row of one version, with its name in the spelling that is shown. Throws `NotFound`. */
 export async function lockVersion(
   tx: Transaction,
   accountId: number,
   id: string,
   version: string,
-): Promise<{ packageRow: number; versionRow: number }> {
+): Promise<{ packageRow: number; versionRow: number; subject: Subject }> {
   const key = keyOfVersion(version);
   const packageRow = key === undefined ? undefined : await lockPackage(tx, accountId, id);
   const found =
     packageRow === undefined
       ? undefined
-      : await tx.get<{ id: number }>('SELECT id FROM package_versions WHERE package_row = ? AND version_key = ?', [
-          packageRow,
-          key!,
-        ]);
+      : await tx.get<{ id: number; version: string; package_id: string }>(
+          `SELECT v.id, v.version, p.package_id FROM package_versions v JOIN packages p ON p.id = v.package_row
+           WHERE v.package_row = ? AND v.version_key = ?`,
+          [packageRow, key!],
+        );
   if (packageRow === undefined || !found) throw versionNotFound(id, version);
-  return { packageRow, versionRow: found.id };
+  return {
+    packageRow,
+    versionRow: found.id,
+    subject: { kind: 'package', name: found.package_id, reference: found.version },
+  };
 }
 
 export function versionNotFound(id: string, version: string): DomainError {

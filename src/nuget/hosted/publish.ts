@@ -1,6 +1,7 @@
 import type { Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import { hexOf, type Digest } from '../../digest.ts';
+import { recordEvent } from '../../events/record.ts';
 import type { Arrival } from '../../storage/blob-store.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
 import type { FeedContext } from './feed-context.ts';
@@ -19,8 +20,8 @@ export interface Published {
   id: string;
   /** Normalised. */
   version: string;
-  /** Whether the account did not claim the id before. */
-  isNew: boolean;
+  /** The upstream that the id was mirrored from until this push; undefined if there is none. */
+  replaces: string | undefined;
   /** Warnings for the publisher, each on one line. */
   warnings: string[];
 }
@@ -36,6 +37,19 @@ interface StagedPackage {
   arrivals: Arrival[];
   /** Whether this is a stored version with damaged files, which this push repairs. */
   isRepair: boolean;
+  /** The upstream that the id is mirrored from, if the account does not claim the id yet. */
+  mirroredFrom: string | undefined;
+}
+
+/** What is known of the id and the version before the files are staged. */
+type Known = Pick<StagedPackage, 'isRepair' | 'mirroredFrom'>;
+
+/** The checks of a push that depend on who pushes. */
+export interface PushChecks {
+  /** Throws if the principal may not push the id. */
+  permit: (id: string) => void;
+  /** The name of the upstream that the id is mirrored from. */
+  mirroredFrom: (id: string) => Promise<string | undefined>;
 }
 
 /**
@@ -47,11 +61,12 @@ export async function publish(
   context: FeedContext,
   accountId: number,
   staged: StagedFile,
-  permit: (id: string) => void,
+  checks: PushChecks,
 ): Promise<Published> {
-  const prepared = await stageParts(context, accountId, staged, permit);
+  const prepared = await stageParts(context, accountId, staged, checks);
   const { nupkg, size, digests, metadataBytes, arrivals, isRepair } = prepared;
   const { id } = nupkg.nuspec;
+  const version = normalize(nupkg.version);
   return context.blobs.commit(arrivals, async (tx) => {
     const now = context.now();
     const { row, knownAs, isNew, versions } = await claim(tx, accountId, id, now);
@@ -61,7 +76,7 @@ export async function publish(
       values,
     );
     if (existing && isRepair && existing.nupkg_digest === digests.nupkg) {
-      return { id, version: normalize(nupkg.version), isNew, warnings: [repaired] };
+      return { id, version, replaces: undefined, warnings: [repaired] };
     }
     if (existing) throw alreadyExists(nupkg);
     if (versions >= mostVersions) throw tooManyVersions(id);
@@ -73,7 +88,11 @@ export async function publish(
       [size, metadataBytes, metadataBytes, metadataBytes, row],
     );
     await refreshPackage(tx, row, now);
-    return { id, version: normalize(nupkg.version), isNew, warnings: warningsOf(nupkg, knownAs) };
+    const replaces = isNew ? prepared.mirroredFrom : undefined;
+    const subject = { kind: 'package', name: id, reference: version } as const;
+    const details = { size_bytes: size, ...(replaces !== undefined && { taken_over_from: replaces }) };
+    await recordEvent(tx, { type: 'package.published', accountId, subject, details }, now);
+    return { id, version, replaces, warnings: warningsOf(nupkg, knownAs) };
   });
 }
 
@@ -82,7 +101,7 @@ async function stageParts(
   context: FeedContext,
   accountId: number,
   staged: StagedFile,
-  permit: (id: string) => void,
+  { permit, mirroredFrom }: PushChecks,
 ): Promise<StagedPackage> {
   const arrivals: Arrival[] = [];
   const stage = async (bytes: Buffer): Promise<Digest> => {
@@ -94,7 +113,7 @@ async function stageParts(
     const nupkg = await readNupkg(() => staged.open(), { asciiOnly: true });
     permit(nupkg.nuspec.id);
     refuseIncomplete(nupkg);
-    const isRepair = await refuseExisting(context, accountId, nupkg, await staged.digest('sha256'));
+    const known = await refuseExisting(context, accountId, nupkg, await staged.digest('sha256'), mirroredFrom);
     const { readme, icon } = nupkg.entries;
     const digests = {
       nupkg: await staged.digest('sha256'),
@@ -106,7 +125,7 @@ async function stageParts(
     const metadata = metadataOf(nupkg.nuspec);
     const metadataBytes = bytesOfMetadata(metadata);
     arrivals.push({ staged, digest: digests.nupkg });
-    return { nupkg, size: staged.size, digests, metadata, metadataBytes, arrivals, isRepair };
+    return { nupkg, size: staged.size, digests, metadata, metadataBytes, arrivals, ...known };
   } catch (error) {
     await Promise.all([staged, ...arrivals.map((each) => each.staged)].map((each) => each.discard()));
     throw error;
@@ -157,9 +176,13 @@ export async function setListed(
   listed: boolean,
 ): Promise<void> {
   await database.transaction(async (tx) => {
-    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
-    await tx.run('UPDATE package_versions SET listed = ? WHERE id = ?', [listed ? 1 : 0, versionRow]);
+    const { packageRow, versionRow, subject } = await lockVersion(tx, accountId, id, version);
+    const value = listed ? 1 : 0;
+    const sql = 'UPDATE package_versions SET listed = ? WHERE id = ? AND listed <> ?';
+    const isChanged = (await tx.run(sql, [value, versionRow, value])) > 0;
     await refreshPackage(tx, packageRow, now());
+    const type = listed ? 'package.relisted' : 'package.unlisted';
+    if (isChanged) await recordEvent(tx, { type, accountId, subject }, now());
   });
 }
 
@@ -171,9 +194,10 @@ export async function deleteVersion(
   version: string,
 ): Promise<void> {
   await database.transaction(async (tx) => {
-    const { packageRow, versionRow } = await lockVersion(tx, accountId, id, version);
+    const { packageRow, versionRow, subject } = await lockVersion(tx, accountId, id, version);
     await removeVersion(tx, packageRow, versionRow);
     await refreshPackage(tx, packageRow, now());
+    await recordEvent(tx, { type: 'package.deleted', accountId, subject }, now());
   });
 }
 
@@ -216,23 +240,30 @@ async function claim(
 }
 
 /**
- * Refuses an existing version early, before files are staged. Resolves to true if the version has this nupkg and some of its
- * files are damaged, else to false.
+ * Refuses an existing version early, before files are staged. It is a repair if the version has this nupkg and some of its
+ * files are damaged.
  */
 async function refuseExisting(
   { database, blobs }: FeedContext,
   accountId: number,
   nupkg: Nupkg,
   pushed: Digest,
-): Promise<boolean> {
-  const found = await database.get<Record<'nupkg' | 'nuspec', Digest> & Record<'readme' | 'icon', Digest | null>>(
-    `SELECT v.nupkg_digest AS nupkg, v.nuspec_digest AS nuspec, v.readme_digest AS readme, v.icon_digest AS icon FROM packages p JOIN package_versions v ON v.package_row = p.id
-     WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
-    [accountId, packageKey(nupkg.nuspec.id), keyOfVersion(nupkg.nuspec.version)!],
+  mirroredFrom: PushChecks['mirroredFrom'],
+): Promise<Known> {
+  const { id, version } = nupkg.nuspec;
+  const found = await database.get<Record<'nupkg' | 'nuspec' | 'readme' | 'icon', Digest | null>>(
+    `SELECT v.nupkg_digest AS nupkg, v.nuspec_digest AS nuspec, v.readme_digest AS readme, v.icon_digest AS icon
+     FROM packages p LEFT JOIN package_versions v ON v.package_row = p.id AND v.version_key = ?
+     WHERE p.account_id = ? AND p.package_key = ?`,
+    [keyOfVersion(version)!, accountId, packageKey(id)],
   );
-  if (!found) return false;
+  // The transaction of the push may not wait for this: it is known only of an id that is new.
+  if (!found) return { isRepair: false, mirroredFrom: await mirroredFrom(id) };
+  if (found.nupkg === null) return { isRepair: false, mirroredFrom: undefined };
   if (found.nupkg === pushed) {
-    for (const digest of Object.values(found)) if (digest !== null && !(await blobs.isWhole(digest))) return true;
+    for (const digest of Object.values(found)) {
+      if (digest !== null && !(await blobs.isWhole(digest))) return { isRepair: true, mirroredFrom: undefined };
+    }
   }
   throw alreadyExists(nupkg);
 }

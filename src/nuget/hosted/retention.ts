@@ -1,4 +1,5 @@
 import { forUpdate, type Database } from '../../database/database.ts';
+import { recordEvent } from '../../events/record.ts';
 import { Pace } from '../../storage/pace.ts';
 import { refreshPackage } from './packages.ts';
 import { removeVersion } from './publish.ts';
@@ -17,6 +18,7 @@ export interface PackageRetention {
 
 interface Package {
   id: number;
+  account_id: number;
   package_id: string;
 }
 
@@ -43,7 +45,7 @@ export async function retainPackages(
   const pace = new Pace(rules.signal);
   for (let after = 0; ;) {
     const packages = await database.select<Package>(
-      'SELECT id, package_id FROM packages WHERE id > ? AND version_count > ? ORDER BY id LIMIT ?',
+      'SELECT id, account_id, package_id FROM packages WHERE id > ? AND version_count > ? ORDER BY id LIMIT ?',
       [after, rules.keepVersions, page],
     );
     await pace.step();
@@ -64,7 +66,11 @@ export async function retainPackages(
 }
 
 /** The package is locked, so that the newest versions do not change until the older ones are deleted. */
-function retain(database: Database, { id, package_id }: Package, rules: PackageRetention): Promise<Version[]> {
+function retain(
+  database: Database,
+  { id, account_id, package_id }: Package,
+  rules: PackageRetention,
+): Promise<Version[]> {
   return database.transaction(async (tx) => {
     await tx.get(`SELECT id FROM packages WHERE id = ?${forUpdate(tx)}`, [id]);
     const old: Version[] = [];
@@ -80,7 +86,11 @@ function retain(database: Database, { id, package_id }: Package, rules: PackageR
     const going = old.filter(({ version }) => !rules.isProtected(package_id, version));
     if (rules.dryRun) return going;
     const gone = going.slice(0, batch);
-    for (const version of gone) await removeVersion(tx, id, version.id);
+    for (const version of gone) {
+      await removeVersion(tx, id, version.id);
+      const subject = { kind: 'package', name: package_id, reference: version.version } as const;
+      await recordEvent(tx, { type: 'package.deleted', accountId: account_id, subject }, rules.now);
+    }
     if (gone.length > 0) await refreshPackage(tx, id, rules.now);
     return gone;
   });

@@ -56,12 +56,12 @@ function addPackagePublish(router: Router, answering: Answering, parts: FeedPart
 async function receivePackage({ feed, views, log }: FeedParts, call: Call): Promise<void> {
   const { request, response, principal, accountId, addresses } = call;
   const context = contextOf(response);
+  const { mirror } = await views.of(accountId);
   const staged = await receiveUpload(feed, call);
-  const { id, version, isNew, warnings } = await publish(feed, accountId, staged, permitting(principal));
+  const checks = { permit: permitting(principal), mirroredFrom: (each: string) => mirror.mirroredFrom(each) };
+  const { id, version, replaces: upstream, warnings } = await publish(feed, accountId, staged, checks);
   context.subject = packageKey(id);
   log.info({ request: context.id, id, version }, 'package published');
-  const { mirror } = await views.of(accountId);
-  const upstream = isNew ? await mirror.mirroredFrom(id) : undefined;
   if (upstream !== undefined) {
     log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');
     warnings.push(`${id} was mirrored from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);

@@ -1,6 +1,7 @@
 import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
+import { recordEvent } from '../../events/record.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
 import { claimedAmong } from '../hosted/claims.ts';
@@ -30,10 +31,12 @@ const namesAtATime = 200;
 export class MirroredPackages {
   readonly #database: Database;
   readonly #views: FeedViews;
+  readonly #now: () => number;
 
-  constructor(database: Database, views: FeedViews) {
+  constructor(database: Database, views: FeedViews, now: () => number) {
     this.#database = database;
     this.#views = views;
+    this.#now = now;
   }
 
   /** Up to `limit` packages that the account gets from upstreams, by key, after key `cursor`. `only` limits the ids. */
@@ -82,7 +85,11 @@ export class MirroredPackages {
     if (claimed && !mirror.origin.isMerged(id)) return false;
     if (!(await mirror.isStored(id, key))) return false;
     mayDelete();
-    return mirror.forget(id, key);
+    return mirror.forget(id, key, (tx, upstream) => {
+      const subject = { kind: 'package', name: id, reference: key } as const;
+      const details = { origin: 'mirrored', upstream };
+      return recordEvent(tx, { type: 'package.deleted', accountId, subject, details }, this.#now());
+    });
   }
 
   /** The packages in the order of `names`, without names that are no longer served. */

@@ -1,4 +1,5 @@
 import type { Config } from '../../config/schema.ts';
+import type { Transaction } from '../../database/database.ts';
 import type { EntryMetadata } from '../../mirror/entries.ts';
 import type { DomainError } from '../../errors.ts';
 import { parseDocument, readDocument } from '../../mirror/document.ts';
@@ -230,12 +231,19 @@ export class PackageMirror {
     return false;
   }
 
-  /** Removes the stored files of a version, of all upstreams. Resolves to whether there was a nupkg. */
-  async forget(id: string, version: string): Promise<boolean> {
+  /** Removes the stored files of a version, of all upstreams; runs `also` with each nupkg. Resolves to whether there was one. */
+  async forget(
+    id: string,
+    version: string,
+    also: (tx: Transaction, upstream: string) => Promise<void>,
+  ): Promise<boolean> {
     let found = false;
-    for (const { id: upstream } of this.#origin.candidates(id)) {
+    for (const { id: upstream, name } of this.#origin.candidates(id)) {
       for (const kind of ['nupkg', 'nuspec', 'readme', 'icon']) {
-        const removed = await this.#mirror.remove({ upstream, kind, name: packageKey(id), reference: version });
+        const removed = await this.#mirror.remove(
+          { upstream, kind, name: packageKey(id), reference: version },
+          kind === 'nupkg' ? (tx) => also(tx, name) : undefined,
+        );
         found ||= removed && kind === 'nupkg';
       }
     }
