@@ -125,7 +125,7 @@ export class ListMaker {
     };
     const joins = conditions.length > 0 ? [join] : [];
     const list = this.#list('t0', own, words, joins, size);
-    const cost = words.length + (rows.length > 0 ? rowCost + rows.length : 0) + (among ? 1 : 0);
+    const cost = words.length + rows.length + (rows.length > 0 || among ? rowCost : 0);
     // Of several lists, the ones of longer terms may start with many packages whose id starts with the text.
     const checked = cost === 0 && joins.length > 0 && lists > 1 ? rowCost : cost;
     if (mentions !== undefined) list.also = [...list.also, mentioned(mentions)];
