@@ -1,7 +1,4 @@
-import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
-import type { Server as TlsServer } from 'node:https';
-import type { AddressInfo, Socket } from 'node:net';
-import { platform } from 'node:os';
+import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
@@ -12,8 +9,8 @@ import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator, authorizationOf } from './http/authenticate.ts';
 import { Health, type Check } from './http/health.ts';
+import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
-import { AppResponse } from './http/request-context.ts';
 import { Urls } from './http/urls.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
@@ -30,7 +27,6 @@ import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
 import { Quota } from './usage/quota.ts';
 import { ServerCertificate } from './tls/certificate.ts';
-import { createTlsServer } from './tls/server.ts';
 import { StoredBytes } from './usage/stored.ts';
 
 /** All protocols of this server. */
@@ -81,12 +77,6 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
   return { core, protocols: opened, stored, jobs, filesWithoutRow, [Symbol.asyncDispose]: () => rest.disposeAsync() };
-}
-
-/** An HTTP server and its open connections. */
-interface AppServer {
-  http: Server<typeof IncomingMessage, typeof AppResponse> | TlsServer<typeof IncomingMessage, typeof AppResponse>;
-  connections: Set<Socket>;
 }
 
 export interface RunningServer {
@@ -145,7 +135,8 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   });
   const serve = async (mounts: readonly Mount[], port: number, key: string, options: ListenOptions = {}) => {
     const app = createApp(config, mounts, observers);
-    servers.push(await listen(app, config.server.host, port, key, options));
+    const listening = listen(app, config.server.host, port, options);
+    servers.push(await listening.catch(nameListener(key)));
   };
   const { port: publicPort, adminPort, workers } = config.server;
   const mounts = mountAll(installation, authenticator, quota);
@@ -342,67 +333,10 @@ function anonymousOf(account: Account, reads: AnonymousPrincipal['reads']): Anon
   };
 }
 
-interface ListenOptions {
-  /** Whether other processes listen on the port too. */
-  shared?: boolean;
-  /** With it, HTTPS. */
-  certificate?: ServerCertificate | undefined;
-}
-
-/**
- * There is no time limit for a whole request, because an upload may take hours. The readers of bodies limit idle time.
- * With `shared`, the operating system distributes the connections of the port to the processes. If the first process did
- * it, connections that it had just passed to a killed process would never get an answer.
- */
-async function listen(
-  listener: ReturnType<typeof createApp>,
-  host: string,
-  port: number,
-  key: string,
-  { shared = false, certificate }: ListenOptions,
-): Promise<AppServer> {
-  const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
-  const options = { ...times, ServerResponse: AppResponse };
-  const server = certificate
-    ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, listener)
-    : createHttpServer(options, listener);
-  const connections = new Set<Socket>();
-  const add = (socket: Socket) => {
-    connections.add(socket);
-    socket.once('close', () => connections.delete(socket));
-  };
-  server.on('connection', add);
-  // The connection inside TLS: its first byte is the first one after the handshake.
-  if (certificate) server.on('secureConnection', add);
-  const listening = new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
-  });
-  await listening.catch((error: NodeJS.ErrnoException) => {
+/** For `catch`: names the setting of the address or of the port, `key`, that cannot be used. */
+function nameListener(key: string): (error: NodeJS.ErrnoException) => never {
+  return (error) => {
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
     return named(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
-  });
-  return { http: server, connections };
-}
-
-/**
- * Accepts no more connections, and resolves when the current requests have been answered, or after `grace` milliseconds
- * when their connections are closed.
- */
-async function drain({ http, connections }: AppServer, grace: number): Promise<void> {
-  const closed = new Promise((resolve) => http.close(resolve));
-  const idle = setInterval(() => {
-    http.closeIdleConnections();
-    // Node counts a connection without a first byte as busy for a minute.
-    for (const each of connections) if (each.bytesRead === 0) each.destroy();
-  }, 50);
-  const over = Promise.withResolvers<void>();
-  const last = setTimeout(() => {
-    http.closeAllConnections();
-    over.resolve();
-  }, grace);
-  http.closeIdleConnections();
-  await Promise.race([closed, over.promise]);
-  clearInterval(idle);
-  clearTimeout(last);
+  };
 }

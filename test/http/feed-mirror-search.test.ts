@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { answer, endless, held } from '../support/upstreams/faulty-upstream.ts';
 import { temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { tokenOf } from '../support/inside.ts';
@@ -148,7 +149,8 @@ test('instances that share Redis share upstream search results', async (t) => {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'Shared', versions: [{ version: '1.0.0' }] });
   const name = `up-${randomBytes(8).toString('hex')}.test`;
-  const settings = { redis: { url: redisUrl() }, database: { url: await temporaryDatabase(t, 'mysql') } };
+  const database = { url: await temporaryDatabase(t, 'mysql') };
+  const settings = { redis: { url: redisUrl() }, database, data: await folderUntilEnd(t) };
   for (let instance = 0; instance < 2; instance += 1) {
     const feed = new TestFeed(await startMirrorOf(t, [up.as(name)], settings));
     t.is((await feed.json('/search?q=shared')).data[0].version, '1.0.0');

@@ -1,0 +1,77 @@
+import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
+import type { Server as TlsServer } from 'node:https';
+import type { Socket } from 'node:net';
+import { platform } from 'node:os';
+import type { ServerCertificate } from '../tls/certificate.ts';
+import { createTlsServer } from '../tls/server.ts';
+import type { createApp } from './app.ts';
+import { AppResponse } from './request-context.ts';
+
+/** An HTTP server and its open connections. */
+export interface AppServer {
+  http: Server<typeof IncomingMessage, typeof AppResponse> | TlsServer<typeof IncomingMessage, typeof AppResponse>;
+  connections: Set<Socket>;
+}
+
+export interface ListenOptions {
+  /** Whether other processes listen on the port too. */
+  shared?: boolean;
+  /** With it, HTTPS. */
+  certificate?: ServerCertificate | undefined;
+}
+
+/**
+ * Starts an HTTP server for `listener`; rejects with the error of the system if it cannot listen.
+ *
+ * There is no time limit for a whole request, because an upload may take hours. The readers of bodies limit idle time.
+ * With `shared`, the operating system distributes the connections of the port to the processes. If the first process did
+ * it, connections that it had just passed to a killed process would never get an answer.
+ */
+export async function listen(
+  listener: ReturnType<typeof createApp>,
+  host: string,
+  port: number,
+  { shared = false, certificate }: ListenOptions,
+): Promise<AppServer> {
+  const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
+  const options = { ...times, ServerResponse: AppResponse };
+  const server = certificate
+    ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, listener)
+    : createHttpServer(options, listener);
+  const connections = new Set<Socket>();
+  const add = (socket: Socket) => {
+    connections.add(socket);
+    socket.once('close', () => connections.delete(socket));
+  };
+  server.on('connection', add);
+  // The connection inside TLS: its first byte is the first one after the handshake.
+  if (certificate) server.on('secureConnection', add);
+  const listening = new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ port, host, reusePort: shared && platform() === 'linux' }, resolve);
+  });
+  await listening;
+  return { http: server, connections };
+}
+
+/**
+ * Accepts no more connections, and resolves when the current requests have been answered, or after `grace` milliseconds
+ * when their connections are closed.
+ */
+export async function drain({ http, connections }: AppServer, grace: number): Promise<void> {
+  const closed = new Promise((resolve) => http.close(resolve));
+  const idle = setInterval(() => {
+    http.closeIdleConnections();
+    // Node counts a connection without a first byte as busy for a minute.
+    for (const each of connections) if (each.bytesRead === 0) each.destroy();
+  }, 50);
+  const over = Promise.withResolvers<void>();
+  const last = setTimeout(() => {
+    http.closeAllConnections();
+    over.resolve();
+  }, grace);
+  http.closeIdleConnections();
+  await Promise.race([closed, over.promise]);
+  clearInterval(idle);
+  clearTimeout(last);
+}
