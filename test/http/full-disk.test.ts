@@ -3,7 +3,9 @@ import { readdir } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { createConnection } from 'mysql2/promise';
 import { makeNupkg, makeSnupkg } from '../support/builders/nupkg.ts';
+import { temporaryDatabase } from '../support/databases.ts';
 import { packageForm, TestFeed } from '../support/feed.ts';
 import { createToken, databaseOf, flushTokens, flushUsage, rowsOf, runJob } from '../support/inside.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
@@ -250,6 +252,23 @@ for (const code of ['EDQUOT', 'EFBIG']) {
     t.regex(response.statusText, code === 'EFBIG' ? /limit for the size of a file.*ulimit -f/ : /disk quota/);
     const line = server.lines.find((each) => each.includes('because the disk is full'));
     t.true(line?.includes(code), 'the log has the code');
+  });
+}
+
+for (const errno of [1021, 1114]) {
+  test.serial(`error ${errno} of a MySQL that is full is a 507, and the service stays ready`, async (t) => {
+    const url = await temporaryDatabase(t, 'mysql');
+    const { server, feed } = await setUp(t, { database: { url } });
+    const direct = await createConnection(url);
+    t.teardown(() => direct.destroy());
+    const signal = `SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = ${errno}, MESSAGE_TEXT = 'The table is full'`;
+    await direct.query(`CREATE TRIGGER full_table BEFORE INSERT ON packages FOR EACH ROW ${signal}`);
+    const response = await feed.push({ id: 'Other', version: '1.0.0' });
+    t.is(response.status, 507);
+    t.regex(((await response.json()) as { detail: string }).detail, /database is full/);
+    t.deepEqual(await (await server.fetch('/readyz')).json(), { status: 'ready' });
+    await direct.query('DROP TRIGGER full_table');
+    t.is((await feed.push({ id: 'Other', version: '1.0.0' })).status, 201);
   });
 }
 
