@@ -168,6 +168,15 @@ test('late answers of a frozen database do not reach later requests', async (t) 
   t.regex(JSON.stringify(page), /"A"/);
 });
 
+test('connections that never answer again are replaced', async (t) => {
+  const { server, proxy } = await setUp(t);
+  await new TestRepository(server, 'app').image('v1');
+  proxy.abandon();
+  await until(() => works(server), 20_000);
+  const all = await Promise.all(Array.from({ length: 20 }, () => server.fetch('/v2/app/manifests/v1')));
+  for (const each of all) t.is(each.status, 200, await each.text());
+});
+
 test('readiness of a database that can be read and not written is degraded', async (t) => {
   const { server, direct } = await setUp(t);
   const other = await createConnection(direct);
