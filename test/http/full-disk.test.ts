@@ -190,6 +190,22 @@ for (const restart of [false, true]) {
   });
 }
 
+test.serial('an upload that ends where the disk became full has none of the bytes of the failed write', async (t) => {
+  const { disk, server, repository } = await setUp(t);
+  const layer = randomBytes(6 * MiB);
+  const session = await repository.start();
+  disk.left = 4 * MiB + 12_345;
+  t.is((await repository.fetch(session, { method: 'PATCH', body: new Uint8Array(layer) })).status, 507);
+  disk.left = Number.POSITIVE_INFINITY;
+  const [row] = await rowsOf<{ received: number }>(server, 'SELECT received FROM uploads');
+  const received = layer.subarray(0, row!.received);
+  t.true(received.length > 0 && received.length < 4 * MiB + 12_345);
+  const digest = digestOf(received);
+  t.is((await repository.fetch(`${session}?digest=${digest}`, { method: 'PUT' })).status, 201);
+  const stored = await repository.fetch(`blobs/${digest}`);
+  t.true(Buffer.from(await stored.arrayBuffer()).equals(received));
+});
+
 test.serial('ten pushes of each kind on a full disk leave no file, no descriptor and no timer', async (t) => {
   const { disk, server, repository } = await setUp(t);
   const all = await pushes(server, repository);
@@ -225,7 +241,7 @@ async function settled(t: ExecutionContext, read: () => Promise<unknown[]>) {
 }
 
 test.serial('failed pushes of a form leave no timer when the client closes the connection', async (t) => {
-  const { disk, server } = await setUp(t, { limits: { uploadIdle: '1s' } });
+  const { disk, server } = await setUp(t, { limits: { uploadIdle: '60s' } });
   const before = timers();
   for (let turn = 0; turn < 12; turn += 1) {
     // The first MiB is written, and this fails. Of some of these bodies, the rest has arrived then.
