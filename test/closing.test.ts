@@ -3,7 +3,9 @@ import { pino } from 'pino';
 import { Closing } from '../src/closing.ts';
 import { within } from './support/until.ts';
 
-test('parts that fail or hang are logged by name, and the next part closes all the same', async (t) => {
+const timers = () => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;
+
+test.serial('parts that fail or hang are logged by name, and the next part closes all the same', async (t) => {
   const lines: string[] = [];
   const closing = new Closing(pino({}, { write: (line: string) => void lines.push(line) }));
   const closed: string[] = [];
@@ -27,7 +29,7 @@ test('parts that fail or hang are logged by name, and the next part closes all t
   );
 });
 
-test('all parts together get the limit, also when each of them hangs', async (t) => {
+test.serial('all parts together get the limit, also when each of them hangs', async (t) => {
   const closing = new Closing(pino({ level: 'silent' }));
   const times: number[] = [];
   const stack = new AsyncDisposableStack();
@@ -42,4 +44,18 @@ test('all parts together get the limit, also when each of them hangs', async (t)
   await within(stack.disposeAsync());
   t.is(closing.unclosed.length, 10);
   t.true(times.reduce((sum, each) => sum + each) <= 501, times.join());
+  t.true(times[0]! <= 50 && times[0]! > 40, `${times[0]} ms, a tenth, for the first`);
 });
+
+test.serial(
+  'without a limit for all, one part gets at most 3 seconds; a part that closes in time leaves no timer',
+  async (t) => {
+    const closing = new Closing(pino({ level: 'silent' }));
+    const before = timers();
+    let time: number | undefined;
+    await closing.part('the only', (milliseconds) => (time = milliseconds))();
+    t.is(time, 3000);
+    t.is(timers(), before);
+    t.deepEqual(closing.unclosed, []);
+  },
+);

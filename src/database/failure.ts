@@ -6,13 +6,11 @@ const retryAfter = 5;
 
 /** Of MySQL and MariaDB: the database answers that it cannot do the work now. */
 const mysqlCodes = new Set([
-  1021, // ER_DISK_FULL
   1026, // ER_ERROR_ON_WRITE
   1030, // ER_GET_ERRNO: the storage engine got an error of the operating system
   1036, // ER_OPEN_AS_READONLY
   1040, // ER_CON_COUNT_ERROR
   1053, // ER_SERVER_SHUTDOWN
-  1114, // ER_RECORD_FILE_FULL
   1194, // ER_CRASHED_ON_USAGE
   1205, // ER_LOCK_WAIT_TIMEOUT
   1213, // ER_LOCK_DEADLOCK

@@ -90,6 +90,19 @@ test.serial('instances share what Redis holds; another namespace does not', asyn
   t.is(await later.get('key'), undefined, 'a deleted value is deleted for later readers');
 });
 
+test.serial('after the clock was set back, a value does not live longer than its time', async (t) => {
+  let now = Date.now();
+  const { cache: a, namespace } = await openCache(t, redisUrl(), () => now);
+  const { cache: b } = await openCache(t, redisUrl(), () => now, namespace);
+  await a.set('key', 1, 3_600_000);
+  now -= 60_000;
+  t.is(await a.get('key'), 1, 'clocks of instances may differ by a minute');
+  now -= 1;
+  t.is(await a.get('key'), undefined);
+  t.is(a.peek('key'), undefined);
+  t.is(await b.get('key'), undefined, 'not from Redis either');
+});
+
 test.serial('a value that is too large for Redis replaces a smaller one there', async (t) => {
   const { cache: a, namespace } = await openCache(t, redisUrl());
   const { cache: b } = await openCache(t, redisUrl(), Date.now, namespace);

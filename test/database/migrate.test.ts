@@ -185,7 +185,11 @@ const column = (name: string) => ({
 const compatible = { version: '0.1.5', migrations: [...migrations, column('998-1')] };
 const incompatible = {
   version: '0.12.0',
-  migrations: [...compatible.migrations, { ...column('998-2'), oldestProgram: '0.10.0' }, column('998-3')],
+  migrations: [
+    ...compatible.migrations,
+    { ...column('998-2'), oldestProgram: '0.10.0' },
+    { ...column('998-3'), oldestProgram: '0.9.0' },
+  ],
 };
 const older = (version: string) => ({ version, migrations });
 

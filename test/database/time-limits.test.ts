@@ -1,7 +1,9 @@
+import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import { openDatabase } from '../../src/database/database.ts';
 import { inBackground } from '../../src/database/time-limits.ts';
 import { temporaryDatabase } from '../support/databases.ts';
+import { until } from '../support/until.ts';
 
 // Times in milliseconds.
 const limits = { read: 1000, transaction: 1000, connection: 5000, lock: 1000, background: 60_000 };
@@ -12,6 +14,11 @@ test('a slow statement of a request ends in time, on the server too; background 
   t.teardown(() => database.close());
   const slow = 'SELECT SLEEP(2.5) AS slept';
   await t.throwsAsync(database.select(slow), { name: 'DatabaseUnavailable' });
+  const endless = `SELECT SLEEP(60) AS slept, '${randomUUID()}' AS mark`;
+  await t.throwsAsync(database.select(endless), { name: 'DatabaseUnavailable' });
+  const sql = 'SELECT id FROM information_schema.processlist WHERE info = ?';
+  // Before MariaDB notices by itself, after 5 seconds, that the connection is closed.
+  await until(async () => (await database.select(sql, [endless])).length === 0, 3000);
   await t.throwsAsync(
     database.transaction((tx) => tx.select(slow)),
     { name: 'DatabaseUnavailable', message: 'The database has not answered in time.' },
@@ -19,6 +26,17 @@ test('a slow statement of a request ends in time, on the server too; background 
   t.deepEqual(await inBackground(() => database.select(slow)), [{ slept: 0 }]);
   t.deepEqual(await inBackground(() => database.transaction((tx) => tx.select(slow))), [{ slept: 0 }]);
   t.deepEqual(await database.exclusively(() => database.transaction((tx) => tx.select(slow))), [{ slept: 0 }]);
+});
+
+test('the statements of a transaction have one time limit together', async (t) => {
+  const database = await openDatabase(await temporaryDatabase(t, 'mysql'), undefined, limits);
+  t.teardown(() => database.close());
+  let ended = 0;
+  const work = database.transaction(async (tx) => {
+    for (; ended < 10; ended += 1) await tx.select('SELECT SLEEP(0.4) AS slept');
+  });
+  await t.throwsAsync(work, { name: 'DatabaseUnavailable' });
+  t.true(ended < 3, `${ended} statements of 400 ms in a second`);
 });
 
 test('a mistake in a statement is not taken for an unavailable database', async (t) => {
@@ -29,6 +47,7 @@ test('a mistake in a statement is not taken for an unavailable database', async 
       () => database.select('SELECT nothing FROM nowhere'),
       () => database.transaction((tx) => tx.run('INSERT INTO nowhere VALUES (1)')),
       () => database.transaction(() => Promise.reject(Object.assign(new Error('EIO'), { code: 'EIO' }))),
+      () => database.transaction(() => Promise.reject(Object.assign(new Error('reset'), { code: 'ECONNRESET' }))),
     ]) {
       const error = await t.throwsAsync(work);
       t.not(error.name, 'DatabaseUnavailable');

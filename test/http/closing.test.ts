@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { readdir } from 'node:fs/promises';
 import { Agent, get as httpGet, type ClientRequest, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
@@ -63,6 +64,19 @@ test('a connection that becomes idle while the server closes is closed at once',
   response.resume();
   await within(once(response, 'end'));
   await within(closed);
+  t.pass();
+});
+
+test('a connection that has sent nothing does not delay the closing', async (t) => {
+  const server = await startTestServer(t);
+  const quiet = connect(Number(new URL(server.url).port), '127.0.0.1');
+  t.teardown(() => quiet.destroy());
+  await within(once(quiet, 'connect'));
+  // Accepted after it, so the server has accepted both.
+  t.is((await server.fetch('/livez')).status, 200);
+  const ended = once(quiet.resume(), 'close');
+  await within(server.close(60_000));
+  await within(ended);
   t.pass();
 });
 

@@ -3,7 +3,9 @@ import { readdir } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { createConnection } from 'mysql2/promise';
 import { makeNupkg, makeSnupkg } from '../support/builders/nupkg.ts';
+import { temporaryDatabase } from '../support/databases.ts';
 import { packageForm, TestFeed } from '../support/feed.ts';
 import { createToken, databaseOf, flushTokens, flushUsage, rowsOf, runJob } from '../support/inside.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
@@ -188,6 +190,22 @@ for (const restart of [false, true]) {
   });
 }
 
+test.serial('an upload that ends where the disk became full has none of the bytes of the failed write', async (t) => {
+  const { disk, server, repository } = await setUp(t);
+  const layer = randomBytes(6 * MiB);
+  const session = await repository.start();
+  disk.left = 4 * MiB + 12_345;
+  t.is((await repository.fetch(session, { method: 'PATCH', body: new Uint8Array(layer) })).status, 507);
+  disk.left = Number.POSITIVE_INFINITY;
+  const [row] = await rowsOf<{ received: number }>(server, 'SELECT received FROM uploads');
+  const received = layer.subarray(0, row!.received);
+  t.true(received.length > 0 && received.length < 4 * MiB + 12_345);
+  const digest = digestOf(received);
+  t.is((await repository.fetch(`${session}?digest=${digest}`, { method: 'PUT' })).status, 201);
+  const stored = await repository.fetch(`blobs/${digest}`);
+  t.true(Buffer.from(await stored.arrayBuffer()).equals(received));
+});
+
 test.serial('ten pushes of each kind on a full disk leave no file, no descriptor and no timer', async (t) => {
   const { disk, server, repository } = await setUp(t);
   const all = await pushes(server, repository);
@@ -223,7 +241,7 @@ async function settled(t: ExecutionContext, read: () => Promise<unknown[]>) {
 }
 
 test.serial('failed pushes of a form leave no timer when the client closes the connection', async (t) => {
-  const { disk, server } = await setUp(t, { limits: { uploadIdle: '1s' } });
+  const { disk, server } = await setUp(t, { limits: { uploadIdle: '60s' } });
   const before = timers();
   for (let turn = 0; turn < 12; turn += 1) {
     // The first MiB is written, and this fails. Of some of these bodies, the rest has arrived then.
@@ -250,6 +268,23 @@ for (const code of ['EDQUOT', 'EFBIG']) {
     t.regex(response.statusText, code === 'EFBIG' ? /limit for the size of a file.*ulimit -f/ : /disk quota/);
     const line = server.lines.find((each) => each.includes('because the disk is full'));
     t.true(line?.includes(code), 'the log has the code');
+  });
+}
+
+for (const errno of [1021, 1114]) {
+  test.serial(`error ${errno} of a MySQL that is full is a 507, and the service stays ready`, async (t) => {
+    const url = await temporaryDatabase(t, 'mysql');
+    const { server, feed } = await setUp(t, { database: { url } });
+    const direct = await createConnection(url);
+    t.teardown(() => direct.destroy());
+    const signal = `SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = ${errno}, MESSAGE_TEXT = 'The table is full'`;
+    await direct.query(`CREATE TRIGGER full_table BEFORE INSERT ON packages FOR EACH ROW ${signal}`);
+    const response = await feed.push({ id: 'Other', version: '1.0.0' });
+    t.is(response.status, 507);
+    t.regex(((await response.json()) as { detail: string }).detail, /database is full/);
+    t.deepEqual(await (await server.fetch('/readyz')).json(), { status: 'ready' });
+    await direct.query('DROP TRIGGER full_table');
+    t.is((await feed.push({ id: 'Other', version: '1.0.0' })).status, 201);
   });
 }
 

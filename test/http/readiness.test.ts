@@ -252,6 +252,53 @@ test('many probes share one write', async (t) => {
   t.is(await written(), first);
 });
 
+/** A driver whose writes of readiness fail while `isFailing`. */
+class FailingWrites extends MemoryDriver {
+  isFailing = false;
+
+  override checkWrites(): Promise<void> {
+    return this.isFailing ? Promise.reject(inputError()) : super.checkWrites();
+  }
+}
+
+test('a storage that cannot be written is degraded, and logged once until it works again', async (t) => {
+  const driver = new FailingWrites();
+  const server = await startTestServer(t, {}, { driver, healthTimes });
+  const logged = () => server.lines.filter((line) => line.includes('The storage cannot be written.')).length;
+  for (const expected of [1, 2]) {
+    await assertReady(t, server);
+    driver.isFailing = true;
+    for (let probe = 0; probe < 3; probe += 1) await assertDegraded(t, server, 'storage');
+    t.is(logged(), expected);
+    driver.isFailing = false;
+  }
+});
+
+test('between two checks of writes, the result of the last one counts', async (t) => {
+  const driver = new FailingWrites();
+  const server = await startTestServer(t, {}, { driver, healthTimes: { ...healthTimes, writeEvery: 3_600_000 } });
+  driver.isFailing = true;
+  await assertDegraded(t, server, 'storage');
+  driver.isFailing = false;
+  for (let probe = 0; probe < 3; probe += 1) await assertDegraded(t, server, 'storage');
+});
+
+test('a Redis that failed for a request is degraded before the next check of writes', async (t) => {
+  const redis = await ownRedis(t);
+  await redis.start();
+  const database = { url: await temporaryDatabase(t, 'mysql') };
+  const server = await startTestServer(
+    t,
+    { redis: { url: redis.url }, database },
+    { healthTimes: { ...healthTimes, writeEvery: 3_600_000, remember: 600_000 } },
+  );
+  await new TestFeed(server).publish({ id: 'A' });
+  await assertReady(t, server);
+  await redis.kill();
+  t.is((await server.fetch('/v3/package/a/index.json')).status, 200);
+  await assertDegraded(t, server, 'redis');
+});
+
 test('a malformed value in place of the version in Redis fails no request', async (t) => {
   const redis = await ownRedis(t);
   await redis.start();

@@ -74,6 +74,15 @@ for (const dialect of dialects) {
     t.is(await linkedAt(layer), 0);
   });
 
+  test(`${dialect}: a time from before the clock was set back is renewed`, async (t) => {
+    const { head, linkedAt, at, app } = await setUp(t);
+    at(10 * hour);
+    const layer = await app.blob('layer');
+    at(0);
+    t.is(await head(layer), 200);
+    t.is(await linkedAt(layer), 0);
+  });
+
   test(`${dialect}: a short grace is renewed more often`, async (t) => {
     const { server, app, head, at } = await setUp(t, '10m');
     const layer = await app.blob('layer');

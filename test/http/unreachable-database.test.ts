@@ -5,7 +5,7 @@ import { TestFeed } from '../support/feed.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
-import { until } from '../support/until.ts';
+import { until, within } from '../support/until.ts';
 
 // MariaDB behind a proxy that stops or freezes, and tables that another connection locks. Times in milliseconds.
 
@@ -21,18 +21,14 @@ interface Setup {
   direct: string;
 }
 
-async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}): Promise<Setup> {
+async function setUp(t: ExecutionContext, databaseLimits = limits): Promise<Setup> {
   const direct = await temporaryDatabase(t, 'mysql');
   const url = new URL(direct);
   const proxy = new TcpProxy({ host: url.hostname, port: Number(url.port) });
   // Registered first, because it must be closed also if the server does not start or does not close.
   t.teardown(() => proxy.close());
   url.port = String(await proxy.listen());
-  const server = await startTestServer(
-    t,
-    { database: { url: url.href }, ...settings },
-    { databaseLimits: limits, healthTimes },
-  );
+  const server = await startTestServer(t, { database: { url: url.href } }, { databaseLimits, healthTimes });
   t.teardown(() => proxy.resume());
   return { server, proxy, direct };
 }
@@ -134,6 +130,26 @@ test('pushes that wait for a locked table do not stop pulls', async (t) => {
   t.is((await new TestFeed(server).push({ id: 'Free' })).status, 201);
 });
 
+test('while all pushes that the database takes wait for a table, pulls are answered', async (t) => {
+  const patient = { read: 60_000, transaction: 60_000, connection: 60_000, lock: 60_000, background: 60_000 };
+  const { server, direct } = await setUp(t, patient);
+  await new TestRepository(server, 'app').image('v1');
+  const locker = await createConnection(direct);
+  t.teardown(() => locker.destroy());
+  await locker.query('LOCK TABLES packages WRITE');
+  const pushes = Array.from({ length: 25 }, (_, index) => new TestFeed(server).push({ id: `Waiting${index}` }));
+  const observer = await createConnection(direct);
+  t.teardown(() => observer.destroy());
+  await until(async () => {
+    const sql = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND state LIKE 'Waiting%lock%'";
+    return ((await observer.query(sql))[0] as unknown[]).length >= 10;
+  });
+  const { status } = await within(server.fetch('/v2/app/manifests/v1'));
+  t.is(status, 200);
+  await locker.query('UNLOCK TABLES');
+  for (const each of await within(Promise.all(pushes), 30_000)) t.is(each.status, 201);
+});
+
 test('transactions that wait for a row lock end in time, and do not stop pulls', async (t) => {
   const { server, direct } = await setUp(t);
   await new TestRepository(server, 'app').image('v1');
@@ -164,6 +180,15 @@ test('late answers of a frozen database do not reach later requests', async (t) 
   await until(async () => (await server.fetch('/v1/packages')).status === 200);
   const page = (await (await server.fetch('/v1/packages')).json()) as { items?: unknown[] };
   t.regex(JSON.stringify(page), /"A"/);
+});
+
+test('connections that never answer again are replaced', async (t) => {
+  const { server, proxy } = await setUp(t);
+  await new TestRepository(server, 'app').image('v1');
+  proxy.abandon();
+  await until(() => works(server), 20_000);
+  const all = await Promise.all(Array.from({ length: 20 }, () => server.fetch('/v2/app/manifests/v1')));
+  for (const each of all) t.is(each.status, 200, await each.text());
 });
 
 test('readiness of a database that can be read and not written is degraded', async (t) => {

@@ -33,11 +33,24 @@ export const database = [
     'src/cache/cache.ts',
     ['test/cache/cache.test.ts'],
     [
-      ['a value of another instance never expires', ' || entry.until <= this.#now()', ''],
-      ['a value in memory never expires', 'entry && entry.until > this.#now()', 'entry'],
+      [
+        'a value of another instance never expires',
+        'if (!entry || !this.#isCurrent(entry)) return',
+        'if (!entry) return',
+      ],
+      ['a value in memory never expires', 'entry && this.#isCurrent(entry) ?', 'entry ?'],
+      [
+        'a value from before the clock was set back stays',
+        'from <= now + clockTolerance && now < until',
+        'from < Infinity && now < until',
+      ],
       ['a large value leaves an old one in Redis', 'else await this.#redis?.delete(key);\n  }', '}'],
-      ['a deleted value stays in Redis', 'await this.#redis?.delete(key);\n  }\n\n  async close', '}\n\n  async close'],
-      ['times to live are seconds', 'until: this.#now() + ttl', 'until: this.#now() + ttl * 1000'],
+      [
+        'a deleted value stays in Redis',
+        'this.#memory.delete(key);\n    await this.#redis?.delete(key);',
+        'this.#memory.delete(key);',
+      ],
+      ['times to live are seconds', 'until: from + ttl }', 'until: from + ttl * 1000 }'],
     ],
   ),
   ...mutantsOf(
@@ -65,6 +78,101 @@ export const database = [
         "known.get(reference) !== ''",
       ],
       ['a page of history repeats its last entry', 'AND id < ? ORDER', 'AND id <= ? ORDER'],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/database/failure.ts',
+    ['test/database/failure.test.ts'],
+    [
+      ['extended codes of SQLite are unknown', 'errcode % 256', 'errcode'],
+      ['an error of the work is one of the database', 'if (parent === undefined) return undefined;', ''],
+      ['a MySQL that is read-only is a defect', '1290, //', '//'],
+      ['a lost connection to MySQL is a defect', ' || networkCodes.has(String(code))', ''],
+      ['a fatal error of MySQL is a defect', 'fatal === true || ', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/database/time-limits.ts',
+    ['test/database/time-limits.test.ts'],
+    [['background work has the limits of requests', 'return background.run(true, work);', 'return work();']],
+  ),
+  ...mutantsOf(
+    'src/database/mysql-connection.ts',
+    ['test/database/time-limits.test.ts'],
+    [
+      [
+        'each statement of a transaction has the whole time',
+        'until === undefined ? limit() : Math.max(1, until - performance.now())',
+        'limit()',
+      ],
+      [
+        'a late statement keeps its connection',
+        'connection.destroy();\n        connection.stream.destroy();',
+        '',
+        'test/http/unreachable-database.test.ts',
+      ],
+      [
+        'MariaDB goes on with a statement that is too late',
+        'max_statement_time = ${read / 1000}',
+        'max_statement_time = 0',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/database/mysql-database.ts',
+    ['test/http/unreachable-database.test.ts'],
+    [
+      [
+        'reads wait behind transactions',
+        'return isInBackground() || currentCaller()?.writes ? this.sequelize : this.#reader;',
+        'return this.sequelize;',
+      ],
+      ['writers that wait use the connections for reads', ' || currentCaller()?.writes', ''],
+      [
+        'background work uses connections with a limit',
+        'isInBackground() || ',
+        '',
+        'test/database/time-limits.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/database/probe.ts',
+    ['test/cli/doctor.test.ts'],
+    [
+      ['a check of reads needs only an index', "'NOT INDEXED'", "''"],
+      ['a check of reads needs only one table', "firsts.join(' UNION ALL ')", 'firsts[0]!'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/database/sqlite-files.ts',
+    ['test/http/readiness.test.ts'],
+    [
+      ['a removed log of SQLite is not noticed', "['', '-wal', '-shm']", "['']"],
+      ['a replaced file of SQLite is not noticed', 'found && `${found.dev} ${found.ino}`', "found && 'found'"],
+      [
+        'a removed file of SQLite is not noticed',
+        'if (known === undefined || known === found) continue;',
+        'if (known === undefined || found === undefined || known === found) continue;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/database/schema-version.ts',
+    ['test/database/migrate.test.ts'],
+    [
+      ['a prerelease is as new as its release', 'prerelease ? 0 : 1', '1'],
+      [
+        'versions are compared as text',
+        '[Number(major), Number(minor), Number(patch), prerelease ? 0 : 1]',
+        '[major, minor, patch, prerelease ? 0 : 1] as never',
+      ],
+      [
+        'the last migration decides the oldest program',
+        'if (each.oldestProgram && precedes(oldest, each.oldestProgram))',
+        'if (each.oldestProgram)',
+      ],
     ],
   ),
 ];

@@ -35,38 +35,39 @@ export const http = [
     ],
   ),
   ...mutantsOf(
-    'src/server.ts',
+    'src/http/listener.ts',
     ['test/http/closing.test.ts'],
     [
+      ['a closing server cuts running requests', 'over.resolve();\n  }, grace);', 'over.resolve();\n  }, 0);'],
+      ['a closing server waits for ever', 'http.closeAllConnections();\n    over.resolve();', ''],
       [
-        'a closing server cuts running requests',
-        'server.closeAllConnections(), grace)',
-        'server.closeAllConnections(), 0)',
+        'a closing server keeps connections that become idle',
+        'http.closeIdleConnections();\n    // Node counts',
+        '// Node counts',
       ],
-      ['a closing server waits for ever', 'server.closeAllConnections(), grace)', 'undefined, grace)'],
       [
-        'a closing server keeps idle connections',
-        'setInterval(() => server.closeIdleConnections(), 50)',
-        'setInterval(() => undefined, 50)',
+        'a closing server keeps connections without a first byte',
+        'if (each.bytesRead === 0) each.destroy();',
+        'if (each.bytesRead < 0) each.destroy();',
       ],
     ],
   ),
   ...mutantsOf(
     'src/core.ts',
     ['test/http/closing.test.ts'],
+    [['uses of mirrored content are lost at the end', '() => entries.flushUses()', '() => undefined']],
+  ),
+  ...mutantsOf(
+    'src/usage/unwritten.ts',
+    ['test/http/closing.test.ts'],
     [
-      ['uses of mirrored content are lost at the end', '(each) => each.flushUses()', '() => undefined'],
       [
         'uses of tokens are lost at the end',
-        '(each) => each.flush()',
-        '() => undefined',
+        'inTime(() => tokens.flush(), time)',
+        'inTime(() => Promise.resolve(), time)',
         'test/accounts/instances.test.ts',
       ],
-      [
-        'usage is lost at the end',
-        'new UsageRecord(database, now, downloads), (each) => each.close()',
-        'new UsageRecord(database, now, downloads), () => undefined',
-      ],
+      ['usage is lost at the end', 'inTime(() => usage.close(), time)', 'inTime(() => Promise.resolve(), time)'],
     ],
   ),
 
@@ -76,8 +77,8 @@ export const http = [
     [
       [
         'an invalid API key hides valid credentials',
-        'if (authorization === undefined) throw unauthorized(key);',
-        'throw unauthorized(key);',
+        'if (authorization === undefined) throw this.#refused(key);',
+        'throw this.#refused(key);',
       ],
       ['empty Basic credentials are wrong ones', '/^basic +Og==$/i', '/^basic +Og$/i'],
       [

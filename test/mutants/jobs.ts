@@ -9,7 +9,7 @@ export const jobs = [
   ...mutantsOf(
     'src/jobs/table.ts',
     ['test/jobs/upkeep.test.ts'],
-    [['gc.grace is ignored', 'now() - config.gc.grace', 'now()']],
+    [['gc.grace is ignored', 'now - config.gc.grace', 'now']],
   ),
 
   ...mutantsOf(

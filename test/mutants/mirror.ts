@@ -39,7 +39,7 @@ export const mirror = [
         ' || now < validatedAt + lifetime.freshFor + lifetime.staleFor',
         ' || validatedAt > 0',
       ],
-      ['documents are fresh for ever', ' || now < validatedAt + lifetime.freshFor;', ' || validatedAt > 0;'],
+      ['documents are fresh for ever', ' && now < validatedAt + lifetime.freshFor;', ';'],
     ],
   ),
   ...mutantsOf(

@@ -78,8 +78,8 @@ export const nuget = [
       ],
       [
         'an unlisted version stays listed',
-        'listed ? 1 : 0, versionRow',
-        'listed ? 1 : 1, versionRow',
+        'const value = listed ? 1 : 0;',
+        'const value = 1;',
         'test/http/feed-lifecycle.test.ts',
       ],
     ],

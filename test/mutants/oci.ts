@@ -36,8 +36,8 @@ export const oci = [
       ['the file of a killed writer is not detached', 'torn ELSE 1 END', 'torn ELSE 0 END'],
       [
         'a lease is taken from a live writer',
-        'writer_until <= ?)',
-        'writer_until > 0 OR ? < 0)',
+        'writer_until <= ?$',
+        'writer_until > 0 OR ? < 0$',
         'test/http/registry-uploads.test.ts',
       ],
       [
@@ -200,6 +200,47 @@ export const oci = [
       ['a page of referrers is larger than clients read', ' || bytes + size > pageBytes', ''],
       ['a page of referrers repeats those of the fallback tag', 'each.digest > last && ', ''],
       ['referrers of any type are listed', "'AND artifact_type = ?'", "'AND ? IS NOT NULL'"],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/oci/uploads.ts',
+    ['test/http/registry-upload-retry.test.ts'],
+    [
+      [
+        'a repeated last request is refused',
+        'if (!(await this.#images.isFromUpload(accountId, repository, digest, id))) throw error;',
+        'throw error;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/image-blobs.ts',
+    ['test/http/registry-upload-retry.test.ts'],
+    [
+      ['any upload of a blob has ended with it', ' AND rb.upload_id = ?', ' AND ? IS NOT NULL'],
+      [
+        'an upload of another account has ended with the blob',
+        'WHERE r.account_id = ? AND r.name = ?`,\n      [digest, uploadId, accountId, name],',
+        'WHERE ? > 0 AND r.name = ?`,\n      [digest, uploadId, accountId, name],',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/image-blobs.ts',
+    ['test/http/registry-head-grace.test.ts'],
+    [
+      [
+        'a HEAD renews a blob that a manifest needs',
+        'if (row?.abandoned !== 1) return row !== undefined;',
+        'if (row === undefined) return false;',
+      ],
+      ['a time from before the clock was set back is recent', 'linkedAt <= now && ', ''],
+      [
+        'a short grace is renewed too late',
+        'Math.min(longestRenewEvery, Math.floor(grace * renewShare))',
+        'longestRenewEvery',
+      ],
     ],
   ),
 ];

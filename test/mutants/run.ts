@@ -148,7 +148,7 @@ async function runTests(
   for (let attempt = 1; ; attempt += 1) {
     const result = await runOnce(folder, tests, milliseconds);
     // On a machine that is too busy, a connection to MariaDB can fail. That says nothing about the mutant.
-    if (attempt === attempts || !result.output.includes('connect ETIMEDOUT')) return result;
+    if (attempt === attempts || !/connect ETIMEDOUT|write ECONNRESET/.test(result.output)) return result;
   }
 }
 

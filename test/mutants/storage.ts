@@ -85,8 +85,8 @@ export const storage = [
       ],
       [
         'a push does not wait for a deletion',
-        "if (state === 'deleting') rest.push(digest);",
-        "if (state === 'deleting' && rest.length < 0) rest.push(digest);",
+        "if (state === 'deleting') {\n          rest.push(digest);\n          continue;\n        }",
+        "if (state === 'deleting') continue;",
       ],
     ],
   ),
@@ -126,14 +126,10 @@ export const storage = [
     ['test/storage/commit-faults.test.ts'],
     [
       ['a failed push leaves its bytes', 'await this.#takeBack(announced).catch(() => undefined);', ''],
-      [
-        'a live row without bytes is not healed',
-        "state === 'live' && (await this.#driver.stat(digest))?.size === size",
-        "state === 'live'",
-      ],
+      ['a live row without bytes is not healed', 'if (stored?.size === size) {', "if (state === 'live') {"],
       [
         'staged files stay after a commit',
-        'for (const { staged } of arrivals) await staged.discard();',
+        'await Promise.all(arrivals.map(({ staged }) => staged.discard()));',
         '',
         'test/storage/blob-store.test.ts',
       ],
@@ -149,8 +145,18 @@ export const storage = [
         "DELETE FROM storage_cursors WHERE name = 'scrub'",
         "DELETE FROM storage_cursors WHERE name = 'none'",
       ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/damage.ts',
+    ['test/storage/scrub.test.ts'],
+    [
       ['corrupt bytes are sound', '}` === digest;\n}', '}` !== undefined;\n}'],
-      ['a blob with another size is sound', 'stored.size === size', 'stored.size !== size'],
+      [
+        'a blob with another size is sound',
+        'if (stored.size === size) {',
+        'if (stored.size !== size) return undefined;\n    {',
+      ],
       [
         'an unneeded damaged blob keeps its row',
         "else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);",
@@ -161,7 +167,16 @@ export const storage = [
   ...mutantsOf(
     'src/storage/small-blobs.ts',
     ['test/storage/small-blobs.test.ts'],
-    [['damaged bytes are cached', 'if (digestOf(bytes, algorithmOf(digest)) === digest) this', 'this']],
+    [
+      ['damaged bytes are cached', ' || digestOf(bytes, algorithmOf(digest)) !== digest', ''],
+      [
+        'memory hides a damage',
+        'if (stored?.size === kept.bytes.length && stored.version === kept.version) return true;',
+        'return true;',
+      ],
+      ['memory hides that bytes were replaced', ' && stored.version === kept.version', ''],
+      ['the storage is asked for each read from memory', 'kept.checkedAt = this.#watch();', ''],
+    ],
   ),
   ...mutantsOf(
     'src/storage/permissions.ts',
@@ -170,6 +185,124 @@ export const storage = [
       ['the modes of existing files stay', 'await chmod(path, mode & owner);', ''],
       ['the mode of a shared folder changes', '|| (mode & sticky) !== 0 ', ''],
       ['a new database is readable by others', "{ flag: 'wx', mode: 0o600 }", "{ flag: 'wx', mode: 0o644 }"],
+    ],
+  ),
+
+  ...mutantsOf(
+    'src/storage/damage.ts',
+    ['test/storage/damage.test.ts'],
+    [
+      [
+        'a file that is missing for a request removes its entries',
+        'if (!keep) await this.#forget',
+        'await this.#forget',
+        'test/http/damaged-registry.test.ts',
+      ],
+      [
+        'a blob that was replaced while it was read loses its entries',
+        'if (!(await this.#driver.setAside(digest, version))) throw replaced;',
+        'await this.#driver.setAside(digest, version);',
+      ],
+      ['a bad part of the disk stops a check', "=== 'EIO') return false;", "=== 'EIO') throw error;"],
+      [
+        'a failed examination is no damage',
+        "could not be moved to the quarantine');\n      return true;",
+        "could not be moved to the quarantine');\n      return false;",
+      ],
+      [
+        'a blob that was stored again is missing',
+        ' || (await this.#driver.stat(digest))) return undefined;',
+        ') return undefined;',
+      ],
+      [
+        'a push does not notice that its bytes were quarantined',
+        "await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);",
+        'return;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/disk.ts',
+    ['test/http/full-disk.test.ts'],
+    [
+      ['a failed write leaves a part of its bytes', 'await handle.truncate(position);', ''],
+      ['a short write loses bytes', 'rest = after(rest, written);', 'rest = [];'],
+      ['a quota of the disk is a defect', "'EDQUOT',", "'QUOTA',"],
+      ['a full MySQL is a defect', ' || mysqlFull.has(errno)', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/room.ts',
+    ['test/storage/room.test.ts'],
+    [
+      ['writes in progress do not count', 'return free - this.#writing;', 'return free;'],
+      [
+        'announced upstream content refuses pushes',
+        'if (unused - bytes < this.#reserve)',
+        'if (unused - this.#expected - bytes < this.#reserve)',
+      ],
+      ['a disk at its reserve is reported again and again', '1 + margin', '1'],
+      ['bytes that have arrived stay expected', 'this.#expected += rest - counted;', ''],
+      ['upstream content that is not kept may use no reserve', '>= this.#reserve / 2', '>= this.#reserve'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/overflow.ts',
+    ['test/mirror/bodies.test.ts'],
+    [
+      ['the memory of an overflow is not freed', 'this.#memory.left += length;', 'void length;'],
+      ['an overflow has no bound', 'if (bytes.length > this.#memory.left) {', 'if (bytes.length < 0) {'],
+      ['an overflow is freed while it is read', 'if (this.#users > 0) return;', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/identity.ts',
+    ['test/storage/identity.test.ts'],
+    [
+      [
+        'a second instance writes to another storage',
+        "if (row.state === 'new' && !isOwn) row = await awaitWriter(database, row);",
+        '',
+      ],
+      [
+        'an empty database meets a storage with content',
+        "if (row.state !== 'adopted') await refuseEmptyDatabase(database, driver);",
+        "if (row.state !== 'adopted') await Promise.resolve();",
+      ],
+      [
+        'an adopted database may lose its rows later',
+        "if (row.state !== 'paired') await setState(database, row.identity, 'paired');",
+        '',
+      ],
+      ['adopting keeps the identity that others have', 'if (!row || row.identity !== stored) {', 'if (!row) {'],
+      [
+        'a push of another instance looks like an unknown file',
+        'if (await hasRows(database)) return;\n  throw',
+        'throw',
+      ],
+      [
+        'adopting keeps the identity of the storage',
+        'writeIdentity(row.identity, true)',
+        'writeIdentity(row.identity)',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/files-without-row.ts',
+    ['test/storage/files-without-row.test.ts'],
+    [
+      [
+        'young files are deleted',
+        'const old = files.filter(({ storedAt }) => storedAt < before);\n      removed',
+        'const old = files;\n      removed',
+      ],
+      ['files with a row are shown', '!known.has(digest)', 'digest !== undefined'],
+      [
+        'the file of a push that has just begun is deleted',
+        "if ((await tx.insertNew('blobs', [{ ...row, stored_at: 0 }])) > 0) rows.push(row);",
+        "await tx.insertNew('blobs', [{ ...row, stored_at: 0 }]);\n        rows.push(row);",
+      ],
+      ['a failed deletion is not reported', 'if (failures.length > 0) throw failures[0];', ''],
     ],
   ),
 ];

@@ -77,11 +77,7 @@ export const upstream = [
       'this.#failing.size >= failingLimit - 1',
     ],
     ['successes do not count', 'this.#failing.clear();\n    this.#succeededAt', 'this.#succeededAt'],
-    [
-      'a late success ends a newer pause',
-      'if (beganBefore(this.#upstream, sequence)) this.#upstream = undefined;',
-      'this.#upstream = undefined;',
-    ],
+    ['a late success ends a newer pause', 'if (beganBefore(this.#upstream, sequence)) {', 'if (this.#upstream) {'],
     ['every request may be the probe', 'paused !== undefined && !this.#subjects.has(subject)', 'paused !== undefined'],
     ['a hanging probe blocks the upstream', 'until: now + paused.length }', 'until: now + paused.length * 1000 }'],
     [

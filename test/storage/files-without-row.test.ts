@@ -2,9 +2,10 @@ import { mkdir, readFile, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test from 'ava';
 import { digestOf } from '../../src/digest.ts';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { FilesWithoutRow } from '../../src/storage/files-without-row.ts';
+import { changedDatabase, dialects, temporaryDatabase } from '../support/databases.ts';
 import { entrepot } from '../support/in-process.ts';
-import { rowsOf, runJob } from '../support/inside.ts';
+import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
@@ -99,6 +100,26 @@ for (const dialect of dialects) {
     },
   );
 }
+
+test.serial('a file whose push inserts its row just before the deletion stays', async (t) => {
+  const driver = new MemoryDriver();
+  const server = await startTestServer(t, {}, { driver });
+  const app = new TestRepository(server, 'app');
+  const digest = digestOf('pushed meanwhile');
+  driver.damage(digest, Buffer.from('pushed meanwhile'));
+  const real = databaseOf(server);
+  let reads = 0;
+  const database = changedDatabase(real, {
+    select: async (sql, values) => {
+      const rows = await real.select(sql, values);
+      if ((reads += 1) === 1) await app.blob('pushed meanwhile');
+      return rows as never;
+    },
+  });
+  t.like(await new FilesWithoutRow(database, driver).remove({ before: Date.now() + 2000 }), { files: 0 });
+  t.true(reads > 0);
+  t.is(await (await app.fetch(`blobs/${digest}`)).text(), 'pushed meanwhile');
+});
 
 test.serial(
   'a failed deletion of a file without a row fails the command, and leaves a row for the collector',

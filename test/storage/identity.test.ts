@@ -202,6 +202,28 @@ test.serial(
   },
 );
 
+test.serial('the first push of another instance during a start is no unknown content', async (t) => {
+  class Listing extends MemoryDriver {
+    isPushed = false;
+    onList: (() => Promise<unknown>) | undefined;
+    override async *list(prefix?: string) {
+      await this.onList?.();
+      yield* super.list(prefix);
+    }
+  }
+  const database = { url: await temporaryDatabase(t, 'mysql') };
+  const driver = new Listing();
+  const first = await startTestServer(t, { database }, { driver });
+  driver.onList = () => {
+    driver.onList = undefined;
+    driver.isPushed = true;
+    return new TestRepository(first, 'app').blob('just pushed');
+  };
+  const second = await startTestServer(t, { database }, { driver });
+  t.true(driver.isPushed);
+  t.is((await new TestRepository(second, 'app').fetch(`blobs/${digestOf('just pushed')}`)).status, 200);
+});
+
 test.serial('an identity that cannot be read names the setting', async (t) => {
   const server = await startTestServer(t);
   await server.close();

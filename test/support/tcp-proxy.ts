@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 export class TcpProxy {
   readonly #target: { host: string; port: number };
   readonly #pairs = new Set<[client: Socket, server: Socket]>();
+  readonly #abandoned = new Set<[client: Socket, server: Socket]>();
   #listener: Server | undefined;
   #port = 0;
   #isFrozen = false;
@@ -30,6 +31,15 @@ export class TcpProxy {
     for (const pair of this.#pairs) for (const each of pair) each.pause();
   }
 
+  /** No byte passes any more on the connections that are open now, as after a failover. New connections work. */
+  abandon(): void {
+    for (const pair of this.#pairs) {
+      for (const each of pair) each.pause();
+      this.#abandoned.add(pair);
+    }
+    this.#pairs.clear();
+  }
+
   /** Ends `freeze` and `refuse`. */
   async resume(): Promise<void> {
     this.#isFrozen = false;
@@ -46,7 +56,9 @@ export class TcpProxy {
   async close(): Promise<void> {
     const listener = this.#listener;
     this.#listener = undefined;
-    for (const pair of this.#pairs) for (const each of pair) each.destroy();
+    for (const pairs of [this.#pairs, this.#abandoned]) {
+      for (const pair of pairs) for (const each of pair) each.destroy();
+    }
     if (listener) await new Promise((resolve) => listener.close(resolve));
   }
 

@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
@@ -11,6 +11,7 @@ import { UsageRecord } from '../../src/usage/record.ts';
 import { totalsOf } from '../../src/usage/report.ts';
 import { Unwritten } from '../../src/usage/unwritten.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { holdSync } from '../support/disk.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { within } from '../support/until.ts';
 
@@ -44,21 +45,29 @@ for (const dialect of dialects) {
   test(`${dialect}: what a frozen database may or may not have committed is counted once`, async (t) => {
     const { database, account, folder } = await prepared(t);
     let commits = 0;
-    // The second transaction is committed, and its end is never known.
+    const thawed = Promise.withResolvers<void>();
+    // The second transaction is committed, and its end is not known.
     const freezing = changedDatabase(database, {
       transaction: async (work, options) => {
         commits += 1;
-        if (commits > 2) return new Promise(() => undefined);
+        if (commits > 2) await thawed.promise;
         const result = await database.transaction(work, options);
-        return commits === 2 ? new Promise(() => undefined) : result;
+        if (commits === 2) await thawed.promise;
+        return result;
       },
     });
     const closing = parts(freezing, folder);
     count(closing.usage, account, 250);
+    const close = closing.usage.close.bind(closing.usage);
+    let closed: Promise<void> | undefined;
+    closing.usage.close = () => (closed = close());
     const startedAt = performance.now();
-    await within(closing.unwritten.close(1000));
-    t.true(performance.now() - startedAt < 5000);
+    await within(closing.unwritten.close(3000));
+    t.true(performance.now() - startedAt < 3000);
     t.is((await readdir(folder)).length, 1);
+    // The database answers after all, before the process has ended.
+    thawed.resolve();
+    await within(closed!);
     // Two workers start at the same time; a third one finds nothing.
     await Promise.all([1, 2].map(() => parts(database, folder).unwritten.restore()));
     await parts(database, folder).unwritten.restore();
@@ -100,6 +109,40 @@ for (const dialect of dialects) {
     t.is((await next.tokens.get(account, token.id))!.lastUsedAt, at);
   });
 }
+
+test.serial('a file is complete, and synced, before it has its name', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const folder = join(await folderUntilEnd(t), 'unwritten');
+  const failing = changedDatabase(database, { transaction: () => Promise.reject(new Error('the database is gone')) });
+  const { usage, unwritten } = parts(failing, folder);
+  count(usage, 1, 3);
+  const barrier = await holdSync(t, (path) => path.includes('/unwritten/'));
+  const closing = unwritten.close(1000);
+  const path = await within(barrier.reached);
+  t.regex(await readFile(path, 'utf8'), /made\.2.*\n$/);
+  t.deepEqual(
+    (await readdir(folder)).filter((each) => each.endsWith('.jsonl')),
+    [],
+  );
+  barrier.release();
+  await within(closing);
+  t.regex((await readdir(folder)).join(), /^[^,]*\.jsonl$/);
+});
+
+test('a file that is too large is not read', async (t) => {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const folder = join(await folderUntilEnd(t), 'unwritten');
+  await mkdir(folder);
+  const path = join(folder, 'a.jsonl');
+  await writeFile(path, '{"tokens":[["none",1]]}\n');
+  await truncate(path, 3 * 16 * 2 ** 20 + 1);
+  const lines: string[] = [];
+  await parts(database, folder, lines).unwritten.restore();
+  t.deepEqual(await readdir(folder), ['a.jsonl']);
+  t.regex(lines.join(''), /the file is too large/);
+});
 
 test('a file that cannot be read stays, is logged, and stops nothing', async (t) => {
   const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
