@@ -20,10 +20,10 @@ const kind = args[0] === 'clients' || Object.hasOwn(programs, args[0] ?? '') ? a
 
 // Short, because it contains sockets; in lower case, because podman makes image names from its path.
 const name = `entrepot-${randomBytes(4).toString('hex')}`;
-const folder = join(tmpdir(), name);
-// Each test creates all tables of its database, which takes a tenth of the time in memory.
-const servicesFolder = join(await memoryOr(tmpdir()), `${name}-services`);
-for (const each of [folder, servicesFolder]) await mkdir(each, { mode: 0o700 });
+// Each test creates all tables of its database, which takes a tenth of the time in memory. The stores of container clients
+// need a disk.
+const folder = join(kind === 'clients' ? tmpdir() : await memoryOr(tmpdir()), name);
+await mkdir(folder, { mode: 0o700 });
 let running: ChildProcess | undefined;
 let interrupted: NodeJS.Signals | undefined;
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
@@ -38,7 +38,7 @@ try {
   console.error(`entrepot: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;
 } finally {
-  for (const each of [folder, servicesFolder]) await rm(each, { recursive: true, force: true });
+  await rm(folder, { recursive: true, force: true });
 }
 if (interrupted !== undefined) process.exitCode = 130;
 
@@ -53,14 +53,14 @@ async function main(): Promise<number> {
   }
 }
 
-/** The folder of Linux that is kept in memory, if it has room for the databases of all tests; else `other`. */
+/** The folder of Linux that is kept in memory, if it has room for all tests; else `other`. */
 async function memoryOr(other: string): Promise<string> {
   const inMemory = '/dev/shm';
   const free = await statfs(inMemory).then(
     ({ bavail, bsize }) => bavail * bsize,
     () => 0,
   );
-  return free >= 4 * 1024 ** 3 ? inMemory : other;
+  return free >= 8 * 1024 ** 3 ? inMemory : other;
 }
 
 async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promise<void> }> {
@@ -72,7 +72,7 @@ async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promi
     throw new Error(
       `${describeMissing(commands)}; install them, or set ENTREPOT_TEST_DATABASE_URL and ENTREPOT_TEST_REDIS_URL`,
     );
-  const services = await startServices(servicesFolder, commands.paths);
+  const services = await startServices(folder, commands.paths);
   const env = {
     ...process.env,
     ENTREPOT_TEST_DATABASE_URL: database ?? services.databaseUrl,

@@ -2,6 +2,8 @@ import type { Logger } from 'pino';
 
 /** Longest time for closing one part, in milliseconds. */
 const longest = 3000;
+/** Time that is kept for each of the next parts, if there is that much, in milliseconds. Most parts need far less. */
+const kept = 250;
 
 /**
  * Closes the parts of a server one after another, each within a time limit. A part that fails, or that takes longer, is
@@ -34,7 +36,8 @@ export class Closing {
   part(name: string, close: (milliseconds: number) => unknown): () => Promise<void> {
     this.#open.add(name);
     return async () => {
-      const share = (this.#end - performance.now()) / this.#open.size;
+      const rest = this.#end - performance.now();
+      const share = Math.max(rest / this.#open.size, rest - (this.#open.size - 1) * kept);
       const time = Math.max(0, Math.min(longest, share));
       try {
         await inTime(async () => close(time), time);
