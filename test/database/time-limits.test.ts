@@ -6,19 +6,20 @@ import { temporaryDatabase } from '../support/databases.ts';
 import { until } from '../support/until.ts';
 
 // Times in milliseconds.
-const limits = { read: 1000, transaction: 1000, connection: 20_000, lock: 1000, background: 60_000 };
+// The time of a read includes that of a new connection, which takes a second while other tests use all processors.
+const limits = { read: 3000, transaction: 3000, connection: 20_000, lock: 1000, background: 60_000 };
 
 test('a slow statement of a request ends in time, on the server too; background work may take longer', async (t) => {
   const url = await temporaryDatabase(t, 'mysql');
   const database = await openDatabase(url, undefined, limits);
   t.teardown(() => database.close());
-  const slow = 'SELECT SLEEP(2.5) AS slept';
+  const slow = 'SELECT SLEEP(4) AS slept';
   await t.throwsAsync(database.select(slow), { name: 'DatabaseUnavailable' });
   const endless = `SELECT SLEEP(60) AS slept, '${randomUUID()}' AS mark`;
   await t.throwsAsync(database.select(endless), { name: 'DatabaseUnavailable' });
   const sql = 'SELECT id FROM information_schema.processlist WHERE info = ?';
-  // Before MariaDB notices by itself, after 5 seconds, that the connection is closed.
-  await until(async () => (await database.select(sql, [endless])).length === 0, 4000);
+  // Before MariaDB notices by itself, 5 seconds after the start, that the connection is closed.
+  await until(async () => (await database.select(sql, [endless])).length === 0, 1800);
   await t.throwsAsync(
     database.transaction((tx) => tx.select(slow)),
     { name: 'DatabaseUnavailable', message: 'The database has not answered in time.' },
@@ -36,7 +37,7 @@ test('the statements of a transaction have one time limit together', async (t) =
     for (; ended < 10; ended += 1) await tx.select('SELECT SLEEP(0.4) AS slept');
   });
   await t.throwsAsync(work, { name: 'DatabaseUnavailable' });
-  t.true(ended < 3, `${ended} statements of 400 ms in a second`);
+  t.true(ended < 10, `${ended} statements of 400 ms in 3 seconds`);
 });
 
 test('a mistake in a statement is not taken for an unavailable database', async (t) => {
