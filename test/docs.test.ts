@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import test from 'ava';
 import { parse } from 'yaml';
 import { findCommand } from '../scripts/packages.ts';
@@ -16,15 +16,21 @@ const names = new Set(
   settings.flatMap(({ environment, secret }) => [environment, ...(secret ? [`${environment}_FILE`] : [])]),
 );
 
-/** A line of the README's table. */
+/** The documents, as paths below the root. */
+async function documents(): Promise<string[]> {
+  const inFolder = (await readdir(join(root, 'docs'))).filter((name) => name.endsWith('.md'));
+  return ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', ...inFolder.map((name) => join('docs', name))];
+}
+
+/** A line of the table in docs/settings.md. */
 function row({ environment, path, default: fallback, doc, secret }: Setting): string {
   const simple = Array.isArray(fallback) ? fallback.length === 0 : fallback !== undefined;
   const shown = simple ? `\`${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)}\`` : '';
   return `| \`${environment}\`${secret ? ', `…_FILE`' : ''} | \`${path}\` | ${shown} | ${doc} |`;
 }
 
-test('the table in the README has every setting with its default and description', async (t) => {
-  const lines = (await read('README.md')).split('\n');
+test('the table of settings has every setting with its default and description', async (t) => {
+  const lines = (await read('docs/settings.md')).split('\n');
   t.deepEqual(
     lines.filter((line) => line.startsWith('| `ENTREPOT_')),
     settings.map(row),
@@ -33,16 +39,8 @@ test('the table in the README has every setting with its default and description
 
 test('documents name only settings that exist', async (t) => {
   const known = new Set([...names, 'ENTREPOT_CONFIG', 'ENTREPOT_TEST_DATABASE_URL', 'ENTREPOT_TEST_REDIS_URL']);
-  const documents = [
-    'README.md',
-    'CONTRIBUTING.md',
-    'CHANGELOG.md',
-    'SECURITY.md',
-    'docker/Dockerfile',
-    'docker/compose.yaml',
-    'scripts/entrepot.service',
-  ];
-  for (const path of [...documents, 'config/example.yaml', 'config/default.yaml']) {
+  const files = [...(await documents()), 'docker/Dockerfile', 'docker/compose.yaml', 'scripts/entrepot.service'];
+  for (const path of [...files, 'config/example.yaml', 'config/default.yaml']) {
     for (const [name] of (await read(path)).matchAll(/ENTREPOT_[A-Z_]*[A-Z]/g)) {
       t.true(known.has(name), `${path}: ${name}`);
     }
@@ -50,14 +48,14 @@ test('documents name only settings that exist', async (t) => {
 });
 
 test('links between documents have existing targets', async (t) => {
-  for (const path of ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md']) {
+  for (const path of await documents()) {
     const text = await read(path);
     const titles = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) => title!.toLowerCase());
     const anchors = new Set(titles.map((title) => title.replace(/[^\w -]/g, '').replaceAll(' ', '-')));
     for (const [, target] of text.matchAll(/\]\(([^)]+)\)/g)) {
       if (/^https?:/.test(target!)) continue;
       if (target!.startsWith('#')) t.true(anchors.has(target!.slice(1)), `${path}: ${target}`);
-      else t.true(existsSync(join(root, target!)), `${path}: ${target}`);
+      else t.true(existsSync(join(root, dirname(path), target!.split('#')[0]!)), `${path}: ${target}`);
     }
   }
 });
