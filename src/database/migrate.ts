@@ -32,9 +32,10 @@ export async function migrate(
   database: Database,
   { version, migrations }: Program = { version: ownVersion, migrations: known },
 ): Promise<void> {
-  const schema = await readSchemaVersion(database);
+  // A new database has neither table. Any other failure repeats under the lock.
+  const schema = await readSchemaVersion(database).catch(() => undefined);
   refuseOldProgram(schema, version);
-  const done = new Set(await applied(database));
+  const done = new Set(await applied(database).catch(() => []));
   if (schema && migrations.every(({ name }) => done.has(name))) return;
   await database.exclusively(async () => {
     await database.transaction(async (tx) => {
@@ -61,14 +62,10 @@ export async function migrate(
   });
 }
 
+/** The names of the recorded migrations. Rejects if the table does not exist. */
 async function applied(database: Database): Promise<string[]> {
-  try {
-    return (await database.select<{ name: string }>('SELECT name FROM migrations ORDER BY name')).map(
-      (row) => row.name,
-    );
-  } catch {
-    return [];
-  }
+  const rows = await database.select<{ name: string }>('SELECT name FROM migrations ORDER BY name');
+  return rows.map(({ name }) => name);
 }
 
 /** Runs and records one migration. SQLite does both or neither. On MySQL, an interrupted start may have only run it. */

@@ -22,13 +22,9 @@ export async function createSchemaVersion(tx: Transaction): Promise<void> {
   );
 }
 
-/** Undefined in a new database, and in one from before this table. */
+/** Undefined while no program has written it. Rejects if the table does not exist. */
 export async function readSchemaVersion(from: Queryable): Promise<SchemaVersion | undefined> {
-  try {
-    return await from.get<SchemaVersion>('SELECT newest_migration, oldest_program FROM schema_version WHERE id = 1');
-  } catch {
-    return undefined;
-  }
+  return from.get<SchemaVersion>('SELECT newest_migration, oldest_program FROM schema_version WHERE id = 1');
 }
 
 /** Records that a program with these migrations has migrated the database, or begins to. */

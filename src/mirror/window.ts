@@ -1,3 +1,5 @@
+import { copyPieces } from '../storage/pieces.ts';
+
 /** The bytes of a passed-through body that not all readers have read yet, in memory. */
 export class Window {
   /** The position in the body where the window began. */
@@ -42,14 +44,6 @@ export class Window {
   read(target: Buffer, position: number): number {
     if (position < this.#start)
       throw new Error('this part of the body was passed through and is not in memory any more');
-    let from = this.#start;
-    let copied = 0;
-    for (const piece of this.#pieces) {
-      const skip = position + copied - from;
-      if (skip < piece.length) copied += piece.copy(target, copied, skip);
-      if (copied === target.length) break;
-      from += piece.length;
-    }
-    return copied;
+    return copyPieces(this.#pieces, this.#start, target, position);
   }
 }

@@ -1,5 +1,6 @@
 import type { FileHandle } from 'node:fs/promises';
 import { storageFull, type Writing } from './disk.ts';
+import { copyPieces } from './pieces.ts';
 
 /** The memory that all files with an overflow may use together. */
 export class OverflowMemory {
@@ -71,15 +72,7 @@ export class Overflow implements Writing {
 
   /** Copies into `target` from `position` on, which is not before `base`; returns the number of bytes copied. */
   read(target: Buffer, position: number): number {
-    let from = this.#base;
-    let copied = 0;
-    for (const piece of this.#pieces) {
-      const skip = position + copied - from;
-      if (skip < piece.length) copied += piece.copy(target, copied, skip);
-      if (copied === target.length) break;
-      from += piece.length;
-    }
-    return copied;
+    return copyPieces(this.#pieces, this.#base, target, position);
   }
 
   /** Adds a user. Call the returned function once when it has left. */

@@ -269,3 +269,29 @@ test('every migration has a unique name', (t) => {
   const names = migrations.map(({ name }) => name);
   t.is(new Set(names).size, names.length);
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: a start that cannot read the version of the schema fails, and changes nothing`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database, incompatible);
+    const before = await recorded(database);
+    const failing = (table: string) => {
+      const check = (sql: string) => {
+        if (sql.includes(`FROM ${table}`)) throw new Error('cannot be read now');
+      };
+      return changedDatabase(database, {
+        get: async (sql, values) => (check(sql), database.get(sql, values)),
+        select: async (sql, values) => (check(sql), database.select(sql, values)),
+      });
+    };
+    for (const table of ['schema_version', 'migrations']) {
+      await t.throwsAsync(
+        migrate(failing(table), { ...incompatible, migrations: [...incompatible.migrations, column('999')] }),
+        {
+          message: 'cannot be read now',
+        },
+      );
+    }
+    t.deepEqual(await recorded(database), before);
+  });
+}

@@ -4,6 +4,7 @@ import { mkdtemp, open, readdir, readlink, rm, rmdir, statfs } from 'node:fs/pro
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import type { FaultOptions, FaultResult } from './fault.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { packageForm } from '../support/feed.ts';
 import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
@@ -19,15 +20,6 @@ const diskSize = 512 * MiB;
 const reserve = 16 * MiB;
 /** The longest wait for a first accepted push, in milliseconds. */
 const recoveryLimit = 30_000;
-
-export interface Outcome {
-  tries: number;
-  acknowledged: number;
-  lost: number;
-  halfVisible: number;
-  recoveryMs: number;
-  notes?: string;
-}
 
 /** Content that a push was acknowledged for, or was not. */
 interface Push {
@@ -111,7 +103,7 @@ class Client {
   }
 
   /** How many acknowledged pushes are lost, and how many refused ones can be seen. */
-  async check(): Promise<Pick<Outcome, 'lost' | 'halfVisible'>> {
+  async check(): Promise<Pick<FaultResult, 'lost' | 'halfVisible'>> {
     const found = { lost: 0, halfVisible: 0 };
     for (const { path, bytes, status, isDeleted } of this.pushes) {
       const response = await this.fetch(path);
@@ -175,7 +167,7 @@ async function pulls(client: Client, path: string, bytes: Buffer): Promise<boole
   return response.status === 200 && Buffer.from(await response.arrayBuffer()).equals(bytes);
 }
 
-async function faultRun({ tries }: { tries: number }): Promise<Outcome> {
+async function faultRun({ tries }: Pick<FaultOptions, 'tries'>): Promise<FaultResult> {
   await using stack = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'entrepot-full-'));
   stack.defer(() => rmdir(folder));

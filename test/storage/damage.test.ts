@@ -1,8 +1,8 @@
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import type { Digest } from '../../src/digest.ts';
 import { DamageCheck, examineWith } from '../../src/storage/damage.ts';
 import { findBlobs } from '../../src/storage/states.ts';
+import { mirrorEntry } from '../support/builders/mirror-entry.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { dialects } from '../support/databases.ts';
 import { openStoreOn, references } from '../support/store.ts';
@@ -22,7 +22,7 @@ for (const dialect of dialects) {
       await blobs.commit([arrival], async (tx) => {
         if (kind === 'hosted')
           await tx.insertNew('repository_blobs', [{ repository_id: 1, digest: arrival.digest, linked_at: 0 }]);
-        else await tx.insertNew('mirror_entries', [entryOf(arrival.digest)]);
+        else await tx.insertNew('mirror_entries', [mirrorEntry(arrival.digest)]);
       });
       return arrival.digest;
     };
@@ -121,20 +121,3 @@ test('wrong bytes that cannot be moved are still damage, and the log says why', 
   t.is(lines.length, 1);
   t.regex(lines[0]!, /read-only.*could not be moved to the quarantine/);
 });
-
-function entryOf(digest: Digest) {
-  return {
-    id: digest.slice(7),
-    upstream: 'u',
-    kind: 'blob',
-    name: 'n',
-    reference: digest,
-    digest,
-    size_bytes: 1,
-    content_type: '',
-    attributes: '{}',
-    stored_at: 0,
-    validated_at: 0,
-    used_at: 0,
-  };
-}

@@ -5,6 +5,7 @@ import type { Digest } from '../../src/digest.ts';
 import { readAll } from '../../src/storage/content.ts';
 import { DamageCheck, type Damage } from '../../src/storage/damage.ts';
 import { Scrubber } from '../../src/storage/scrub.ts';
+import { mirrorEntry } from '../support/builders/mirror-entry.ts';
 import { flipBit } from '../support/damage.ts';
 import { dialects } from '../support/databases.ts';
 import { openStore, references, storedSize, type Store } from '../support/store.ts';
@@ -39,23 +40,7 @@ async function store({ blobs }: Store, bytes: Buffer, refer: (tx: Transaction, d
 const hosted = (tx: Transaction, digest: Digest) =>
   tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]);
 const unreferenced = () => Promise.resolve();
-const mirrored = (tx: Transaction, digest: Digest) =>
-  tx.insertNew('mirror_entries', [
-    {
-      id: digest.slice(7),
-      upstream: 'u',
-      kind: 'blob',
-      name: 'n',
-      reference: digest,
-      digest,
-      size_bytes: 1,
-      content_type: '',
-      attributes: '{}',
-      stored_at: 0,
-      validated_at: 0,
-      used_at: 0,
-    },
-  ]);
+const mirrored = (tx: Transaction, digest: Digest) => tx.insertNew('mirror_entries', [mirrorEntry(digest)]);
 
 const clean = { corrupt: 0, missing: 0, damaged_hosted: 0, damaged_mirrored: 0 };
 
