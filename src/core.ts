@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
+import { Sessions } from './accounts/sessions.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
 import { systemOrigin } from './caller.ts';
@@ -89,6 +90,7 @@ export interface Core {
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
+  readonly sessions: Sessions;
   readonly events: Events;
   readonly repeatedEvents: RepeatedEvents;
   readonly usage: UsageRecord;
@@ -164,6 +166,7 @@ export async function openCore(
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
+  const sessions = new Sessions(database, tokens, config.signIn.session, now);
   const events = new Events(database, (id) => accounts.nameOf(id));
   const repeatedEvents = new RepeatedEvents(database, now);
   // Closed after all that note events.
@@ -215,6 +218,7 @@ export async function openCore(
     accounts,
     defaultAccount,
     tokens,
+    sessions,
     events,
     repeatedEvents,
     usage,

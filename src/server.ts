@@ -2,9 +2,11 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
+import { Api, createOperations } from './api/operations.ts';
 import { createApi } from './api/routes.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
+import { createConsole } from './console/routes.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator, authorizationOf } from './http/authenticate.ts';
@@ -220,10 +222,10 @@ function mountAll(
   authenticator: Authenticator,
   quota: Quota,
 ): Mount[] {
-  const { config, database, accounts, tokens, events, usage, log, now } = core;
+  const { config, database, accounts, tokens, sessions, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
-  const api = createApi({
-    ...web,
+  const { limits } = config;
+  const operations = createOperations({
     operations: opened.flatMap((each) => each.operations),
     database,
     accounts,
@@ -231,11 +233,14 @@ function mountAll(
     events,
     usage,
     stored,
-    limits: config.limits,
-    log,
+    limits,
     now,
   });
-  return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }];
+  const api = createApi({ ...web, operations, limits, log });
+  const consoleMounts = config.console.enabled
+    ? createConsole({ ...web, api: new Api(operations), sessions, limits, log, now })
+    : [];
+  return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }, ...consoleMounts];
 }
 
 function authenticatorOf({ config, tokens, repeatedEvents, defaultAccount }: Core): Authenticator {
@@ -302,7 +307,7 @@ function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): Chore[] {
-  const { tokens, usage, entries, events, repeatedEvents } = core;
+  const { tokens, sessions, usage, entries, events, repeatedEvents } = core;
   const soon = 5000;
   return [
     { interval: 1000, run: () => events.dispatch(), failure: 'events did not get their positions' },
@@ -318,6 +323,7 @@ function choresOf(
       ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
       : []),
     { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
+    { interval: 600_000, run: () => sessions.deleteEnded(), failure: 'ended sessions were not deleted' },
     ...opened.flatMap((each) => each.chores ?? []),
   ];
 }

@@ -11,13 +11,14 @@ const src = join(import.meta.dirname, '../src');
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
   cli: 'server.ts core.ts tls prefetch mirror usage events config upstream package.ts errors.ts',
-  'server.ts': 'nuget oci protocol.ts core.ts api prefetch jobs http mirror accounts usage storage tls config',
+  'server.ts': 'console nuget oci protocol.ts core.ts api prefetch jobs http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
   oci: 'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts errors.ts',
   'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
   'core.ts':
     'closing.ts http mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
+  console: 'api http accounts config package.ts errors.ts',
   api: 'http accounts usage history events database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
@@ -44,7 +45,7 @@ const rooms: Record<string, string> = {
 
 /** What reaches out of the program is behind one door each. */
 const packages: Record<string, string> = {
-  express: 'http api nuget',
+  express: 'http api console nuget',
   sequelize: 'database',
   umzug: 'database',
   'node:sqlite': 'database',
@@ -76,7 +77,10 @@ interface Source {
 
 async function readSources(): Promise<Source[]> {
   const entries = await readdir(src, { recursive: true, withFileTypes: true });
-  const files = entries.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name));
+  // The browser's files are not part of the program.
+  const files = entries
+    .filter((each) => each.isFile() && !each.parentPath.endsWith('console/assets'))
+    .map((each) => join(each.parentPath, each.name));
   return Promise.all(
     files.sort().map(async (file) => {
       const path = relative(src, file);

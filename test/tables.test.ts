@@ -10,6 +10,7 @@ const src = join(import.meta.dirname, '../src');
 const owners: Record<string, string> = {
   accounts: 'accounts',
   tokens: 'accounts',
+  sessions: 'accounts',
   blobs: 'storage',
   storage_cursors: 'storage',
   storage_identity: 'storage',

@@ -34,6 +34,13 @@ interface TokenRow {
   revoked_at: number | null;
 }
 
+type PrincipalRow = TokenRow & { account_name: string };
+
+const principalRows = `SELECT tokens.*, accounts.name AS account_name FROM tokens
+  JOIN accounts ON accounts.id = tokens.account_id`;
+const byHash = `${principalRows} WHERE tokens.hash = ?`;
+const byId = `${principalRows} WHERE tokens.id = ?`;
+
 export interface NewToken {
   name: string;
   scopes: readonly string[];
@@ -149,14 +156,16 @@ export class Tokens implements Verifier {
 
   /** The principal of the token `value`; undefined for an unknown, expired or revoked token. */
   async verify(value: string): Promise<TokenPrincipal | undefined> {
-    const hash = hashToken(value);
+    return this.#principal(await this.#database.getCached<PrincipalRow>(byHash, [hashToken(value)], { lag }));
+  }
+
+  /** As `verify`, for the token with this ID. It reads the database, so that a revocation has effect at once. */
+  async principalOf(id: string): Promise<TokenPrincipal | undefined> {
+    return this.#principal(await this.#database.get<PrincipalRow>(byId, [id]));
+  }
+
+  #principal(row: PrincipalRow | undefined): TokenPrincipal | undefined {
     const now = this.#now();
-    const row = await this.#database.getCached<TokenRow & { account_name: string }>(
-      `SELECT tokens.*, accounts.name AS account_name FROM tokens
-       JOIN accounts ON accounts.id = tokens.account_id WHERE tokens.hash = ?`,
-      [hash],
-      { lag },
-    );
     if (!row || row.revoked_at !== null || (row.expires_at !== null && row.expires_at <= now)) return undefined;
     this.#used.set(row.id, now);
     let principal = this.#principals.get(row);

@@ -7,7 +7,7 @@ import { itemOf, isKnownPattern, type RecordedEvent } from '../events/event.ts';
 import type { EventFilter, Events } from '../events/events.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
-import { event, listOf } from './schemas.ts';
+import { eventList } from './schemas.ts';
 
 const time = (description: string) =>
   z.iso
@@ -57,7 +57,7 @@ export function auditOperations(parts: AuditParts): Operation[] {
       action: 'any',
       query: auditQuery,
       status: 200,
-      answer: listOf(event),
+      answer: eventList,
       run: async ({ principal, query }) => {
         const { events } = parts;
         const filter = await filterOf(parts, principal, query);

@@ -2,12 +2,8 @@ import { parse, type ParsedUrlQuery } from 'node:querystring';
 import type { ServerResponse } from 'node:http';
 import { Router, type Request, type RequestHandler } from 'express';
 import type { Logger } from 'pino';
-import type { Accounts } from '../accounts/accounts.ts';
-import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import type { Tokens } from '../accounts/tokens.ts';
 import type { Config } from '../config/schema.ts';
-import type { Database } from '../database/database.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
 import { createEdge, type Operation as EdgeOperation } from '../http/edge.ts';
@@ -16,32 +12,19 @@ import { problem } from '../http/problem.ts';
 import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
-import type { UsageRecord } from '../usage/record.ts';
 import type { Quota } from '../usage/quota.ts';
-import type { StoredBytes } from '../usage/stored.ts';
-import type { Events } from '../events/events.ts';
-import { accountOperations } from './account.ts';
-import { auditOperations } from './audit.ts';
 import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, type Operation } from './operation.ts';
-import { tokenOperations } from './tokens.ts';
+import { allowOperation } from './operations.ts';
 
 export interface ApiParts {
-  accounts: Accounts;
-  tokens: Tokens;
-  events: Events;
-  database: Database;
-  usage: UsageRecord;
-  stored: StoredBytes;
-  /** Operations of the protocols. */
   operations: readonly Operation[];
   authenticator: Authenticator;
   quota: Quota;
   urls: Urls;
   limits: Config['limits'];
   log: Logger;
-  now: () => number;
 }
 
 /** Largest request body, in bytes. */
@@ -64,13 +47,7 @@ interface MatchedOperation {
 
 /** The REST management API, mounted at `/v1`. */
 export function createApi(parts: ApiParts): Router {
-  const operations = [
-    ...parts.operations,
-    ...tokenOperations(parts.tokens),
-    ...accountOperations(parts),
-    ...auditOperations(parts),
-  ];
-  const { authenticator, quota, log } = parts;
+  const { operations, authenticator, quota, log } = parts;
   const edge = createEdge<Matched, MatchedOperation>({
     kind: 'other',
     log,
@@ -79,9 +56,7 @@ export function createApi(parts: ApiParts): Router {
     find: ({ operation }) => operation,
     open: ({ response, principal, target: { definition, request } }) => {
       const params = paramsOf(request);
-      const { subject, action } = definition;
-      const name = subject && params[subject.param]!;
-      if (subject) allow(principal, action, subject.kind, subject.keyOf?.(name!) ?? name);
+      allowOperation(definition, principal, params);
       return { request, response, principal, params };
     },
     statusOf,

@@ -260,8 +260,13 @@ export const problemDocument = z
   })
   .meta({ id: 'Problem' });
 
+export const tokenList = listOf(token);
+export const packageList = listOf(packageSummary);
+export const containerList = listOf(container);
+export const eventList = listOf(event);
+
 /** A page of a list. */
-export function listOf<T extends z.ZodType>(item: T) {
+function listOf<T extends z.ZodType>(item: T) {
   return z.strictObject({
     items: z.array(item),
     next_cursor: z

@@ -4,7 +4,7 @@ import { tokenIdOf } from '../accounts/principal.ts';
 import type { Token, Tokens } from '../accounts/tokens.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
-import { listOf, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
+import { tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
 
 /**
  * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
@@ -20,7 +20,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       action: 'admin',
       query: pageQuery,
       status: 200,
-      answer: listOf(token),
+      answer: tokenList,
       run: async ({ principal, query }) => {
         const { entries, next_cursor } = await readPage(query, {
           name: 'tokens',

@@ -44,6 +44,13 @@ const anonymousRead = z
   });
 /** A timer of Node counts up to 24 days. */
 const shutdownTime = duration.pipe(z.number().max(3_600_000, 'expected 1h or less'));
+/** A session cannot end before a visitor has read a page. */
+const sessionTime = duration.pipe(
+  z
+    .number()
+    .min(60_000, 'expected 1m or more')
+    .max(90 * 86_400_000, 'expected 90d or less'),
+);
 const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
 
@@ -124,6 +131,21 @@ export const schema = z.strictObject({
   anonymousRead: anonymousRead
     .default('none')
     .describe('Reading without a token: `none`, `mirrored` (only mirrored content) or `all` (also account `default`)'),
+  signIn: z
+    .strictObject({
+      session: z
+        .strictObject({
+          idle: sessionTime.prefault('12h').describe('End a session of the console that is not used for this long'),
+          absolute: sessionTime.prefault('7d').describe('End every session of the console after this long'),
+        })
+        .prefault({}),
+    })
+    .prefault({}),
+  console: z
+    .strictObject({
+      enabled: flag.default(true).describe('Serve the web console at `/console/`'),
+    })
+    .prefault({}),
   offline: flag.default(false).describe('Never contact an upstream'),
   log: z
     .strictObject({

@@ -30,8 +30,9 @@ export class Authenticator {
     this.#onRefused = onRefused;
   }
 
-  get allowsAnonymous(): boolean {
-    return this.#anonymous !== undefined;
+  /** The principal of requests without a credential; undefined if they are refused. */
+  get anonymous(): Principal | undefined {
+    return this.#anonymous;
   }
 
   /**

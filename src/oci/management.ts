@@ -8,7 +8,7 @@ import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
 import { operation, type Operation } from '../api/operation.ts';
 import { historyPage } from '../api/history.ts';
 import { pageQuery, readPage } from '../api/paging.ts';
-import { container, containerTag, history, listOf, timeOf, timeOrNull } from '../api/schemas.ts';
+import { container, containerTag, history, containerList, timeOf, timeOrNull } from '../api/schemas.ts';
 
 type Summary = RepositorySummary | MirroredSummary;
 
@@ -23,7 +23,7 @@ export function containerOperations(database: Database, images: Images, mirrored
       action: 'read',
       query: pageQuery,
       status: 200,
-      answer: listOf(container),
+      answer: containerList,
       run: async ({ principal, query }) => {
         const { accountId, names } = principal;
         const { entries, next_cursor } = await readPage(query, {

@@ -95,7 +95,7 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
     challenge: ({ name }, request, { target }) => {
       if (name !== 'Unauthorized') return undefined;
       const { registry } = urls.of(request);
-      return challengeFor(registry, scopeOf(target, request.method), authenticator.allowsAnonymous);
+      return challengeFor(registry, scopeOf(target, request.method), authenticator.anonymous !== undefined);
     },
     refuse: sendRefusal,
   };
@@ -166,7 +166,7 @@ async function authenticate(
   request: IncomingMessage,
   target: Target,
 ): Promise<Principal> {
-  if (target.kind === 'base' && authenticator.allowsAnonymous && authorizationOf(request) === undefined) {
+  if (target.kind === 'base' && authenticator.anonymous && authorizationOf(request) === undefined) {
     throw new DomainError('Unauthorized', 'Authenticate, or get an anonymous token from the token endpoint.');
   }
   return authenticator.principalOf(request);

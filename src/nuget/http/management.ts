@@ -12,7 +12,7 @@ import { historyPage } from '../../api/history.ts';
 import { pageQuery, readPage } from '../../api/paging.ts';
 import {
   history,
-  listOf,
+  packageList,
   packageDetails,
   packageSummary,
   packageVersion,
@@ -35,7 +35,7 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       action: 'read',
       query: pageQuery,
       status: 200,
-      answer: listOf(packageSummary),
+      answer: packageList,
       run: async ({ principal, query }) => {
         const { entries, next_cursor } = await readPage(query, {
           name: 'packages',

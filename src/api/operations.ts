@@ -1,0 +1,89 @@
+import type { z } from 'zod';
+import { allow } from '../accounts/allow.ts';
+import type { Principal } from '../accounts/principal.ts';
+import type { Tokens } from '../accounts/tokens.ts';
+import { accountOperations, type AccountParts } from './account.ts';
+import { auditOperations, type AuditParts } from './audit.ts';
+import { check, type Operation } from './operation.ts';
+import { tokenOperations } from './tokens.ts';
+
+export interface OperationParts extends AccountParts, AuditParts {
+  tokens: Tokens;
+  /** Operations of the protocols. */
+  operations: readonly Operation[];
+}
+
+/** The values of a request that are not checked yet. */
+export interface Arguments {
+  /** Path parameters, decoded. */
+  params?: Readonly<Record<string, string>>;
+  query?: unknown;
+  body?: unknown;
+}
+
+/** All operations of `/v1`. */
+export function createOperations(parts: OperationParts): Operation[] {
+  return [
+    ...parts.operations,
+    ...tokenOperations(parts.tokens),
+    ...accountOperations(parts),
+    ...auditOperations(parts),
+  ];
+}
+
+/** Checks that `principal` may do the operation with the name in `params`. Throws as `allow` does. */
+export function allowOperation(
+  { subject, action }: Operation,
+  principal: Principal,
+  params: Readonly<Record<string, string>>,
+): void {
+  allow(principal, action);
+  if (!subject) return;
+  const name = params[subject.param]!;
+  allow(principal, action, subject.kind, subject.keyOf?.(name) ?? name);
+}
+
+/** Calls operations in this process, with the checks of a request to `/v1`. */
+export class Api {
+  readonly #operations: ReadonlyMap<string, Operation>;
+
+  constructor(operations: readonly Operation[]) {
+    this.#operations = new Map(operations.map((each) => [each.id, each]));
+  }
+
+  /**
+   * The answer of the operation `id`, whose schema is `answer`. Throws the domain errors of the operation, and `Invalid`
+   * with the wrong fields in `detail.errors`.
+   */
+  async call<Answer extends z.ZodType>(
+    id: string,
+    answer: Answer,
+    principal: Principal,
+    { params = {}, query = {}, body }: Arguments = {},
+  ): Promise<z.input<Answer>> {
+    const operation = this.#operations.get(id);
+    if (operation?.answer !== answer) throw new Error(`the operation ${id} has another answer`);
+    return (await this.#run(operation, principal, { params, query, body })) as z.input<Answer>;
+  }
+
+  /** As `call`, for an operation whose answer has no body. */
+  async do(id: string, principal: Principal, { params = {}, query = {}, body }: Arguments = {}): Promise<void> {
+    const operation = this.#operations.get(id);
+    if (!operation || operation.answer) throw new Error(`the operation ${id} has an answer`);
+    await this.#run(operation, principal, { params, query, body });
+  }
+
+  async #run(
+    operation: Operation,
+    principal: Principal,
+    { params, query, body }: Required<Arguments>,
+  ): Promise<unknown> {
+    allowOperation(operation, principal, params);
+    return operation.run({
+      principal,
+      params,
+      query: operation.query && check(operation.query, query, 'query'),
+      body: operation.body && check(operation.body, body, 'body'),
+    });
+  }
+}

@@ -1,0 +1,67 @@
+// Everything works without this file. It adds copy buttons and pages that refresh by themselves.
+
+for (const button of document.querySelectorAll('button.copy')) {
+  if (button instanceof HTMLButtonElement) offerCopy(button);
+}
+
+for (const element of document.querySelectorAll('[data-refresh]')) {
+  if (element instanceof HTMLElement) refreshWhenChanged(element);
+}
+
+/** @param {HTMLButtonElement} button */
+function offerCopy(button) {
+  const label = button.firstChild;
+  const text = label?.textContent ?? '';
+  button.hidden = false;
+  button.addEventListener('click', async () => {
+    const copied = await copy(button.dataset['copy'] ?? '');
+    if (label) label.textContent = copied ? 'Copied' : 'Select and copy';
+    setTimeout(() => {
+      if (label) label.textContent = text;
+    }, 2000);
+  });
+}
+
+/**
+ * Browsers offer the clipboard only over HTTPS and on loopback addresses, so other addresses need the older command.
+ *
+ * @param {string} text
+ * @returns {Promise<boolean>}
+ */
+async function copy(text) {
+  if (navigator.clipboard) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // The visitor has forbidden it.
+    }
+  }
+  const area = document.createElement('textarea');
+  area.value = text;
+  area.className = 'unseen';
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand('copy');
+  area.remove();
+  return copied;
+}
+
+/**
+ * Loads the page again when its element, found by its attribute, is no longer the same on the server.
+ *
+ * @param {HTMLElement} element
+ */
+function refreshWhenChanged(element) {
+  const interval = Math.max(1000, Number(element.dataset['refresh']));
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    const response = await fetch(location.href, { headers: { accept: 'text/html' } }).catch(() => undefined);
+    if (!response?.ok) return;
+    const text = await response.text();
+    if (response.redirected || !text.includes('data-refresh=')) {
+      clearInterval(timer);
+      location.reload();
+    }
+  }, interval);
+}

@@ -1,0 +1,85 @@
+import { html, type Html } from './html.ts';
+
+// Values as people read them. The exact value is the title of the element, and a focused element shows it too.
+
+const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+
+/** `bytes` as text with a decimal unit, such as `12.3 MB`. */
+export function bytesText(bytes: number): string {
+  const power = bytes < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(bytes) / 3));
+  const value = bytes / 1000 ** power;
+  const rounded = power > 0 && value < 99.95 ? value.toFixed(1) : String(Math.round(value));
+  return `${rounded} ${units[power]}`;
+}
+
+export function size(bytes: number): Html {
+  return exact(bytesText(bytes), `${bytes.toLocaleString('en')} bytes`);
+}
+
+/** A number with separators of thousands. */
+export function count(value: number): string {
+  return value.toLocaleString('en');
+}
+
+/** `1 version`, `2 versions`. */
+export function counted(value: number, one: string, many = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
+/** A share from 0 to 1 in per cent; a dash if there is nothing to share. */
+export function ratio(part: number, whole: number): string {
+  return whole === 0 ? '–' : `${((100 * part) / whole).toFixed(part === whole ? 0 : 1)} %`;
+}
+
+const steps: readonly (readonly [seconds: number, name: string])[] = [
+  [365 * 86_400, 'year'],
+  [30 * 86_400, 'month'],
+  [86_400, 'day'],
+  [3600, 'hour'],
+  [60, 'minute'],
+];
+
+/** The distance of `time` (RFC 3339) from `now` (milliseconds since 1970), such as `3 hours ago` or `in 2 days`. */
+export function agoText(time: string, now: number): string {
+  const seconds = (now - Date.parse(time)) / 1000;
+  const [length, name] = steps.find(([each]) => Math.abs(seconds) >= each) ?? [1, ''];
+  if (name === '') return seconds < 0 ? 'in a moment' : 'just now';
+  const text = counted(Math.floor(Math.abs(seconds) / length), name);
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
+}
+
+/** A point in time as its distance from now; `never` for null. */
+export function ago(time: string | null | undefined, now: number): Html {
+  if (!time) return html`<span class="quiet">never</span>`;
+  return html`<time class="exact" tabindex="0" datetime="${time}" title="${time}">${agoText(time, now)}</time>`;
+}
+
+/** A short text whose exact value appears on hover and on focus. */
+export function exact(text: string, value: string): Html {
+  return html`<span class="exact" tabindex="0" title="${value}">${text}</span>`;
+}
+
+/** An identifier or a command that a button copies. Without JavaScript the text can be selected. */
+export function copyable(text: string, shown = text): Html {
+  return html`<span class="copyable"
+    ><code title="${text}">${shown}</code
+    ><button type="button" class="copy" data-copy="${text}" hidden>
+      Copy<span class="unseen"> ${shown}</span>
+    </button></span
+  >`;
+}
+
+/** Lines to paste into a terminal. */
+export function lines(text: string, label: string): Html {
+  return html`<div class="lines">
+    <pre tabindex="0" aria-label="${label}"><code>${text}</code></pre>
+    <button type="button" class="copy" data-copy="${text}" hidden>Copy<span class="unseen"> ${label}</span></button>
+  </div>`;
+}
+
+/** Whether content is hosted or mirrored, as a word. */
+export function originOf({ origin, upstream }: { origin: 'hosted' | 'mirrored'; upstream: string | null }): Html {
+  return origin === 'hosted'
+    ? html`<span class="origin hosted">hosted</span>`
+    : html`<span class="origin mirrored">mirrored from ${upstream}</span>`;
+}

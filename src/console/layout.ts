@@ -1,0 +1,86 @@
+import { allow } from '../accounts/allow.ts';
+import type { Principal } from '../accounts/principal.ts';
+import { version } from '../package.ts';
+import type { AssetAddresses } from './assets.ts';
+import { copyable } from './format.ts';
+import { html, type Html } from './html.ts';
+import { sections, type Section, type View } from './page.ts';
+
+/** Sentences that a page shows after a form has led to it. The address names one, so that nobody can write another. */
+export const notices: Readonly<Record<string, string>> = {
+  'signed-out': 'You are signed out.',
+};
+
+export interface Frame {
+  assets: AssetAddresses;
+  /** Undefined for a visitor without credentials where nobody may read without them. */
+  principal: Principal | undefined;
+  section?: Section | undefined;
+  /** A key of `notices`. */
+  done?: string | undefined;
+}
+
+/** A whole page. */
+export function layout({ title, body, json }: View, { assets, principal, section, done }: Frame): Html {
+  const notice = done === undefined ? undefined : notices[done];
+  return html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="color-scheme" content="light dark" />
+        <title>${title} · Entrepot</title>
+        <link rel="icon" href="${assets['icon.svg']}" type="image/svg+xml" />
+        <link rel="stylesheet" href="${assets['console.css']}" />
+        <script type="module" src="${assets['console.js']}"></script>
+      </head>
+      <body>
+        <a class="skip" href="#main">Skip to the content</a>
+        <header class="top">
+          <a class="brand" href="/console/">Entrepot</a>
+          ${principal && who(principal)}
+        </header>
+        ${principal && navigation(principal, section)}
+        <main id="main" tabindex="-1">
+          ${notice && html`<p class="notice" role="status">${notice}</p>`}
+          <h1>${title}</h1>
+          ${body}
+        </main>
+        <footer>
+          <span>Entrepot ${version}</span>
+          ${json && html`<span>As JSON: ${copyable(`GET ${json}`)}</span>`}
+          <a href="/v1/openapi.json">API description</a>
+        </footer>
+      </body>
+    </html>`;
+}
+
+function who(principal: Principal): Html {
+  if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;
+  return html`<form class="who" method="post" action="/console/sign-out">
+    <span>${principal.accountName} <span class="quiet">${principal.tokenName}</span></span>
+    <button class="plain">Sign out</button>
+  </form>`;
+}
+
+function navigation(principal: Principal, current: Section | undefined): Html {
+  const visible = sections.filter(({ action }) => may(principal, action));
+  return html`<nav class="sections" aria-label="Sections">
+    <ul>
+      ${visible.map(
+        ({ key, title, path }) =>
+          html`<li><a href="${path}" ${key === current ? html`aria-current="page"` : ''}>${title}</a></li>`,
+      )}
+    </ul>
+  </nav>`;
+}
+
+/** Whether `principal` has the scope for `action`. */
+export function may(principal: Principal, action: Parameters<typeof allow>[1]): boolean {
+  try {
+    allow(principal, action);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,71 @@
+import type { z } from 'zod';
+import type { Action } from '../accounts/allow.ts';
+import type { Principal } from '../accounts/principal.ts';
+import type { Session } from '../accounts/sessions.ts';
+import type { Arguments } from '../api/operations.ts';
+import type { PublicUrls } from '../http/urls.ts';
+import type { Html } from './html.ts';
+
+/** The operations of `/v1`, as the visitor of a page. */
+export interface VisitorApi {
+  /** See `Api.call`. */
+  call<Answer extends z.ZodType>(id: string, answer: Answer, args?: Arguments): Promise<z.input<Answer>>;
+  /** See `Api.do`. */
+  do(id: string, args?: Arguments): Promise<void>;
+}
+
+/** A request for a page. */
+export interface PageCall {
+  readonly principal: Principal;
+  /** Undefined for an anonymous visitor. */
+  readonly session: Session | undefined;
+  readonly params: Readonly<Record<string, string>>;
+  /** The first value of each query parameter. */
+  readonly query: Readonly<Record<string, string>>;
+  readonly urls: PublicUrls;
+  readonly api: VisitorApi;
+  /** Milliseconds since 1970. */
+  readonly now: number;
+}
+
+/** A form that was sent. */
+export interface FormCall extends PageCall {
+  /** All values of a field, in order. */
+  readonly form: URLSearchParams;
+}
+
+/** The content of a page. */
+export interface View {
+  title: string;
+  body: Html;
+  /** The path of `/v1` that has the same data. */
+  json?: string;
+  /** 200 by default. */
+  status?: number;
+}
+
+/** Where a form leads after success. `done` is a key of the notices in layout.ts. */
+export interface Redirect {
+  to: string;
+  done?: string;
+}
+
+/** One page. What a visitor may do follows from `action` and from the operations of `/v1` that the page calls. */
+export interface Page {
+  /** Below `/console`, in Express syntax. */
+  path: string;
+  /** The entry of the navigation that it belongs to. */
+  section: Section;
+  action: Action;
+  show(call: PageCall): Promise<View>;
+  /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
+  send?(call: FormCall): Promise<View | Redirect>;
+}
+
+export type Section = (typeof sections)[number]['key'];
+
+/** The navigation. `action` is what a visitor needs to see the entry. */
+export const sections = [
+  { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
+  { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
+] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

@@ -1,0 +1,105 @@
+import { usage } from '../../api/schemas.ts';
+import { lines } from '../format.ts';
+import { html, type Html } from '../html.ts';
+import type { Page, PageCall } from '../page.ts';
+
+/** Commands for each client, filled in with this server's address. */
+export const connectPage: Page = {
+  path: '/connect',
+  section: 'connect',
+  action: 'read',
+  show: async (call) => ({ title: 'Connect your clients', body: await connectLines(call), json: '/v1/account' }),
+};
+
+/** Whether a client of the account has used the server this month. The console itself does not count. */
+export async function isConnected({ api, principal }: PageCall): Promise<boolean> {
+  if (principal.kind === 'anonymous') return true;
+  const { requests } = await api.call('getUsage', usage);
+  return requests.downloads + requests.uploads + requests.version_checks > 0;
+}
+
+/** The lines, and whether the first request of a client was seen. */
+export async function connectLines(call: PageCall): Promise<Html> {
+  const { base, feed, registry } = call.urls;
+  const host = new URL(registry).host;
+  const isPlain = registry.startsWith('http:');
+  const insecure = feed.startsWith('http:') ? ' \\\n  --allow-insecure-connections' : '';
+  const index = `${feed}/v3/index.json`;
+  return html`${await seen(call)}
+    <p>
+      Put an API token in the place of TOKEN: one with the scope <code>read</code> for building, and
+      <code>write</code> for publishing.
+    </p>
+    <section>
+      <h2>dotnet and NuGet</h2>
+      ${lines(
+        `dotnet nuget add source ${index} --name entrepot \\\n  --username api --password TOKEN --store-password-in-clear-text${insecure}`,
+        'the line that adds this feed',
+      )}
+      <p>Publish a package:</p>
+      ${lines(`dotnet nuget push PACKAGE.nupkg --source entrepot --api-key TOKEN${insecure}`, 'the line that publishes')}
+      <details>
+        <summary>nuget.config of a repository</summary>
+        ${lines(nugetConfig(index), 'the file nuget.config')}
+      </details>
+    </section>
+    <section>
+      <h2>docker</h2>
+      ${lines(`echo TOKEN | docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
+      ${lines(`docker pull ${host}/alpine\ndocker push ${host}/team/app:1.0`, 'a pull and a push')}
+      ${
+        isPlain &&
+        html`<p class="hint">
+          This address has no HTTPS. docker accepts that for loopback addresses only; for others, add
+          <code>{"insecure-registries": ["${host}"]}</code> to <code>/etc/docker/daemon.json</code>, or use HTTPS.
+        </p>`
+      }
+    </section>
+    <section>
+      <h2>podman, buildah, skopeo</h2>
+      ${lines(
+        `echo TOKEN | podman login ${host} --username api --password-stdin${isPlain ? ' --tls-verify=false' : ''}\npodman pull ${isPlain ? '--tls-verify=false ' : ''}${host}/alpine`,
+        'the lines for podman',
+      )}
+    </section>
+    <section>
+      <h2>containerd and Kubernetes</h2>
+      <p>As a mirror of Docker Hub, in <code>/etc/containerd/certs.d/docker.io/hosts.toml</code>:</p>
+      ${lines(
+        `server = "${registry}"\n\n[host."${registry}"]\n  capabilities = ["pull", "resolve"]`,
+        'the file hosts.toml',
+      )}
+    </section>
+    <section>
+      <h2>curl</h2>
+      ${lines(`curl -H "Authorization: Bearer TOKEN" ${base}/v1/packages`, 'a request to the API')}
+    </section>`;
+}
+
+async function seen(call: PageCall): Promise<Html | undefined> {
+  if (call.principal.kind === 'anonymous') return undefined;
+  if (!(await isConnected(call))) {
+    return html`<p class="waiting" data-refresh="3000" role="status">
+      <strong>Waiting for your first request.</strong> Run one of the lines below; this page notices it within seconds.
+      <a href="">Check now</a>
+    </p>`;
+  }
+  return html`<p class="notice" role="status">
+    <strong>Seen.</strong> A client of this account has used the server this month.
+  </p>`;
+}
+
+function nugetConfig(index: string): string {
+  const insecure = index.startsWith('http:') ? ' allowInsecureConnections="true"' : '';
+  return `<?xml version="1.0" encoding="utf-8"?>
+<configuration>
+  <packageSources>
+    <clear />
+    <add key="entrepot" value="${index}" protocolVersion="3"${insecure} />
+  </packageSources>
+  <auditSources>
+    <clear />
+    <add key="entrepot" value="${index}"${insecure} />
+  </auditSources>
+</configuration>`;
+}

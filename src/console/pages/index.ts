@@ -1,0 +1,6 @@
+import type { Page } from '../page.ts';
+import { connectPage } from './connect.ts';
+import { overviewPage } from './overview.ts';
+
+/** All pages except sign-in. */
+export const pages: readonly Page[] = [overviewPage, connectPage];

@@ -1,0 +1,68 @@
+import { account, eventList, usage } from '../../api/schemas.ts';
+import { ago, bytesText, count, ratio, size } from '../format.ts';
+import { html, type Html } from '../html.ts';
+import type { Page, PageCall, View } from '../page.ts';
+import { connectLines, isConnected } from './connect.ts';
+import { eventRows } from './event-rows.ts';
+
+/** What the server holds and does. Until a first client is seen, the lines that connect one. */
+export const overviewPage: Page = {
+  path: '/',
+  section: 'overview',
+  action: 'read',
+  show: async (call): Promise<View> => {
+    if (!(await isConnected(call))) {
+      return { title: 'Connect your first client', body: await connectLines(call), json: '/v1/account' };
+    }
+    const body = call.principal.kind === 'anonymous' ? anonymousBody : await accountBody(call);
+    return { title: 'Overview', body, json: '/v1/usage' };
+  },
+};
+
+const anonymousBody = html`<p>
+  You read without signing in. Search for packages and images above, or
+  <a href="/console/sign-in">sign in</a> to see the usage of an account.
+</p>`;
+
+async function accountBody({ api, now }: PageCall): Promise<Html> {
+  const [report, { name, limits }, recent] = await Promise.all([
+    api.call('getUsage', usage),
+    api.call('getAccount', account),
+    api.call('listEvents', eventList, { query: { limit: '10' } }),
+  ]);
+  const { storage, bandwidth, requests, as_of: asOf } = report;
+  const asked = requests.cache_hits + requests.cache_misses;
+  return html`<dl class="figures">
+      ${figure('Stored', size(storage.current_bytes), `${bytesText(storage.by_origin.hosted)} hosted, ${bytesText(storage.by_origin.mirrored)} mirrored`)}
+      ${figure('Downloads this month', count(requests.downloads), `${bytesText(bandwidth.egress_bytes)} sent`)}
+      ${figure('Uploads this month', count(requests.uploads), `${bytesText(bandwidth.ingress_bytes)} received`)}
+      ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${count(requests.cache_hits)} of ${count(asked)} mirrored requests`)}
+    </dl>
+    <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
+    ${limitRows(limits)}
+    <section>
+      <h2>What happened last</h2>
+      ${eventRows(recent.items, now)}
+    </section>`;
+}
+
+function figure(term: string, value: Html | string, detail: string): Html {
+  return html`<div>
+    <dt>${term}</dt>
+    <dd>
+      <strong>${value}</strong>
+      <span class="quiet">${detail}</span>
+    </dd>
+  </div>`;
+}
+
+function limitRows(limits: { name: string; unit: string; limit: number | null }[]): Html | undefined {
+  const set = limits.filter(({ limit }) => limit !== null);
+  if (set.length === 0) return undefined;
+  return html`<section>
+    <h2>Limits</h2>
+    <ul>
+      ${set.map(({ name, unit, limit }) => html`<li>${name}: ${unit === 'bytes' ? size(limit!) : `${count(limit!)} ${unit}`}</li>`)}
+    </ul>
+  </section>`;
+}

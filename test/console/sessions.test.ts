@@ -1,0 +1,161 @@
+import test from 'ava';
+import { startTestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
+
+const minute = 60_000;
+const hour = 60 * minute;
+
+const isOpen = async (visitor: Visitor) => (await visitor.fetch('/console/connect')).status === 200;
+
+test('a browser at / is led to the console, and a visitor without a session to the sign-in page and back', async (t) => {
+  const server = await startTestServer(t);
+  const root = await server.fetch('/', { headers: { accept: 'text/html,*/*' }, token: null });
+  t.is(root.headers.get('location'), '/console/');
+  t.is((await server.fetch('/', { token: null })).status, 404, 'a program gets no page');
+  const visitor = new Visitor(server);
+  const refused = await visitor.fetch('/console/connect?a=1');
+  t.is(refused.status, 303);
+  t.is(refused.headers.get('location'), '/console/sign-in?next=%2Fconsole%2Fconnect%3Fa%3D1');
+  t.regex(await visitor.page('/console/sign-in?next=%2Fconsole%2Fconnect'), /name="next" value="\/console\/connect"/);
+  const signedIn = await visitor.send('/console/sign-in', { token: server.token, next: '/console/connect' });
+  t.is(signedIn.status, 303);
+  t.is(signedIn.headers.get('location'), '/console/connect');
+  t.regex(await visitor.page('/console/connect'), /dotnet nuget add source/);
+});
+
+test('a wrong token is refused beside its field, and nothing is a session', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = new Visitor(server);
+  for (const token of ['', 'wrong', 'anonymous']) {
+    const response = await visitor.send('/console/sign-in', { token });
+    t.is(response.status, 422, token);
+    t.regex(await response.text(), /id="token-error"/);
+    t.is(visitor.cookie, undefined);
+  }
+});
+
+test('a session ends when its visitor signs out, when its token is revoked, and by time', async (t) => {
+  const server = await startTestServer(t, { signIn: { session: { idle: '2h', absolute: '5h' } } });
+  server.clock.now = Date.now();
+  const advance = (time: number) => (server.clock.now! += time);
+
+  const leaving = await Visitor.signedIn(server);
+  const { cookie } = leaving;
+  t.is((await leaving.send('/console/sign-out', {})).status, 303);
+  t.is(leaving.cookie, undefined);
+  leaving.cookie = cookie;
+  t.false(await isOpen(leaving), 'the old cookie is worth nothing');
+
+  const made = await server.fetch('/v1/tokens', {
+    method: 'POST',
+    body: JSON.stringify({ name: 'short', scopes: ['read'] }),
+    headers: { 'content-type': 'application/json' },
+  });
+  const { id, token } = (await made.json()) as { id: string; token: string };
+  const revoked = await Visitor.signedIn(server, token);
+  t.true(await isOpen(revoked));
+  await server.fetch(`/v1/tokens/${id}`, { method: 'DELETE' });
+  t.false(await isOpen(revoked));
+
+  const idle = await Visitor.signedIn(server);
+  const used = await Visitor.signedIn(server);
+  advance(90 * minute);
+  t.true(await isOpen(used));
+  advance(90 * minute);
+  t.false(await isOpen(idle));
+  t.true(await isOpen(used));
+  advance(90 * minute);
+  t.true(await isOpen(used));
+  advance(hour);
+  t.false(await isOpen(used), 'after the absolute time, although it was used');
+});
+
+test('signing in gives a new session, so that a cookie from before is worth nothing', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  const before = visitor.cookie;
+  await visitor.send('/console/sign-in', { token: server.token });
+  t.not(visitor.cookie, before);
+  const thief = new Visitor(server);
+  thief.cookie = before;
+  t.is((await thief.fetch('/console/connect')).status, 303);
+  thief.cookie = `entrepot-session=${'A'.repeat(43)}`;
+  await thief.send('/console/sign-in', { token: server.token });
+  t.not(thief.cookie, `entrepot-session=${'A'.repeat(43)}`, 'a chosen value never becomes a session');
+});
+
+test('a form of another site changes nothing', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  const origin = new URL(server.url).origin;
+  for (const headers of [
+    { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site' },
+    { 'sec-fetch-site': 'cross-site', origin },
+  ]) {
+    t.is((await visitor.send('/console/sign-out', {}, headers)).status, 403);
+  }
+  for (const other of ['http://evil.test', 'null', `${origin}0`]) {
+    const response = await visitor.fetch('/console/sign-out', {
+      method: 'POST',
+      body: new URLSearchParams(),
+      headers: { origin: other },
+    });
+    t.is(response.status, 403, other);
+  }
+  t.is((await visitor.fetch('/console/connect')).status, 200, 'still signed in');
+  const own = await visitor.fetch('/console/sign-out', {
+    method: 'POST',
+    body: new URLSearchParams(),
+    headers: { origin },
+  });
+  t.is(own.status, 303, 'plain HTTP without Sec-Fetch-Site');
+});
+
+test('sign-in never leads to another site', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = new Visitor(server);
+  for (const next of [
+    'https://evil.test/',
+    '//evil.test/console/',
+    '/console//evil.test',
+    '/console/../../evil',
+    '/console/..//evil.test',
+    '/console/\\evil.test',
+    '/console/\r\nX-Evil: 1',
+    '/v1/tokens',
+    'javascript:alert(1)',
+  ]) {
+    const response = await visitor.send('/console/sign-in', { token: server.token, next });
+    t.is(response.headers.get('location'), '/console/', next);
+    t.is(response.headers.get('x-evil'), null);
+  }
+});
+
+test('/v1, the feed and the registry take no cookie, and the console takes no Authorization header', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  for (const path of ['/v1/account', '/v3/index.json', '/v2/']) t.is((await visitor.fetch(path)).status, 401, path);
+  t.is((await server.fetch('/console/connect')).status, 303);
+});
+
+test('pages allow nothing from other sites, and are not stored by caches', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  const { headers } = await visitor.fetch('/console/connect');
+  t.regex(headers.get('content-security-policy')!, /default-src 'none'.*frame-ancestors 'none'.*trusted-types 'none'/);
+  t.is(headers.get('cache-control'), 'no-store');
+  t.is(headers.get('x-content-type-options'), 'nosniff');
+  const page = await visitor.page('/console/connect');
+  for (const [, address] of page.matchAll(/(?:src|href)="([^"]+)"/g)) t.regex(address!, /^(?:\/|#)/);
+  const [, style] = /href="([^"]+\.css)"/.exec(page)!;
+  const asset = await server.fetch(style!, { token: null });
+  t.is(asset.headers.get('cache-control'), 'public, max-age=31536000, immutable');
+  t.is((await visitor.fetch('/console/assets/0000000000000000/console.css')).status, 404);
+});
+
+test('without console.enabled there is no console', async (t) => {
+  const server = await startTestServer(t, { console: { enabled: false } });
+  t.is((await server.fetch('/console/', { token: null })).status, 404);
+  t.is((await server.fetch('/', { headers: { accept: 'text/html' }, token: null })).status, 404);
+});

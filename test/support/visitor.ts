@@ -1,0 +1,45 @@
+import type { TestServer } from './server.ts';
+
+/** A browser without JavaScript: it keeps the session cookie, and sends no token. */
+export class Visitor {
+  readonly #server: TestServer;
+  /** The cookie of the session, as `name=value`. */
+  cookie: string | undefined;
+
+  constructor(server: TestServer) {
+    this.#server = server;
+  }
+
+  /** A visitor that has signed in with the token of the server, or with `token`. */
+  static async signedIn(server: TestServer, token = server.token): Promise<Visitor> {
+    const visitor = new Visitor(server);
+    const response = await visitor.send('/console/sign-in', { token });
+    if (response.status !== 303) throw new Error(`sign-in answered ${response.status}`);
+    return visitor;
+  }
+
+  async fetch(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers);
+    if (this.cookie !== undefined) headers.set('cookie', this.cookie);
+    const response = await this.#server.fetch(path, { ...init, headers, token: null });
+    const [set] = response.headers.getSetCookie();
+    if (set !== undefined) this.cookie = /Max-Age=0/.test(set) ? undefined : set.split(';', 1)[0];
+    return response;
+  }
+
+  /** The HTML of a page. */
+  async page(path: string): Promise<string> {
+    const response = await this.fetch(path);
+    if (response.status !== 200) throw new Error(`${path} answered ${response.status}`);
+    return response.text();
+  }
+
+  /** Sends a form from a page of the server. */
+  send(path: string, fields: Record<string, string> | [string, string][], headers = {}): Promise<Response> {
+    return this.fetch(path, {
+      method: 'POST',
+      body: new URLSearchParams(fields),
+      headers: { 'sec-fetch-site': 'same-origin', ...headers },
+    });
+  }
+}
