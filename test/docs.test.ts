@@ -7,6 +7,7 @@ import { parse } from 'yaml';
 import { findCommand } from '../scripts/packages.ts';
 import { schema, settings, type Setting } from '../src/config/schema.ts';
 import { execute } from './support/clients/clients.ts';
+import { entrepot } from './support/in-process.ts';
 
 // Compares the documents with the code.
 
@@ -47,17 +48,52 @@ test('documents name only settings that exist', async (t) => {
   }
 });
 
+test('the README has at most 250 lines', async (t) => {
+  t.true((await read('README.md')).split('\n').length <= 251);
+});
+
+/** The anchors of the titles in a document. */
+async function anchorsIn(path: string): Promise<Set<string>> {
+  const titles = [...(await read(path)).matchAll(/^#+ (.+)$/gm)].map(([, title]) => title!.toLowerCase());
+  return new Set(titles.map((title) => title.replace(/[^\w -]/g, '').replaceAll(' ', '-')));
+}
+
 test('links between documents have existing targets', async (t) => {
   for (const path of await documents()) {
-    const text = await read(path);
-    const titles = [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) => title!.toLowerCase());
-    const anchors = new Set(titles.map((title) => title.replace(/[^\w -]/g, '').replaceAll(' ', '-')));
-    for (const [, target] of text.matchAll(/\]\(([^)]+)\)/g)) {
+    for (const [, target] of (await read(path)).matchAll(/\]\(([^)]+)\)/g)) {
       if (/^https?:/.test(target!)) continue;
-      if (target!.startsWith('#')) t.true(anchors.has(target!.slice(1)), `${path}: ${target}`);
-      else t.true(existsSync(join(root, dirname(path), target!.split('#')[0]!)), `${path}: ${target}`);
+      const [file, anchor] = target!.split('#');
+      const other = file === '' ? path : join(dirname(path), file!);
+      t.true(existsSync(join(root, other)), `${path}: ${target}`);
+      if (anchor !== undefined) t.true((await anchorsIn(other)).has(anchor), `${path}: ${target}`);
     }
   }
+});
+
+test('documents show only commands and options that exist', async (t) => {
+  const helps = new Map<string, string>();
+  const helpOf = async (words: string[]) => {
+    const key = words.join(' ');
+    if (!helps.has(key)) helps.set(key, (await entrepot({}, ...words, '--help')).stdout);
+    return helps.get(key)!;
+  };
+  let seen = 0;
+  for (const path of await documents()) {
+    if (path === 'CHANGELOG.md') continue;
+    for (const [, line] of (await read(path)).matchAll(/(?:npx|docker exec \S+) entrepot ([^\n`)#|]+)/g)) {
+      const words = line!.trim().split(/\s+/);
+      const first = await helpOf(words.slice(0, 1));
+      const isGroup = /^Usage: entrepot \S+ \[options\] \[command\]/.test(first);
+      const help = isGroup ? await helpOf(words.slice(0, 2)) : first;
+      const command = words.slice(0, isGroup ? 2 : 1).join(' ');
+      t.true(help.startsWith(`Usage: entrepot ${command} `), `${path}: ${line}`);
+      for (const option of words.filter((each) => each.startsWith('--'))) {
+        t.regex(help, new RegExp(`${option}\\b`), `${path}: ${line}`);
+      }
+      seen += 1;
+    }
+  }
+  t.true(seen > 20);
 });
 
 test('the compose file gives Redis a password, and lets every image be named by its digest', async (t) => {

@@ -32,7 +32,7 @@ async function pasted(title: string, index: number): Promise<string> {
 function paste(text: string, cwd: string, home: string): Promise<Finished> {
   const env = dotnetEnvironment(home);
   noteUse('dotnet');
-  const child = spawn('bash', ['-e'], { cwd, env, stdio: ['pipe', 'pipe', 'pipe'] });
+  const child = spawn('bash', ['-e', '-o', 'pipefail'], { cwd, env, stdio: ['pipe', 'pipe', 'pipe'] });
   let [stdout, stderr] = ['', ''];
   child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
@@ -47,7 +47,7 @@ testWith('dotnet', 'curl')('the quick start works when it is pasted into an empt
   t.timeout(300_000);
   const [empty, home] = [join(folder.path, 'empty'), join(folder.path, 'home')];
   for (const path of [empty, home]) await mkdir(path);
-  const commands = await pasted('Quick start', 1);
+  const commands = await pasted('Quick start', 2);
   t.true(commands.startsWith('export TOKEN=ent_…'));
   const text = commands.replace('ent_…', entrepot.token).replaceAll('127.0.0.1:8080', entrepot.host);
   const { code, stdout, stderr } = await paste(text, empty, home);
@@ -56,4 +56,19 @@ testWith('dotnet', 'curl')('the quick start works when it is pasted into an empt
   t.regex(stdout, /Hello, World!/);
   t.regex(stdout, /"id":"My\.Package".*"origin":"hosted"/);
   t.true((await readdir(join(home, 'packages'))).includes('my.package'), 'restored from the feed');
+});
+
+testWith('curl')('the example of two teams works when it is pasted', async (t) => {
+  const home = join(folder.path, 'teams');
+  await mkdir(home);
+  const commands = await pasted('Example: two teams', 0);
+  const program = `ENTREPOT_DATA=${join(folder.path, 'data')} ENTREPOT_UPSTREAMS=[] '${process.execPath}' '${join(import.meta.dirname, '../../src/main.ts')}'`;
+  const text = commands
+    .replaceAll('npx entrepot', program)
+    .replaceAll('127.0.0.1:8080', entrepot.host)
+    .replaceAll('curl ', 'curl --fail --silent ');
+  const { code, stdout, stderr } = await paste(text, home, home);
+  t.is(code, 0, stdout + stderr);
+  t.regex(stdout, /"name":"web"/);
+  t.regex(stdout, /"period":/);
 });
