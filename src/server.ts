@@ -230,6 +230,7 @@ function mountAll(
     database,
     accounts,
     tokens,
+    sessions,
     events,
     usage,
     stored,

@@ -112,10 +112,11 @@ export class Sessions {
     return rows.map(toSession);
   }
 
-  /** Ends a session of the account at once, on all instances. Throws `NotFound`. */
-  async end(accountId: number, id: string): Promise<void> {
-    const sql = 'DELETE FROM sessions WHERE id = ? AND account_id = ?';
-    const ended = await this.#database.transaction((tx) => tx.run(sql, [id, accountId]), { uncached: true });
+  /** Ends a session of the account, or only of the token `tokenId`, at once on all instances. Throws `NotFound`. */
+  async end(accountId: number, id: string, tokenId?: string): Promise<void> {
+    const sql = 'DELETE FROM sessions WHERE id = ? AND account_id = ? AND token_id = COALESCE(?, token_id)';
+    const values = [id, accountId, tokenId ?? null];
+    const ended = await this.#database.transaction((tx) => tx.run(sql, values), { uncached: true });
     if (ended === 0) throw new DomainError('NotFound', 'This account has no such session. It may have ended.');
   }
 

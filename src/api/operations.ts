@@ -1,14 +1,17 @@
 import type { z } from 'zod';
 import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
+import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
 import { check, type Operation } from './operation.ts';
+import { sessionOperations } from './sessions.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
+  sessions: Sessions;
   /** Operations of the protocols. */
   operations: readonly Operation[];
 }
@@ -26,6 +29,7 @@ export function createOperations(parts: OperationParts): Operation[] {
   return [
     ...parts.operations,
     ...tokenOperations(parts.tokens),
+    ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...auditOperations(parts),
   ];

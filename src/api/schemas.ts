@@ -260,7 +260,19 @@ export const problemDocument = z
   })
   .meta({ id: 'Problem' });
 
+export const session = z
+  .strictObject({
+    id: z.uuid(),
+    token_id: z.uuid().meta({ description: 'The token that it was begun with, and ends with' }),
+    agent: z.string().meta({ description: '`User-Agent` of the browser' }),
+    address: z.string().nullable(),
+    created_at: time,
+    last_used_at: time.meta({ description: 'Exact to a minute' }),
+  })
+  .meta({ id: 'Session' });
+
 export const tokenList = listOf(token);
+export const sessionList = listOf(session);
 export const packageList = listOf(packageSummary);
 export const containerList = listOf(container);
 export const eventList = listOf(event);

@@ -9,6 +9,8 @@ import { sections, type Section, type View } from './page.ts';
 /** Sentences that a page shows after a form has led to it. The address names one, so that nobody can write another. */
 export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
+  'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
+  'session-ended': 'The session has ended.',
 };
 
 export interface Frame {

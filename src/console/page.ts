@@ -22,6 +22,8 @@ export interface PageCall {
   readonly params: Readonly<Record<string, string>>;
   /** The first value of each query parameter. */
   readonly query: Readonly<Record<string, string>>;
+  /** All values of a query parameter, such as the boxes that are checked in a form. */
+  values(name: string): readonly string[];
   readonly urls: PublicUrls;
   readonly api: VisitorApi;
   /** Milliseconds since 1970. */
@@ -67,5 +69,6 @@ export type Section = (typeof sections)[number]['key'];
 /** The navigation. `action` is what a visitor needs to see the entry. */
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
+  { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

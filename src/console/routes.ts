@@ -180,6 +180,7 @@ function callOf({ api, urls, now }: ConsoleParts, page: Page, visit: Visit): Pag
     session,
     params: request.params as Record<string, string>,
     query: queryOf(request),
+    values: (name) => valuesOf(request, name),
     urls: urls.of(request),
     api: {
       call: (id, answer, args) => api.call(id, answer, principal, args),
@@ -192,6 +193,10 @@ function callOf({ api, urls, now }: ConsoleParts, page: Page, visit: Visit): Pag
 function queryOf({ originalUrl }: Request): Record<string, string> {
   const entries = Object.entries(parse(splitTarget(originalUrl).query));
   return Object.fromEntries(entries.map(([name, value]) => [name, (Array.isArray(value) ? value[0] : value) ?? '']));
+}
+
+function valuesOf({ originalUrl }: Request, name: string): string[] {
+  return [parse(splitTarget(originalUrl).query)[name] ?? []].flat();
 }
 
 /** Rejects with `DatabaseUnavailable` if `work` takes too long, so that a slow database shows a notice and no empty window. */

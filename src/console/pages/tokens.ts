@@ -1,0 +1,277 @@
+import type { z } from 'zod';
+import { scopes } from '../../accounts/principal.ts';
+import { newToken, sessionList, tokenList, type token } from '../../api/schemas.ts';
+import { describedBy, fieldError, fieldErrors } from '../failure.ts';
+import { ago, copyable, lines } from '../format.ts';
+import { html, type Html } from '../html.ts';
+import { may } from '../layout.ts';
+import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
+import { listQuery, pager } from '../pager.ts';
+
+type Token = z.input<typeof token>;
+type Errors = Readonly<Record<string, string>>;
+
+/** Most tokens that are revoked together. */
+const mostTogether = 200;
+
+/** The tokens of the account, and who is signed in with them. */
+export const tokensPage: Page = {
+  path: '/tokens',
+  section: 'tokens',
+  action: 'admin',
+  show: async (call) => {
+    const list = await call.api.call('listTokens', tokenList, { query: listQuery(call) });
+    const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
+    const body = html`<p><a class="button" href="/console/tokens/new">Create a token</a></p>
+      <form action="/console/tokens/revoke">
+        <div class="table">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col"><span class="unseen">Select</span></th>
+                <th scope="col">Name</th>
+                <th scope="col">Begins with</th>
+                <th scope="col">Scopes</th>
+                <th scope="col">Limited to</th>
+                <th scope="col">Last used</th>
+                <th scope="col">Expires</th>
+                <th scope="col">State</th>
+              </tr>
+            </thead>
+            <tbody>
+              ${list.items.map((each) => tokenRow(each, call.now))}
+            </tbody>
+          </table>
+        </div>
+        ${pager(call, '/console/tokens', list.next_cursor)}
+        <button class="danger">Revoke the selected tokens…</button>
+      </form>
+      <section>
+        <h2>Sessions of the console</h2>
+        ${sessionRows(sessions.items, call)}
+      </section>`;
+    return { title: 'Tokens', body, json: '/v1/tokens' };
+  },
+};
+
+function tokenRow(each: Token, now: number): Html {
+  const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
+  const isExpired = expires !== null && Date.parse(expires) <= now;
+  return html`<tr>
+    <td>${revoked === null && html`<input type="checkbox" name="id" value="${id}" aria-label="Select ${name}" />`}</td>
+    <th scope="row">${name}</th>
+    <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
+    <td>${each.scopes.join(', ')}</td>
+    <td>
+      ${patterns ? [...patterns.packages, ...patterns.containers].join(', ') : html`<span class="quiet">all names</span>`}
+    </td>
+    <td>${ago(each.last_used_at, now)}</td>
+    <td>${ago(expires, now)}</td>
+    <td>${stateOf(revoked !== null, isExpired)}</td>
+  </tr>`;
+}
+
+function stateOf(isRevoked: boolean, isExpired: boolean): Html {
+  if (isRevoked) return html`<span class="state bad">revoked</span>`;
+  return isExpired ? html`<span class="state warn">expired</span>` : html`<span class="state good">valid</span>`;
+}
+
+function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
+  return html`<div class="table">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Browser</th>
+          <th scope="col">Address</th>
+          <th scope="col">Began</th>
+          <th scope="col">Last used</th>
+          <th scope="col"><span class="unseen">Action</span></th>
+        </tr>
+      </thead>
+      <tbody>
+        ${sessions.map(
+          ({ id, agent, address, created_at: began, last_used_at: used }) =>
+            html`<tr>
+              <td>${agent.slice(0, 120)} ${id === session?.id && html`<strong>(this one)</strong>`}</td>
+              <td>${address}</td>
+              <td>${ago(began, now)}</td>
+              <td>${ago(used, now)}</td>
+              <td>
+                <a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>
+              </td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+const lifetimes: readonly (readonly [days: number, text: string])[] = [
+  [7, '7 days'],
+  [30, '30 days'],
+  [90, '90 days'],
+  [365, '1 year'],
+  [0, 'never'],
+];
+
+/** The form that creates a token. Its value is shown once, in the answer. */
+export const newTokenPage: Page = {
+  path: '/tokens/new',
+  section: 'tokens',
+  action: 'admin',
+  show: (call) => Promise.resolve(formView(call, new URLSearchParams({ scope: 'read', days: '90' }), {})),
+  send: async (call) => {
+    const { form, api, now } = call;
+    const days = Number(form.get('days') ?? '90');
+    const patterns = patternsOf(form);
+    try {
+      const made = await api.call('createToken', newToken, {
+        body: {
+          name: form.get('name') ?? '',
+          scopes: form.getAll('scope'),
+          ...(patterns && { patterns }),
+          ...(days > 0 && { expires_at: new Date(now + Math.min(days, 3650) * 86_400_000).toISOString() }),
+        },
+      });
+      return madeView(call, made.token);
+    } catch (error) {
+      return formView(call, form, fieldErrors(error));
+    }
+  },
+};
+
+function patternsOf(form: URLSearchParams): { packages: string[]; containers: string[] } | undefined {
+  const read = (name: string) => (form.get(name) ?? '').split(/[\s,]+/).filter((each) => each !== '');
+  const [packages, containers] = [read('packages'), read('containers')];
+  return packages.length + containers.length === 0 ? undefined : { packages, containers };
+}
+
+function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors): View {
+  const chosen = new Set(form.getAll('scope'));
+  const offered = scopes.filter((each) => each !== 'operate' || may(principal, 'operate'));
+  const body = html`<form method="post" class="panel narrow">
+    ${fieldError('form', errors)}
+    <label for="name">Name</label>
+    <input id="name" name="name" required maxlength="200" value="${form.get('name')}" ${describedBy('name', errors)} />
+    ${fieldError('name', errors)}
+    <p class="hint">What it is for, such as <code>ci of web</code>. The audit shows it.</p>
+    <fieldset>
+      <legend>Scopes</legend>
+      ${offered.map(
+        (each) =>
+          html`<label class="choice"
+            ><input type="checkbox" name="scope" value="${each}" ${chosen.has(each) ? html`checked` : ''} /> ${each}
+            <span class="quiet">${scopeTexts[each]}</span></label
+          >`,
+      )}
+      ${fieldError('scopes', errors)}
+    </fieldset>
+    <label for="days">Expires after</label>
+    <select id="days" name="days">
+      ${lifetimes.map(
+        ([days, text]) =>
+          html`<option value="${days}" ${form.get('days') === String(days) ? html`selected` : ''}>${text}</option>`,
+      )}
+    </select>
+    ${fieldError('expires_at', errors)}
+    <label for="packages">Only packages</label>
+    <input id="packages" name="packages" value="${form.get('packages')}" ${describedBy('patterns', errors)} />
+    <label for="containers">Only images</label>
+    <input id="containers" name="containers" value="${form.get('containers')}" />
+    ${fieldError('patterns', errors)}
+    <p class="hint">
+      Patterns such as <code>Contoso.*</code> and <code>team/*</code>, separated by spaces. Leave both empty for all
+      names.
+    </p>
+    <button class="primary">Create</button>
+  </form>`;
+  const status = Object.keys(errors).length > 0 ? 422 : 200;
+  return { title: 'Create a token', body, status };
+}
+
+const scopeTexts: Record<(typeof scopes)[number], string> = {
+  read: 'download packages and images',
+  write: 'publish and push',
+  delete: 'unlist and delete',
+  admin: 'manage tokens and webhooks',
+  operate: 'what concerns all accounts',
+};
+
+function madeView({ urls }: FormCall, value: string): View {
+  const host = new URL(urls.registry).host;
+  const body = html`<p class="warning" role="status">This is the only time that the token is shown. Copy it now.</p>
+    <p>${copyable(value)}</p>
+    ${lines(`echo ${value} | docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
+    <p><a href="/console/tokens">Back to the tokens</a></p>`;
+  return { title: 'The token is created', body, status: 201 };
+}
+
+/** Confirms the revocation of the selected tokens. */
+export const revokePage: Page = {
+  path: '/tokens/revoke',
+  section: 'tokens',
+  action: 'admin',
+  show: async (call) => {
+    const chosen = new Set(call.values('id').slice(0, mostTogether));
+    if (chosen.size === 0) {
+      const body = html`<p>No token is selected. <a href="/console/tokens">Select some</a>, and try again.</p>`;
+      return { title: 'Revoke tokens', body };
+    }
+    const found = await findTokens(call, chosen);
+    const body = html`<p>
+        Clients that use these tokens are refused at once, and sessions of the console that began with them end. This
+        cannot be undone.
+      </p>
+      <ul>
+        ${found.map(
+          ({ name, last_used_at: used }) => html`<li><strong>${name}</strong>, last used ${ago(used, call.now)}</li>`,
+        )}
+      </ul>
+      <form method="post">
+        ${found.map(({ id }) => html`<input type="hidden" name="id" value="${id}" />`)}
+        <button class="danger">Revoke ${found.length === 1 ? 'the token' : `${found.length} tokens`}</button>
+        <a href="/console/tokens">Keep them</a>
+      </form>`;
+    return { title: 'Revoke tokens', body };
+  },
+  send: async ({ form, api }): Promise<Redirect> => {
+    for (const id of form.getAll('id').slice(0, mostTogether)) await api.do('revokeToken', { params: { id } });
+    return { to: '/console/tokens', done: 'tokens-revoked' };
+  },
+};
+
+/** The valid tokens of the account with these IDs. */
+async function findTokens({ api }: PageCall, ids: ReadonlySet<string>): Promise<Token[]> {
+  const found: Token[] = [];
+  let cursor: string | null = null;
+  do {
+    const query: Record<string, string> = { limit: '200', ...(cursor !== null && { cursor }) };
+    const page: z.input<typeof tokenList> = await api.call('listTokens', tokenList, { query });
+    found.push(...page.items.filter(({ id, revoked_at: revoked }) => ids.has(id) && revoked === null));
+    cursor = page.next_cursor;
+  } while (cursor !== null && found.length < ids.size);
+  return found;
+}
+
+/** Confirms the end of a session. */
+export const sessionPage: Page = {
+  path: '/sessions/:id',
+  section: 'tokens',
+  action: 'admin',
+  show: ({ params, session }) => {
+    const isOwn = params['id'] === session?.id;
+    const body = html`<p>
+        ${isOwn ? 'This is the session that you use now: you will have to sign in again.' : 'Its browser has to sign in again.'}
+        The token of the session stays valid.
+      </p>
+      <form method="post">
+        <button class="danger">End the session</button>
+        <a href="/console/tokens">Keep it</a>
+      </form>`;
+    return Promise.resolve({ title: 'End a session', body });
+  },
+  send: async ({ params, api }): Promise<Redirect> => {
+    await api.do('endSession', { params: { id: params['id']! } });
+    return { to: '/console/tokens', done: 'session-ended' };
+  },
+};
