@@ -18,7 +18,7 @@ const rooms: Record<string, string> = {
   'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
   'core.ts':
     'closing.ts http mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
-  console: 'api http accounts config package.ts errors.ts',
+  console: 'api http accounts events config package.ts errors.ts',
   api: 'http accounts usage history events database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',

@@ -69,6 +69,8 @@ export type Section = (typeof sections)[number]['key'];
 /** The navigation. `action` is what a visitor needs to see the entry. */
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
+  { key: 'usage', title: 'Usage', path: '/console/usage', action: 'account' },
   { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
+  { key: 'audit', title: 'Audit', path: '/console/audit', action: 'admin' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

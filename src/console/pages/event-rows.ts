@@ -5,10 +5,10 @@ import { html, type Html } from '../html.ts';
 
 type RecordedEvent = z.input<typeof event>;
 
-/** A table of events, the latest first. */
-export function eventRows(events: readonly RecordedEvent[], now: number): Html {
+/** A table of events, the latest first. With `details`, also the address of the client and what the event adds. */
+export function eventRows(events: readonly RecordedEvent[], now: number, { details = false } = {}): Html {
   if (events.length === 0) {
-    return html`<p class="empty">Nothing yet. Pushes, deletions and new tokens appear here.</p>`;
+    return html`<p class="empty">No events. Pushes, deletions, new tokens and failed sign-ins appear here.</p>`;
   }
   return html`<div class="table">
     <table>
@@ -18,19 +18,53 @@ export function eventRows(events: readonly RecordedEvent[], now: number): Html {
           <th scope="col">What</th>
           <th scope="col">Subject</th>
           <th scope="col">By</th>
+          ${
+            details &&
+            html`<th scope="col">Address</th>
+              <th scope="col">Details</th>`
+          }
         </tr>
       </thead>
       <tbody>
         ${events.map(
-          ({ time, type, subject, actor }) =>
+          (each) =>
             html`<tr>
-              <td>${ago(time, now)}</td>
-              <td>${type}</td>
-              <td>${subject.name ?? ''} ${subject.version ?? subject.reference ?? ''}</td>
-              <td>${actor.name ?? actor.kind}</td>
+              <td>${ago(each.time, now)}</td>
+              <td>${each.type}</td>
+              <td>${subjectOf(each)}</td>
+              <td>${each.actor.name ?? each.actor.kind}</td>
+              ${
+                details &&
+                html`<td>${each.address}</td>
+                  <td>${detailsOf(each)}</td>`
+              }
             </tr>`,
         )}
       </tbody>
     </table>
   </div>`;
+}
+
+function subjectOf({ subject: { kind, name, version, reference } }: RecordedEvent): Html {
+  const page = { package: 'packages', container: 'images' }[kind as string];
+  const shown =
+    page !== undefined && name !== null
+      ? html`<a href="/console/${page}/${encodeURIComponent(name)}">${name}</a>`
+      : html`${name}`;
+  return html`${shown} ${version ?? reference}`;
+}
+
+function detailsOf({ details, account, request_id: request }: RecordedEvent): Html | undefined {
+  const entries = Object.entries({ account, ...details, request }).filter(([, value]) => value !== null);
+  if (entries.length === 0) return undefined;
+  return html`<details>
+    <summary>Show</summary>
+    <dl class="facts">
+      ${entries.map(
+        ([key, value]) =>
+          html`<dt>${key}</dt>
+            <dd>${typeof value === 'string' ? value : JSON.stringify(value)}</dd>`,
+      )}
+    </dl>
+  </details>`;
 }

@@ -1,7 +1,15 @@
 import type { Page } from '../page.ts';
+import { auditPage } from './audit.ts';
 import { connectPage } from './connect.ts';
 import { overviewPage } from './overview.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
+import { usagePage } from './usage.ts';
 
 /** All pages except sign-in. */
-export const pages: readonly Page[] = [overviewPage, connectPage, tokensPage, newTokenPage, revokePage, sessionPage];
+export const pages: readonly Page[] = [
+  overviewPage,
+  usagePage,
+  ...[tokensPage, newTokenPage, revokePage, sessionPage],
+  auditPage,
+  connectPage,
+];

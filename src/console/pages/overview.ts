@@ -1,6 +1,7 @@
 import { account, eventList, usage } from '../../api/schemas.ts';
 import { ago, bytesText, count, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
+import { may } from '../layout.ts';
 import type { Page, PageCall, View } from '../page.ts';
 import { connectLines, isConnected } from './connect.ts';
 import { eventRows } from './event-rows.ts';
@@ -15,7 +16,7 @@ export const overviewPage: Page = {
       return { title: 'Connect your first client', body: await connectLines(call), json: '/v1/account' };
     }
     const body = call.principal.kind === 'anonymous' ? anonymousBody : await accountBody(call);
-    return { title: 'Overview', body, json: '/v1/usage' };
+    return { title: 'Overview', body, json: '/v1/account/usage' };
   },
 };
 
@@ -24,11 +25,12 @@ const anonymousBody = html`<p>
   <a href="/console/sign-in">sign in</a> to see the usage of an account.
 </p>`;
 
-async function accountBody({ api, now }: PageCall): Promise<Html> {
+async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
+  const seesEvents = may(principal, 'admin') || may(principal, 'operate');
   const [report, { name, limits }, recent] = await Promise.all([
     api.call('getUsage', usage),
     api.call('getAccount', account),
-    api.call('listEvents', eventList, { query: { limit: '10' } }),
+    seesEvents ? api.call('listEvents', eventList, { query: { limit: '10' } }) : undefined,
   ]);
   const { storage, bandwidth, requests, as_of: asOf } = report;
   const asked = requests.cache_hits + requests.cache_misses;
@@ -40,10 +42,13 @@ async function accountBody({ api, now }: PageCall): Promise<Html> {
     </dl>
     <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
     ${limitRows(limits)}
-    <section>
-      <h2>What happened last</h2>
-      ${eventRows(recent.items, now)}
-    </section>`;
+    ${
+      recent &&
+      html`<section>
+        <h2>What happened last</h2>
+        ${eventRows(recent.items, now)}
+      </section>`
+    }`;
 }
 
 function figure(term: string, value: Html | string, detail: string): Html {

@@ -1,0 +1,64 @@
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, flushUsage } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
+
+test('the overview waits for the first client, and then shows what the server holds and does', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/'), /<h1>Connect your first client<\/h1>[^]*Waiting for your first request/);
+  await new TestFeed(server).publish({ id: 'My.Package', version: '1.0.0' });
+  await (await server.fetch('/v3/package/my.package/1.0.0/my.package.1.0.0.nupkg')).arrayBuffer();
+  await flushUsage(server);
+  const page = await visitor.page('/console/');
+  t.regex(page, /<h1>Overview<\/h1>/);
+  t.regex(page, /package\.published[^]*My\.Package/);
+  t.regex(await visitor.page('/console/connect'), /<strong>Seen\.<\/strong>/);
+  const { value } = await createToken(server, ['read']);
+  const reader = await Visitor.signedIn(server, value);
+  t.notRegex(await reader.page('/console/'), /package\.published/, 'the events need a scope');
+});
+
+test('the lines of the page Connect name the public addresses', async (t) => {
+  const server = await startTestServer(t, {
+    server: { baseUrl: 'https://hub.example', registryUrl: 'https://images.example:5000' },
+  });
+  const visitor = new Visitor(server);
+  const signedIn = await visitor.send('/console/sign-in', { token: server.token });
+  t.regex(signedIn.headers.getSetCookie()[0]!, /^__Host-entrepot-session=.*; Path=\/; HttpOnly; SameSite=Lax; Secure$/);
+  const page = await visitor.page('/console/connect');
+  t.regex(page, /https:\/\/hub\.example\/v3\/index\.json/);
+  t.regex(page, /docker login images\.example:5000 /);
+  t.notRegex(page, /127\.0\.0\.1|allow-insecure/);
+});
+
+test('usage shows a month by day, and by package, image and token', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/usage'), /No client used this account in this month/);
+  await new TestFeed(server).publish({ id: 'My.Package', version: '1.0.0' });
+  await (await server.fetch('/v3/package/my.package/1.0.0/my.package.1.0.0.nupkg')).arrayBuffer();
+  await flushUsage(server);
+  t.regex(await visitor.page('/console/usage'), /<rect[^]*<a href="\/console\/packages\/my\.package">/i);
+  t.regex(await visitor.page('/console/usage?group_by=token'), /By tokens/);
+  t.is((await visitor.fetch('/console/usage?period=2999-01')).status, 400);
+  t.is((await visitor.fetch('/console/usage?period=<script>')).status, 400);
+});
+
+test('the audit filters by type, actor, subject and day', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  await new TestFeed(server).publish({ id: 'My.Package', version: '1.0.0' });
+  const { value } = await createToken(server, ['read']);
+  t.regex(
+    await visitor.page('/console/audit'),
+    /package\.published<\/td>[^]*token\.created<\/td>|token\.created<\/td>[^]*package\.published<\/td>/,
+  );
+  t.notRegex(await visitor.page('/console/audit?type=token.*'), /package\.published<\/td>/);
+  t.regex(await visitor.page('/console/audit?subject=my.package&type=&actor='), /package\.published<\/td>/);
+  t.regex(await visitor.page('/console/audit?until=2020-01-01'), /No events/);
+  t.is((await visitor.fetch('/console/audit?type=wrong')).status, 400);
+  const reader = await Visitor.signedIn(server, value);
+  t.is((await reader.fetch('/console/audit')).status, 403);
+});
