@@ -218,7 +218,7 @@ export async function createFirstToken({ tokens, defaultAccount, config, log }: 
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored }: Installation,
+  { core, protocols: opened, stored, jobs }: Installation,
   authenticator: Authenticator,
   quota: Quota,
 ): Mount[] {
@@ -231,6 +231,7 @@ function mountAll(
     accounts,
     tokens,
     sessions,
+    jobs,
     events,
     usage,
     stored,

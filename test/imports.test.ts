@@ -19,7 +19,7 @@ const rooms: Record<string, string> = {
   'core.ts':
     'closing.ts http mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
   console: 'api http accounts events config package.ts errors.ts',
-  api: 'http accounts usage history events database config errors.ts',
+  api: 'jobs http accounts usage history events database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
   http: 'accounts usage storage tls config caller.ts incoming.ts errors.ts',

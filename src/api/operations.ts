@@ -3,15 +3,18 @@ import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
+import type { Jobs } from '../jobs/jobs.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
 import { check, type Operation } from './operation.ts';
+import { jobOperations } from './jobs.ts';
 import { sessionOperations } from './sessions.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
   sessions: Sessions;
+  jobs: Jobs;
   /** Operations of the protocols. */
   operations: readonly Operation[];
 }
@@ -32,6 +35,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...auditOperations(parts),
+    ...jobOperations(parts.jobs),
   ];
 }
 

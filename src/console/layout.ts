@@ -10,6 +10,7 @@ import { sections, type Section, type View } from './page.ts';
 export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
+  'job-started': 'The job has started. Its result appears below when it has ended.',
   'session-ended': 'The session has ended.',
 };
 

@@ -71,6 +71,7 @@ export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
   { key: 'usage', title: 'Usage', path: '/console/usage', action: 'account' },
   { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
+  { key: 'jobs', title: 'Jobs', path: '/console/jobs', action: 'operate' },
   { key: 'audit', title: 'Audit', path: '/console/audit', action: 'admin' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

@@ -4,6 +4,8 @@ import { inBackground } from '../database/time-limits.ts';
 import { DomainError } from '../errors.ts';
 import { ActiveRun } from './active-run.ts';
 import type { Counts, RunningJob, JobRun, Runs } from './runs.ts';
+
+export type { JobRun };
 import type { Schedule } from './schedule.ts';
 
 /** The parameters of a job's run. */
@@ -106,21 +108,35 @@ export class Jobs {
    * Runs a job now, even if it is off; resolves to its counts, rejects if it fails. `Invalid` while another run of this job
    * is alive. A dry run is not recorded, and may overlap with other runs.
    */
-  async run(
-    name: string,
-    { dryRun = false, say = () => undefined }: Partial<Omit<Work, 'signal'>> = {},
-  ): Promise<Counts> {
-    const job = this.#jobs.get(name);
-    if (!job)
-      throw new DomainError(
-        'NotFound',
-        `There is no job "${name}". The jobs are ${[...this.#jobs.keys()].join(', ')}.`,
-      );
+  async run(name: string, { dryRun = false, say = () => undefined, signal }: Partial<Work> = {}): Promise<Counts> {
+    const job = this.#get(name);
     if (dryRun && !job.canDryRun) throw new DomainError('Invalid', `The job "${name}" has no dry run.`);
-    if (dryRun) return job.run({ signal: new AbortController().signal, dryRun, say });
+    if (dryRun) return job.run({ signal: signal ?? new AbortController().signal, dryRun, say });
+    return this.#perform(job, await this.#claimNow(name), true, say);
+  }
+
+  /** As `run`, but resolves when the run has begun. Its outcome is in the runs of the job, and in the log. */
+  async launch(name: string): Promise<void> {
+    const job = this.#get(name);
+    const id = await this.#claimNow(name);
+    this.#track(this.#perform(job, id, false).then(ignore, ignore));
+  }
+
+  /** The latest runs of a job, newest first. */
+  history(name: string, limit: number): Promise<JobRun[]> {
+    return this.#runs.latest(this.#get(name).name, limit);
+  }
+
+  #get(name: string): Job {
+    const job = this.#jobs.get(name);
+    if (job) return job;
+    throw new DomainError('NotFound', `There is no job "${name}". The jobs are ${[...this.#jobs.keys()].join(', ')}.`);
+  }
+
+  async #claimNow(name: string): Promise<number> {
     for (;;) {
       const id = await this.#runs.claim(name, null);
-      if (typeof id === 'number') return this.#perform(job, id, true, say);
+      if (typeof id === 'number') return id;
       await this.#waitForEnd(name);
     }
   }

@@ -12,6 +12,8 @@ test('the OpenAPI document has every operation, and every schema that it refers 
     operations.sort(),
     [
       'DELETE /packages/{id}/{version}',
+      'GET /jobs',
+      'GET /jobs/{name}/runs',
       'GET /packages',
       'GET /packages/{id}',
       'GET /packages/{id}/history',
@@ -25,6 +27,8 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /audit',
       'GET /sessions',
       'GET /tokens',
+      'POST /jobs/{name}/preview',
+      'POST /jobs/{name}/runs',
       'POST /tokens',
     ].sort(),
   );

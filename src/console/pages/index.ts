@@ -1,6 +1,7 @@
 import type { Page } from '../page.ts';
 import { auditPage } from './audit.ts';
 import { connectPage } from './connect.ts';
+import { jobPage, jobsPage } from './jobs.ts';
 import { overviewPage } from './overview.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
 import { usagePage } from './usage.ts';
@@ -10,6 +11,7 @@ export const pages: readonly Page[] = [
   overviewPage,
   usagePage,
   ...[tokensPage, newTokenPage, revokePage, sessionPage],
+  ...[jobsPage, jobPage],
   auditPage,
   connectPage,
 ];

@@ -1,0 +1,43 @@
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { tokenOf } from '../support/inside.ts';
+
+import { startTestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+import { Visitor } from '../support/visitor.ts';
+
+test('jobs are listed, previewed and started by a visitor with operate', async (t) => {
+  const server = await startTestServer(t, { retention: { packages: { keepVersions: 1 } } });
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'A', version: '1.0.0' }, { id: 'A', version: '2.0.0' });
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/jobs'), /href="\/console\/jobs\/retention"[^]*never/);
+  const preview = await visitor.send('/console/jobs/retention', { act: 'preview' });
+  t.is(preview.status, 200);
+  t.regex(await preview.text(), /nothing was changed[^]*A 1\.0\.0/);
+  t.is((await feed.json('/package/a/index.json')).versions.length, 2);
+  t.is(
+    (await visitor.send('/console/jobs/retention', { act: 'run' })).headers.get('location'),
+    '/console/jobs/retention?done=job-started',
+  );
+  await until(async () => /class="state good">done/.test(await visitor.page('/console/jobs/retention')));
+  t.is((await feed.json('/package/a/index.json')).versions.length, 1);
+  t.is((await visitor.fetch('/console/jobs/none')).status, 404);
+  t.is((await visitor.send('/console/jobs/scrub', { act: 'preview' })).status, 400);
+});
+
+test('without operate there are no jobs, in the console and in /v1', async (t) => {
+  const server = await startTestServer(t);
+  const token = await tokenOf(server, ['read', 'write', 'delete', 'admin']);
+  const visitor = await Visitor.signedIn(server, token);
+  t.is((await visitor.fetch('/console/jobs')).status, 403);
+  t.is((await visitor.send('/console/jobs/gc', { act: 'run' })).status, 403);
+  for (const [method, path] of [
+    ['GET', '/v1/jobs'],
+    ['GET', '/v1/jobs/gc/runs'],
+    ['POST', '/v1/jobs/gc/runs'],
+    ['POST', '/v1/jobs/gc/preview'],
+  ]) {
+    t.is((await server.fetch(path!, { method: method!, token })).status, 403, path);
+  }
+});
