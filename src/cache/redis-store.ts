@@ -1,4 +1,5 @@
 import KeyvRedis, { createClient } from '@keyv/redis';
+import { ErrorReply } from '@redis/client';
 import { Keyv } from 'keyv';
 
 /** A value, the time when it was stored if that matters, and its time of expiry, in milliseconds since 1970. */
@@ -28,6 +29,7 @@ export class RedisStore {
   readonly #onError: (error: unknown) => void;
   #pausedUntil = 0;
   #failing = false;
+  #refusesScripts = false;
   /** When a command or the connection last failed, by `performance.now()`. */
   failedAt: number | undefined;
   #closed = false;
@@ -91,7 +93,14 @@ export class RedisStore {
 
   /** Runs a Lua script with one key, which gets the namespace as its prefix. */
   evaluate(script: string, key: string, values: readonly string[]): Promise<unknown> {
-    return this.#attempt(() => this.#connection.evaluate(script, key, values));
+    return this.#attempt(() => this.#connection.evaluate(script, key, values).catch((error) => this.#refused(error)));
+  }
+
+  /** A Redis whose user may not run scripts works for everything else. */
+  #refused(error: unknown): undefined {
+    if (!(error instanceof ErrorReply)) throw error;
+    if (!this.#refusesScripts) this.#onError(error);
+    this.#refusesScripts = true;
   }
 
   async close(): Promise<void> {

@@ -3,7 +3,7 @@ import type { Server as TlsServer } from 'node:https';
 import type { Server as NetServer, Socket } from 'node:net';
 import { platform } from 'node:os';
 import { addressKey } from '../limits/address.ts';
-import { Crowd } from '../limits/waiting.ts';
+import { Occupancy } from '../limits/waiting.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import { createTlsServer } from '../tls/server.ts';
 import type { createApp } from './app.ts';
@@ -87,7 +87,7 @@ export async function listen(
  * `connection` has the first.
  */
 function limitConnections(server: NetServer, most: number, { isProxy, onRefused }: ConnectionLimits): void {
-  const counts = new Crowd(most);
+  const counts = new Occupancy(most);
   server.on('connection', (socket: Socket) => {
     const { remoteAddress } = socket;
     if (remoteAddress === undefined || isProxy(remoteAddress)) return;

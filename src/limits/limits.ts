@@ -7,7 +7,7 @@ import { addressKey } from './address.ts';
 import { MemoryBuckets, mostKeys, SharedBuckets, type Taken, type TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
 import { Turns } from './turns.ts';
-import { Crowd, pause, type Waiter } from './waiting.ts';
+import { Occupancy, pause, type Waiter } from './waiting.ts';
 
 /** The limits of a rate, by their names in answers, events and metrics. */
 export type RateName = 'requests' | 'anonymous-requests' | 'misses' | 'searches' | 'pushes' | 'failed-sign-ins';
@@ -68,13 +68,13 @@ export class Limits {
   readonly #take: Record<RateName, TakeUnit>;
   readonly #events: RepeatedEvents;
   readonly #now: () => number;
-  readonly #held = new Crowd(mostHeld);
+  readonly #held = new Occupancy(mostHeld);
   #heldInAll = 0;
   readonly #mostUploads: number | undefined;
   readonly #uploads: Turns | undefined;
   readonly #lookUps = new Turns(mostLookUps);
   /** Until when the credentials from an address are looked up in turns. */
-  readonly #suspects = new LRUCache<string, number>({ max: mostKeys });
+  readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
   readonly #counts = new Map<string, number>();
 
   constructor({ settings, cache, events, now }: LimitParts) {
@@ -132,7 +132,7 @@ export class Limits {
     { wait, reset }: Taken,
   ): Promise<void> | undefined {
     if (wait <= 0) return undefined;
-    if (limit === 'failed-sign-ins') this.#suspects.set(client.key, this.#now() + reset);
+    if (limit === 'failed-sign-ins') this.#failingAddresses.set(client.key, this.#now() + reset);
     if (wait > this.#delay) return this.#hold(limit, quota, client, answer, { wait, reset });
     this.#count(limit, 'delayed');
     Object.assign(answer.always, rateFields(limit, quota, reset));
@@ -182,12 +182,12 @@ export class Limits {
    * that it cannot use the whole database. No valid credential is refused because of that.
    */
   lookUp<T>(address: () => string | undefined, look: () => Promise<T>): Promise<T> {
-    if (this.#suspects.size === 0) return look();
+    if (this.#failingAddresses.size === 0) return look();
     const { key } = addressClient(address());
-    const until = this.#suspects.get(key);
+    const until = this.#failingAddresses.get(key);
     if (until === undefined) return look();
     if (until > this.#now()) return this.#lookUpInTurn(key, look);
-    this.#suspects.delete(key);
+    this.#failingAddresses.delete(key);
     return look();
   }
 

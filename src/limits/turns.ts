@@ -1,47 +1,47 @@
 import { callerLeft } from '../caller.ts';
 import type { Waiter } from './waiting.ts';
 
-interface Line {
+interface Queue {
   running: number;
   waiting: (() => void)[];
 }
 
-/** Work at the same time under one key: `most` at most, the rest waits in a line. */
+/** Work at the same time under one key: `most` at most, the rest waits in a queue. */
 export class Turns {
   readonly #most: number;
   readonly #mostWaiting: number;
-  readonly #lines = new Map<string, Line>();
+  readonly #queues = new Map<string, Queue>();
 
-  /** A line has room for `mostWaiting`. */
+  /** A queue has room for `mostWaiting`. */
   constructor(most: number, mostWaiting = Number.POSITIVE_INFINITY) {
     this.#most = most;
     this.#mostWaiting = mostWaiting;
   }
 
   /**
-   * Takes a turn; the result ends it. Undefined if all are taken and the line is full, or after `patience` milliseconds.
+   * Takes a turn; the result ends it. Undefined if all are taken and the queue is full, or after `patience` milliseconds.
    * Rejects with `Aborted` when `waiter` leaves.
    */
   take(key: string, patience?: number, waiter?: Waiter): (() => void) | undefined | Promise<(() => void) | undefined> {
-    let line = this.#lines.get(key);
-    if (!line) this.#lines.set(key, (line = { running: 0, waiting: [] }));
-    if (line.running < this.#most) {
-      line.running += 1;
-      return this.#ending(key, line);
+    let queue = this.#queues.get(key);
+    if (!queue) this.#queues.set(key, (queue = { running: 0, waiting: [] }));
+    if (queue.running < this.#most) {
+      queue.running += 1;
+      return this.#ending(key, queue);
     }
-    if (line.waiting.length >= this.#mostWaiting) return undefined;
-    return this.#wait(key, line, patience, waiter);
+    if (queue.waiting.length >= this.#mostWaiting) return undefined;
+    return this.#wait(key, queue, patience, waiter);
   }
 
   #wait(
     key: string,
-    line: Line,
+    queue: Queue,
     patience: number | undefined,
     waiter: Waiter | undefined,
   ): Promise<(() => void) | undefined> {
     return new Promise((resolve, reject) => {
       const leave = () => {
-        line.waiting = line.waiting.filter((each) => each !== go);
+        queue.waiting = queue.waiting.filter((each) => each !== go);
         clearTimeout(timer);
         stopListening?.();
       };
@@ -52,30 +52,30 @@ export class Turns {
       const go = () => {
         clearTimeout(timer);
         stopListening?.();
-        resolve(this.#ending(key, line));
+        resolve(this.#ending(key, queue));
       };
       const timer = patience === undefined ? undefined : setTimeout(giveUp, patience);
       const stopListening = waiter?.whenGone(() => {
         leave();
         reject(callerLeft());
       });
-      line.waiting.push(go);
+      queue.waiting.push(go);
     });
   }
 
   /** The turn goes to the one that has waited longest. */
-  #ending(key: string, line: Line): () => void {
+  #ending(key: string, queue: Queue): () => void {
     let held = true;
     return () => {
       if (!held) return;
       held = false;
-      const next = line.waiting.shift();
+      const next = queue.waiting.shift();
       if (next) {
         next();
         return;
       }
-      line.running -= 1;
-      if (line.running === 0) this.#lines.delete(key);
+      queue.running -= 1;
+      if (queue.running === 0) this.#queues.delete(key);
     };
   }
 }

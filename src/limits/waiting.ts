@@ -22,7 +22,7 @@ export function pause(milliseconds: number, waiter: Waiter): Promise<void> {
 }
 
 /** Counts what is in progress under each key, at most `most` each. */
-export class Crowd {
+export class Occupancy {
   readonly #most: number;
   readonly #counts = new Map<string, number>();
 

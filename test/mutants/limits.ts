@@ -22,7 +22,7 @@ export const limits = [
     [rates],
     [
       ['a request is refused at once', 'await pause(this.#delay, answer);', ''],
-      ['each instance counts searches for itself', "'searches': common", "'searches': local"],
+      ['each instance counts searches for itself', 'searches: common', 'searches: local'],
       [
         'all credentials are looked up at the same time',
         'if (until > this.#now()) return this.#lookUpInTurn(key, look);',
