@@ -17,7 +17,9 @@ import type { NewEvent } from './events/event.ts';
 import { Events } from './events/events.ts';
 import { RepeatedEvents } from './events/repeated.ts';
 import type { HealthTimes } from './http/health.ts';
+import { limitMiss } from './http/limit.ts';
 import { countFetched } from './http/request-context.ts';
+import { Limits } from './limits/limits.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { mirrorReferences } from './mirror/references.ts';
@@ -93,6 +95,7 @@ export interface Core {
   readonly sessions: Sessions;
   readonly events: Events;
   readonly repeatedEvents: RepeatedEvents;
+  readonly limits: Limits;
   readonly usage: UsageRecord;
   readonly unwritten: Unwritten;
   readonly entries: Entries;
@@ -171,6 +174,7 @@ export async function openCore(
   const repeatedEvents = new RepeatedEvents(database, now);
   // Closed after all that note events.
   stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
+  const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
   const usage = new UsageRecord(database, now, downloads);
   const unwritten = new Unwritten({ usage, tokens, folder: paths.unwritten, log });
   // The mirror is closed before this, because its fetches count their bytes when they end.
@@ -185,7 +189,9 @@ export async function openCore(
       ...aboutUpstream(upstream),
       details: { kind, name, reference, expected, received },
     });
-  const mirror = new Mirror({ blobs, entries, room, unreadRest, keepPartial, accountFetches, onMismatch, log, now });
+  const admit = () => limitMiss(limits);
+  const bounds = { unreadRest, keepPartial, accountFetches, admit };
+  const mirror = new Mirror({ blobs, entries, room, ...bounds, onMismatch, log, now });
   stack.defer(closing.part('the mirror', () => mirror.close()));
   const onChange = (id: string, state: 'opened' | 'closed', reason: string) =>
     repeatedEvents.note(
@@ -221,6 +227,7 @@ export async function openCore(
     sessions,
     events,
     repeatedEvents,
+    limits,
     usage,
     unwritten,
     entries,

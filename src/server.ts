@@ -10,6 +10,7 @@ import { createConsole } from './console/routes.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator, authorizationOf } from './http/authenticate.ts';
+import { connectionLimits, limitFailedSignIn, limitLookUp } from './http/limit.ts';
 import { Health, type Check } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
@@ -129,7 +130,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   });
   const operations = openOperations(core, quota, certificate, surroundings);
   const authenticator = authenticatorOf(core);
-  const observers = { log, observe: operations, usage: core.usage, now };
+  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, now };
   const servers: AppServer[] = [];
   let grace = 0;
   stack.defer(async () => {
@@ -137,7 +138,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   });
   const serve = async (mounts: readonly Mount[], port: number, key: string, options: ListenOptions = {}) => {
     const app = createApp(config, mounts, observers);
-    const listening = listen(app, config.server.host, port, options);
+    const listening = listen(app, config.server.host, port, connectionLimits(config, core.limits), options);
     servers.push(await listening.catch(nameListener(key)));
   };
   const { port: publicPort, adminPort, workers } = config.server;
@@ -222,7 +223,7 @@ function mountAll(
   authenticator: Authenticator,
   quota: Quota,
 ): Mount[] {
-  const { config, database, accounts, tokens, sessions, events, usage, log, now } = core;
+  const { config, database, accounts, tokens, sessions, limits: clients, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
   const { limits } = config;
   const operations = createOperations({
@@ -240,17 +241,19 @@ function mountAll(
   });
   const api = createApi({ ...web, operations, limits, log });
   const consoleMounts = config.console.enabled
-    ? createConsole({ ...web, api: new Api(operations), sessions, limits, log, now })
+    ? createConsole({ ...web, api: new Api(operations), sessions, limits, clients, log, now })
     : [];
   return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }, ...consoleMounts];
 }
 
-function authenticatorOf({ config, tokens, repeatedEvents, defaultAccount }: Core): Authenticator {
+function authenticatorOf({ config, tokens, repeatedEvents, limits, defaultAccount }: Core): Authenticator {
   const { anonymousRead: reads } = config;
   const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
-  return new Authenticator([tokens], anonymous, () =>
-    repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } }),
-  );
+  const onRefused = () => {
+    repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } });
+    return limitFailedSignIn(limits);
+  };
+  return new Authenticator([tokens], anonymous, onRefused, (look) => limitLookUp(limits, look));
 }
 
 /** On the public port, only a token with `operate` shows the metrics about accounts. */
@@ -292,6 +295,12 @@ function openOperations(
     'Used share of a limit of an account; 1 at the limit',
     ['account', 'limit'],
     () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
+  );
+  operations.counter(
+    'entrepot_limited_requests_total',
+    'Requests and connections above a limit',
+    ['limit', 'outcome'],
+    () => core.limits.counts,
   );
   operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
     [{}, droppedLines?.() ?? 0],

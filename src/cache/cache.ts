@@ -71,6 +71,14 @@ export class Cache {
     await this.#redis?.delete(key);
   }
 
+  /**
+   * Runs a Lua script of Redis with the one key `key`. Undefined without Redis; resolves to undefined when it does not
+   * answer.
+   */
+  evaluate(script: string, key: string, values: readonly string[]): Promise<unknown> | undefined {
+    return this.#redis?.evaluate(script, key, values);
+  }
+
   /** Rejects when Redis is configured and does not store a value now. */
   async check(): Promise<void> {
     const stored = await this.#redis?.set('checked', { value: true, until: this.#now() + 10_000 }, 10_000);

@@ -1,4 +1,5 @@
 import KeyvRedis, { createClient } from '@keyv/redis';
+import { ErrorReply } from '@redis/client';
 import { Keyv } from 'keyv';
 
 /** A value, the time when it was stored if that matters, and its time of expiry, in milliseconds since 1970. */
@@ -15,20 +16,27 @@ const pause = 1000;
  */
 const commandTimeout = 300;
 
+/** The part of the client that Keyv does not offer. */
+interface Connection {
+  evaluate(script: string, key: string, values: readonly string[]): Promise<unknown>;
+  disconnect(): void;
+}
+
 /** Redis through Keyv. No method rejects, or takes longer than `commandTimeout`. */
 export class RedisStore {
   readonly #store: Keyv<TimedValue>;
-  readonly #disconnect: () => void;
+  readonly #connection: Connection;
   readonly #onError: (error: unknown) => void;
   #pausedUntil = 0;
   #failing = false;
+  #refusesScripts = false;
   /** When a command or the connection last failed, by `performance.now()`. */
   failedAt: number | undefined;
   #closed = false;
 
-  private constructor(store: Keyv<TimedValue>, disconnect: () => void, onError: (error: unknown) => void) {
+  private constructor(store: Keyv<TimedValue>, connection: Connection, onError: (error: unknown) => void) {
     this.#store = store;
-    this.#disconnect = disconnect;
+    this.#connection = connection;
     this.#onError = onError;
   }
 
@@ -51,7 +59,11 @@ export class RedisStore {
       useKeyPrefix: false,
       throwOnErrors: true,
     });
-    const redis = new RedisStore(store, () => client.destroy(), onError);
+    const connection: Connection = {
+      evaluate: (script, key, values) => client.eval(script, { keys: [`${namespace}:${key}`], arguments: [...values] }),
+      disconnect: () => client.destroy(),
+    };
+    const redis = new RedisStore(store, connection, onError);
     // Each failure also reaches the failed command or the client's error event, so this event is ignored.
     store.on('error', () => undefined);
     client.on('error', (error) => redis.#failed(error));
@@ -79,10 +91,22 @@ export class RedisStore {
     await this.#attempt(() => this.#store.delete(key));
   }
 
+  /** Runs a Lua script with one key, which gets the namespace as its prefix. */
+  evaluate(script: string, key: string, values: readonly string[]): Promise<unknown> {
+    return this.#attempt(() => this.#connection.evaluate(script, key, values).catch((error) => this.#refused(error)));
+  }
+
+  /** A Redis whose user may not run scripts works for everything else. */
+  #refused(error: unknown): undefined {
+    if (!(error instanceof ErrorReply)) throw error;
+    if (!this.#refusesScripts) this.#onError(error);
+    this.#refusesScripts = true;
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    this.#disconnect();
+    this.#connection.disconnect();
   }
 
   async #attempt<T>(command: () => Promise<T>): Promise<T | undefined> {

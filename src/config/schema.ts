@@ -1,5 +1,6 @@
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
+import { limits } from './limits.ts';
 import { duration, schedule, size, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
@@ -155,22 +156,7 @@ export const schema = z.strictObject({
         .describe('fatal, error, warn, info, debug, trace or silent'),
     })
     .prefault({}),
-  limits: z
-    .strictObject({
-      nupkg: size.prefault('512MiB').describe('Largest package that can be pushed'),
-      manifest: size.prefault('4MiB').describe('Largest image manifest'),
-      blob: size.optional().describe('Largest image blob; unlimited by default'),
-      accountStorage: size.optional().describe('Bytes that an account may host; unlimited by default'),
-      accountEgress: size
-        .optional()
-        .describe('Bytes that an account may download in a month before its pushes are refused; unlimited by default'),
-      accountFetches: whole(1, 10_000)
-        .default(128)
-        .describe('Concurrent upstream fetches per account; further requests wait up to 1 minute, then fail with 429'),
-      uploadIdle: duration.prefault('60s').describe('Close a request that transfers no bytes for this long'),
-      uploadAge: duration.prefault('24h').describe('Delete an upload session that is idle for this long'),
-    })
-    .prefault({}),
+  limits,
   upstreams: upstreams
     .prefault(publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),

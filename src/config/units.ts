@@ -59,3 +59,15 @@ export function whole(least: number, most: number) {
   const digits = z.string().regex(/^\d+$/).transform(Number);
   return z.union([z.number(), digits], { error }).pipe(z.int(error).min(least, error).max(most, error));
 }
+
+/** A limit: a whole number from 1, or `off` for none. */
+export function limit(most: number) {
+  const expected = `expected a whole number from 1 to ${most}, or off`;
+  return z.union([z.string(), z.number()], { error: expected }).transform((value, context): number | undefined => {
+    if (value === 'off') return undefined;
+    const number = /^\d{1,15}$/.test(String(value)) ? Number(value) : 0;
+    if (number >= 1 && number <= most) return number;
+    context.addIssue({ code: 'custom', message: expected });
+    return z.NEVER;
+  });
+}

@@ -12,11 +12,13 @@ import { DomainError } from '../errors.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
+import { limitLookUp, limitRequest, setLimitFields } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import { asDomainError, noteUnavailable } from '../http/unavailable.ts';
 import type { Urls } from '../http/urls.ts';
+import type { Limits } from '../limits/limits.ts';
 import { Assets } from './assets.ts';
 import { isSameOrigin, sessionCookie, setSessionCookie, type Scheme } from './cookie.ts';
 import { failureView } from './failure.ts';
@@ -32,6 +34,8 @@ export interface ConsoleParts {
   authenticator: Authenticator;
   urls: Urls;
   limits: Config['limits'];
+  /** Limits what the visitors may cost. */
+  clients: Limits;
   log: Logger;
   now: () => number;
 }
@@ -150,12 +154,13 @@ function setHeaders(response: ServerResponse): void {
 }
 
 /** Finds the session of the visitor, or treats the visitor as an anonymous reader. */
-async function identify({ sessions, authenticator }: ConsoleParts, visit: Visit): Promise<void> {
+async function identify({ sessions, authenticator, clients }: ConsoleParts, visit: Visit): Promise<void> {
   const value = sessionCookie(visit.request, visit.scheme);
-  const found = value === undefined ? undefined : await sessions.find(value);
+  const found = value === undefined ? undefined : await limitLookUp(clients, () => sessions.find(value));
   visit.session = found?.session;
   visit.principal = found?.principal ?? authenticator.anonymous;
   contextOf(visit.response).principal = visit.principal;
+  if (visit.principal) await limitRequest(visit.response, visit.principal);
 }
 
 async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
@@ -298,6 +303,7 @@ function fail({ log }: ConsoleParts, assets: Assets, visit: Visit, error: unknow
   }
   const view = failureView(known, id);
   if (view.status === 500) log.error({ err: error, request: id }, 'a request failed');
+  setLimitFields(response, known);
   if (known?.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
   respond(assets, visit, view);
 }

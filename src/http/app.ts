@@ -4,13 +4,16 @@ import type { Logger } from 'pino';
 import { tokenIdOf } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
 import { isBillable } from '../usage/counters.ts';
+import type { Limits } from '../limits/limits.ts';
 import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
 import { currentResponse, contextOf, runInContext, type AppResponse } from './request-context.ts';
+import { setLimitFields } from './limit.ts';
 import type { Operations } from './operations.ts';
 import { Proxies } from './proxies.ts';
 import { problem, sendDefect } from './problem.ts';
+import { cutSlowBody } from './slow-body.ts';
 import { asDomainError, noteUnavailable } from './unavailable.ts';
 import { isHost, originForm, splitTarget } from './target.ts';
 
@@ -24,6 +27,7 @@ export interface Observers {
   log: Logger;
   observe: Operations;
   usage: UsageRecord;
+  limits: Limits;
   now: () => number;
 }
 
@@ -34,6 +38,8 @@ export function createApp(
   observers: Observers,
 ): (request: IncomingMessage, response: AppResponse) => void {
   const proxies = new Proxies(config.server.trustProxy);
+  // The readers of bodies notice silence before, and their refusal can say so.
+  const slowest = { rate: config.limits.uploadRate, period: 2 * config.limits.uploadIdle };
   const direct = mounts.filter((each) => 'answer' in each);
   const router = Router({ caseSensitive: true });
   for (const each of mounts) if ('router' in each) router.use(each.path, each.router);
@@ -57,6 +63,8 @@ export function createApp(
   return (request, response) => {
     const { context } = response;
     response.idle = config.limits.uploadIdle;
+    response.limits = observers.limits;
+    if (slowest.rate > 0) cutSlowBody(response, slowest);
     // So that clients open their next connection to another instance.
     if (observers.observe.isShuttingDown) response.always['Connection'] = 'close';
     const target = originForm(request.url!);
@@ -165,6 +173,11 @@ function answerFailure(log: Logger, request: IncomingMessage, response: ServerRe
   if (contextOf(response).unavailable !== undefined) {
     response.setHeader('Retry-After', known!.retryAfter!);
     problem(request, response, 503, known!.name, known!.message, known!.detail);
+    return;
+  }
+  if (known?.name === 'TooManyRequests') {
+    setLimitFields(response, known);
+    problem(request, response, 429, known.name, known.message, known.detail);
     return;
   }
   const status = (error as { status?: number } | undefined)?.status ?? 500;

@@ -10,24 +10,31 @@ export const anonymousBearer = 'anonymous';
 /** The user name of HTTP Basic. */
 export const basicUser = 'api';
 
+type OnRefused = () => void | Promise<void>;
+type LookUp = <T>(look: () => Promise<T>) => Promise<T>;
+
 /** Turns the credentials of a request into a principal, with the same rule for all three interfaces. */
 export class Authenticator {
   readonly #verifiers: readonly Verifier[];
   readonly #anonymous: Principal | undefined;
-  readonly #onRefused: () => void;
+  readonly #onRefused: OnRefused;
+  readonly #lookUp: LookUp;
 
   /**
    * Each verifier checks one kind of credential. Requests without credentials are `anonymous`, if that is allowed.
-   * `onRefused` is called for each request whose credential is refused, not for one without a credential.
+   * `onRefused` is called for each request whose credential is refused, not for one without a credential; it may delay the
+   * refusal, and throw `TooManyRequests` instead. `lookUp` runs each look for a credential.
    */
   constructor(
     verifiers: readonly Verifier[],
     anonymous: Principal | undefined,
-    onRefused: () => void = () => undefined,
+    onRefused: OnRefused = () => undefined,
+    lookUp: LookUp = (look) => look(),
   ) {
     this.#verifiers = verifiers;
     this.#anonymous = anonymous;
     this.#onRefused = onRefused;
+    this.#lookUp = lookUp;
   }
 
   /** The principal of requests without a credential; undefined if they are refused. */
@@ -53,7 +60,7 @@ export class Authenticator {
   async #byApiKey(key: string, authorization: string | undefined, onInvalidKey?: () => void): Promise<Principal> {
     const principal = await this.#verify(key);
     if (principal) return principal;
-    if (authorization === undefined) throw this.#refused(key);
+    if (authorization === undefined) throw await this.#refused(key);
     const found = await this.#byAuthorization(authorization);
     onInvalidKey?.();
     return found;
@@ -65,21 +72,21 @@ export class Authenticator {
       throw credentialMissing();
     }
     const value = tokenIn(authorization);
-    if (value === undefined) throw this.#refused('');
+    if (value === undefined) throw await this.#refused('');
     if (value === anonymousBearer && this.#anonymous) return this.#anonymous;
     const principal = await this.#verify(value);
-    if (!principal) throw this.#refused(value);
+    if (!principal) throw await this.#refused(value);
     return principal;
   }
 
-  #refused(value: string): DomainError {
-    this.#onRefused();
+  async #refused(value: string): Promise<DomainError> {
+    await this.#onRefused();
     return unauthorized(value);
   }
 
   async #verify(value: string): Promise<Principal | undefined> {
     for (const each of this.#verifiers) {
-      const principal = await each.verify(value);
+      const principal = await this.#lookUp(() => each.verify(value));
       if (principal) return principal;
     }
     return undefined;

@@ -5,6 +5,7 @@ import type { Principal } from '../accounts/principal.ts';
 import type { DomainError } from '../errors.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
+import { limitCost, limitRequest, setLimitFields, type Cost } from './limit.ts';
 import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
 import { admit } from './quota.ts';
@@ -15,6 +16,8 @@ export interface Operation<Call> {
   readonly action: Action;
   /** Whether it stores the request body, which counts against the limits of the account. */
   readonly stores: boolean;
+  /** What it costs, if that has a limit. */
+  readonly cost?: Cost | undefined;
   run(call: Call): void | Promise<void>;
 }
 
@@ -57,10 +60,13 @@ export function createEdge<Target, Call>(protocol: Protocol<Target, Call>): Edge
     try {
       const principal = await protocol.authenticate(request, target);
       context.principal = principal;
+      const limited = limitRequest(response, principal);
+      if (limited) await limited;
       const operation = protocol.find(target, request, response);
       allow(principal, operation.action);
       const call = await protocol.open({ request, response, target, principal, operation });
       if (operation.stores) await admit(protocol.quota, request, response, principal);
+      if (operation.stores || operation.cost) await limitCost(response, operation.cost, operation.stores);
       await operation.run(call);
     } catch (error) {
       refuse(protocol, target, request, response, error);
@@ -100,6 +106,7 @@ function refuse<Target, Call>(
     response.setHeader('Content-Range', `bytes */${String(known.detail?.['size'])}`);
   }
   if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
+  setLimitFields(response, known);
   // NuGet's clients, docker and podman show the reason phrase, and often nothing else.
   response.statusMessage = oneLine(known.message);
   protocol.refuse(request, response, status, known);

@@ -1,7 +1,9 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server } from 'node:http';
 import type { Server as TlsServer } from 'node:https';
-import type { Socket } from 'node:net';
+import type { Server as NetServer, Socket } from 'node:net';
 import { platform } from 'node:os';
+import { addressKey } from '../limits/address.ts';
+import { Occupancy } from '../limits/waiting.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import { createTlsServer } from '../tls/server.ts';
 import type { createApp } from './app.ts';
@@ -20,6 +22,23 @@ export interface ListenOptions {
   certificate?: ServerCertificate | undefined;
 }
 
+/** What a connection may use before its request is known. */
+export interface ConnectionLimits {
+  /** Milliseconds for the request line and the headers, and for the first byte of a connection. */
+  headerTimeout: number;
+  /** Bytes of both. */
+  headerSize: number;
+  /** Most open connections of one address; undefined for no limit. */
+  perAddress: number | undefined;
+  /** Whether an address has many clients, so that its connections are not limited. */
+  isProxy: (address: string | undefined) => boolean;
+  /** Called for each connection that is closed because of the limit. */
+  onRefused: (address: string | undefined) => void;
+}
+
+/** Node looks this often for connections whose headers take too long; milliseconds. */
+const longestCheck = 5000;
+
 /**
  * Starts an HTTP server for `listener`; rejects with the error of the system if it cannot listen.
  *
@@ -31,10 +50,18 @@ export async function listen(
   listener: ReturnType<typeof createApp>,
   host: string,
   port: number,
+  limits: ConnectionLimits,
   { shared = false, certificate }: ListenOptions,
 ): Promise<AppServer> {
-  const times = { requestTimeout: 0, keepAliveTimeout: 75_000, headersTimeout: 60_000 };
-  const options = { ...times, ServerResponse: AppResponse };
+  const { headerTimeout, headerSize } = limits;
+  const options = {
+    requestTimeout: 0,
+    keepAliveTimeout: 75_000,
+    headersTimeout: headerTimeout,
+    connectionsCheckingInterval: Math.min(longestCheck, headerTimeout / 2),
+    maxHeaderSize: headerSize,
+    ServerResponse: AppResponse,
+  };
   const server = certificate
     ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, listener)
     : createHttpServer(options, listener);
@@ -44,6 +71,7 @@ export async function listen(
     socket.once('close', () => connections.delete(socket));
   };
   server.on('connection', add);
+  if (limits.perAddress !== undefined) limitConnections(server, limits.perAddress, limits);
   // The connection inside TLS: its first byte is the first one after the handshake.
   if (certificate) server.on('secureConnection', add);
   const listening = new Promise<void>((resolve, reject) => {
@@ -52,6 +80,25 @@ export async function listen(
   });
   await listening;
   return { http: server, connections };
+}
+
+/**
+ * Closes the connections of an address above `most`. With TLS there are two sockets for each connection; the event
+ * `connection` has the first.
+ */
+function limitConnections(server: NetServer, most: number, { isProxy, onRefused }: ConnectionLimits): void {
+  const counts = new Occupancy(most);
+  server.on('connection', (socket: Socket) => {
+    const { remoteAddress } = socket;
+    if (remoteAddress === undefined || isProxy(remoteAddress)) return;
+    const key = addressKey(remoteAddress);
+    if (counts.enter(key)) {
+      socket.once('close', () => counts.leave(key));
+      return;
+    }
+    onRefused(remoteAddress);
+    socket.destroy();
+  });
 }
 
 /**

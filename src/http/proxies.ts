@@ -31,6 +31,11 @@ export class Proxies {
     return (request.socket as Partial<TLSSocket>).encrypted === true ? 'https' : 'http';
   }
 
+  /** Whether a connection from `address` is one of a trusted proxy, which has many clients. */
+  isProxy(address: string | undefined): boolean {
+    return this.#isTrusted?.(address ?? '', 0) ?? false;
+  }
+
   /** The client's address: the right-most one in X-Forwarded-For that is not a trusted proxy's. */
   remoteOf(request: Request): string | undefined {
     const direct = request.socket.remoteAddress;

@@ -3,6 +3,7 @@ import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
 import { currentCaller, runFor, type Actor, type Caller, type Origin } from '../caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
+import type { Limits } from '../limits/limits.ts';
 import { closeAfterBody } from './drain.ts';
 import type { UsedPart } from './unavailable.ts';
 
@@ -64,6 +65,8 @@ export class AppResponse extends ServerResponse implements Caller {
   readonly context = newContext();
   /** A client that receives no bytes of the answer for this many milliseconds is disconnected. */
   idle = 60_000;
+  /** The limits that apply to the request. */
+  limits: Limits | undefined = undefined;
   #listeners: Set<() => void> | undefined;
   /** Headers of every answer to this request. Node is faster with one `writeHead` than with headers set one by one. */
   readonly always: OutgoingHttpHeaders = {

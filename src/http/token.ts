@@ -3,6 +3,7 @@ import { isDomainError } from '../errors.ts';
 import { anonymousBearer, authorizationOf, basicUser, tokenIn, type Authenticator } from './authenticate.ts';
 import type { HttpHandler } from './app.ts';
 import { readBody } from './body.ts';
+import { setLimitFields } from './limit.ts';
 import { oneLine } from './reason.ts';
 import { contextOf } from './request-context.ts';
 import { isUnavailable } from './unavailable.ts';
@@ -47,6 +48,11 @@ async function answer(
     });
   } catch (error) {
     if (isUnavailable(error)) throw error;
+    if (isDomainError(error, 'TooManyRequests')) {
+      setLimitFields(response, error);
+      refuse(request, response, 429, 'TOOMANYREQUESTS', error.message);
+      return;
+    }
     if (!isDomainError(error, 'Unauthorized')) {
       refuse(
         request,

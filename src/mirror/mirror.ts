@@ -28,6 +28,8 @@ export interface Entry {
 export interface MirrorParts extends Omit<FlightParts, 'partials'> {
   /** The most fetches that one account may have in progress. */
   accountFetches: number;
+  /** Called before each fetch, which waits for the result if there is one. A rejection refuses the fetch. */
+  admit?: (() => Promise<void> | undefined) | undefined;
   /** Milliseconds that the beginning of a body is kept after its last reader has left. */
   keepPartial: number;
 }
@@ -43,6 +45,7 @@ const hangShare = 0.5;
 export class Mirror {
   readonly #parts: FlightParts;
   readonly #slots: Slots;
+  readonly #admit: MirrorParts['admit'];
   readonly #hangs: Hangs;
   /** Entries that are asked for in the background. */
   readonly #asking = new Set<string>();
@@ -50,9 +53,10 @@ export class Mirror {
   readonly #flights = new Map<string, Flight>();
   readonly #underWay = new Set<Flight>();
 
-  constructor({ accountFetches, keepPartial, ...parts }: MirrorParts) {
+  constructor({ accountFetches, admit, keepPartial, ...parts }: MirrorParts) {
     this.#parts = { ...parts, partials: new Partials(keepPartial) };
     this.#slots = new Slots(accountFetches);
+    this.#admit = admit;
     this.#hangs = new Hangs(parts.now);
   }
 
@@ -195,10 +199,15 @@ export class Mirror {
     }
   }
 
-  /** Joins the fetch for an entry, or starts one when the account of the caller has a free slot. */
+  /** Joins the fetch for an entry, or starts one when the caller is admitted and its account has a free slot. */
   #joinOrStart(id: string, resource: MirrorResource): Promise<JoinResult> {
     const known = this.#joinable(id);
     if (known) return known.join();
+    const admitted = this.#admit?.();
+    return admitted ? admitted.then(() => this.#startInTurn(id, resource)) : this.#startInTurn(id, resource);
+  }
+
+  #startInTurn(id: string, resource: MirrorResource): Promise<JoinResult> {
     const taken = this.#slots.take(currentCaller());
     if (!(taken instanceof Promise)) return this.#start(id, resource, taken);
     return taken.then((release) => this.#start(id, resource, release));

@@ -56,6 +56,11 @@ function storing(run: Handler): Operation<Call> {
   return { action: 'write', stores: true, run };
 }
 
+/** The first request of a push. The further ones of an upload are not limited, so that what has begun can end. */
+function pushing(run: Handler): Operation<Call> {
+  return { ...storing(run), cost: 'pushes' };
+}
+
 /** Clients check their credentials with it before any push or pull, so a token with any scope will do. */
 const signIn = changing('sign-in', content.probe);
 
@@ -66,11 +71,11 @@ const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
   tags: reading(content.listTags),
   manifest: {
     ...reading(content.getManifest),
-    PUT: storing(content.putManifest),
+    PUT: pushing(content.putManifest),
     DELETE: changing('delete', content.deleteManifest),
   },
   blob: { ...reading(content.getBlob), DELETE: changing('delete', content.deleteBlob) },
-  uploads: { POST: storing(upload.startUpload) },
+  uploads: { POST: pushing(upload.startUpload) },
   upload: {
     GET: changing('write', upload.getUpload),
     HEAD: changing('write', upload.getUpload),

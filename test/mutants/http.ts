@@ -77,7 +77,7 @@ export const http = [
     [
       [
         'an invalid API key hides valid credentials',
-        'if (authorization === undefined) throw this.#refused(key);',
+        'if (authorization === undefined) throw await this.#refused(key);',
         'throw this.#refused(key);',
       ],
       ['empty Basic credentials are wrong ones', '/^basic +Og==$/i', '/^basic +Og$/i'],

@@ -8,11 +8,11 @@ export const oci = [
       ['PATCH of an upload ignores the limits', 'PATCH: storing(', "PATCH: changing('write', "],
       [
         'the PUT of a manifest ignores the limits',
-        'PUT: storing(content.putManifest)',
+        'PUT: pushing(content.putManifest)',
         "PUT: changing('write', content.putManifest)",
       ],
       ['the PUT of an upload ignores the limits', 'PUT: storing(upload', "PUT: changing('write', upload"],
-      ['POST of an upload ignores the limits', 'POST: storing(', "POST: changing('write', "],
+      ['POST of an upload ignores the limits', 'POST: pushing(', "POST: changing('write', "],
     ],
   ),
   ...mutantsOf(

@@ -201,7 +201,7 @@ test('closing finishes a download over TLS, and closes connections without a req
 });
 
 test('a slow body over TLS is not taken for a silent one, neither by its reader nor after a refusal', async (t) => {
-  const { server, pair } = await startTlsServer(t, { limits: { uploadIdle: '1s' } });
+  const { server, pair } = await startTlsServer(t, { limits: { uploadIdle: '1s', uploadRate: 0 } });
   const { body, type } = packageForm(await makeNupkg({ id: 'Slow', version: '1.0.0' }));
   const send = async (token: string) => {
     const socket = await connectTls(server.url, pair);

@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import type { Scope, Principal } from '../../accounts/principal.ts';
 import { DomainError } from '../../errors.ts';
 import type { Authenticator } from '../../http/authenticate.ts';
+import type { Cost } from '../../http/limit.ts';
 import { problem } from '../../http/problem.ts';
 import type { Urls } from '../../http/urls.ts';
 import type { UsageAction } from '../../usage/counters.ts';
@@ -40,11 +41,12 @@ export interface Call {
   path: Record<string, string>;
 }
 
-/** Makes a route's handler: `scope` is the scope it needs, `act` is how usage counts the request. */
+/** Makes a route's handler: `scope` is the scope it needs, `act` is how usage counts the request, `cost` what it costs. */
 export type Answering = (
   scope: Scope,
   answer: (call: Call) => void | Promise<void>,
   act?: UsageAction,
+  cost?: Cost,
 ) => RequestHandler;
 
 /** Answers 405 to every method that a path does not allow. */

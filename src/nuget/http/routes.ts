@@ -36,9 +36,10 @@ export function createFeed(parts: FeedParts): Router {
     refuse: sendRefusal,
   };
   const edge = createEdge(protocol);
-  const answering: Answering = (action, run, act) => {
+  const answering: Answering = (action, run, act, cost) => {
     // Only a push counts as an upload.
-    const operation = { action, run, act, stores: act === 'upload' };
+    const stores = act === 'upload';
+    const operation = { action, run, act, stores, cost: stores ? ('pushes' as const) : cost };
     return (request, response) =>
       edge({ operation, path: request.params as Record<string, string> }, request, response);
   };

@@ -6,7 +6,7 @@ import type { SearchRequest } from '../search/merged-search.ts';
 import { isPackageId } from '../format/nuspec.ts';
 import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
 import { changing } from './documents.ts';
-import type { Answering, FeedParts } from './call.ts';
+import type { Answering, Call, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
 import { limitHits, type SearchOptions } from '../search/search.ts';
 import { searchResult } from './search-result.ts';
@@ -18,10 +18,11 @@ const maxSkip = 3000;
 
 /** Search and autocompletion. Clients spell parameters differently, so an invalid value counts as not given. */
 export function addSearching(router: Router, answering: Answering, { search }: FeedParts): void {
+  const searching = (answer: (call: Call) => Promise<void>) => answering('read', answer, undefined, 'searches');
   // https://learn.microsoft.com/nuget/api/search-query-service-resource
   router.get(
     '/search',
-    answering('read', async ({ request, response, principal, accountId, addresses }) => {
+    searching(async ({ request, response, principal, accountId, addresses }) => {
       const parameters = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(parameters, principal);
       const { totalHits, data } = await search.find(accountId, searchRequestOf(parameters, false), options);
@@ -34,7 +35,7 @@ export function addSearching(router: Router, answering: Answering, { search }: F
   // https://learn.microsoft.com/nuget/api/search-autocomplete-service-resource
   router.get(
     '/autocomplete',
-    answering('read', async ({ request, response, principal, accountId }) => {
+    searching(async ({ request, response, principal, accountId }) => {
       const parameters = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(parameters, principal);
       const id = text(parameters, 'id');

@@ -1,0 +1,251 @@
+import { LRUCache } from 'lru-cache';
+import type { Cache } from '../cache/cache.ts';
+import { systemOrigin } from '../caller.ts';
+import type { Config } from '../config/schema.ts';
+import type { RepeatedEvents } from '../events/repeated.ts';
+import { addressKey } from './address.ts';
+import { MemoryBuckets, mostKeys, SharedBuckets, type Taken, type TakeUnit } from './buckets.ts';
+import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
+import { Turns } from './turns.ts';
+import { Occupancy, pause, type Waiter } from './waiting.ts';
+
+/** The limits of a rate, by their names in answers, events and metrics. */
+export type RateName = 'requests' | 'anonymous-requests' | 'misses' | 'searches' | 'pushes' | 'failed-sign-ins';
+type LimitName = RateName | 'uploads' | 'connections';
+type Outcome = 'delayed' | 'refused';
+
+/** The sender of a request, as limits count it: its token, else its address. */
+export interface Client {
+  key: string;
+  /** 0 for a client without a token. */
+  accountId: number;
+  accountName: string | null;
+}
+
+/** The answer that a limit delays. */
+export interface Limited extends Waiter {
+  /** Adds fields to the answer. */
+  readonly always: Record<string, unknown>;
+}
+
+const texts: Record<RateName | 'uploads', (most: number) => string> = {
+  requests: (most) => `This token has reached its limit of ${most} requests a minute.`,
+  'anonymous-requests': (most) => `This address has reached the limit of ${most} requests without a token a minute.`,
+  misses: (most) => `The limit of ${most} upstream fetches a minute is reached for this token or address.`,
+  searches: (most) => `The limit of ${most} searches a minute is reached for this token or address.`,
+  pushes: (most) => `This token has reached its limit of ${most} pushes a minute.`,
+  'failed-sign-ins': (most) =>
+    `The API token is not valid, and more than ${most} sign-ins from this address failed in a minute. Correct the token.`,
+  uploads: (most) => `This token has reached its limit of ${most} uploads at the same time.`,
+};
+
+/** Requests above a limit that wait under one key until they are refused, and in all. Further ones are refused at once. */
+const mostHeld = 100;
+const mostHeldInAll = 5000;
+/** Uploads that wait under one key for the end of another. */
+const mostWaitingUploads = 1000;
+/** Concurrent look-ups of credentials for one address with too many failed sign-ins. */
+const mostLookUps = 2;
+
+/** For `Retry-After` of an upload, whose turn cannot be known; seconds. */
+const uploadRetry = 5;
+
+export interface LimitParts {
+  settings: Config['limits'];
+  cache: Cache;
+  events: RepeatedEvents;
+  /** A clock in milliseconds, monotonic if possible. */
+  now: () => number;
+}
+
+/**
+ * Limits what one client may cost: above a limit its requests wait, then they are refused with `TooManyRequests`. Instances
+ * share the counts through Redis; without Redis, each process counts for itself.
+ */
+export class Limits {
+  readonly #delay: number;
+  readonly #quotas: Record<RateName, number | undefined>;
+  readonly #take: Record<RateName, TakeUnit>;
+  readonly #events: RepeatedEvents;
+  readonly #now: () => number;
+  readonly #held = new Occupancy(mostHeld);
+  #heldInAll = 0;
+  readonly #mostUploads: number | undefined;
+  readonly #uploads: Turns | undefined;
+  readonly #lookUps = new Turns(mostLookUps);
+  /** Until when the credentials from an address are looked up in turns. */
+  readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
+  readonly #counts = new Map<string, number>();
+
+  constructor({ settings, cache, events, now }: LimitParts) {
+    this.#delay = settings.delay;
+    this.#quotas = {
+      requests: settings.requestsPerMinute,
+      'anonymous-requests': settings.anonymousRequestsPerMinute,
+      misses: settings.missesPerMinute,
+      searches: settings.searchesPerMinute,
+      pushes: settings.pushesPerMinute,
+      'failed-sign-ins': settings.failedSignInsPerMinute,
+    };
+    const memory = new MemoryBuckets(now);
+    const shared = new SharedBuckets(cache, memory);
+    // Every request counts here, and an answer of Redis takes longer than a small answer.
+    const local: TakeUnit = (...unit) => memory.take(...unit);
+    const common: TakeUnit = (...unit) => shared.take(...unit);
+    this.#take = {
+      requests: local,
+      'anonymous-requests': local,
+      misses: common,
+      searches: common,
+      pushes: common,
+      'failed-sign-ins': common,
+    };
+    this.#mostUploads = settings.uploads;
+    this.#uploads = settings.uploads === undefined ? undefined : new Turns(settings.uploads, mostWaitingUploads);
+    this.#events = events;
+    this.#now = now;
+  }
+
+  /** Whether `limit` is set. */
+  has(limit: RateName): boolean {
+    return this.#quotas[limit] !== undefined;
+  }
+
+  /**
+   * Counts one unit of `limit` for `client`. Returns undefined, or a promise if that takes time. Above the limit it resolves
+   * when a unit is free, or rejects with `LimitExceeded` after the setting `limits.delay`; with `Aborted` when the client
+   * leaves.
+   */
+  take(limit: RateName, client: Client, answer: Limited): Promise<void> | undefined {
+    const quota = this.#quotas[limit];
+    if (quota === undefined) return undefined;
+    const taken = this.#take[limit](`${limit} ${client.key}`, { quota }, this.#delay);
+    if (taken instanceof Promise) return taken.then((found) => this.#apply(limit, quota, client, answer, found));
+    return this.#apply(limit, quota, client, answer, taken);
+  }
+
+  #apply(
+    limit: RateName,
+    quota: number,
+    client: Client,
+    answer: Limited,
+    { wait, reset }: Taken,
+  ): Promise<void> | undefined {
+    if (wait <= 0) return undefined;
+    if (limit === 'failed-sign-ins') this.#failingAddresses.set(client.key, this.#now() + reset);
+    if (wait > this.#delay) return this.#hold(limit, quota, client, answer, { wait, reset });
+    this.#count(limit, 'delayed');
+    Object.assign(answer.always, rateFields(limit, quota, reset));
+    return pause(wait, answer);
+  }
+
+  /** Holds a request until it may be refused, so that a client which repeats it at once does so slowly. */
+  async #hold(limit: RateName, quota: number, client: Client, answer: Limited, first: Taken): Promise<void> {
+    const key = `${limit} ${client.key}`;
+    let last = first;
+    if (this.#heldInAll < mostHeldInAll && this.#held.enter(key)) {
+      this.#heldInAll += 1;
+      this.#count(limit, 'delayed');
+      try {
+        await pause(this.#delay, answer);
+      } finally {
+        this.#heldInAll -= 1;
+        this.#held.leave(key);
+      }
+      last = await this.#take[limit](key, { quota }, 0);
+    }
+    const { wait, reset } = last;
+    if (wait <= 0) {
+      Object.assign(answer.always, rateFields(limit, quota, reset));
+      return;
+    }
+    const retryAfter = Math.max(1, Math.ceil(wait / 1000));
+    throw this.#refusal(limit, quota, client, retryAfter, rateFields(limit, quota, reset));
+  }
+
+  /**
+   * Begins an upload; the result ends it. Throws `LimitExceeded` if the client has too many at the same time, after waiting
+   * for the end of one.
+   */
+  async upload(client: Client, answer: Limited): Promise<() => void> {
+    if (!this.#uploads || this.#mostUploads === undefined) return () => undefined;
+    const taken = this.#uploads.take(client.key, this.#delay, answer);
+    if (taken instanceof Promise) this.#count('uploads', 'delayed');
+    const end = await taken;
+    if (end) return end;
+    const fields = concurrencyFields('uploads', this.#mostUploads);
+    throw this.#refusal('uploads', this.#mostUploads, client, uploadRetry, fields);
+  }
+
+  /**
+   * Runs `look`, which looks for a credential. For an address with too many failed sign-ins, few run at the same time, so
+   * that it cannot use the whole database. No valid credential is refused because of that.
+   */
+  lookUp<T>(address: () => string | undefined, look: () => Promise<T>): Promise<T> {
+    if (this.#failingAddresses.size === 0) return look();
+    const { key } = addressClient(address());
+    const until = this.#failingAddresses.get(key);
+    if (until === undefined) return look();
+    if (until > this.#now()) return this.#lookUpInTurn(key, look);
+    this.#failingAddresses.delete(key);
+    return look();
+  }
+
+  async #lookUpInTurn<T>(key: string, look: () => Promise<T>): Promise<T> {
+    const end = await this.#lookUps.take(key);
+    try {
+      return await look();
+    } finally {
+      end?.();
+    }
+  }
+
+  /** Counts a connection that was closed, because its address has too many. */
+  connectionRefused(address: string | undefined, most: number): void {
+    this.#count('connections', 'refused');
+    this.#events.note(eventOf('connections', most, addressClient(address)), {
+      ...systemOrigin(null),
+      actor: { kind: 'anonymous', id: null, name: null },
+      address: address ?? null,
+    });
+  }
+
+  /** The numbers of delayed and of refused requests by limit, for the metrics. */
+  get counts(): Iterable<[labels: { limit: string; outcome: string }, count: number]> {
+    return [...this.#counts].map(([key, count]) => {
+      const [limit, outcome] = key.split(' ') as [string, string];
+      return [{ limit, outcome }, count];
+    });
+  }
+
+  #refusal(
+    limit: RateName | 'uploads',
+    most: number,
+    client: Client,
+    retryAfter: number,
+    fields: RateLimitFields,
+  ): LimitExceeded {
+    this.#count(limit, 'refused');
+    this.#events.note(eventOf(limit, most, client));
+    return new LimitExceeded(texts[limit](most), limit, retryAfter, fields);
+  }
+
+  #count(limit: LimitName, outcome: Outcome): void {
+    const key = `${limit} ${outcome}`;
+    this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
+  }
+}
+
+/** A client that is known only by its address. */
+export function addressClient(address: string | undefined): Client {
+  return { key: `address ${addressKey(address)}`, accountId: 0, accountName: null };
+}
+
+function eventOf(limit: LimitName, allowed: number, { accountId, accountName }: Client) {
+  return {
+    type: 'limit.reached',
+    accountId,
+    subject: { kind: 'account', name: accountName, reference: limit },
+    details: { limit, allowed },
+  } as const;
+}

@@ -1,0 +1,69 @@
+import test from 'ava';
+import { Cache } from '../../src/cache/cache.ts';
+import { schema } from '../../src/config/schema.ts';
+import type { RepeatedEvents } from '../../src/events/repeated.ts';
+import { addressClient, Limits } from '../../src/limits/limits.ts';
+import { Turns } from '../../src/limits/turns.ts';
+
+const events = { note: () => undefined } as unknown as RepeatedEvents;
+const staying = { always: {}, gone: false, whenGone: () => () => undefined };
+
+test('credentials from an address with too many failed sign-ins are looked up a few at a time, and none is refused', async (t) => {
+  const clock = { now: 1000 };
+  const { limits: settings } = schema.parse({ limits: { failedSignInsPerMinute: 1, delay: '0s' } });
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const limits = new Limits({ settings, cache, events, now: () => clock.now });
+  const crowd = async (address: string) => {
+    let running = 0;
+    let most = 0;
+    const look = async (value: number) => {
+      running += 1;
+      most = Math.max(most, running);
+      await new Promise((resolve) => setImmediate(resolve));
+      running -= 1;
+      return value;
+    };
+    const values = Array.from({ length: 20 }, (_, index) => index);
+    const found = await Promise.all(
+      values.map((value) =>
+        limits.lookUp(
+          () => address,
+          () => look(value),
+        ),
+      ),
+    );
+    t.deepEqual(found, values);
+    return most;
+  };
+  const fail = () => limits.take('failed-sign-ins', addressClient('192.0.2.1'), staying);
+  t.is(fail(), undefined);
+  t.is(await crowd('192.0.2.1'), 20);
+  await t.throwsAsync(Promise.resolve(fail()), { message: /more than 1 sign-ins/ });
+  t.is(await crowd('192.0.2.1'), 2);
+  t.is(await crowd('192.0.2.2'), 20);
+  clock.now += 61_000;
+  t.is(await crowd('192.0.2.1'), 20);
+});
+
+test('a turn goes to the one that has waited longest; one that gave up or left gets none', async (t) => {
+  const turns = new Turns(1, 3);
+  const first = turns.take('a') as () => void;
+  t.is(typeof first, 'function');
+  const leaving: (() => void)[] = [];
+  const waiter = { gone: false, whenGone: (then: () => void) => (leaving.push(then), () => undefined) };
+  const left = Promise.resolve(turns.take('a', 60_000, waiter));
+  t.is(await turns.take('a', 1), undefined, 'it gave up');
+  const next = Promise.resolve(turns.take('a', 60_000));
+  const last = Promise.resolve(turns.take('a'));
+  t.is(turns.take('a', 60_000), undefined, 'the line is full');
+  t.is(typeof turns.take('b'), 'function', 'another key has another line');
+  leaving[0]!();
+  await t.throwsAsync(left, { message: /closed the connection/ });
+  first();
+  const end = await next;
+  first();
+  t.is(await Promise.race([last, Promise.resolve('waits')]), 'waits', 'a turn ends once');
+  end!();
+  (await last)!();
+  t.is(typeof turns.take('a'), 'function');
+});

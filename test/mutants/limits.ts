@@ -1,0 +1,63 @@
+import { mutantsOf } from './mutant.ts';
+
+const rates = 'test/http/rate-limits.test.ts';
+
+export const limits = [
+  ...mutantsOf(
+    'src/limits/buckets.ts',
+    ['test/limits/buckets.test.ts'],
+    [
+      ['a refused request uses up the quota', 'if (wait > patience) return', 'if (wait > 1e9) return'],
+      ['keys in memory have no bound', '{ max: mostKeys }', '{ max: 10 * mostKeys }'],
+      ['Redis forgets a quota before it is free', "'PX', math.ceil(free - now)", "'PX', 1"],
+      [
+        'without Redis nothing is limited',
+        'takenOf(found) ?? this.#memory.take(key, rate, patience)',
+        'takenOf(found)!',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/limits/limits.ts',
+    [rates],
+    [
+      ['a request is refused at once', 'await pause(this.#delay, answer);', ''],
+      ['each instance counts searches for itself', 'searches: common', 'searches: local'],
+      [
+        'all credentials are looked up at the same time',
+        'if (until > this.#now()) return this.#lookUpInTurn(key, look);',
+        '',
+        'test/limits/look-ups.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/limit.ts',
+    [rates],
+    [
+      [
+        'the tokens of one address share a limit',
+        "if (!principal || principal.kind === 'anonymous') return",
+        'if (principal) return',
+      ],
+      ['an upload counts for ever', "else response.once('close', end);", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/listener.ts',
+    ['test/http/connection-limits.test.ts'],
+    [
+      [
+        'a trusted proxy is one client',
+        'remoteAddress === undefined || isProxy(remoteAddress)',
+        'remoteAddress === undefined',
+      ],
+      ['closed connections count', "socket.once('close', () => counts.leave(key));", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/slow-body.ts',
+    ['test/http/connection-limits.test.ts'],
+    [['a slow body may take for ever', 'if (slowSpans > spans) request.destroy();', '']],
+  ),
+];
