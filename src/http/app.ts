@@ -54,11 +54,11 @@ export function createApp(
       else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
     });
   };
+  const isShuttingDown = () => observers.observe.isShuttingDown;
   return (request, response) => {
     const { context } = response;
     response.idle = config.limits.uploadIdle;
-    // So that clients open their next connection to another instance.
-    if (observers.observe.isShuttingDown) response.always['Connection'] = 'close';
+    response.mustClose = isShuttingDown;
     const target = originForm(request.url!);
     request.url = target;
     context.remote = proxies.remoteOf(request);
