@@ -153,6 +153,12 @@ test('the systemd unit gives the server more time to end than it takes, and pass
   t.deepEqual({ code, output: stdout + stderr }, { code: 0, output: '' });
 });
 
+test('nginx closes idle connections before an instance closes after the documented delay', async (t) => {
+  const idle = /^ {2}keepalive_timeout (\d+)s;$/m.exec(await read('docker/nginx.conf'))?.[1];
+  const delay = /`ENTREPOT_SHUTDOWN_DELAY` \| `(\d+)s`/.exec(await read('docs/upgrade.md'))?.[1];
+  t.true(Number(idle) < Number(delay), `${idle} s, ${delay} s`);
+});
+
 test('the bounds in SECURITY.md name existing settings and tests', async (t) => {
   const text = await read('SECURITY.md');
   const tests = [...text.matchAll(/`(test\/[\w/.-]+)`/g)].map(([, path]) => path!);

@@ -60,13 +60,13 @@ export function createApp(
       else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
     });
   };
+  const isShuttingDown = () => observers.observe.isShuttingDown;
   return (request, response) => {
     const { context } = response;
     response.idle = config.limits.uploadIdle;
     response.limits = observers.limits;
     if (slowest.rate > 0) cutSlowBody(response, slowest);
-    // So that clients open their next connection to another instance.
-    if (observers.observe.isShuttingDown) response.always['Connection'] = 'close';
+    response.mustClose = isShuttingDown;
     const target = originForm(request.url!);
     request.url = target;
     context.remote = proxies.remoteOf(request);

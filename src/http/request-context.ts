@@ -60,6 +60,8 @@ function newContext(): RequestContext {
 /** Stored content is untrusted: a browser that opens it must not run any of it (CSP 3, 6.3.2 "sandbox"). */
 const contentPolicy = "default-src 'none'; sandbox";
 
+const never = (): boolean => false;
+
 /** A response with the record of its request. Servers are created with it (Node's option `ServerResponse`). */
 export class AppResponse extends ServerResponse implements Caller {
   readonly context = newContext();
@@ -67,6 +69,8 @@ export class AppResponse extends ServerResponse implements Caller {
   idle = 60_000;
   /** The limits that apply to the request. */
   limits: Limits | undefined = undefined;
+  /** Whether the connection must close after the answer. Asked when the answer begins: a long upload may begin earlier. */
+  mustClose = never;
   #listeners: Set<() => void> | undefined;
   /** Headers of every answer to this request. Node is faster with one `writeHead` than with headers set one by one. */
   readonly always: OutgoingHttpHeaders = {
@@ -110,6 +114,8 @@ export class AppResponse extends ServerResponse implements Caller {
   /** Takes headers as an object, and no reason phrase. */
   override writeHead(status: number, ...rest: unknown[]): this {
     const headers = { ...this.always, ...(rest[0] as OutgoingHttpHeaders | undefined) };
+    // So that the client sends its next request to another instance.
+    if (this.mustClose()) headers['Connection'] = 'close';
     this.context.cache = headers['Cache-Status'] as string | undefined;
     // Without a listener, Node destroys the connection at the timeout. After the answer, Node sets the keep-alive
     // timeout.

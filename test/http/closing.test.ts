@@ -14,9 +14,14 @@ import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.
 // A server that closes while requests are under way.
 
 /** Starts a push of `bytes` and sends half of them; resolves when the server is receiving them. */
-async function pushHalf(t: ExecutionContext, server: TestServer, bytes: Buffer): Promise<ClientRequest> {
+async function pushHalf(
+  t: ExecutionContext,
+  server: TestServer,
+  bytes: Buffer,
+  headers: Record<string, string> = {},
+): Promise<ClientRequest> {
   const path = `/v2/app/blobs/uploads/?digest=${digestOf(bytes)}`;
-  const request = openRequest(server, 'POST', path, { 'content-length': bytes.length });
+  const request = openRequest(server, 'POST', path, { 'content-length': bytes.length, ...headers });
   // A server that waits for this request cannot end before it.
   t.teardown(() => request.destroy());
   request.write(bytes.subarray(0, bytes.length / 2));
@@ -38,6 +43,20 @@ test('a request under way is answered, and new connections are refused', async (
   const found = await new TestRepository(later, 'app').fetch(`blobs/${digestOf(bytes)}`);
   t.deepEqual(Buffer.from(await found.arrayBuffer()), bytes);
   await later.close();
+});
+
+test('the answer to a request that began before the close tells the client to close its connection', async (t) => {
+  const server = await startTestServer(t, { server: { shutdownDelay: '500ms' } });
+  const bytes = Buffer.alloc(200_000, 'a');
+  const request = await pushHalf(t, server, bytes, { connection: 'keep-alive' });
+  const responded = once(request, 'response') as Promise<[IncomingMessage]>;
+  const closed = server.close(30_000);
+  request.end(bytes.subarray(100_000));
+  const [response] = await within(responded);
+  response.resume();
+  t.is(response.statusCode, 201);
+  t.is(response.headers.connection, 'close');
+  await within(closed);
 });
 
 test('a request that makes no progress is cut after the grace', async (t) => {

@@ -2,6 +2,29 @@ import { mutantsOf } from './mutant.ts';
 
 export const http = [
   ...mutantsOf(
+    'src/http/request-context.ts',
+    ['test/http/closing.test.ts', 'test/http/edge.test.ts'],
+    [
+      [
+        'answers while the server closes keep the connection',
+        "if (this.mustClose()) headers['Connection'] = 'close';",
+        '',
+      ],
+      ['every answer closes its connection', 'if (this.mustClose()) headers', 'headers'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/app.ts',
+    ['test/http/closing.test.ts'],
+    [
+      [
+        'only requests that begin while the server closes close their connections',
+        'response.mustClose = isShuttingDown;',
+        'if (isShuttingDown()) response.mustClose = isShuttingDown;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
     'src/http/app.ts',
     ['test/http/usage.test.ts'],
     [

@@ -17,10 +17,11 @@ export const clientCommands = {
   dockerd: 'docker.io',
 };
 
-/** Tools that are not clients: one builds images, the other is an upstream registry. */
+/** Tools that are not clients: one builds images, one is an upstream registry, and one a reverse proxy. */
 export const toolCommands = {
   umoci: 'umoci',
   'docker-registry': 'docker-registry',
+  nginx: 'nginx-light',
 };
 
 /** No package manager here has the .NET SDK, so its tests run only if it is installed. */

@@ -49,10 +49,10 @@ export class CommandLine {
     return ended(this.#start(words, {}));
   }
 
-  /** Starts `serve` on a free port; resolves when it is ready, rejects if it exits before. */
-  async serve(settings: Record<string, string> = {}): Promise<Serving> {
+  /** Starts `serve` of `program` on a free port; resolves when it is ready, rejects if it exits before. */
+  async serve(settings: Record<string, string> = {}, program = main): Promise<Serving> {
     const startedAt = performance.now();
-    const child = this.#start(['serve'], { ENTREPOT_PORT: '0', ...settings });
+    const child = this.#start(['serve'], { ENTREPOT_PORT: '0', ...settings }, program);
     let output = '';
     child.stdout!.on('data', (chunk: Buffer) => (output += chunk.toString()));
     const end = ended(child);
@@ -83,10 +83,10 @@ export class CommandLine {
     };
   }
 
-  #start(words: string[], settings: Record<string, string>): ChildProcess {
+  #start(words: string[], settings: Record<string, string>, program = main): ChildProcess {
     const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('ENTREPOT_'));
     const env = { ...Object.fromEntries(kept), ENTREPOT_DATA: this.data, ...this.#settings, ...settings };
-    return spawn(process.execPath, [main, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    return spawn(process.execPath, [program, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   }
 }
 
