@@ -119,13 +119,21 @@ export async function* readArchive(path: string): AsyncGenerator<Member> {
       const { name, type, size } = entry.header;
       if (type !== 'file' || !Number.isSafeInteger(size) || size < 0)
         throw invalid(`${path}: ${JSON.stringify(name.slice(0, 200))} is not a regular file, as all of a backup are`);
-      yield { name, size, bytes: entry as AsyncIterable<Uint8Array> };
+      yield { name, size, bytes: bytesOf(path, entry as AsyncIterable<Uint8Array>) };
     }
   } catch (error) {
     throw damaged(path, error);
   } finally {
     file.destroy();
     entries.destroy();
+  }
+}
+
+async function* bytesOf(path: string, entry: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* entry;
+  } catch (error) {
+    throw damaged(path, error);
   }
 }
 

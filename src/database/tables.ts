@@ -24,26 +24,34 @@ interface ColumnRow {
   position: number;
 }
 
+/** All columns of all tables. */
 const columns = {
   sqlite: `SELECT t.name AS table_name, c.name AS column_name, c.type AS type, c.pk AS position
     FROM sqlite_schema t JOIN pragma_table_info(t.name) c
     WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name, c.cid`,
-  mysql: `SELECT c.table_name AS table_name, c.column_name AS column_name, c.data_type AS type,
-      COALESCE(k.ordinal_position, 0) AS position
-    FROM information_schema.columns c
-    JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-    LEFT JOIN information_schema.key_column_usage k ON k.table_schema = c.table_schema AND k.table_name = c.table_name
-      AND k.column_name = c.column_name AND k.constraint_name = 'PRIMARY'
-    WHERE c.table_schema = DATABASE() AND t.table_type = 'BASE TABLE' ORDER BY c.table_name, c.ordinal_position`,
+  // The column data_type is a long text, for which MariaDB would write a temporary file.
+  mysql: `SELECT table_name AS table_name, column_name AS column_name, 0 AS position,
+      CASE WHEN numeric_precision IS NOT NULL THEN 'int' WHEN character_set_name IS NOT NULL THEN 'text'
+        WHEN character_octet_length IS NOT NULL THEN 'blob' ELSE 'other' END AS type
+    FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position`,
 };
+
+const mysqlKeys = `SELECT table_name AS table_name, column_name AS column_name, ordinal_position AS position
+  FROM information_schema.key_column_usage WHERE table_schema = DATABASE() AND constraint_name = 'PRIMARY'`;
 
 /** All tables of the schema, by name. Throws if a column has a type that is not known here, or a table has no primary key. */
 export async function readTables(from: Queryable): Promise<Table[]> {
+  const keys = new Map<string, number>();
+  if (from.dialect === 'mysql')
+    for (const { table_name, column_name, position } of await from.select<ColumnRow>(mysqlKeys))
+      keys.set(`${table_name}.${column_name}`, position);
   const byName = new Map<string, ColumnRow[]>();
-  for (const row of await from.select<ColumnRow>(columns[from.dialect])) {
-    const known = byName.get(row.table_name);
+  for (const found of await from.select<ColumnRow>(columns[from.dialect])) {
+    const { table_name, column_name, position } = found;
+    const row = { ...found, position: keys.get(`${table_name}.${column_name}`) ?? position };
+    const known = byName.get(table_name);
     if (known) known.push(row);
-    else byName.set(row.table_name, [row]);
+    else byName.set(table_name, [row]);
   }
   // Databases sort names in different ways.
   const sorted = [...byName].toSorted(([a], [b]) => (a < b ? -1 : 1));
