@@ -40,7 +40,7 @@ for (const dialect of dialects) {
         expected.push([part, name, large, bytes.toString('base64'), row.empty]);
       }
     }
-    const [table] = (await readTables(database)).filter(({ name }) => name === 'made');
+    const table = (await readTables(database)).find(({ name }) => name === 'made');
     t.deepEqual(table!.key, ['part', 'name']);
     t.deepEqual(
       table!.columns.map(({ kind }) => kind),
@@ -49,11 +49,10 @@ for (const dialect of dialects) {
     const pieces: Buffer[] = [];
     await database.transaction((tx) => tx.run('CREATE TABLE schema_version (id INTEGER PRIMARY KEY)'));
     const rows = await database.snapshot(async (from) => {
-      const write = async (bytes: Buffer) => void pieces.push(bytes);
       await from.select('SELECT part FROM made LIMIT 1');
       // Not in this state.
       await database.transaction((tx) => tx.run("INSERT INTO made (part, name) VALUES (2, 'later')"));
-      return dumpTable(from, table!, undefined, new Pace(), write);
+      return dumpTable(from, table!, undefined, new Pace(), async (bytes) => void pieces.push(bytes));
     });
     const [header, ...lines] = Buffer.concat(pieces).toString().trimEnd().split('\n');
     t.deepEqual(JSON.parse(header!), { columns: table!.columns });
