@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs';
-import { lstat, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { lockFile } from '../database/database.ts';
 import { isDomainError } from '../errors.ts';
 import type { Content } from '../storage/content.ts';
 import type { Driver } from '../storage/driver.ts';
@@ -44,19 +45,26 @@ export async function openFolder({ path, paths, driver }: Folder, incremental: b
     throw invalid(`${path} has a backup already. To renew it, add --incremental; or name another folder`);
   for (const each of [paths.blobs, paths.staging, join(path, 'rows')])
     await mkdir(each, { recursive: true, mode: 0o700 });
+  const lockPath = join(path, 'lock');
+  await writeFile(lockPath, '', { flag: 'a', mode: 0o600 });
+  // A second backup would remove what the first one needs.
+  const lock = lockFile(lockPath);
+  if (!lock) throw invalid(`another backup writes to ${path} now. Start this one when it has ended`);
   // What a killed backup left.
   for (const each of await readdir(paths.staging)) await rm(join(paths.staging, each), { force: true });
   await driver.prepare();
-  return new FolderTarget(path, paths, driver);
+  return new FolderTarget(path, paths, driver, lock);
 }
 
 class FolderTarget implements Target {
   readonly #path: string;
   readonly #paths: Paths;
   readonly #driver: Driver;
+  readonly #lock: Disposable;
   #state = '';
 
-  constructor(path: string, paths: Paths, driver: Driver) {
+  constructor(path: string, paths: Paths, driver: Driver, lock: Disposable) {
+    this.#lock = lock;
     this.#path = path;
     this.#paths = paths;
     this.#driver = driver;
@@ -101,6 +109,7 @@ class FolderTarget implements Target {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#lock[Symbol.dispose]();
     await this.#driver.close();
   }
 

@@ -243,6 +243,14 @@ class SqliteDatabase extends SequelizeDatabase {
   }
 }
 
+/** Locks the file at `path`, which nothing else uses; undefined if another process has locked it. A killed process holds no lock. */
+export function lockFile(path: string): Disposable | undefined {
+  const lock = new DatabaseSync(path);
+  if (tryLock(lock)) return { [Symbol.dispose]: () => lock.close() };
+  lock.close();
+  return undefined;
+}
+
 /** Tries to take `lock` without waiting, because the holder may be in this process. Returns whether it succeeded. */
 function tryLock(lock: DatabaseSync): boolean {
   try {
