@@ -116,6 +116,17 @@ interface DataParts {
 
 /** Opens the database and the storage, and migrates. */
 async function openData(config: Config, surroundings: Surroundings, stack: AsyncDisposableStack): Promise<DataParts> {
+  const parts = await openUnmigrated(config, surroundings, stack);
+  await migrate(parts.database).catch(named(databaseKey(config), 'the database cannot be used'));
+  return parts;
+}
+
+/** Opens the database and the storage as they are. */
+async function openUnmigrated(
+  config: Config,
+  surroundings: Surroundings,
+  stack: AsyncDisposableStack,
+): Promise<DataParts> {
   const { now, log } = surroundings;
   const paths = new Paths(config.data);
   const closing = new Closing(log);
@@ -127,7 +138,6 @@ async function openData(config: Config, surroundings: Surroundings, stack: Async
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', notWritable));
   const database = await openNamed(config, cache.changes, surroundings);
   stack.defer(closing.part('the database', () => database.close()));
-  await migrate(database).catch(named(databaseKey(config), 'the database cannot be used'));
   return { closing, paths, cache, database, driver };
 }
 
@@ -145,6 +155,33 @@ export async function adoptStorage(
   const blobs = new BlobStore(database, driver, paths, surroundings.now);
   await blobs.prepare().catch(named('ENTREPOT_DATA', notWritable));
   await adopt(database, driver, report);
+}
+
+/** A storage in a folder, for a backup. */
+export interface FolderStorage {
+  paths: Paths;
+  driver: Driver;
+}
+
+/** The storage in `folder`, which need not exist yet. `driver.close` must be called at the end. */
+export function folderStorage(folder: string): FolderStorage {
+  const paths = new Paths(folder);
+  return { paths, driver: new FilesystemDriver(paths) };
+}
+
+/** The database and the storage of the settings, for a restore: without migrations, and with any content. */
+export interface Place extends AsyncDisposable {
+  database: Database;
+  driver: Driver;
+  paths: Paths;
+}
+
+export async function openPlace(config: Config, surroundings: Surroundings): Promise<Place> {
+  await using stack = new AsyncDisposableStack();
+  const { database, driver, paths } = await openUnmigrated(config, surroundings, stack);
+  await new BlobStore(database, driver, paths, surroundings.now).prepare().catch(named('ENTREPOT_DATA', notWritable));
+  const rest = stack.move();
+  return { database, driver, paths, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
 /**

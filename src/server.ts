@@ -45,6 +45,7 @@ export interface Installation extends AsyncDisposable {
   readonly stored: StoredBytes;
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
+  readonly references: References;
 }
 
 /** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
@@ -79,7 +80,15 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   stack.defer(core.closing.part('the jobs', () => jobs.close()));
   const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
-  return { core, protocols: opened, stored, jobs, filesWithoutRow, [Symbol.asyncDispose]: () => rest.disposeAsync() };
+  return {
+    core,
+    protocols: opened,
+    stored,
+    jobs,
+    filesWithoutRow,
+    references,
+    [Symbol.asyncDispose]: () => rest.disposeAsync(),
+  };
 }
 
 export interface RunningServer {

@@ -10,7 +10,7 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts core.ts tls prefetch mirror usage events config upstream package.ts errors.ts',
+  cli: 'server.ts core.ts backup tls prefetch mirror usage events storage config upstream package.ts errors.ts',
   'server.ts': 'console nuget oci protocol.ts core.ts api prefetch jobs http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
@@ -18,6 +18,7 @@ const rooms: Record<string, string> = {
   'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
   'core.ts':
     'closing.ts http limits mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
+  backup: 'storage database digest.ts incoming.ts package.ts errors.ts',
   console: 'api http limits accounts events config package.ts errors.ts',
   api: 'jobs http accounts usage history events database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
@@ -64,6 +65,7 @@ const packages: Record<string, string> = {
   'fast-xml-parser': 'nuget',
   '@fastify/busboy': 'nuget',
   'prom-client': 'http',
+  'tar-stream': 'backup',
 };
 
 interface Source {

@@ -14,6 +14,7 @@ const owners: Record<string, string> = {
   blobs: 'storage',
   storage_cursors: 'storage',
   storage_identity: 'storage',
+  storage_holds: 'storage',
   packages: 'nuget',
   package_versions: 'nuget',
   package_blobs: 'nuget',

@@ -3,6 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { version } from '../package.ts';
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';
+import { addBackup } from './backup.ts';
 import { addCert } from './cert.ts';
 import { addAudit } from './audit.ts';
 import { addClaim } from './claim.ts';
@@ -31,6 +32,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addUsage(program, environment, terminal);
   addAudit(program, environment, terminal);
   addAdopt(program, environment, terminal);
+  addBackup(program, environment, terminal);
   addDoctor(program, environment, terminal);
   addCert(program, environment, terminal);
   addPrefetch(program, environment, terminal);

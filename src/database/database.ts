@@ -8,6 +8,7 @@ import { MysqlDatabase } from './mysql-database.ts';
 import { readEveryTable } from './probe.ts';
 import { keepsRows, SequelizeDatabase } from './sequelize-database.ts';
 import { SqliteFiles } from './sqlite-files.ts';
+import { sqliteSnapshot } from './sqlite-snapshot.ts';
 import { Connection, Driver, isBusy } from './sqlite.ts';
 import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
 
@@ -70,6 +71,11 @@ export interface Database extends Queryable {
   ): Promise<readonly Readonly<T>[]>;
   /** Runs `work` in one transaction. Repeats all of it after a deadlock, so `work` must be repeatable. */
   transaction<T>(work: (tx: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
+  /**
+   * Runs `read` on one state of the database, while writes continue. Its rows can also have bytes (`Uint8Array`); integers
+   * beyond 2^53 are text.
+   */
+  snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T>;
   /** Runs `work` under a lock that only one of all processes on this database can hold (for migrations). */
   exclusively<T>(work: () => Promise<T>): Promise<T>;
   /** Reads from every table, on SQLite from the disk. Rejects when that fails. */
@@ -179,6 +185,11 @@ class SqliteDatabase extends SequelizeDatabase {
     return result;
   }
 
+  override snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T> {
+    this.#files.check();
+    return sqliteSnapshot(this.#path, read);
+  }
+
   override async checkReads(): Promise<void> {
     this.#files.check();
     try {
@@ -230,6 +241,14 @@ class SqliteDatabase extends SequelizeDatabase {
     this.#driver.close();
     this.#reader.close();
   }
+}
+
+/** Locks the file at `path`, which nothing else uses; undefined if another process has locked it. A killed process holds no lock. */
+export function lockFile(path: string): Disposable | undefined {
+  const lock = new DatabaseSync(path);
+  if (tryLock(lock)) return { [Symbol.dispose]: () => lock.close() };
+  lock.close();
+  return undefined;
 }
 
 /** Tries to take `lock` without waiting, because the holder may be in this process. Returns whether it succeeded. */

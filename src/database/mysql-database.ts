@@ -1,7 +1,7 @@
 import { promisify } from 'node:util';
 import { ConnectionError, Sequelize, Transaction as SequelizeTransaction, type Options } from 'sequelize';
 import { currentCaller } from '../caller.ts';
-import type { Row, Value, WriteSignal } from './database.ts';
+import type { Queryable, Row, Value, WriteSignal } from './database.ts';
 import { databaseFailure } from './failure.ts';
 import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
 import { readEveryTable } from './probe.ts';
@@ -37,6 +37,26 @@ export class MysqlDatabase extends SequelizeDatabase {
    */
   get #connections(): Sequelize {
     return isInBackground() || currentCaller()?.writes ? this.sequelize : this.#reader;
+  }
+
+  override snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T> {
+    const isolationLevel = SequelizeTransaction.ISOLATION_LEVELS.REPEATABLE_READ;
+    const work = (transaction: SequelizeTransaction) => this.#readIn(transaction, read);
+    return inBackground(() => this.sequelize.transaction({ isolationLevel }, work)).catch((error: unknown) => {
+      throw databaseFailure(error);
+    });
+  }
+
+  async #readIn<T>(transaction: SequelizeTransaction, read: (from: Queryable) => Promise<T>): Promise<T> {
+    const from: Queryable = {
+      dialect: this.dialect,
+      select: (sql, values = []) => select(this.sequelize, sql, values, transaction),
+      get: async <R extends object>(sql: string, values: readonly Value[] = []) =>
+        (await select<R>(this.sequelize, sql, values, transaction))[0],
+    };
+    // The state is that of the first read of a table.
+    await from.get('SELECT id FROM schema_version');
+    return read(from);
   }
 
   override checkReads(): Promise<void> {

@@ -1,6 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sequelize } from 'sequelize';
-import type { CachedReadOptions, Database, Dialect, Row, Transaction, TransactionOptions, Value } from './database.ts';
+import type {
+  CachedReadOptions,
+  Database,
+  Dialect,
+  Queryable,
+  Row,
+  Transaction,
+  TransactionOptions,
+  Value,
+} from './database.ts';
 import { databaseFailure } from './failure.ts';
 import { runUntil } from './mysql-connection.ts';
 import { writeProbe } from './probe.ts';
@@ -98,6 +107,8 @@ export abstract class SequelizeDatabase implements Database {
       }
     }
   }
+
+  abstract snapshot<T>(read: (from: Queryable) => Promise<T>): Promise<T>;
 
   abstract exclusively<T>(work: () => Promise<T>): Promise<T>;
 

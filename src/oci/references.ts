@@ -9,6 +9,8 @@ const accountOf = (table: string) => `SELECT repositories.account_id, ${table}.d
 export const imageReferences: BlobReferences = {
   origin: 'hosted',
   tables: ['repository_blobs', 'manifests', 'manifest_references'],
+  // An index may name images that were not pushed.
+  sparse: ['manifest_references'],
   owned: [
     accountOf('repository_blobs'),
     accountOf('manifests'),

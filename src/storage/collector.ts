@@ -1,6 +1,7 @@
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Driver } from './driver.ts';
+import { isHeld, mayBeHeld } from './holds.ts';
 import { Pace } from './pace.ts';
 import { pageEnd, type References } from './references.ts';
 import { removeBlobs, type Removed } from './removal.ts';
@@ -28,6 +29,8 @@ export interface Collected {
   /** Unreferenced blobs, and their size. */
   blobs: number;
   bytes: number;
+  /** 1 if nothing was removed because a backup runs. */
+  held?: number;
 }
 
 /** Rows that one statement reads, and rows that are removed together. */
@@ -43,7 +46,8 @@ const mostFailures = 100;
  * Removes unreferenced blobs while pushes continue. A transaction locks a row, checks that it has no reference, and marks
  * it `deleting`. Every reference is written under the same lock, and only while the row is not `deleting`. Then the bytes
  * are deleted, and then the row. Bytes without a row are kept: they come from outside, for example from a backup, or from
- * a process that was killed during a put that took longer than the grace.
+ * a process that was killed during a put that took longer than the grace. While a backup holds the bytes, only deletions that
+ * had begun before are finished.
  */
 export class Collector {
   readonly #database: Database;
@@ -83,7 +87,8 @@ export class Collector {
       const last: string | undefined = await pageEnd(this.#database, after, page);
       const rows = await this.#find(after, last, [pendingBefore, before]);
       await pace.step();
-      const free = rows.filter(({ state }) => state !== 'deleting');
+      if (!dryRun && (await mayBeHeld(this.#database))) collected.held = 1;
+      const free = collected.held ? [] : rows.filter(({ state }) => state !== 'deleting');
       await remove(free, (tx, some) => this.#lockFree(tx, some, [pendingBefore, before]));
       // Deletions that a killed process left unfinished.
       const givenUp = rows.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
@@ -112,11 +117,12 @@ export class Collector {
     const locked = await lockBlobs(tx, digestsOf(found));
     if (locked.length === 0) return [];
     // A second query, because the first one sees the rows as they were before it waited for the locks.
-    return tx.select<BlobRow>(
+    const free = await tx.select<BlobRow>(
       `SELECT ${rowColumns} FROM blobs WHERE digest IN (${placeholders(locked)})
        AND state <> 'deleting' AND ${isOld} AND NOT ${this.#references.isReferenced}`,
       [...digestsOf(locked), ...limits],
     );
+    return (await isHeld(tx)) ? [] : free;
   }
 }
 

@@ -67,7 +67,7 @@ export class FilesystemDriver implements Driver {
     const path = this.pathOf(digest);
     const folder = dirname(path);
     if ((await statFile(path))?.size !== staged.size) {
-      await mkdir(folder, { recursive: true });
+      await mkdir(folder, { recursive: true, mode: 0o700 });
       try {
         await rename(staged.path, path);
       } catch (error) {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Database } from '../database/database.ts';
+import type { Database, Queryable, Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Driver } from './driver.ts';
 import { findBlobs } from './states.ts';
@@ -13,10 +13,13 @@ type IdentityRow = {
   identity: string;
   /**
    * `new` until the storage has the identity. Then `paired`; or `adopted`, if an operator confirmed that the storage has
-   * content although the database has none.
+   * content although the database has none. `restoring` until a restore has written all rows.
    */
-  state: 'new' | 'paired' | 'adopted';
+  state: 'new' | 'paired' | 'adopted' | 'restoring';
 };
+
+/** The identity of a storage into which a restore puts bytes, until the database has its rows. */
+const restoringMark = 'restoring';
 
 /** The database and the storage do not belong together. `sides` may be wrong; the message says what to do. */
 export class WrongPair extends Error {
@@ -43,6 +46,7 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
   let row = await readRow(database);
   if (!row) {
     const stored = await driver.readIdentity();
+    if (stored === restoringMark) throw unfinishedRestore();
     // Another process may have written both since the first query.
     row = await readRow(database);
     if (!row && stored !== undefined) {
@@ -52,6 +56,7 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
       );
     }
   }
+  if (row?.state === 'restoring') throw unfinishedRestore();
   let isOwn = false;
   if (!row) {
     await checkUnmarked(database, driver);
@@ -95,10 +100,10 @@ export interface Adopted {
  * before anything is written.
  */
 export async function adopt(database: Database, driver: Driver, report: (found: Adopted) => void): Promise<void> {
-  const found = await compare(database, driver);
-  report(found);
   const stored = await driver.readIdentity();
   let row = await readRow(database);
+  if (row?.state === 'restoring' || stored === restoringMark) throw unfinishedRestore();
+  report(await compare(database, driver));
   if (!row || row.identity !== stored) {
     row = newRow();
     const rows = [{ id: 1, ...row }];
@@ -107,6 +112,43 @@ export async function adopt(database: Database, driver: Driver, report: (found: 
     await driver.writeIdentity(row.identity, true);
   }
   await setState(database, row.identity, (await hasRows(database)) ? 'paired' : 'adopted');
+}
+
+/**
+ * Marks the storage before a restore puts bytes into it; `earlier` is the identity of the database if a restore into it was
+ * interrupted. Rejects with `WrongPair` if the storage has other content.
+ */
+export async function markStorage(driver: Driver, earlier: string | undefined): Promise<void> {
+  const stored = await driver.readIdentity();
+  if (stored === restoringMark || (stored !== undefined && stored === earlier)) return;
+  if (stored !== undefined || (await hasFiles(driver)))
+    throw new WrongPair(['storage'], 'the storage is not empty. Restore into an empty place');
+  await driver.writeIdentity(restoringMark);
+}
+
+/** The identity of a database into which a restore has begun to write rows, and has not finished. */
+export async function restoringIdentity(from: Queryable): Promise<string | undefined> {
+  const row = await readRow(from);
+  return row?.state === 'restoring' ? row.identity : undefined;
+}
+
+/** Marks the database before a restore writes rows; the same transaction has found it empty. */
+export async function markDatabase(tx: Transaction): Promise<void> {
+  await tx.insertNew('storage_identity', [{ id: 1, ...newRow(), state: 'restoring' }]);
+}
+
+/** Gives a restored database and its storage a new identity, so that neither fits the installation of the backup. */
+export async function pairRestored(database: Database, driver: Driver): Promise<void> {
+  const { identity } = (await readRow(database))!;
+  await driver.writeIdentity(identity, true);
+  await setState(database, identity, 'paired');
+}
+
+function unfinishedRestore(): WrongPair {
+  return new WrongPair(
+    ['database', 'storage'],
+    'a restore into this place is not finished. Run "entrepot restore" again with these settings, or delete the database and the storage',
+  );
 }
 
 /** Compares all blobs of the database with all files of the storage. */
@@ -160,8 +202,8 @@ async function hasFiles(driver: Driver): Promise<boolean> {
   return false;
 }
 
-function readRow(database: Database): Promise<IdentityRow | undefined> {
-  return database.get<IdentityRow>('SELECT identity, state FROM storage_identity WHERE id = 1');
+function readRow(from: Queryable): Promise<IdentityRow | undefined> {
+  return from.get<IdentityRow>('SELECT identity, state FROM storage_identity WHERE id = 1');
 }
 
 function newRow(): IdentityRow {

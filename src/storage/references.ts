@@ -7,6 +7,8 @@ export interface BlobReferences {
   readonly origin: 'hosted' | 'mirrored';
   /** Tables whose column `digest` refers to a blob. */
   readonly tables: readonly string[];
+  /** Those of `tables` that may also name content that is not stored. */
+  readonly sparse?: readonly string[];
   /**
    * Statements that select `account_id` and `digest` of the references with `digest > ? AND digest <= ?`, in this order;
    * `account_id` is NULL for content that all accounts share.
@@ -55,6 +57,16 @@ export class References {
         FROM (${parts.join(' UNION ALL ')}) AS referred JOIN blobs ON blobs.digest = referred.digest
         GROUP BY referred.account_id, referred.digest
       ) AS once GROUP BY account_id, mirrored`;
+  }
+
+  /** Tables of content that can be fetched again. */
+  get mirrorTables(): string[] {
+    return this.#all.flatMap(({ origin, tables }) => (origin === 'mirrored' ? tables : []));
+  }
+
+  /** Tables of which each row needs its blob. */
+  get needing(): string[] {
+    return this.#all.flatMap(({ tables, sparse = [] }) => tables.filter((table) => !sparse.includes(table)));
   }
 
   /** Names of packages and images that need a blob, up to `limit` of each protocol. */

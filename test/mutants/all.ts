@@ -1,4 +1,5 @@
 import { accounts } from './accounts.ts';
+import { backup } from './backup.ts';
 import { database } from './database.ts';
 import { health } from './health.ts';
 import { http } from './http.ts';
@@ -16,6 +17,7 @@ import { usage } from './usage.ts';
 
 export const mutants: readonly Mutant[] = [
   ...accounts,
+  ...backup,
   ...database,
   ...health,
   ...http,

@@ -36,6 +36,7 @@ export function changedDatabase(real: Database, changes: Partial<Database>): Dat
     getCached: (sql, values, options) => real.getCached(sql, values, options),
     selectCached: (sql, values, options) => real.selectCached(sql, values, options),
     transaction: (work, options) => real.transaction(work, options),
+    snapshot: (read) => real.snapshot(read),
     exclusively: (work) => real.exclusively(work),
     checkReads: () => real.checkReads(),
     checkWrites: () => real.checkWrites(),

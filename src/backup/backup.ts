@@ -1,0 +1,216 @@
+import { randomUUID } from 'node:crypto';
+import type { Database } from '../database/database.ts';
+import { appliedMigrations } from '../database/tables.ts';
+import { algorithmOf, digestOf, startHash, type Digest } from '../digest.ts';
+import { isDomainError } from '../errors.ts';
+import { Throttle } from '../incoming.ts';
+import { version } from '../package.ts';
+import type { Content } from '../storage/content.ts';
+import type { Driver } from '../storage/driver.ts';
+import { Hold } from '../storage/holds.ts';
+import { Pace } from '../storage/pace.ts';
+import type { Paths } from '../storage/paths.ts';
+import type { References } from '../storage/references.ts';
+import { StagedFile } from '../storage/staged-file.ts';
+import { invalid, mostProblems, type Manifest } from './format.ts';
+import { blobsOf, dumpedTables, dumpTable, rowFilters, type NamedBlob } from './rows.ts';
+
+/** Where a backup is written. Its methods are called in this order; nothing before `finish` changes an earlier backup. */
+export interface Target extends AsyncDisposable {
+  /** Begins a backup with this state. */
+  begin(state: string): Promise<void>;
+  putRows(table: string, file: Content & { size: number }): Promise<void>;
+  /** Whether an earlier backup in this place has the blob. */
+  has(blob: NamedBlob): Promise<boolean>;
+  /** `pieces` are exactly `size` bytes. Afterwards `isSound` says whether they match the digest. */
+  putBlob(blob: NamedBlob, pieces: AsyncIterable<Uint8Array>, isSound: () => boolean): Promise<void>;
+  putMissing(bytes: Buffer): Promise<void>;
+  /** Makes the backup complete and durable, and removes what only earlier ones needed. */
+  finish(manifest: Manifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void>;
+}
+
+export interface BackupParts {
+  database: Database;
+  driver: Driver;
+  references: References;
+  /** Where rows are staged. */
+  paths: Paths;
+  now: () => number;
+}
+
+export interface BackupOptions {
+  /** Whether mirrored content is in the backup. */
+  mirrored: boolean;
+  /** Bytes per second that are read from the storage. */
+  rate: number;
+  /** Milliseconds; see `holdLease`. */
+  lease?: number | undefined;
+  /** Called when the rows are written, before any blob is. */
+  onRows?: (() => Promise<void>) | undefined;
+}
+
+export interface BackedUp {
+  rows: number;
+  blobs: number;
+  bytes: number;
+  /** Blobs that were copied now, and their bytes. */
+  copied: number;
+  copiedBytes: number;
+  /** Blobs whose bytes are missing or damaged in the storage, and not in an earlier backup. */
+  missing: Digest[];
+}
+
+type Tables = Manifest['tables'];
+
+const piece = 256 * 1024;
+/** Bytes that the rate limit counts for each blob besides its content, so that many small ones are limited too. */
+const blobCost = 64 * 1024;
+
+/**
+ * Writes a backup while the installation serves: all rows at one instant, then every blob that they name. Rejects if the
+ * backup is not complete; damaged blobs are left out and reported.
+ */
+export async function backUp(parts: BackupParts, target: Target, options: BackupOptions): Promise<BackedUp> {
+  await using stack = new AsyncDisposableStack();
+  const { database, driver } = parts;
+  const hold = stack.use(await Hold.take(database, options.lease));
+  const { signal } = hold;
+  const state = randomUUID();
+  await target.begin(state);
+  const files = new Map<string, StagedFile>();
+  stack.defer(async () => {
+    for (const file of files.values()) await file.discard();
+  });
+  const { tables, migrations } = await dumpRows(parts, options, files, signal);
+  for (const { name } of tables) await target.putRows(name, await files.get(name)!.open());
+  await options.onRows?.();
+  const blobs = async function* () {
+    yield* blobsOf(await files.get('blobs')!.open());
+  };
+  const done: BackedUp = { rows: 0, blobs: 0, bytes: 0, copied: 0, copiedBytes: 0, missing: [] };
+  const throttle = new Throttle(options.rate, signal);
+  for await (const blob of blobs()) {
+    signal.throwIfAborted();
+    done.blobs += 1;
+    done.bytes += blob.size;
+    if (await target.has(blob)) continue;
+    await throttle.spend(blobCost);
+    if (await copyBlob(driver, target, blob, throttle)) {
+      done.copied += 1;
+      done.copiedBytes += blob.size;
+    } else {
+      done.missing.push(blob.digest);
+      if (done.missing.length > mostProblems)
+        throw invalid(`more than ${mostProblems} blobs are missing or damaged. Is the storage mounted?`);
+    }
+  }
+  const missing = Buffer.from(done.missing.map((digest) => `${digest}\n`).join(''));
+  await target.putMissing(missing);
+  for (const { rows } of tables) done.rows += rows;
+  const manifest: Manifest = {
+    format: 'entrepot-backup',
+    version: 1,
+    created_at: new Date(parts.now()).toISOString(),
+    program: version,
+    state,
+    mirrored: options.mirrored,
+    migrations,
+    tables,
+    blobs: { count: done.blobs, bytes: done.bytes },
+    missing: { count: done.missing.length, bytes: missing.length, digest: digestOf(missing) },
+  };
+  signal.throwIfAborted();
+  await target.finish(manifest, blobs);
+  return done;
+}
+
+/** Stages the rows of all tables as they are at one instant; adds each file to `staged`. */
+async function dumpRows(
+  { database, references, paths }: BackupParts,
+  { mirrored }: BackupOptions,
+  staged: Map<string, StagedFile>,
+  signal: AbortSignal,
+): Promise<{ tables: Tables; migrations: string[] }> {
+  const filters = mirrored ? rowFilters : withoutMirrored(references);
+  const pace = new Pace(signal);
+  return database.snapshot(async (from) => {
+    const tables: Tables = [];
+    for (const table of await dumpedTables(from)) {
+      const file = await StagedFile.create(paths);
+      staged.set(table.name, file);
+      const rows = await dumpTable(from, table, filters[table.name], pace, (bytes) => file.write(bytes));
+      tables.push({ name: table.name, rows, bytes: file.size, digest: await file.digest() });
+    }
+    return { tables, migrations: await appliedMigrations(from) };
+  });
+}
+
+/** Filters that leave out mirror entries, and blobs that only they need. */
+function withoutMirrored({ isHosted, mirrorTables }: References): Record<string, string> {
+  const none = Object.fromEntries(mirrorTables.map((table) => [table, '0 = 1']));
+  return { ...rowFilters, ...none, blobs: `(${rowFilters['blobs']}) AND ${isHosted}` };
+}
+
+/** Resolves to whether the bytes are in the target now. */
+async function copyBlob(driver: Driver, target: Target, blob: NamedBlob, throttle: Throttle): Promise<boolean> {
+  let content: Content;
+  try {
+    content = await driver.open(blob.digest, blob.size);
+  } catch (error) {
+    if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return false;
+    throw error;
+  }
+  try {
+    const reading = new Reading(content, blob, throttle);
+    await target.putBlob(blob, reading.pieces(), () => reading.isSound);
+    return reading.isSound;
+  } finally {
+    content.close();
+  }
+}
+
+/** Reads a blob, and finds out whether its bytes match its digest. */
+class Reading {
+  /** After all pieces were read. */
+  isSound = false;
+  readonly #content: Content;
+  readonly #blob: NamedBlob;
+  readonly #throttle: Throttle;
+
+  constructor(content: Content, blob: NamedBlob, throttle: Throttle) {
+    this.#content = content;
+    this.#blob = blob;
+    this.#throttle = throttle;
+  }
+
+  /** Exactly the bytes that were announced: zeros in place of those that cannot be read. */
+  async *pieces(): AsyncGenerator<Buffer> {
+    const { digest, size } = this.#blob;
+    const algorithm = algorithmOf(digest);
+    const hash = startHash(algorithm);
+    let canRead = true;
+    for (let position = 0; position < size;) {
+      // The target may keep a piece until it is written.
+      const bytes = Buffer.allocUnsafe(Math.min(piece, size - position));
+      const read: number = canRead ? await this.#read(bytes, position) : 0;
+      canRead = read > 0;
+      if (!canRead) bytes.fill(0);
+      const some = canRead ? bytes.subarray(0, read) : bytes;
+      hash.update(some);
+      position += some.length;
+      await this.#throttle.spend(some.length);
+      yield some;
+    }
+    this.isSound = canRead && `${algorithm}:${hash.digest('hex')}` === digest;
+  }
+
+  async #read(target: Buffer, position: number): Promise<number> {
+    try {
+      return await this.#content.read(target, position);
+    } catch (error) {
+      // The disk cannot read this part of the file.
+      if ((error as NodeJS.ErrnoException).code === 'EIO') return 0;
+      throw error;
+    }
+  }
+}

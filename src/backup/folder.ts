@@ -1,0 +1,187 @@
+import { createReadStream } from 'node:fs';
+import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { lockFile } from '../database/database.ts';
+import { isDomainError } from '../errors.ts';
+import type { Content } from '../storage/content.ts';
+import type { Driver } from '../storage/driver.ts';
+import { openFileContent } from '../storage/file-content.ts';
+import type { Paths } from '../storage/paths.ts';
+import { StagedFile } from '../storage/staged-file.ts';
+import type { Target } from './backup.ts';
+import {
+  blobName,
+  decodeManifest,
+  encodeManifest,
+  invalid,
+  manifestName,
+  missingName,
+  mostManifest,
+} from './format.ts';
+import { rowsName, type Manifest, type Member } from './format.ts';
+import { piecesOf, writePieces } from './pieces.ts';
+import { blobsOf, type NamedBlob } from './rows.ts';
+
+/** A folder with a backup. Its blobs have the layout of a data folder. */
+export interface Folder {
+  path: string;
+  paths: Paths;
+  driver: Driver;
+}
+
+/** Two characters of a digest. */
+const prefixes = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+
+/**
+ * A backup in a folder. With `incremental`, the folder may hold an earlier backup, which stays whole until the new one is
+ * complete. Rejects if the folder has anything else, and for an earlier backup without `incremental`.
+ */
+export async function openFolder({ path, paths, driver }: Folder, incremental: boolean): Promise<Target> {
+  await mkdir(path, { recursive: true, mode: 0o700 });
+  const names = new Set(await readdir(path));
+  const isBackup = names.has(manifestName) || (names.has('blobs') && names.has('rows'));
+  if (names.size > 0 && !isBackup) throw invalid(`${path} is not empty, and has no backup. Name another folder`);
+  if (isBackup && !incremental)
+    throw invalid(`${path} has a backup already. To renew it, add --incremental; or name another folder`);
+  for (const each of [paths.blobs, paths.staging, join(path, 'rows')])
+    await mkdir(each, { recursive: true, mode: 0o700 });
+  const lockPath = join(path, 'lock');
+  await writeFile(lockPath, '', { flag: 'a', mode: 0o600 });
+  // A second backup would remove what the first one needs.
+  const lock = lockFile(lockPath);
+  if (!lock) throw invalid(`another backup writes to ${path} now. Start this one when it has ended`);
+  // What a killed backup left.
+  for (const each of await readdir(paths.staging)) await rm(join(paths.staging, each), { force: true });
+  await driver.prepare();
+  return new FolderTarget(path, paths, driver, lock);
+}
+
+class FolderTarget implements Target {
+  readonly #path: string;
+  readonly #paths: Paths;
+  readonly #driver: Driver;
+  readonly #lock: Disposable;
+  #state = '';
+
+  constructor(path: string, paths: Paths, driver: Driver, lock: Disposable) {
+    this.#lock = lock;
+    this.#path = path;
+    this.#paths = paths;
+    this.#driver = driver;
+  }
+
+  async begin(state: string): Promise<void> {
+    this.#state = state;
+    await mkdir(join(this.#path, 'rows', state), { mode: 0o700 });
+  }
+
+  async putRows(table: string, content: Content): Promise<void> {
+    await this.#place(rowsName(this.#state, table), piecesOf(content));
+  }
+
+  async has({ digest, size }: NamedBlob): Promise<boolean> {
+    return (await this.#driver.stat(digest))?.size === size;
+  }
+
+  async putBlob({ digest }: NamedBlob, pieces: AsyncIterable<Uint8Array>, isSound: () => boolean): Promise<void> {
+    const staged = await StagedFile.create(this.#paths, []);
+    try {
+      await writePieces(staged, pieces);
+      if (isSound()) await this.#driver.put(digest, staged);
+    } finally {
+      await staged.discard();
+    }
+  }
+
+  async putMissing(bytes: Buffer): Promise<void> {
+    await this.#place(missingName(this.#state), [bytes]);
+  }
+
+  async finish(manifest: Manifest, blobs: () => AsyncIterable<NamedBlob>): Promise<void> {
+    await syncFolder(join(this.#path, 'rows', this.#state));
+    await syncFolder(join(this.#path, 'rows'));
+    // The new backup replaces the earlier one in this step.
+    await this.#place(manifestName, [encodeManifest(manifest)]);
+    await syncFolder(this.#path);
+    for (const each of await readdir(join(this.#path, 'rows')))
+      if (each !== this.#state) await rm(join(this.#path, 'rows', each), { recursive: true, force: true });
+    await this.#removeOthers(blobs());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#lock[Symbol.dispose]();
+    await this.#driver.close();
+  }
+
+  /** Removes the blobs that the backup does not name. Its blobs come in the order of their digests. */
+  async #removeOthers(blobs: AsyncIterable<NamedBlob>): Promise<void> {
+    const named = blobs[Symbol.asyncIterator]();
+    let next = await named.next();
+    for (const algorithm of ['sha256', 'sha512']) {
+      for (const prefix of prefixes.map((each) => `${algorithm}:${each}`)) {
+        const kept = new Set<string>();
+        for (; !next.done && next.value.digest.startsWith(prefix); next = await named.next())
+          kept.add(next.value.digest);
+        for await (const page of this.#driver.list(prefix))
+          for (const { digest } of page) if (!kept.has(digest)) await this.#driver.delete(digest);
+      }
+    }
+  }
+
+  /** Writes a file under its name, durable and complete. */
+  async #place(name: string, pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    const staged = await StagedFile.create(this.#paths, []);
+    try {
+      for await (const each of pieces) await staged.write(each);
+      await staged.sync();
+      await rename(staged.path, join(this.#path, name));
+    } finally {
+      await staged.discard();
+    }
+  }
+}
+
+/** The members of the backup in a folder, in the order of an archive. Files that are missing are left out. */
+export async function* readFolder({ path, driver }: Folder): AsyncGenerator<Member> {
+  const bytes = await readManifest(path);
+  const { state, tables } = decodeManifest(bytes);
+  for (const { name } of tables) yield* fileMember(path, rowsName(state, name));
+  const rows = join(path, rowsName(state, 'blobs'));
+  const { size: rowBytes } = await stat(rows).catch(() => ({ size: undefined }));
+  if (rowBytes !== undefined) {
+    for await (const { digest, size } of blobsOf(await openFileContent(rows, rowBytes))) {
+      if ((await driver.stat(digest))?.size !== size) continue;
+      const content = await driver.open(digest, size).catch((error: unknown) => {
+        if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return undefined;
+        throw error;
+      });
+      if (content) yield { name: blobName(digest), size, bytes: piecesOf(content) };
+    }
+  }
+  yield* fileMember(path, missingName(state));
+  yield { name: manifestName, size: bytes.length, bytes: fromBuffer(bytes) };
+}
+
+async function* fileMember(path: string, name: string): AsyncGenerator<Member> {
+  const file = join(path, name);
+  const found = await lstat(file).catch(() => undefined);
+  if (found?.isFile()) yield { name, size: found.size, bytes: createReadStream(file) };
+}
+
+async function readManifest(path: string): Promise<Buffer> {
+  const file = join(path, manifestName);
+  const found = await lstat(file).catch(() => undefined);
+  if (!found?.isFile())
+    throw invalid(`${path}: there is no backup, or the first one is not complete: no file ${manifestName}`);
+  if (found.size > mostManifest) throw invalid(`${file} is larger than a manifest can be`);
+  return readFile(file);
+}
+
+async function* fromBuffer(bytes: Buffer): AsyncGenerator<Buffer> {
+  yield bytes;
+}
+
+async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  await handle.sync().finally(() => handle.close());
+}

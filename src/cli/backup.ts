@@ -1,0 +1,159 @@
+import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import type { Command } from 'commander';
+import { destination, pino } from 'pino';
+import { openArchive, readArchive } from '../backup/archive.ts';
+import { backUp } from '../backup/backup.ts';
+import { hashBlob, readBackup, type Problem } from '../backup/check.ts';
+import { openFolder, readFolder, type Folder } from '../backup/folder.ts';
+import type { Member } from '../backup/format.ts';
+import { restore } from '../backup/restore.ts';
+import { loadConfig, type Environment } from '../config/load.ts';
+import { parseSize } from '../config/units.ts';
+import { folderStorage, inBackground, openPlace } from '../core.ts';
+import { DomainError } from '../errors.ts';
+import type { StagedFile } from '../storage/staged-file.ts';
+import { verifyPlace } from '../storage/verify.ts';
+import { bytesText } from './progress.ts';
+import { withInstallation, type Terminal } from './with-installation.ts';
+
+type Say = (line: string) => void;
+
+/** Bytes per second that a backup and a check read by default, so that clients hardly notice it. */
+const defaultRate = '64MiB';
+/** Damaged blobs that an error names. */
+const mostNamed = 10;
+
+const kept =
+  'not in the backup: the settings, and the key file of webhooks (setting secretKeyFile). Keep both separately';
+
+/** `entrepot backup`, `entrepot restore` and `entrepot verify` */
+export function addBackup(program: Command, environment: Environment, terminal: Terminal): void {
+  const say: Say = (line) => void terminal.stdout.write(`${line}\n`);
+  const rate: [string, string, string] = ['--rate <size>', 'most bytes per second to read', defaultRate];
+  program
+    .command('backup <target>')
+    .description(
+      'write all content and data to a new folder, or to a new file whose name ends with .tar, while servers run',
+    )
+    .option('--incremental', 'renew the backup in a folder: copy only new content')
+    .option('--without-mirrored', 'leave out mirrored content, which can be fetched again')
+    .option(...rate)
+    .action((target: string, options: BackupFlags) => writeBackup(environment, target, options, say));
+  program
+    .command('restore <source>')
+    .description('restore a backup into the database and the storage of the settings, which must be empty')
+    .action((source: string) => restoreBackup(environment, source, say));
+  program
+    .command('verify [source]')
+    .description('check a backup, or without it the content that is stored now: every byte against its digest')
+    .option(...rate)
+    .action((source: string | undefined, options: { rate: string }) =>
+      source === undefined ? verifyContent(environment, options, say) : verifyBackup(source, say),
+    );
+}
+
+interface BackupFlags {
+  incremental?: boolean;
+  withoutMirrored?: boolean;
+  rate: string;
+}
+
+async function writeBackup(environment: Environment, target: string, flags: BackupFlags, say: Say): Promise<void> {
+  const { incremental = false, withoutMirrored = false } = flags;
+  const rate = rateOf(flags);
+  const isTar = await isArchive(target);
+  if (isTar && incremental)
+    throw new DomainError('Invalid', '--incremental needs a folder; a .tar file cannot be renewed.');
+  await withInstallation(environment, async ({ core, references }) => {
+    const { database, driver, now } = core;
+    await using opened = isTar ? await openArchive(resolve(target)) : await openFolder(folderOf(target), incremental);
+    const { paths } = folderStorage(core.config.data);
+    const parts = { database, driver, references, paths, now };
+    const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate });
+    const { rows, blobs, bytes, copied, copiedBytes, missing } = done;
+    say(`${target}: ${rows} rows, ${blobs} blobs, ${bytesText(bytes)}; copied ${copied}, ${bytesText(copiedBytes)}`);
+    say(kept);
+    if (missing.length === 0) return;
+    const names = missing.slice(0, mostNamed).join(', ');
+    throw new DomainError(
+      'Invalid',
+      `The backup is complete, but ${missing.length} blobs are missing or damaged in the storage itself: ${names}. "entrepot verify" shows what needs them.`,
+    );
+  });
+}
+
+async function restoreBackup(environment: Environment, source: string, say: Say): Promise<void> {
+  const config = loadConfig(environment);
+  const log = pino({ level: 'warn' }, destination(2));
+  await inBackground(async () => {
+    await using place = await openPlace(config, { log, now: Date.now, proxy: environment });
+    await using opened = await openSource(source);
+    const { manifest, missing } = await restore(place, opened.members);
+    const { blobs, created_at, mirrored } = manifest;
+    say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${bytesText(blobs.bytes)}`);
+    if (!mirrored) say('the backup has no mirrored content; it is fetched again when it is requested');
+    for (const each of missing) say(`${each.kind} already when the backup was made: ${each.digest}`);
+    say('if servers use Redis, empty it before they start: it may have values of another state');
+  });
+}
+
+async function verifyContent(environment: Environment, flags: { rate: string }, say: Say): Promise<void> {
+  const rate = rateOf(flags);
+  await withInstallation(environment, async ({ core: { database, driver }, references }) => {
+    const { blobs, bytes, problems } = await verifyPlace({ database, driver, references }, rate, say);
+    say(`checked ${blobs} blobs, ${bytesText(bytes)}`);
+    refuseProblems(problems);
+  });
+}
+
+async function verifyBackup(source: string, say: Say): Promise<void> {
+  await using stack = new AsyncDisposableStack();
+  const folder = await mkdtemp(join(tmpdir(), 'entrepot-verify-'));
+  stack.defer(() => rm(folder, { recursive: true, force: true }));
+  const { paths } = folderStorage(folder);
+  await mkdir(paths.staging);
+  const opened = stack.use(await openSource(source));
+  const files = new Map<string, StagedFile>();
+  stack.defer(async () => {
+    for (const file of files.values()) await file.close();
+  });
+  const { manifest, problems, known } = await readBackup(opened.members, paths, files, hashBlob);
+  const show = ({ kind, digest }: Problem, note: string) => say(`${kind} ${digest}${note}`);
+  for (const each of problems) show(each, '');
+  for (const each of known) show(each, ': already when the backup was made');
+  const { blobs, created_at } = manifest;
+  say(`checked the backup of ${created_at}: ${blobs.count} blobs, ${bytesText(blobs.bytes)}`);
+  refuseProblems(problems.length + known.length);
+}
+
+function refuseProblems(problems: number): void {
+  if (problems > 0) throw new DomainError('Invalid', `${problems} blobs are missing or damaged; see above`);
+}
+
+interface OpenSource extends AsyncDisposable {
+  members: AsyncIterable<Member>;
+}
+
+async function openSource(source: string): Promise<OpenSource> {
+  if (await isArchive(source)) return { members: readArchive(source), [Symbol.asyncDispose]: () => Promise.resolve() };
+  const folder = folderOf(source);
+  return { members: readFolder(folder), [Symbol.asyncDispose]: () => folder.driver.close() };
+}
+
+function folderOf(path: string): Folder {
+  return { path: resolve(path), ...folderStorage(resolve(path)) };
+}
+
+/** Whether the path is a file, or will be one. */
+async function isArchive(path: string): Promise<boolean> {
+  const found = await stat(path).catch(() => undefined);
+  return found ? !found.isDirectory() : path.endsWith('.tar');
+}
+
+function rateOf({ rate }: { rate: string }): number {
+  const bytes = parseSize(rate);
+  if (bytes === undefined || bytes < 1) throw new DomainError('Invalid', '--rate needs a size such as 64MiB.');
+  return bytes;
+}

@@ -1,0 +1,99 @@
+import type { Queryable } from './database.ts';
+
+/** How the values of a column are written outside of a database. */
+export type ColumnKind = 'number' | 'text' | 'bytes';
+
+export interface Column {
+  name: string;
+  kind: ColumnKind;
+}
+
+/** A table as it is in the schema now. */
+export interface Table {
+  name: string;
+  columns: readonly Column[];
+  /** The columns of the primary key, in its order. */
+  key: readonly string[];
+}
+
+interface ColumnRow {
+  table_name: string;
+  column_name: string;
+  type: string;
+  /** Position in the primary key, from 1; 0 for other columns. */
+  position: number;
+}
+
+/** All columns of all tables. */
+const columns = {
+  sqlite: `SELECT t.name AS table_name, c.name AS column_name, c.type AS type, c.pk AS position
+    FROM sqlite_schema t JOIN pragma_table_info(t.name) c
+    WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.name, c.cid`,
+  // The column data_type is a long text, for which MariaDB would write a temporary file.
+  mysql: `SELECT table_name AS table_name, column_name AS column_name, 0 AS position,
+      CASE WHEN numeric_precision IS NOT NULL THEN 'int' WHEN character_set_name IS NOT NULL THEN 'text'
+        WHEN character_octet_length IS NOT NULL THEN 'blob' ELSE 'other' END AS type
+    FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position`,
+};
+
+const mysqlKeys = `SELECT table_name AS table_name, column_name AS column_name, ordinal_position AS position
+  FROM information_schema.key_column_usage WHERE table_schema = DATABASE() AND constraint_name = 'PRIMARY'`;
+
+/** All tables of the schema, by name. Throws if a column has a type that is not known here, or a table has no primary key. */
+export async function readTables(from: Queryable): Promise<Table[]> {
+  const keys = new Map<string, number>();
+  if (from.dialect === 'mysql')
+    for (const { table_name, column_name, position } of await from.select<ColumnRow>(mysqlKeys))
+      keys.set(`${table_name}.${column_name}`, position);
+  const byName = new Map<string, ColumnRow[]>();
+  for (const found of await from.select<ColumnRow>(columns[from.dialect])) {
+    const { table_name, column_name, position } = found;
+    const row = { ...found, position: keys.get(`${table_name}.${column_name}`) ?? position };
+    const known = byName.get(table_name);
+    if (known) known.push(row);
+    else byName.set(table_name, [row]);
+  }
+  // Databases sort names in different ways.
+  const sorted = [...byName].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  return sorted.map(([name, rows]) => {
+    const inKey = rows.filter(({ position }) => position > 0).toSorted((a, b) => a.position - b.position);
+    if (inKey.length === 0) throw new Error(`the table ${name} has no primary key`);
+    return {
+      name,
+      columns: rows.map(({ column_name, type }) => ({ name: column_name, kind: kindOf(name, type) })),
+      key: inKey.map(({ column_name }) => column_name),
+    };
+  });
+}
+
+/** The names of the migrations that this database has, without order; none in a database without tables. */
+export async function appliedMigrations(from: Queryable): Promise<string[]> {
+  return (await from.select<{ name: string }>('SELECT name FROM migrations')).map(({ name }) => name);
+}
+
+function kindOf(table: string, type: string): ColumnKind {
+  if (/^(?:big|small|tiny|medium)?int(?:eger)?\b|^(?:double|float|real|decimal)\b/i.test(type)) return 'number';
+  if (/char\b|text\b/i.test(type)) return 'text';
+  if (/blob\b|binary\b/i.test(type)) return 'bytes';
+  throw new Error(`the table ${table} has a column of type ${type}, which cannot be backed up`);
+}
+
+/**
+ * A condition on the rows after the one with these values of the key. MySQL uses an index for `a > ? OR (a = ? AND b > ?)`,
+ * SQLite for `(a, b) > (?, ?)`.
+ */
+export function afterKey(
+  { dialect }: Queryable,
+  key: readonly string[],
+  values: readonly (string | number)[],
+): { sql: string; values: (string | number)[] } {
+  if (dialect === 'sqlite')
+    return { sql: `(${key.join(', ')}) > (${key.map(() => '?').join(', ')})`, values: [...values] };
+  const bound: (string | number)[] = [];
+  const cases = key.map((column, index) => {
+    const before = key.slice(0, index).map((each) => `${each} = ?`);
+    bound.push(...values.slice(0, index + 1));
+    return `(${[...before, `${column} > ?`].join(' AND ')})`;
+  });
+  return { sql: `(${cases.join(' OR ')})`, values: bound };
+}

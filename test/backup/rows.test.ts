@@ -1,0 +1,72 @@
+import test from 'ava';
+import { encodeValue } from '../../src/backup/format.ts';
+import { dumpedTables, dumpTable, leftOut } from '../../src/backup/rows.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { readTables } from '../../src/database/tables.ts';
+import type { Value } from '../../src/database/database.ts';
+import { Pace } from '../../src/storage/pace.ts';
+import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+
+for (const dialect of dialects) {
+  test(`${dialect}: every table of the schema is in a backup, or is named as left out`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    await migrate(database);
+    const all = (await readTables(database)).map(({ name }) => name);
+    const dumped = (await dumpedTables(database)).map(({ name }) => name);
+    t.true(all.length > 25);
+    t.deepEqual([...dumped, ...Object.keys(leftOut)].toSorted(), all.toSorted());
+    await database.transaction((tx) => tx.run('CREATE TABLE added_later (id INTEGER PRIMARY KEY)'));
+    t.true((await dumpedTables(database)).some(({ name }) => name === 'added_later'));
+  });
+
+  test(`${dialect}: values keep their types, and pages follow a key of several columns`, async (t) => {
+    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const blob = dialect === 'mysql' ? 'VARBINARY(100)' : 'BLOB';
+    const text = dialect === 'mysql' ? 'VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin' : 'VARCHAR(100)';
+    await database.transaction((tx) =>
+      tx.run(
+        `CREATE TABLE made (part BIGINT NOT NULL, name ${text} NOT NULL, large BIGINT, bytes ${blob}, empty ${text},
+         PRIMARY KEY (part, name))`,
+      ),
+    );
+    const expected: (string | number | null)[][] = [];
+    for (const part of [1, 2, 3]) {
+      for (let index = 0; index < 70; index += 1) {
+        const name = `${'aAéÉ漢𝒳'.repeat(2)} "${String(index).padStart(3, '0')}"\n`;
+        const bytes = Buffer.from([0, 255, index]);
+        const large = index % 2 === 0 ? '9007199254740993' : -index;
+        const row = { part, name, large, bytes: bytes as unknown as Value, empty: index % 3 === 0 ? null : '' };
+        await database.transaction((tx) => tx.insert('made', row));
+        expected.push([part, name, large, bytes.toString('base64'), row.empty]);
+      }
+    }
+    const table = (await readTables(database)).find(({ name }) => name === 'made');
+    t.deepEqual(table!.key, ['part', 'name']);
+    t.deepEqual(
+      table!.columns.map(({ kind }) => kind),
+      ['number', 'text', 'number', 'bytes', 'text'],
+    );
+    const pieces: Buffer[] = [];
+    await database.transaction((tx) => tx.run('CREATE TABLE schema_version (id INTEGER PRIMARY KEY)'));
+    const rows = await database.snapshot(async (from) => {
+      await from.select('SELECT part FROM made LIMIT 1');
+      // Not in this state.
+      await database.transaction((tx) => tx.run("INSERT INTO made (part, name) VALUES (2, 'later')"));
+      return dumpTable(from, table!, undefined, new Pace(), async (bytes) => void pieces.push(bytes));
+    });
+    const [header, ...lines] = Buffer.concat(pieces).toString().trimEnd().split('\n');
+    t.deepEqual(JSON.parse(header!), { columns: table!.columns });
+    t.is(rows, expected.length);
+    t.deepEqual(
+      lines.map((line) => JSON.parse(line) as unknown),
+      expected,
+    );
+  });
+}
+
+test('a value that does not fit its column is refused', (t) => {
+  t.throws(() => encodeValue('x', 'number'));
+  t.throws(() => encodeValue(1, 'text'));
+  t.throws(() => encodeValue('x', 'bytes'));
+  t.is(encodeValue(null, 'bytes'), null);
+});
