@@ -20,17 +20,20 @@ import type { UsageRecord } from '../usage/record.ts';
 import type { Quota } from '../usage/quota.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Events } from '../events/events.ts';
+import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations } from './account.ts';
 import { auditOperations } from './audit.ts';
 import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, type Operation } from './operation.ts';
 import { tokenOperations } from './tokens.ts';
+import { webhookOperations } from './webhooks.ts';
 
 export interface ApiParts {
   accounts: Accounts;
   tokens: Tokens;
   events: Events;
+  webhooks: OpenWebhooks;
   database: Database;
   usage: UsageRecord;
   stored: StoredBytes;
@@ -69,6 +72,7 @@ export function createApi(parts: ApiParts): Router {
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),
     ...auditOperations(parts),
+    ...webhookOperations(parts.webhooks),
   ];
   const { authenticator, quota, log } = parts;
   const edge = createEdge<Matched, MatchedOperation>({

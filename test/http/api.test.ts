@@ -24,6 +24,15 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /audit',
       'GET /tokens',
       'POST /tokens',
+      'GET /webhooks',
+      'POST /webhooks',
+      'GET /webhooks/{id}',
+      'PATCH /webhooks/{id}',
+      'DELETE /webhooks/{id}',
+      'POST /webhooks/{id}/test',
+      'GET /webhooks/{id}/deliveries',
+      'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
+      'POST /webhooks/{id}/redeliver',
     ].sort(),
   );
   t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);

@@ -19,6 +19,7 @@ import { finishedUploads } from './017-finished-uploads.ts';
 import { search } from './018-search.ts';
 import { probes } from './019-probes.ts';
 import { events } from './020-events.ts';
+import { webhooks } from './021-webhooks.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -42,4 +43,5 @@ export const migrations: readonly Migration[] = [
   ...search,
   ...probes,
   ...events,
+  ...webhooks,
 ];
