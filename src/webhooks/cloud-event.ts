@@ -17,7 +17,7 @@ export function bodyOf(event: RecordedEvent, source: string): string {
 }
 
 /** The body of a test: as of an event, with the type `webhook.test`. `time` is in milliseconds since 1970. */
-export function testBody(id: string, account: string | null, time: number, source: string): string {
+export function testBody(id: string, account: string, time: number, source: string): string {
   const data: Omit<EventItem, 'type'> & { type: 'webhook.test' } = {
     id,
     time: new Date(time).toISOString(),

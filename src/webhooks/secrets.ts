@@ -78,13 +78,9 @@ export class Secrets {
     }
   }
 
-  /** Whether secrets can be decrypted now. */
-  async isReady(): Promise<boolean> {
-    if (this.#key) return true;
-    return this.#open().then(
-      () => true,
-      () => false,
-    );
+  /** Rejects with `ConfigError` if secrets cannot be decrypted now. */
+  async ready(): Promise<void> {
+    if (!this.#key) await this.#open();
   }
 
   async #open(): Promise<Key> {

@@ -15,8 +15,9 @@ import type { WebhookRow } from './webhook.ts';
 const mostAtOnce = 64;
 const mostOfAccount = 16;
 const mostOfWebhook = 4;
-/** Test events that a process sends at the same time. */
-const mostTests = 8;
+/** Test events that a process sends at the same time: in all, and of an account. */
+const mostTests = 32;
+const mostTestsOfAccount = 2;
 /** Failing webhooks that a process remembers. */
 const mostFailing = 10_000;
 /** Bytes of an answer that are kept. */
@@ -45,7 +46,8 @@ interface Running {
 export class Sender {
   readonly #parts: SenderParts;
   readonly #running = new Set<Running>();
-  readonly #tests = new Set<string>();
+  /** The accounts of the tests that are being sent. */
+  readonly #tests: number[] = [];
   /** Webhooks whose last attempt failed: each gets one delivery at a time. */
   readonly #failing = new Set<string>();
   readonly #stop = new AbortController();
@@ -53,6 +55,7 @@ export class Sender {
   #ticking: Promise<void> | undefined;
   #filling: Promise<void> | undefined;
   #fillAgain = false;
+  #hadKey = true;
 
   constructor(parts: SenderParts) {
     this.#parts = parts;
@@ -77,16 +80,18 @@ export class Sender {
   }
 
   /** Sends a test event, and resolves to what happened. Throws `TooManyRequests` while too many tests run. */
-  async test(webhook: WebhookRow, account: string | null, id: string): Promise<Attempt> {
-    if (this.#tests.has(webhook.id) || this.#tests.size >= mostTests) {
-      throw new DomainError('TooManyRequests', 'Another test is being sent. Try again.', { retryAfter: 1 });
+  async test(webhook: WebhookRow, accountName: string, id: string): Promise<Attempt> {
+    const account = webhook.account_id;
+    const own = this.#tests.filter((each) => each === account).length;
+    if (own >= mostTestsOfAccount || this.#tests.length >= mostTests) {
+      throw new DomainError('TooManyRequests', 'Other tests are being sent. Try again later.', { retryAfter: 15 });
     }
-    this.#tests.add(webhook.id);
+    this.#tests.push(account);
     try {
       const { now, source } = this.#parts;
-      return await this.#attempt(webhook, id, testBody(id, account, now(), source));
+      return await this.#attempt(webhook, id, testBody(id, accountName, now(), source));
     } finally {
-      this.#tests.delete(webhook.id);
+      this.#tests.splice(this.#tests.indexOf(account), 1);
     }
   }
 
@@ -117,19 +122,32 @@ export class Sender {
   }
 
   async #fillAll(): Promise<void> {
-    const { deliveries, secrets } = this.#parts;
+    const { deliveries } = this.#parts;
     while (this.#fillAgain && !this.#stop.signal.aborted) {
       this.#fillAgain = false;
-      if (this.#running.size >= mostAtOnce) return;
+      if (this.#running.size >= mostAtOnce) continue;
       const due = await deliveries.due();
       const wanted = this.#choose(due);
       // Without the key this instance would only take deliveries away from others.
-      if (wanted.length === 0 || !(await secrets.isReady())) return;
+      if (wanted.length === 0 || !(await this.#hasKey())) continue;
       const webhooks = new Map(due.map(({ webhook }) => [webhook.id, webhook]));
       const claimed = await deliveries.claim(wanted);
       if (this.#stop.signal.aborted) return deliveries.release(claimed);
       for (const each of claimed) this.#start(each, webhooks.get(each.webhookId)!);
     }
+  }
+
+  /** A missing or wrong key is logged once. */
+  async #hasKey(): Promise<boolean> {
+    const { secrets, log } = this.#parts;
+    try {
+      await secrets.ready();
+      this.#hadKey = true;
+    } catch (error) {
+      if (this.#hadKey) log.error({ err: error }, 'this instance cannot sign webhook deliveries');
+      this.#hadKey = false;
+    }
+    return this.#hadKey;
   }
 
   /** How many deliveries of each webhook may begin now. Accounts take turns, beginning with the one that has fewest. */

@@ -10,6 +10,7 @@ import { databaseOf, rowsOf, tokenOf } from '../support/inside.ts';
 import {
   allowLoopback,
   api,
+  ask,
   createWebhook,
   deliverUntil,
   deliveriesOf,
@@ -140,6 +141,38 @@ test('an attempt ends after its time, also if the answer or its body does not en
   t.like(await testOf(server, id), { status: null, error: 'did not answer in time' });
   await receiver.stop();
   t.like(await testOf(server, id), { status: null, error: 'cannot be reached: ECONNREFUSED' });
+});
+
+test('an account sends two tests at a time', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  const receiver = await startReceiver(t);
+  const { id } = await createWebhook(server, receiver.url);
+  const theirs = await tokenOf(server, ['admin'], 'other');
+  const other = await createWebhook(server, receiver.url, ['*'], theirs);
+  const waiting: (() => void)[] = [];
+  receiver.answer = (response) => waiting.push(() => response.writeHead(204).end());
+  const tests = [ask(server, 'POST', `/${id}/test`), ask(server, 'POST', `/${id}/test`)];
+  await until(() => waiting.length === 2);
+  t.is((await ask(server, 'POST', `/${id}/test`)).status, 429);
+  tests.push(ask(server, 'POST', `/${other.id}/test`, undefined, theirs));
+  await until(() => waiting.length === 3);
+  for (const end of waiting) end();
+  for (const answer of await Promise.all(tests)) t.is(answer.status, 200);
+  receiver.answer = (response) => response.writeHead(204).end();
+  t.is((await testOf(server, id)).status, 204);
+});
+
+test('an address that is allowed no more gets nothing', async (t) => {
+  const data = await folderUntilEnd(t);
+  const receiver = await startReceiver(t);
+  const before = await startTestServer(t, { data, ...allowLoopback });
+  const { id } = await createWebhook(before, receiver.url, ['package.*']);
+  await before.close();
+  const server = await startTestServer(t, { data });
+  t.regex((await testOf(server, id)).error!, /webhooks\.allow/);
+  await publish(server, 'Refused');
+  await deliverUntil(server, async () => (await deliveriesOf(server, id))[0]?.attempts === 1);
+  t.is(receiver.received.length, 0);
 });
 
 test('only the start of a huge answer is read', async (t) => {
