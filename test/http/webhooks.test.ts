@@ -251,6 +251,8 @@ for (const dialect of dialects) {
     await receiver.stop();
     const { id } = await createWebhook(server, receiver.url, ['package.*']);
     await new TestFeed(server).publish({ id: 'Kept' });
+    // Gives the event its position.
+    await auditOf(server);
     server.clock.now = Date.now() + 7_200_000;
     // As if no instance had run since: the events have no deliveries yet.
     await databaseOf(server).transaction(async (tx) => {

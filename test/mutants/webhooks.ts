@@ -9,7 +9,12 @@ export const webhooks = [
     ['a gone receiver stays enabled', 'if (isGone) await disable', 'if (!status) await disable'],
     ['a webhook gets events of other accounts', 'event.accountId === accountId', 'event.accountId > 0', ...whole],
     ['a webhook gets events of no account', '? operate :', '? true :', ...whole],
-    ['a webhook gets events of before', 'event.position > row.since_position && ', '', ...whole],
+    [
+      'a webhook gets events of before',
+      'event.position > row.since_position && ',
+      '',
+      'test/webhooks/deliveries.test.ts',
+    ],
     ['a pause concerns only one delivery', 'if (pause > 0) {', 'if (pause > now) {'],
     ['deliveries wait without a bound', 'if (beyond) await', 'if (!beyond && row.enabled === 0) await'],
   ]),

@@ -103,3 +103,13 @@ test('a delivery and the position of its event are written together', async (t) 
   await open.webhooks.delete(1, id);
   t.is(await open.cursor(), Infinity, 'without webhooks no event is needed');
 });
+
+test('a webhook gets no events of before, also if they are not turned into deliveries yet', async (t) => {
+  const parts = await opened(t, await temporaryDatabase(t, 'sqlite'));
+  const { database, open, id, receiver } = parts;
+  await write(database);
+  const { webhook: later } = await open.webhooks.create(1, { url: receiver.url, events: ['*'], operate: false });
+  await deliver(parts);
+  t.is((await open.webhooks.deliveries(1, id, 10)).length, 1);
+  t.is((await open.webhooks.deliveries(1, later.id, 10)).length, 0);
+});
