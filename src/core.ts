@@ -39,6 +39,7 @@ import type { Upstream } from './upstream/upstream.ts';
 import type { SubjectKind } from './usage/counters.ts';
 import { UsageRecord, type AddDownloads } from './usage/record.ts';
 import { Unwritten } from './usage/unwritten.ts';
+import type { ReceiverOptions } from './webhooks/open.ts';
 
 // For commands.
 export { runForSystem } from './caller.ts';
@@ -61,6 +62,7 @@ export interface Surroundings {
   healthTimes?: HealthTimes | undefined;
   /** Where files are staged; by default the local disk. */
   disk?: Disk | undefined;
+  receivers?: ReceiverOptions | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */

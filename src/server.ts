@@ -31,6 +31,7 @@ import { Scrubber } from './storage/scrub.ts';
 import { Quota } from './usage/quota.ts';
 import { ServerCertificate } from './tls/certificate.ts';
 import { StoredBytes } from './usage/stored.ts';
+import { openWebhooks, type OpenWebhooks } from './webhooks/open.ts';
 
 /** All protocols of this server. */
 export const protocols: readonly Protocol[] = [nuget, oci];
@@ -46,6 +47,7 @@ export interface Installation extends AsyncDisposable {
   readonly jobs: Jobs;
   readonly filesWithoutRow: FilesWithoutRow;
   readonly references: References;
+  readonly webhooks: OpenWebhooks;
 }
 
 /** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
@@ -61,6 +63,8 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   const references = new References([...hosted, mirrored]);
   const rows = protocols.map((each) => each.rowBytes);
   const stored = new StoredBytes(database, { references, rows }, defaultAccount.id, now);
+  const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
+  stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
   const table = jobTable({
     config,
     database,
@@ -71,6 +75,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     scrubber: new Scrubber(database, core.damage, config.scrub.rate),
     stored,
     events: core.events,
+    deliveredTo: () => webhooks.cursor(),
     prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
     log,
     now,
@@ -80,15 +85,8 @@ export async function openInstallation(config: Config, surroundings: Surrounding
   stack.defer(core.closing.part('the jobs', () => jobs.close()));
   const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
-  return {
-    core,
-    protocols: opened,
-    stored,
-    jobs,
-    filesWithoutRow,
-    references,
-    [Symbol.asyncDispose]: () => rest.disposeAsync(),
-  };
+  const parts = { core, protocols: opened, stored, jobs, filesWithoutRow, references, webhooks };
+  return { ...parts, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
 export interface RunningServer {
@@ -119,6 +117,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now, closing } = core;
+  await installation.webhooks.checkKey();
   await core.unwritten.restore();
   const isChosen = config.bootstrapToken !== undefined;
   const chosenToken = isChosen ? await createFirstToken(core) : undefined;
@@ -138,6 +137,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     now,
   });
   const operations = openOperations(core, quota, certificate, surroundings);
+  installation.webhooks.observe(operations);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, limits: core.limits, now };
   const servers: AppServer[] = [];
@@ -228,7 +228,7 @@ export async function createFirstToken({ tokens, defaultAccount, config, log }: 
 
 /** The mounts of all protocols and of `/v1`. */
 function mountAll(
-  { core, protocols: opened, stored, jobs }: Installation,
+  { core, protocols: opened, stored, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
 ): Mount[] {
@@ -243,6 +243,7 @@ function mountAll(
     sessions,
     jobs,
     events,
+    webhooks,
     usage,
     stored,
     limits,
@@ -323,7 +324,7 @@ function certificateCheck(certificate: ServerCertificate): Check {
 }
 
 function choresOf(
-  { core, protocols: opened }: Installation,
+  { core, protocols: opened, webhooks }: Installation,
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): Chore[] {
@@ -345,6 +346,7 @@ function choresOf(
     { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
     { interval: 600_000, run: () => sessions.deleteEnded(), failure: 'ended sessions were not deleted' },
     ...opened.flatMap((each) => each.chores ?? []),
+    ...webhooks.chores,
   ];
 }
 

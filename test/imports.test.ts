@@ -10,17 +10,19 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts core.ts backup tls prefetch mirror usage events storage config upstream package.ts errors.ts',
-  'server.ts': 'console nuget oci protocol.ts core.ts api prefetch jobs http mirror accounts usage storage tls config',
+  cli: 'server.ts core.ts backup tls prefetch mirror usage webhooks events storage config upstream package.ts errors.ts',
+  'server.ts':
+    'console nuget oci protocol.ts core.ts api webhooks prefetch jobs http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
   oci: 'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts errors.ts',
   'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
   'core.ts':
-    'closing.ts http limits mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
+    'webhooks closing.ts http limits mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
   backup: 'storage database digest.ts incoming.ts package.ts errors.ts',
   console: 'api http limits accounts events config package.ts errors.ts',
-  api: 'jobs http accounts usage history events database config errors.ts',
+  api: 'webhooks jobs http accounts usage history events database config errors.ts',
+  webhooks: 'closing.ts events storage upstream database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
   http: 'accounts limits usage storage tls config caller.ts incoming.ts errors.ts',
@@ -181,8 +183,8 @@ test('only main.ts touches the process and its environment', (t) => {
   }
 });
 
-test('only the core, the protocols and server.ts put parts together', (t) => {
-  const composing = new Set(['core.ts', 'nuget/protocol.ts', 'oci/protocol.ts', 'server.ts']);
+test('only the core, the protocols, the webhooks and server.ts put parts together', (t) => {
+  const composing = new Set(['core.ts', 'nuget/protocol.ts', 'oci/protocol.ts', 'webhooks/open.ts', 'server.ts']);
   const places = new Map<string, string>();
   for (const source of sources.filter(({ path }) => composing.has(path))) {
     const imported = importedNames(source);

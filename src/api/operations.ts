@@ -4,17 +4,20 @@ import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import type { Jobs } from '../jobs/jobs.ts';
+import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
 import { check, type Operation } from './operation.ts';
 import { jobOperations } from './jobs.ts';
 import { sessionOperations } from './sessions.ts';
 import { tokenOperations } from './tokens.ts';
+import { webhookOperations } from './webhooks.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
   sessions: Sessions;
   jobs: Jobs;
+  webhooks: OpenWebhooks;
   /** Operations of the protocols. */
   operations: readonly Operation[];
 }
@@ -36,6 +39,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...accountOperations(parts),
     ...auditOperations(parts),
     ...jobOperations(parts.jobs),
+    ...webhookOperations(parts.webhooks),
   ];
 }
 

@@ -312,7 +312,7 @@ export const containerList = listOf(container);
 export const eventList = listOf(event);
 
 /** A page of a list. */
-function listOf<T extends z.ZodType>(item: T) {
+export function listOf<T extends z.ZodType>(item: T) {
   return z.strictObject({
     items: z.array(item),
     next_cursor: z

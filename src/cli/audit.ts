@@ -90,7 +90,7 @@ async function filterOf(core: Core, options: AuditOptions): Promise<EventFilter>
 }
 
 /** A time, or the time before which a duration began; milliseconds since 1970. */
-function timeOf(text: string | undefined, option: string): number | undefined {
+export function timeOf(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const duration = parseDuration(text);
   const time = duration === undefined ? Date.parse(text) : Date.now() - duration;

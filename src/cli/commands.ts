@@ -14,6 +14,7 @@ import { addPrefetch } from './prefetch.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
+import { addWebhook } from './webhook.ts';
 
 /** Runs one command; resolves to the exit code. Results go to stdout, errors to stderr as one line. */
 export async function run(words: readonly string[], environment: Environment, terminal: Terminal): Promise<number> {
@@ -31,6 +32,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addClaim(program, environment, terminal);
   addUsage(program, environment, terminal);
   addAudit(program, environment, terminal);
+  addWebhook(program, environment, terminal);
   addAdopt(program, environment, terminal);
   addBackup(program, environment, terminal);
   addDoctor(program, environment, terminal);

@@ -105,6 +105,7 @@ class StopSignal {
 
 async function startFirst(config: Config, surroundings: Surroundings): Promise<string | undefined> {
   await using installation = await openInstallation(config, surroundings);
+  await installation.webhooks.checkKey();
   return createFirstToken(installation.core);
 }
 

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { limits } from './limits.ts';
@@ -54,6 +55,14 @@ const sessionTime = duration.pipe(
 );
 const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
+
+/** Whether `text` is a host name, an IP address or a network in CIDR notation. */
+function isReceiver(text: string): boolean {
+  const [address = '', prefix] = text.split(/\/(?=\d{1,3}$)/);
+  if (prefix === undefined)
+    return isIP(text) !== 0 || /^(?!\d+(?:\.\d+)*$)[a-z0-9_](?:[a-z0-9._-]{0,252}[a-z0-9])?$/i.test(text);
+  return isIP(address) !== 0 && Number(prefix) <= (isIP(address) === 6 ? 128 : 32);
+}
 
 /**
  * Every setting with its type, default and description. The environment name follows from the path
@@ -147,6 +156,11 @@ export const schema = z.strictObject({
       enabled: flag.default(true).describe('Serve the web console at `/console/`'),
     })
     .prefault({}),
+  secretKeyFile: file
+    .optional()
+    .describe(
+      'File with the key (32 or more characters) that encrypts the secrets of webhooks; the same for all instances; by default `secret-key` in the data folder, made when needed',
+    ),
   offline: flag.default(false).describe('Never contact an upstream'),
   log: z
     .strictObject({
@@ -226,6 +240,14 @@ export const schema = z.strictObject({
   audit: z
     .strictObject({
       keep: duration.prefault('90d').describe('Keep events, which `/v1/audit` shows, for this long'),
+    })
+    .prefault({}),
+  webhooks: z
+    .strictObject({
+      allow: z
+        .array(z.string().refine(isReceiver, 'expected host names, addresses, or networks such as 10.0.0.0/8'))
+        .default([])
+        .describe('Private receivers that webhooks may call: hosts, addresses, networks such as `10.0.0.0/8`'),
     })
     .prefault({}),
   scrub: z

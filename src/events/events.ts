@@ -107,11 +107,14 @@ export class Events {
     return this.#named(rows);
   }
 
-  /** Deletes up to 200 visible events from before `time`, milliseconds since 1970; resolves to their number. */
-  async deleteSome(time: number): Promise<number> {
+  /**
+   * Deletes up to 200 visible events from before `time`, milliseconds since 1970, and none after the position `last`;
+   * resolves to their number.
+   */
+  async deleteSome(time: number, last = Infinity): Promise<number> {
     const rows = await this.#database.select<{ id: number }>(
-      `SELECT id FROM events WHERE time < ? AND position IS NOT NULL ORDER BY time LIMIT ${batch}`,
-      [time],
+      `SELECT id FROM events WHERE time < ? AND position <= ? ORDER BY time LIMIT ${batch}`,
+      [time, Math.min(last, Number.MAX_SAFE_INTEGER)],
     );
     if (rows.length === 0) return 0;
     const ids = rows.map(({ id }) => id);

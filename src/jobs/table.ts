@@ -41,6 +41,8 @@ export interface TableParts {
   scrubber: Scrubber;
   stored: StoredBytes;
   events: Events;
+  /** Events up to this position have been turned into deliveries of webhooks. */
+  deliveredTo: () => Promise<number>;
   prefetch: ScheduledPrefetchParts;
   log: Logger;
   /** Milliseconds since 1970 UTC. */
@@ -122,12 +124,15 @@ async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Prom
   return { ...(await scrubber.scrub({ signal, report })) };
 }
 
-async function deleteOldEvents({ config, events, deletionTime }: TableParts, { signal }: Work): Promise<Counts> {
+async function deleteOldEvents(
+  { config, events, deliveredTo, deletionTime }: TableParts,
+  { signal }: Work,
+): Promise<Counts> {
   const before = deletionTime() - config.audit.keep;
   const pace = new Pace(signal);
   let deleted = 0;
   for (let more = true; more; await pace.step()) {
-    const some = await events.deleteSome(before);
+    const some = await events.deleteSome(before, await deliveredTo());
     deleted += some;
     more = some > 0;
   }

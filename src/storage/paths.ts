@@ -9,6 +9,7 @@ import { join } from 'node:path';
  *       blobs/identity                 the identity that this storage shares with its database (`identity.ts`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
+ *       secret-key                     the key that encrypts stored secrets, unless a setting names another file
  *       unwritten/<uuid>.jsonl         usage that a closing server could not write to the database (`Unwritten`)
  */
 export class Paths {
@@ -19,6 +20,7 @@ export class Paths {
   readonly staging: string;
   readonly quarantine: string;
   readonly unwritten: string;
+  readonly secretKey: string;
 
   constructor(data: string) {
     this.data = data;
@@ -27,6 +29,7 @@ export class Paths {
     this.staging = join(data, 'staging');
     this.quarantine = join(data, 'quarantine');
     this.unwritten = join(data, 'unwritten');
+    this.secretKey = join(data, 'secret-key');
   }
 
   staged(id: string): string {

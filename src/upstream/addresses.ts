@@ -21,13 +21,13 @@ export type Resolve = (
 ) => void;
 
 /** Loopback and private networks: allowed only if `allowPrivateNetwork` is set. */
-const privateNetworks = blockList([
+const privateNetworks = networkList([
   '127.0.0.0/8', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10', '198.18.0.0/15',
   '::1/128', 'fc00::/7',
 ]); // prettier-ignore
 
 /** Never allowed: unspecified, link-local (cloud metadata), protocol, multicast and reserved networks. */
-const neverNetworks = blockList([
+const neverNetworks = networkList([
   '0.0.0.0/8', '169.254.0.0/16', '192.0.0.0/24', '224.0.0.0/4', '240.0.0.0/4',
   '::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', '64:ff9b:1::/48', '2001::/32', '2002::/16',
 ]); // prettier-ignore
@@ -38,9 +38,9 @@ loopback.addAddress('::1', 'ipv6');
 
 /**
  * An IPv4 network includes its IPv6 forms: mapped addresses (`BlockList` does that itself), NAT64 (RFC 6052),
- * IPv4-compatible addresses (RFC 4291, 2.5.5.1) and IPv4-translated ones (RFC 7915, 2.1).
+ * IPv4-compatible addresses (RFC 4291, 2.5.5.1) and IPv4-translated ones (RFC 7915, 2.1). Networks are in CIDR notation.
  */
-function blockList(networks: readonly string[]): BlockList {
+export function networkList(networks: readonly string[]): BlockList {
   const list = new BlockList();
   for (const network of networks) {
     const [address, prefix] = network.split('/') as [string, string];
@@ -56,21 +56,37 @@ function blockList(networks: readonly string[]): BlockList {
   return list;
 }
 
+/** Whether `address` is in a list that `networkList` made. A zone, as in `fe80::1%eth0`, does not matter. */
+export function isIn(list: BlockList, address: string): boolean {
+  const bare = address.replace(/%.*$/, '');
+  return list.check(bare, isIP(bare) === 6 ? 'ipv6' : 'ipv4');
+}
+
+/** Public addresses are always allowed, private ones only if a setting says so, and the others never. */
+export function reachOf(address: string): 'public' | 'private' | 'never' {
+  const isKnown = isIP(address.replace(/%.*$/, '')) !== 0;
+  if (!isKnown || (isIn(neverNetworks, address) && !isIn(loopback, address))) return 'never';
+  return isIn(privateNetworks, address) ? 'private' : 'public';
+}
+
+/** Throws `AddressRefused` if a connection to `address`, an address of `host`, is not allowed. */
+export type CheckAddress = (address: string, host: string) => void;
+
 /** Throws `AddressRefused` unless an upstream may be at `address`. IPv4 in IPv6 counts as IPv4. */
 export function checkAddress(address: string, allowPrivate: boolean): void {
-  const bare = address.replace(/%.*$/, '');
-  const family = isIP(bare) === 6 ? 'ipv6' : 'ipv4';
-  if (isIP(bare) === 0 || (neverNetworks.check(bare, family) && !loopback.check(bare, family))) {
-    throw new AddressRefused(`${address} is never allowed for an upstream`);
-  }
-  if (!allowPrivate && privateNetworks.check(bare, family)) {
+  const reach = reachOf(address);
+  if (reach === 'never') throw new AddressRefused(`${address} is never allowed for an upstream`);
+  if (!allowPrivate && reach === 'private') {
     throw new AddressRefused(`${address} is a private address; set allowPrivateNetwork for this upstream to allow it`);
   }
 }
 
-export interface AgentOptions {
+export interface AgentOptions extends ConnectionOptions {
   /** Whether connections to loopback and private networks are allowed. */
   allowPrivate: boolean;
+}
+
+export interface ConnectionOptions {
   /** A proxy may have any address, and resolves names itself. Literal addresses are checked before it gets the request. */
   proxy: ProxyEnvironment;
   /** Milliseconds that a proxy may take to open a tunnel, and that an idle connection is kept open. */
@@ -81,11 +97,16 @@ export interface AgentOptions {
 }
 
 /** Agents that connect only to addresses an upstream may have, whether literal or resolved from a name. */
-export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
-  const { allowPrivate, proxy, timeout, ca, resolve = dnsLookup } = options;
+export function checkedAgents({ allowPrivate, ...options }: AgentOptions): { http: HttpAgent; https: HttpsAgent } {
+  return agentsWith((address) => checkAddress(address, allowPrivate), options);
+}
+
+/** Agents that connect only to addresses that pass `check`, whether literal or resolved from a name. */
+export function agentsWith(check: CheckAddress, options: ConnectionOptions): { http: HttpAgent; https: HttpsAgent } {
+  const { proxy, timeout, ca, resolve = dnsLookup } = options;
   // `Connections` limits the number of sockets, because a request that waits in an agent's own queue has no time-out.
   const common = { keepAlive: true, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
-  const lookup = checkedLookup(allowPrivate, resolve);
+  const lookup = checkedLookup(check, resolve);
   type Dial = (
     options: { host?: string; lookup?: LookupFunction },
     done: (error: Error | null, socket: Duplex) => void,
@@ -94,7 +115,7 @@ export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: 
     const dial = agent.createConnection.bind(agent) as unknown as Dial;
     const guarded: Dial = (target, done) => {
       const host = target.host?.replace(/^\[|\]$/g, '') ?? '';
-      if (isIP(host)) checkAddress(host, allowPrivate);
+      if (isIP(host)) check(host, host);
       return dial({ ...target, lookup }, done);
     };
     agent.createConnection = guarded;
@@ -108,12 +129,12 @@ export function checkedAgents(options: AgentOptions): { http: HttpAgent; https: 
 }
 
 /** A lookup that fails if any address of the name is refused: a name with both allowed and refused ones is an attack. */
-function checkedLookup(allowPrivate: boolean, resolve: Resolve): LookupFunction {
+function checkedLookup(check: CheckAddress, resolve: Resolve): LookupFunction {
   return (hostname, options, callback) => {
     resolve(hostname, { ...options, all: true }, (error, addresses) => {
       if (error) return callback(error, '', 0);
       try {
-        for (const { address } of addresses) checkAddress(address, allowPrivate);
+        for (const { address } of addresses) check(address, hostname);
       } catch (refusal) {
         return callback(refusal as NodeJS.ErrnoException, '', 0);
       }

@@ -117,6 +117,8 @@ test('every setting can come from the environment', (t) => {
     'retention.protect': '["Contoso.Core", "team/base"]',
     'gc.grace': '1h',
     'audit.keep': '30d',
+    secretKeyFile: '/etc/entrepot/secret.key',
+    'webhooks.allow': '["hooks.corp", "10.0.0.0/8", "fd00::/8", "192.0.2.1"]',
     'scrub.rate': '1MiB',
     'prefetch.files': '["/etc/entrepot/images.txt"]',
     'prefetch.inUse': 'false',
@@ -204,6 +206,8 @@ test('every setting can come from the environment', (t) => {
       protect: ['Contoso.Core', 'team/base'],
     },
     gc: { grace: 3_600_000 },
+    secretKeyFile: '/etc/entrepot/secret.key',
+    webhooks: { allow: ['hooks.corp', '10.0.0.0/8', 'fd00::/8', '192.0.2.1'] },
     scrub: { rate: 2 ** 20 },
     prefetch: {
       files: ['/etc/entrepot/images.txt'],

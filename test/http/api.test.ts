@@ -30,6 +30,15 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /jobs/{name}/preview',
       'POST /jobs/{name}/runs',
       'POST /tokens',
+      'GET /webhooks',
+      'POST /webhooks',
+      'GET /webhooks/{id}',
+      'PATCH /webhooks/{id}',
+      'DELETE /webhooks/{id}',
+      'POST /webhooks/{id}/test',
+      'GET /webhooks/{id}/deliveries',
+      'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
+      'POST /webhooks/{id}/redeliver',
     ].sort(),
   );
   t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);

@@ -14,6 +14,7 @@ import { process } from './process.ts';
 import { storage } from './storage.ts';
 import { upstream } from './upstream.ts';
 import { usage } from './usage.ts';
+import { webhooks } from './webhooks.ts';
 
 export const mutants: readonly Mutant[] = [
   ...accounts,
@@ -31,4 +32,5 @@ export const mutants: readonly Mutant[] = [
   ...storage,
   ...upstream,
   ...usage,
+  ...webhooks,
 ];

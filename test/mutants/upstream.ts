@@ -36,7 +36,7 @@ export const upstream = [
         'for (const { address } of addresses) check',
         'for (const { address } of addresses.slice(0, 1)) check',
       ],
-      ['a literal address is not checked', 'if (isIP(host)) checkAddress(host, allowPrivate);', ''],
+      ['a literal address is not checked', 'if (isIP(host)) check(host, host);', ''],
       ['NAT64 hides a private address', "'64:ff9b::', ", ''],
     ],
   ),

@@ -19,6 +19,7 @@ import { finishedUploads } from './017-finished-uploads.ts';
 import { search } from './018-search.ts';
 import { probes } from './019-probes.ts';
 import { events } from './020-events.ts';
+import { webhooks } from './021-webhooks.ts';
 import { sessions } from './022-sessions.ts';
 import { storageHolds } from './023-storage-holds.ts';
 
@@ -44,6 +45,7 @@ export const migrations: readonly Migration[] = [
   ...search,
   ...probes,
   ...events,
+  ...webhooks,
   ...sessions,
   ...storageHolds,
 ];

@@ -1,0 +1,289 @@
+import { randomUUID } from 'node:crypto';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import { matchesType, type RecordedEvent } from '../events/event.ts';
+import type { Events } from '../events/events.ts';
+import { bodyOf } from './cloud-event.ts';
+import type { Attempt, DeliveryRow } from './delivery.ts';
+import { delayAfter, pauseOf } from './schedule.ts';
+import { toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+
+/** Events that are turned into deliveries in one transaction. */
+const batch = 200;
+/** Rows that one statement inserts. */
+const insertAtOnce = 50;
+/** Rows that one statement changes or deletes. */
+const changeAtOnce = 200;
+/** Deliveries of a webhook that may wait. Further ones disable it. */
+const mostPending = 100_000;
+/** Milliseconds that an instance has for an attempt and for recording it. Then any instance may repeat it. */
+const leaseTime = 60_000;
+/** Milliseconds that deliveries are kept. */
+const keep = 14 * 86_400_000;
+
+/**
+ * None of these rows is cached. They may be lost on power failure, because SQLite loses later commits before earlier ones:
+ * the events are still there, and a delivery is repeated.
+ */
+const options = { fleeting: true };
+
+const listed =
+  'number, id, webhook_id, event_position, type, state, attempts, next_at, lease, created_at, attempted_at, duration, status, failure, answer';
+
+/** A delivery that this instance may send until its lease ends. */
+export interface Claimed {
+  number: number;
+  id: string;
+  webhookId: string;
+  body: string;
+  attempts: number;
+  lease: string;
+}
+
+/** A webhook with deliveries that are due. */
+export interface Due {
+  webhook: WebhookRow;
+  /** When its earliest delivery became due; milliseconds since 1970. */
+  since: number;
+}
+
+export type Outcome = 'delivered' | 'retry' | 'failed';
+
+/** The deliveries of all webhooks. A row is made from a committed event, and is sent by one instance at a time. */
+export class Deliveries {
+  readonly #database: Database;
+  readonly #events: Events;
+  readonly #now: () => number;
+  readonly #source: string;
+
+  constructor(parts: { database: Database; events: Events; now: () => number; source: string }) {
+    this.#database = parts.database;
+    this.#events = parts.events;
+    this.#now = parts.now;
+    this.#source = parts.source;
+  }
+
+  /** Turns all events with a position into deliveries. A webhook with too many is disabled. */
+  async make(): Promise<void> {
+    while (await this.#makeSome());
+  }
+
+  /** Events up to this position have been turned into deliveries; infinite without webhooks. */
+  async cursor(): Promise<number> {
+    if (!(await this.#hasWebhooks())) return Infinity;
+    return (await this.#readCursor()) ?? Infinity;
+  }
+
+  /** Webhooks with deliveries that are due, the earliest first. */
+  async due(): Promise<Due[]> {
+    const now = this.#now();
+    const rows = await this.#database.select<WebhookRow & { due: number | null }>(
+      `SELECT webhooks.*, (SELECT MIN(next_at) FROM webhook_deliveries
+         WHERE webhook_id = webhooks.id AND state = 'pending') AS due
+       FROM webhooks WHERE enabled = 1 AND deleted_at IS NULL AND paused_until <= ?`,
+      [now],
+    );
+    return rows
+      .flatMap(({ due, ...webhook }) => (due !== null && due <= now ? [{ webhook, since: due }] : []))
+      .sort((a, b) => a.since - b.since);
+  }
+
+  /** Takes up to `count` due deliveries of each webhook, which no other instance then gets before their leases end. */
+  async claim(wanted: readonly { webhookId: string; count: number }[]): Promise<Claimed[]> {
+    const now = this.#now();
+    const found: DeliveryRow[] = [];
+    for (const { webhookId, count } of wanted) {
+      found.push(
+        ...(await this.#database.select<DeliveryRow>(
+          `SELECT * FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending' AND next_at <= ?
+           ORDER BY next_at, number LIMIT ?`,
+          [webhookId, now, count],
+        )),
+      );
+    }
+    if (found.length === 0) return [];
+    return this.#database.transaction(async (tx) => {
+      const claimed: Claimed[] = [];
+      // In one order, so that instances do not wait for each other in a circle.
+      for (const row of found.toSorted((a, b) => a.number - b.number)) {
+        const lease = randomUUID();
+        const taken = await tx.run(
+          "UPDATE webhook_deliveries SET lease = ?, next_at = ? WHERE number = ? AND state = 'pending' AND next_at = ?",
+          [lease, now + leaseTime, row.number, row.next_at],
+        );
+        const { number, id, webhook_id: webhookId, body, attempts } = row;
+        if (taken > 0) claimed.push({ number, id, webhookId, body, attempts, lease });
+      }
+      return claimed;
+    }, options);
+  }
+
+  /** Records an attempt, unless another instance has taken the delivery since. `url` is where it was sent. */
+  async finish(claimed: Claimed, url: string, attempt: Attempt): Promise<Outcome> {
+    const { at, duration, status, failure, answer } = attempt;
+    const now = this.#now();
+    const attempts = claimed.attempts + 1;
+    const isGone = status === 410;
+    const delay = isGone ? undefined : delayAfter(attempts);
+    const outcome = failure === null ? 'delivered' : delay === undefined ? 'failed' : 'retry';
+    const pause = failure === null ? 0 : pauseOf(attempt.retryAfter, now);
+    const nextAt = now + Math.max(delay ?? 0, pause);
+    await this.#database.transaction(async (tx) => {
+      await tx.run(
+        `UPDATE webhook_deliveries SET state = ?, attempts = ?, next_at = ?, lease = NULL, attempted_at = ?, duration = ?,
+         status = ?, failure = ?, answer = ? WHERE number = ? AND lease = ?`,
+        [outcome === 'retry' ? 'pending' : outcome, attempts, nextAt, at, duration, status, failure, answer].concat(
+          claimed.number,
+          claimed.lease,
+        ),
+      );
+      if (pause > 0) {
+        const values = [now + pause, claimed.webhookId, now + pause];
+        await tx.run('UPDATE webhooks SET paused_until = ? WHERE id = ? AND paused_until < ?', values);
+      }
+      // A user may have changed the address while the attempt was made.
+      if (isGone) await disable(tx, claimed.webhookId, 'the receiver answered 410 Gone', url);
+    }, options);
+    return outcome;
+  }
+
+  /** Ends the leases of deliveries whose attempts were broken off, so that any instance may send them at once. */
+  async release(some: readonly Claimed[]): Promise<void> {
+    const now = this.#now();
+    await this.#database.transaction(async (tx) => {
+      for (const { number, lease } of some) {
+        const sql = 'UPDATE webhook_deliveries SET lease = NULL, next_at = ? WHERE number = ? AND lease = ?';
+        await tx.run(sql, [now, number, lease]);
+      }
+    }, options);
+  }
+
+  /** Up to `limit` deliveries of a webhook before the number `before`, the latest first; without their bodies. */
+  list(webhookId: string, limit: number, before = Number.MAX_SAFE_INTEGER): Promise<DeliveryRow[]> {
+    const sql = `SELECT ${listed} FROM webhook_deliveries WHERE webhook_id = ? AND number < ? ORDER BY number DESC LIMIT ?`;
+    return this.#database.select<DeliveryRow>(sql, [webhookId, before, limit]);
+  }
+
+  get(webhookId: string, id: string): Promise<DeliveryRow | undefined> {
+    const sql = `SELECT ${listed} FROM webhook_deliveries WHERE id = ? AND webhook_id = ?`;
+    return this.#database.get<DeliveryRow>(sql, [id, webhookId]);
+  }
+
+  /** Makes deliveries due again with all attempts, those that are being sent excepted; resolves to their number. */
+  async repeat(rows: readonly { number: number }[]): Promise<number> {
+    if (rows.length === 0) return 0;
+    const numbers = rows.map(({ number }) => number);
+    const sql = `UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_at = ?
+      WHERE lease IS NULL AND number IN (${placeholders(numbers)})`;
+    return this.#database.transaction((tx) => tx.run(sql, [this.#now(), ...numbers]), options);
+  }
+
+  /** As `repeat`, for all deliveries of a webhook that were made at `since` (milliseconds since 1970) or later. */
+  async repeatSince(webhookId: string, since: number): Promise<number> {
+    let repeated = 0;
+    for (let after = 0; ;) {
+      const rows = await this.#database.select<{ number: number; created_at: number }>(
+        'SELECT number, created_at FROM webhook_deliveries WHERE webhook_id = ? AND number > ? ORDER BY number LIMIT ?',
+        [webhookId, after, changeAtOnce],
+      );
+      repeated += await this.repeat(rows.filter(({ created_at: createdAt }) => createdAt >= since));
+      if (rows.length < changeAtOnce) return repeated;
+      after = rows.at(-1)!.number;
+    }
+  }
+
+  /** The number of deliveries that wait, of all webhooks. */
+  async pending(): Promise<number> {
+    const sql = "SELECT COUNT(*) AS pending FROM webhook_deliveries WHERE state = 'pending'";
+    return (await this.#database.get<{ pending: number }>(sql))!.pending;
+  }
+
+  /** Deletes some deliveries that are too old at `time`, or whose webhook is deleted; resolves to whether there are more. */
+  async deleteSome(time: number): Promise<boolean> {
+    const old = await this.#numbers('created_at < ? ORDER BY created_at', time - keep);
+    if (old.length > 0) return this.#delete(old);
+    const gone = await this.#database.get<{ id: string }>(
+      'SELECT id FROM webhooks WHERE deleted_at IS NOT NULL LIMIT 1',
+    );
+    if (!gone) return false;
+    const rest = await this.#numbers('webhook_id = ? ORDER BY number', gone.id);
+    if (rest.length > 0) return this.#delete(rest);
+    const sql = 'DELETE FROM webhooks WHERE id = ? AND deleted_at IS NOT NULL';
+    await this.#database.transaction((tx) => tx.run(sql, [gone.id]), options);
+    return true;
+  }
+
+  async #numbers(condition: string, value: string | number): Promise<number[]> {
+    const sql = `SELECT number FROM webhook_deliveries WHERE ${condition} LIMIT ${changeAtOnce}`;
+    return (await this.#database.select<{ number: number }>(sql, [value])).map(({ number }) => number);
+  }
+
+  async #delete(numbers: readonly number[]): Promise<true> {
+    const sql = `DELETE FROM webhook_deliveries WHERE number IN (${placeholders(numbers)})`;
+    await this.#database.transaction((tx) => tx.run(sql, numbers), options);
+    return true;
+  }
+
+  async #hasWebhooks(): Promise<boolean> {
+    return (await this.#database.get('SELECT id FROM webhooks WHERE deleted_at IS NULL LIMIT 1')) !== undefined;
+  }
+
+  async #readCursor(): Promise<number | undefined> {
+    const row = await this.#database.get<{ position: number }>('SELECT position FROM webhook_cursor WHERE id = 1');
+    return row?.position;
+  }
+
+  /** Resolves to whether there may be more events. */
+  async #makeSome(): Promise<boolean> {
+    const cursor = (await this.#hasWebhooks()) ? await this.#readCursor() : undefined;
+    if (cursor === undefined) return false;
+    const events = await this.#events.listAfter({}, batch, cursor);
+    const last = events.at(-1)?.position;
+    if (last === undefined) return false;
+    await this.#database.transaction(async (tx) => {
+      const sql = 'UPDATE webhook_cursor SET position = ? WHERE id = 1 AND position = ?';
+      // Another instance may have done the same.
+      if ((await tx.run(sql, [last, cursor])) > 0) await this.#insert(tx, events);
+    }, options);
+    return events.length === batch;
+  }
+
+  async #insert(tx: Transaction, events: readonly RecordedEvent[]): Promise<void> {
+    const webhooks = await tx.select<WebhookRow>('SELECT * FROM webhooks WHERE enabled = 1 AND deleted_at IS NULL');
+    const now = this.#now();
+    for (const row of webhooks) {
+      const webhook = toWebhook(row);
+      const wanted = events.filter((event) => event.position > row.since_position && isFor(webhook, event));
+      if (wanted.length === 0) continue;
+      for (let from = 0; from < wanted.length; from += insertAtOnce) {
+        await tx.insertNew(
+          'webhook_deliveries',
+          wanted.slice(from, from + insertAtOnce).map((event) => ({
+            id: randomUUID(),
+            webhook_id: webhook.id,
+            event_position: event.position,
+            type: event.type,
+            body: bodyOf(event, this.#source),
+            state: 'pending',
+            attempts: 0,
+            next_at: now,
+            created_at: now,
+          })),
+        );
+      }
+      const beyond = await tx.get(
+        `SELECT number FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending' LIMIT 1 OFFSET ${mostPending}`,
+        [webhook.id],
+      );
+      if (beyond) await disable(tx, webhook.id, `more than ${mostPending} deliveries waited`, webhook.url);
+    }
+  }
+}
+
+function isFor({ accountId, operate, events }: Webhook, event: RecordedEvent): boolean {
+  const isOwn = event.accountId === 0 ? operate : event.accountId === accountId;
+  return isOwn && events.some((pattern) => matchesType(pattern, event.type));
+}
+
+async function disable(tx: Transaction, id: string, reason: string, url: string): Promise<void> {
+  await tx.run('UPDATE webhooks SET enabled = 0, disabled_reason = ? WHERE id = ? AND url = ?', [reason, id, url]);
+}

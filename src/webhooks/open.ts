@@ -1,0 +1,114 @@
+import { randomUUID } from 'node:crypto';
+import type { Logger } from 'pino';
+import type { Config } from '../config/schema.ts';
+import type { Database } from '../database/database.ts';
+import type { Events } from '../events/events.ts';
+import { Paths } from '../storage/paths.ts';
+import type { Resolve } from '../upstream/addresses.ts';
+import { Poster } from '../upstream/post.ts';
+import { urlBelow } from '../upstream/url.ts';
+import { Deliveries } from './deliveries.ts';
+import type { Attempt } from './delivery.ts';
+import { Receivers } from './receivers.ts';
+import { Secrets } from './secrets.ts';
+import { Sender } from './sender.ts';
+import { Webhooks } from './webhooks.ts';
+
+/** Milliseconds for all of an attempt. */
+const attemptTime = 15_000;
+/** Milliseconds between two counts of the deliveries that wait, and between two deletions of old ones. */
+const countInterval = 15_000;
+const deleteInterval = 60_000;
+/** Statements of one deletion; the next one goes on. */
+const deletions = 50;
+
+/** How to reach receivers. Tests replace it. */
+export interface ReceiverOptions {
+  /** Milliseconds for all of an attempt. */
+  timeout?: number | undefined;
+  resolve?: Resolve | undefined;
+}
+
+export interface WebhookParts {
+  config: Config;
+  database: Database;
+  events: Events;
+  log: Logger;
+  now: () => number;
+  /** The same for deletions by age. */
+  deletionTime: () => number;
+  receivers?: ReceiverOptions | undefined;
+}
+
+/** What a server adds the metrics of webhooks to. */
+interface Metrics {
+  counter(name: string, help: string, labels: readonly string[], read: ReadValues): void;
+  gauge(name: string, help: string, labels: readonly string[], read: ReadValues): void;
+}
+type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]>;
+
+export interface OpenWebhooks {
+  readonly webhooks: Webhooks;
+  /** Sends a test event to a webhook of the account. Throws `NotFound` or `TooManyRequests`. */
+  test(accountId: number, accountName: string, id: string): Promise<{ id: string; attempt: Attempt }>;
+  /** Rejects with `ConfigError` if the key does not fit the stored secrets. */
+  checkKey(): Promise<void>;
+  /** Events up to this position are not needed any more; infinite without webhooks. */
+  cursor(): Promise<number>;
+  /** Turns events into deliveries, and sends what is due. */
+  tick(): Promise<void>;
+  deleteOld(): Promise<void>;
+  /** Work that each server repeats. */
+  readonly chores: readonly { interval: number; run: () => Promise<void>; failure: string }[];
+  observe(metrics: Metrics): void;
+  close(milliseconds: number): Promise<void>;
+}
+
+export function openWebhooks({ config, receivers: options = {}, ...parts }: WebhookParts): OpenWebhooks {
+  const { database, events, now, deletionTime, log } = parts;
+  const { secretKeyFile } = config;
+  const { baseUrl } = config.server;
+  const source = baseUrl === undefined ? '/v1/audit' : urlBelow(baseUrl, 'v1', 'audit').href;
+  const receivers = new Receivers(config.webhooks.allow);
+  const secrets = new Secrets(database, secretKeyFile ?? new Paths(config.data).secretKey, secretKeyFile === undefined);
+  const deliveries = new Deliveries({ database, events, now, source });
+  const webhooks = new Webhooks({ database, events, deliveries, secrets, receivers, now });
+  const { timeout = attemptTime, resolve = receivers.resolve } = options;
+  const poster = new Poster({ check: receivers.check, timeout, resolve });
+  const sender = new Sender({ events, deliveries, secrets, poster, source, log, now });
+  let pending = 0;
+  const count = async () => {
+    pending = await deliveries.pending();
+  };
+  const deleteOld = async () => {
+    for (let left = deletions; left > 0 && (await deliveries.deleteSome(deletionTime())); left -= 1);
+  };
+  return {
+    webhooks,
+    test: async (accountId, accountName, id) => {
+      const message = `test-${randomUUID()}`;
+      return { id: message, attempt: await sender.test(await webhooks.row(accountId, id), accountName, message) };
+    },
+    checkKey: () => secrets.check(),
+    cursor: () => deliveries.cursor(),
+    tick: () => sender.tick(),
+    deleteOld,
+    chores: [
+      { interval: 1000, run: () => sender.tick(), failure: 'webhook deliveries were not sent' },
+      { interval: countInterval, run: count, failure: 'webhook deliveries were not counted' },
+      { interval: deleteInterval, run: deleteOld, failure: 'old webhook deliveries were not deleted' },
+    ],
+    observe: (metrics) => {
+      metrics.counter(
+        'entrepot_webhook_deliveries_total',
+        'Finished webhook attempts of this process',
+        ['outcome'],
+        () => [...sender.outcomes].map(([outcome, number]) => [{ outcome }, number]),
+      );
+      metrics.gauge('entrepot_webhook_pending', 'Webhook deliveries that wait, of all instances', [], () => [
+        [{}, pending],
+      ]);
+    },
+    close: (milliseconds) => sender.close(milliseconds),
+  };
+}

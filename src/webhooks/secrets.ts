@@ -1,0 +1,144 @@
+import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, randomUUID } from 'node:crypto';
+import { link, open, readFile, unlink } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { ConfigError } from '../config/load.ts';
+import { forUpdate, type Database, type Transaction } from '../database/database.ts';
+
+const setting = 'ENTREPOT_SECRET_KEY_FILE';
+/** Fewest characters of a key file. */
+const shortest = 32;
+/** Bytes of a nonce and of a tag of AES-256-GCM (NIST SP 800-38D). */
+const nonceLength = 12;
+const tagLength = 16;
+
+/** What is derived from the key file. */
+interface Key {
+  encryption: Buffer;
+  /** Shows whether two keys are the same, and nothing else. */
+  proof: string;
+}
+
+/** Encrypts the secrets of webhooks with the key of the setting `secretKeyFile`. */
+export class Secrets {
+  readonly #database: Database;
+  readonly #file: string;
+  readonly #isDefault: boolean;
+  #key: Key | undefined;
+
+  /** With `isDefault` the file is made when the first secret is stored. */
+  constructor(database: Database, file: string, isDefault: boolean) {
+    this.#database = database;
+    this.#file = file;
+    this.#isDefault = isDefault;
+  }
+
+  /** Rejects with `ConfigError` if the key is not the one that encrypts the stored secrets, or cannot be read. */
+  async check(): Promise<void> {
+    if (this.#isDefault && (await this.#storedProof()) === undefined) return;
+    await this.#open();
+  }
+
+  /** The key for new secrets. Makes the default file if it is missing and there are no secrets. */
+  async prepare(): Promise<void> {
+    if (this.#isDefault && (await this.#storedProof()) === undefined) await makeKeyFile(this.#file);
+    this.#key = undefined;
+    await this.#open();
+  }
+
+  /** Records which key encrypts the secrets, in the transaction that stores one. Call `prepare` before. */
+  async claim(tx: Transaction): Promise<void> {
+    const { proof } = this.#key!;
+    await tx.insertNew('webhook_key', [{ id: 1, proof }]);
+    const row = await tx.get<{ proof: string }>(`SELECT proof FROM webhook_key WHERE id = 1${forUpdate(tx)}`);
+    if (row!.proof !== proof) throw wrongKey(this.#file);
+  }
+
+  /** Encrypts `secret` for the webhook `id`. Call `prepare` before. */
+  encrypt(id: string, secret: string): string {
+    const nonce = randomBytes(nonceLength);
+    const cipher = createCipheriv('aes-256-gcm', this.#key!.encryption, nonce).setAAD(Buffer.from(id));
+    const text = Buffer.concat([cipher.update(secret, 'utf8'), cipher.final()]);
+    return Buffer.concat([nonce, cipher.getAuthTag(), text]).toString('base64');
+  }
+
+  /** The secret of the webhook `id`. Rejects with `ConfigError` if the key is a wrong one. */
+  async decrypt(id: string, encrypted: string): Promise<string> {
+    const { encryption } = this.#key ?? (await this.#open());
+    const bytes = Buffer.from(encrypted, 'base64');
+    const [nonce, tag] = [bytes.subarray(0, nonceLength), bytes.subarray(nonceLength, nonceLength + tagLength)];
+    const decipher = createDecipheriv('aes-256-gcm', encryption, nonce, { authTagLength: tagLength })
+      .setAAD(Buffer.from(id))
+      .setAuthTag(tag);
+    try {
+      return decipher.update(bytes.subarray(nonceLength + tagLength), undefined, 'utf8') + decipher.final('utf8');
+    } catch (error) {
+      // Another instance may have stored new secrets with another key.
+      this.#key = undefined;
+      throw wrongKey(this.#file, error);
+    }
+  }
+
+  /** Rejects with `ConfigError` if secrets cannot be decrypted now. */
+  async ready(): Promise<void> {
+    if (!this.#key) await this.#open();
+  }
+
+  async #open(): Promise<Key> {
+    const key = keyOf(await readKeyFile(this.#file));
+    const proof = await this.#storedProof();
+    if (proof !== undefined && proof !== key.proof) throw wrongKey(this.#file);
+    this.#key = key;
+    return key;
+  }
+
+  async #storedProof(): Promise<string | undefined> {
+    return (await this.#database.get<{ proof: string }>('SELECT proof FROM webhook_key WHERE id = 1'))?.proof;
+  }
+}
+
+function wrongKey(file: string, cause?: unknown): ConfigError {
+  return new ConfigError(
+    `${setting}: the key in ${file} is not the one that encrypts the secrets of the webhooks. Use the same key on all instances; if it is lost, delete the webhooks with "entrepot webhook delete"`,
+    { cause },
+  );
+}
+
+function keyOf(text: string): Key {
+  const derive = (use: string) => Buffer.from(hkdfSync('sha256', text, '', `entrepot ${use}`, 32));
+  return {
+    encryption: derive('webhook secrets'),
+    proof: createHmac('sha256', derive('key proof')).update('webhook secrets').digest('base64'),
+  };
+}
+
+async function readKeyFile(file: string): Promise<string> {
+  let text: string;
+  try {
+    text = (await readFile(file, 'utf8')).trim();
+  } catch (error) {
+    throw new ConfigError(
+      `${setting}: cannot read the key that encrypts the secrets of the webhooks: ${(error as Error).message}`,
+    );
+  }
+  if (text.length >= shortest) return text;
+  throw new ConfigError(
+    `${setting}: ${file} needs at least ${shortest} characters, for example from "openssl rand -base64 32"`,
+  );
+}
+
+/** Makes `file` with a random key, unless it exists. It is complete as soon as it is visible. */
+async function makeKeyFile(file: string): Promise<void> {
+  const made = `${file}.${randomUUID()}`;
+  await using handle = await open(made, 'wx', 0o600);
+  try {
+    await handle.writeFile(`${randomBytes(32).toString('base64')}\n`);
+    await handle.sync();
+    await link(made, file);
+    await using folder = await open(dirname(file));
+    await folder.sync();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    await unlink(made);
+  }
+}

@@ -1,0 +1,91 @@
+import { DomainError } from '../errors.ts';
+import { isKnownPattern } from '../events/event.ts';
+
+/** Most webhooks of an account. */
+export const mostWebhooks = 20;
+/** Characters of a URL. */
+export const longestUrl = 2000;
+/** Patterns of a webhook. */
+export const mostPatterns = 20;
+
+export interface Webhook {
+  id: string;
+  accountId: number;
+  url: string;
+  /** Types of events, groups such as `package.*`, or `*`. */
+  events: readonly string[];
+  enabled: boolean;
+  /** Why the server disabled it; null while it is enabled, or if a user disabled it. */
+  disabledReason: string | null;
+  /** Whether it also gets events that concern no account. */
+  operate: boolean;
+  /** Milliseconds since 1970 UTC. */
+  createdAt: number;
+}
+
+export interface WebhookRow {
+  id: string;
+  account_id: number;
+  url: string;
+  events: string;
+  enabled: number;
+  disabled_reason: string | null;
+  operate: number;
+  secret: string;
+  old_secret: string | null;
+  old_until: number | null;
+  since_position: number;
+  paused_until: number;
+  created_at: number;
+  deleted_at: number | null;
+}
+
+export function toWebhook(row: WebhookRow): Webhook {
+  return {
+    id: row.id,
+    accountId: row.account_id,
+    url: row.url,
+    events: JSON.parse(row.events) as string[],
+    enabled: row.enabled !== 0,
+    disabledReason: row.disabled_reason,
+    operate: row.operate !== 0,
+    createdAt: row.created_at,
+  };
+}
+
+/** A webhook as readers get it, in `/v1/webhooks` and from `entrepot webhook`. */
+export interface WebhookItem {
+  id: string;
+  url: string;
+  events: string[];
+  enabled: boolean;
+  disabled_reason: string | null;
+  operate: boolean;
+  created_at: string;
+}
+
+export function webhookItem(webhook: Webhook): WebhookItem {
+  return {
+    id: webhook.id,
+    url: webhook.url,
+    events: [...webhook.events],
+    enabled: webhook.enabled,
+    disabled_reason: webhook.disabledReason,
+    operate: webhook.operate,
+    created_at: new Date(webhook.createdAt).toISOString(),
+  };
+}
+
+/** Checks the patterns of a webhook and removes duplicates; throws `Invalid`. */
+export function parseEvents(patterns: readonly string[]): string[] {
+  const unique = [...new Set(patterns)];
+  if (unique.length === 0 || unique.length > mostPatterns) {
+    throw new DomainError('Invalid', `events: expected 1 to ${mostPatterns} types of events, or * for all.`);
+  }
+  const unknown = unique.find((each) => !isKnownPattern(each));
+  if (unknown === undefined) return unique;
+  throw new DomainError(
+    'Invalid',
+    `events: there is no type "${unknown.slice(0, 50)}". Use types such as package.published, groups such as package.*, or * for all.`,
+  );
+}
