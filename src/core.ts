@@ -18,6 +18,7 @@ import { RepeatedEvents } from './events/repeated.ts';
 import type { HealthTimes } from './http/health.ts';
 import { countFetched } from './http/request-context.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
+import type { Exchange } from './metrics/report.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
@@ -58,6 +59,8 @@ export interface Surroundings {
   healthTimes?: HealthTimes | undefined;
   /** Where files are staged; by default the local disk. */
   disk?: Disk | undefined;
+  /** Connects the metrics of the processes that serve one port; undefined for one process. */
+  exchange?: Exchange | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -85,6 +88,7 @@ export interface Core {
   readonly database: Database;
   readonly driver: Driver;
   readonly blobs: BlobStore;
+  readonly room: Room;
   readonly damage: DamageCheck;
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
@@ -211,6 +215,7 @@ export async function openCore(
     database,
     driver,
     blobs,
+    room,
     damage,
     accounts,
     defaultAccount,

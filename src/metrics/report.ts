@@ -1,0 +1,69 @@
+import { AggregatorRegistry, type MetricObjectWithValues, type MetricValueWithName } from 'prom-client';
+
+/** A metric of one process with all its values, and how the values of several processes become one. */
+export type Family = Omit<MetricObjectWithValues<MetricValueWithName<string>>, 'aggregator' | 'type'> & {
+  type: MetricType;
+  aggregator: Aggregator;
+};
+
+type MetricType = 'counter' | 'gauge' | 'histogram';
+
+/** `sum` for what each process counts by itself; `max` or `min` for what all processes see. */
+export type Aggregator = 'sum' | 'max' | 'min' | 'first';
+
+/** The metrics of one process at one time. */
+export interface Report {
+  metrics: Family[];
+  /** Those that name accounts. Only clients that may see them get these. */
+  accounts: Family[];
+}
+
+/** How a process learns of the metrics of the other processes of its instance. */
+export interface Exchange {
+  /** From now on, `own` answers for this process. */
+  start(own: () => Promise<Report>): void;
+  /**
+   * The reports of all other processes, and the counters of those that have ended. A process that does not answer within a
+   * second counts with its last report. Undefined if the first process does not answer within two seconds.
+   */
+  others(): Promise<readonly Report[] | undefined>;
+}
+
+/** Default metrics of prom-client of which the sum, or the mean, over processes says nothing. */
+const defaults: readonly [pattern: RegExp, Aggregator][] = [
+  [/_eventloop_lag_|_process_start_time_seconds$|_process_max_fds$/, 'max'],
+  [/_version_info$/, 'first'],
+];
+
+/** The families of a registry, with an aggregator for each. */
+export function familiesOf(metrics: readonly MetricObjectWithValues<MetricValueWithName<string>>[]): Family[] {
+  return metrics.map((each) => {
+    const aggregator = defaults.find(([pattern]) => pattern.test(each.name))?.[1] ?? (each.aggregator as Aggregator);
+    return { ...each, type: String(each.type) as MetricType, aggregator };
+  });
+}
+
+/** One list for all processes. */
+export async function mergeFamilies(lists: readonly (readonly Family[])[]): Promise<Family[]> {
+  const known = new Map(lists.flat().map(({ name, type, aggregator }) => [name, { type, aggregator }]));
+  const merged = await aggregate(lists).getMetricsAsJSON();
+  return merged.map((each) => ({ ...(each as unknown as Family), ...known.get(each.name)! }));
+}
+
+/** The text format of Prometheus, version 0.0.4. */
+export function textOf(lists: readonly (readonly Family[])[]): Promise<string> {
+  return aggregate(lists).metrics();
+}
+
+/** What stays of a process that has ended: its counters. Gauges describe a process that runs. */
+export function countersOf({ metrics, accounts }: Report): Report {
+  return { metrics: lasting(metrics), accounts: lasting(accounts) };
+}
+
+function lasting(families: readonly Family[]): Family[] {
+  return families.filter(({ type }) => type !== 'gauge');
+}
+
+function aggregate(lists: readonly (readonly Family[])[]) {
+  return AggregatorRegistry.aggregate(lists as object[]);
+}
