@@ -150,11 +150,8 @@ export class Operations {
     if (!this.#isShuttingDown) await this.samples.refresh();
     // The gauges are read before anything else can run.
     this.#troubles = troubles;
-    const [metrics, accounts] = await Promise.all([
-      this.#metrics.getMetricsAsJSON(),
-      this.#accountMetrics.getMetricsAsJSON(),
-    ]);
-    return { metrics: familiesOf(metrics), accounts: familiesOf(accounts) };
+    const [metrics, accounts] = await Promise.all([familiesOf(this.#metrics), familiesOf(this.#accountMetrics)]);
+    return { metrics, accounts };
   }
 
   /** Adds a gauge, which is read for each request to `/metrics`. `aggregator` says how processes share one value. */

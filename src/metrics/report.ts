@@ -1,10 +1,13 @@
-import { AggregatorRegistry, type MetricObjectWithValues, type MetricValueWithName } from 'prom-client';
+import { AggregatorRegistry, type PrometheusContentType, type Registry } from 'prom-client';
 
 /** A metric of one process with all its values, and how the values of several processes become one. */
-export type Family = Omit<MetricObjectWithValues<MetricValueWithName<string>>, 'aggregator' | 'type'> & {
+export interface Family {
+  name: string;
+  help: string;
   type: MetricType;
   aggregator: Aggregator;
-};
+  values: { labels: Record<string, string | number>; value: number; metricName?: string }[];
+}
 
 type MetricType = 'counter' | 'gauge' | 'histogram';
 
@@ -36,18 +39,17 @@ const defaults: readonly [pattern: RegExp, Aggregator][] = [
 ];
 
 /** The families of a registry, with an aggregator for each. */
-export function familiesOf(metrics: readonly MetricObjectWithValues<MetricValueWithName<string>>[]): Family[] {
-  return metrics.map((each) => {
-    const aggregator = defaults.find(([pattern]) => pattern.test(each.name))?.[1] ?? (each.aggregator as Aggregator);
-    return { ...each, type: String(each.type) as MetricType, aggregator };
+export async function familiesOf(registry: Registry): Promise<Family[]> {
+  const metrics = (await registry.getMetricsAsJSON()) as unknown as Family[];
+  return metrics.map(({ name, help, type, aggregator, values }) => {
+    const own = defaults.find(([pattern]) => pattern.test(name))?.[1] ?? aggregator;
+    return { name, help, type, aggregator: own, values };
   });
 }
 
 /** One list for all processes. */
 export async function mergeFamilies(lists: readonly (readonly Family[])[]): Promise<Family[]> {
-  const known = new Map(lists.flat().map(({ name, type, aggregator }) => [name, { type, aggregator }]));
-  const merged = await aggregate(lists).getMetricsAsJSON();
-  return merged.map((each) => ({ ...(each as unknown as Family), ...known.get(each.name)! }));
+  return familiesOf(aggregate(lists));
 }
 
 /** The text format of Prometheus, version 0.0.4. */
@@ -64,6 +66,6 @@ function lasting(families: readonly Family[]): Family[] {
   return families.filter(({ type }) => type !== 'gauge');
 }
 
-function aggregate(lists: readonly (readonly Family[])[]) {
-  return AggregatorRegistry.aggregate(lists as object[]);
+function aggregate(lists: readonly (readonly Family[])[]): Registry {
+  return AggregatorRegistry.aggregate<PrometheusContentType>(lists as object[]);
 }
