@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { countersOf, mergeFamilies, type Exchange, type Report } from './report.ts';
 
 // The metrics of several processes that serve one port. Each sends its report to the first process: regularly, when it is
@@ -10,8 +11,8 @@ const reportEvery = 5000;
 const patience = 1000;
 /** How long a process waits for the first one; milliseconds. */
 const longestWait = 2000;
-/** `/metrics` needs no token, so requests within this time share one exchange; milliseconds. */
-const shared = 100;
+/** `/metrics` needs no token, so a process asks the others at most once in this time; milliseconds. */
+const shortestPause = 100;
 
 /** Messages between two processes. */
 export interface Channel {
@@ -35,7 +36,9 @@ export class WorkerExchange implements Exchange, Disposable {
   #own: (() => Promise<Report>) | undefined;
   #timer: NodeJS.Timeout | undefined;
   #waiting: ((reports: Report[] | undefined) => void) | undefined;
-  #latest: { at: number; reports: Promise<Report[] | undefined> } | undefined;
+  #current: Promise<unknown> | undefined;
+  #next: Promise<Report[] | undefined> | undefined;
+  #askedAt = Number.NEGATIVE_INFINITY;
 
   constructor(channel: Channel, every = reportEvery, wait = longestWait) {
     this.#channel = channel;
@@ -54,13 +57,14 @@ export class WorkerExchange implements Exchange, Disposable {
   }
 
   others(): Promise<Report[] | undefined> {
-    const now = performance.now();
-    if (!this.#latest || now - this.#latest.at >= shared) {
-      // One at a time, so that an answer cannot be taken for that to another question.
-      const before = this.#latest?.reports ?? Promise.resolve();
-      this.#latest = { at: now, reports: before.then(() => this.#ask()) };
-    }
-    return this.#latest.reports;
+    // All that come before an exchange begins share it. One that runs may be too old for them: counters must not go back.
+    this.#next ??= this.#afterPause().then(() => {
+      this.#next = undefined;
+      const asked = this.#ask();
+      this.#current = asked;
+      return asked;
+    });
+    return this.#next;
   }
 
   /** Sends the report of this process. Never rejects. */
@@ -73,7 +77,15 @@ export class WorkerExchange implements Exchange, Disposable {
     clearInterval(this.#timer);
   }
 
+  /** One exchange at a time, so that an answer cannot be taken for that to another question. */
+  async #afterPause(): Promise<void> {
+    await this.#current;
+    const pause = this.#askedAt + shortestPause - performance.now();
+    if (pause > 0) await sleep(pause);
+  }
+
   async #ask(): Promise<Report[] | undefined> {
+    this.#askedAt = performance.now();
     const { promise, resolve } = Promise.withResolvers<Report[] | undefined>();
     this.#waiting = resolve;
     const timer = setTimeout(() => resolve(undefined), this.#wait);

@@ -17,10 +17,12 @@ export const clientCommands = {
   dockerd: 'docker.io',
 };
 
-/** Tools that are not clients: one builds images, the other is an upstream registry. */
+/** Tools that are not clients: one builds images, one is an upstream registry, two read metrics. */
 export const toolCommands = {
   umoci: 'umoci',
   'docker-registry': 'docker-registry',
+  prometheus: 'prometheus',
+  promtool: 'prometheus',
 };
 
 /** No package manager here has the .NET SDK, so its tests run only if it is installed. */
