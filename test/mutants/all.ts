@@ -3,6 +3,7 @@ import { database } from './database.ts';
 import { health } from './health.ts';
 import { http } from './http.ts';
 import { jobs } from './jobs.ts';
+import { metrics } from './metrics.ts';
 import { mirror } from './mirror.ts';
 import type { Mutant } from './mutant.ts';
 import { nuget } from './nuget.ts';
@@ -19,6 +20,7 @@ export const mutants: readonly Mutant[] = [
   ...health,
   ...http,
   ...jobs,
+  ...metrics,
   ...mirror,
   ...nuget,
   ...oci,
