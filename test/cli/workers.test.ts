@@ -83,7 +83,7 @@ test('each worker answers /metrics for all, with the counters of killed ones, an
   const headers = { authorization: `Bearer ${server.token}`, connection: 'close' };
   const scrape = async () => {
     const startedAt = performance.now();
-    const response = await fetch(`${server.url}/metrics`, { headers, signal: AbortSignal.timeout(5000) });
+    const response = await fetch(`${server.url}/metrics`, { headers, signal: AbortSignal.timeout(10_000) });
     const metrics = parseMetrics(await response.text());
     const answered = metrics.value('entrepot_http_requests_total', { status: '404' }) ?? 0;
     return { metrics, answered, seconds: (performance.now() - startedAt) / 1000 };
@@ -97,17 +97,13 @@ test('each worker answers /metrics for all, with the counters of killed ones, an
   // Several connections, of which each worker gets some.
   for (let count = 0; count < 8; count += 1) t.is((await scrape()).answered, 40);
 
-  // A worker that hangs still gets connections, so only some requests are answered.
+  // A worker that hangs still gets connections, so only some of these are answered.
   const [hanging, killed] = workers() as [string, string];
   execFileSync('kill', ['-STOP', hanging]);
   t.teardown(() => execFileSync('sh', ['-c', `kill -CONT ${hanging} 2>/dev/null || true`]));
-  let answer: Awaited<ReturnType<typeof scrape>> | undefined;
-  await until(async () => {
-    answer = await scrape().catch(() => undefined);
-    return answer !== undefined;
-  }, 60_000);
-  t.is(answer!.answered, 40);
-  t.true(answer!.seconds < 3, `${answer!.seconds}`);
+  const answer = await Promise.any(Array.from({ length: 10 }, scrape));
+  t.is(answer.answered, 40);
+  t.true(answer.seconds < 5, `${answer.seconds}`);
   execFileSync('kill', ['-CONT', hanging]);
 
   execFileSync('kill', ['-9', killed]);
