@@ -5,7 +5,7 @@ import { countersOf, mergeFamilies, type Exchange, type Report } from './report.
 // asked for one, and at its end. The first process keeps the last report of each, and adds up the counters of those that
 // have ended.
 
-/** Milliseconds between two reports that nobody asked for. A process that is killed loses what it counted since its last. */
+/** Milliseconds between two regular reports. A process that is killed loses what it counted since its last. */
 const reportEvery = 5000;
 /** How long the first process waits for the reports of the others; milliseconds. */
 const patience = 1000;
@@ -97,7 +97,7 @@ export class WorkerExchange implements Exchange, Disposable {
 interface Peer {
   channel: Channel;
   report: Report | undefined;
-  /** Whether it has not answered yet. A process that hangs is not asked again, and no one waits for it twice. */
+  /** Whether it has not answered yet. A process that hangs is asked and waited for only once. */
   isAsked: boolean;
 }
 

@@ -21,7 +21,7 @@ export interface Report {
   accounts: Family[];
 }
 
-/** How a process learns of the metrics of the other processes of its instance. */
+/** Gives a process the metrics of the other processes of its instance. */
 export interface Exchange {
   /** From now on, `own` answers for this process. */
   start(own: () => Promise<Report>): void;

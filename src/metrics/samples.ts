@@ -11,7 +11,7 @@ interface Sample {
 }
 
 /**
- * Values that take a query or a call of the system, measured when metrics are read. Anybody may read metrics, so each is
+ * Values that take a query or a call of the system, measured when metrics are read. No token is needed to read them, so each is
  * measured once at a time and not more often than its interval. A measurement that fails or hangs leaves the value before.
  */
 export class Samples {

@@ -95,7 +95,7 @@ test('events that have no position yet are counted, and jobs by outcome, with th
   t.is(metrics.value('entrepot_job_last_success_seconds', { job: 'audit' }), undefined, 'it has no schedule');
 });
 
-/** What nobody may see without a token. */
+/** Fails if `text` contains one of `secrets`. */
 async function assertSilent(t: ExecutionContext, text: string, secrets: readonly string[]) {
   for (const secret of secrets) t.false(text.includes(secret), `${secret} in ${text.slice(0, 500)}`);
 }
