@@ -21,6 +21,7 @@ import { limitMiss } from './http/limit.ts';
 import { countFetched } from './http/request-context.ts';
 import { Limits } from './limits/limits.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
+import type { Exchange } from './metrics/report.ts';
 import { Mirror } from './mirror/mirror.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
@@ -63,6 +64,8 @@ export interface Surroundings {
   /** Where files are staged; by default the local disk. */
   disk?: Disk | undefined;
   receivers?: ReceiverOptions | undefined;
+  /** Connects the metrics of the processes that serve one port; undefined for one process. */
+  exchange?: Exchange | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -90,6 +93,7 @@ export interface Core {
   readonly database: Database;
   readonly driver: Driver;
   readonly blobs: BlobStore;
+  readonly room: Room;
   readonly damage: DamageCheck;
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
@@ -259,6 +263,7 @@ export async function openCore(
     database,
     driver,
     blobs,
+    room,
     damage,
     accounts,
     defaultAccount,

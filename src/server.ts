@@ -19,6 +19,7 @@ import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
 import { Runs } from './jobs/runs.ts';
 import { jobTable } from './jobs/table.ts';
+import { addMetrics } from './measures.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { nuget } from './nuget/protocol.ts';
 import { oci } from './oci/protocol.ts';
@@ -138,6 +139,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   });
   const operations = openOperations(core, quota, certificate, surroundings);
   installation.webhooks.observe(operations);
+  addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
   const observers = { log, observe: operations, usage: core.usage, limits: core.limits, now };
   const servers: AppServer[] = [];
@@ -294,12 +296,13 @@ function openOperations(
   core: Core,
   quota: Quota,
   certificate: ServerCertificate | undefined,
-  { healthTimes: times, droppedLines }: Surroundings,
+  { healthTimes: times, droppedLines, exchange }: Surroundings,
 ): Operations {
   const { cache, log } = core;
   const { reads, writes } = checksOf(core);
   if (certificate) writes.push(certificateCheck(certificate));
-  const operations = new Operations(new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times }));
+  const health = new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times });
+  const operations = new Operations(health, exchange);
   operations.accountGauge(
     'entrepot_account_limit_ratio',
     'Used share of a limit of an account; 1 at the limit',

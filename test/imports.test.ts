@@ -10,22 +10,23 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts core.ts backup tls prefetch mirror usage webhooks events storage config upstream package.ts errors.ts',
+  cli: 'server.ts core.ts backup tls prefetch mirror usage webhooks events storage metrics config upstream package.ts errors.ts',
   'server.ts':
-    'console nuget oci protocol.ts core.ts api webhooks prefetch jobs http mirror accounts usage storage tls config',
+    'console nuget oci protocol.ts measures.ts core.ts api webhooks prefetch jobs http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
   oci: 'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts errors.ts',
   'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
+  'measures.ts': 'core.ts jobs http mirror usage tls upstream metrics',
   'core.ts':
-    'webhooks closing.ts http limits mirror accounts usage events storage database upstream cache config caller.ts clock.ts digest.ts',
+    'webhooks closing.ts http limits mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',
   backup: 'storage database digest.ts incoming.ts package.ts errors.ts',
   console: 'api http limits accounts events config package.ts errors.ts',
   api: 'webhooks jobs http accounts usage history events database config errors.ts',
   webhooks: 'closing.ts events storage upstream database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
-  http: 'accounts limits usage storage tls config caller.ts incoming.ts errors.ts',
+  http: 'accounts limits usage storage tls metrics config caller.ts incoming.ts errors.ts',
   limits: 'events cache config caller.ts errors.ts',
   mirror: 'history storage database upstream cache config caller.ts digest.ts incoming.ts errors.ts',
   usage: 'closing.ts accounts storage database errors.ts',
@@ -33,10 +34,11 @@ const rooms: Record<string, string> = {
   history: 'database',
   events: 'database caller.ts',
   storage: 'database digest.ts incoming.ts errors.ts',
-  database: 'caller.ts package.ts errors.ts',
+  database: 'metrics caller.ts package.ts errors.ts',
   tls: 'config',
-  upstream: 'cache config digest.ts incoming.ts errors.ts',
-  cache: 'errors.ts',
+  upstream: 'cache metrics config digest.ts incoming.ts errors.ts',
+  cache: 'metrics errors.ts',
+  metrics: 'errors.ts',
   config: 'package.ts errors.ts',
   'closing.ts': '',
   'caller.ts': 'errors.ts',
@@ -66,7 +68,7 @@ const packages: Record<string, string> = {
   yauzl: 'nuget',
   'fast-xml-parser': 'nuget',
   '@fastify/busboy': 'nuget',
-  'prom-client': 'http',
+  'prom-client': 'http metrics',
   'tar-stream': 'backup',
 };
 

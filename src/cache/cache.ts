@@ -90,6 +90,11 @@ export class Cache {
     return this.#redis?.failedAt;
   }
 
+  /** Times and failures of Redis; undefined if none is configured. */
+  get redis(): Pick<RedisStore, 'times' | 'failures'> | undefined {
+    return this.#redis;
+  }
+
   async close(): Promise<void> {
     await this.#redis?.close();
   }

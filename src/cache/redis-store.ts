@@ -1,6 +1,7 @@
 import KeyvRedis, { createClient } from '@keyv/redis';
 import { ErrorReply } from '@redis/client';
 import { Keyv } from 'keyv';
+import { Times } from '../metrics/times.ts';
 
 /** A value, the time when it was stored if that matters, and its time of expiry, in milliseconds since 1970. */
 export interface TimedValue {
@@ -27,6 +28,10 @@ export class RedisStore {
   readonly #store: Keyv<TimedValue>;
   readonly #connection: Connection;
   readonly #onError: (error: unknown) => void;
+  /** Times of commands, also of those that failed. */
+  readonly times = new Times([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3]);
+  /** Number of commands and connections that failed. */
+  failures = 0;
   #pausedUntil = 0;
   #failing = false;
   #refusesScripts = false;
@@ -111,6 +116,7 @@ export class RedisStore {
 
   async #attempt<T>(command: () => Promise<T>): Promise<T | undefined> {
     if (this.#closed || performance.now() < this.#pausedUntil) return undefined;
+    const startedAt = performance.now();
     try {
       const result = await withTimeout(command());
       this.#failing = false;
@@ -119,11 +125,14 @@ export class RedisStore {
       // A malformed value that another program stored is not a failure of Redis.
       if (!(error instanceof SyntaxError)) this.#failed(error);
       return undefined;
+    } finally {
+      this.times.since(startedAt);
     }
   }
 
   #failed(error: unknown): void {
     if (this.#closed) return;
+    this.failures += 1;
     this.failedAt = performance.now();
     this.#pausedUntil = this.failedAt + pause;
     if (!this.#failing) this.#onError(error);

@@ -8,7 +8,7 @@ import { closingTime, createFirstToken, openInstallation, startServer } from '..
 import { greeting } from './greeting.ts';
 import { clocks, type Terminal } from './with-installation.ts';
 import { openLog } from './log.ts';
-import { isWorker, leaveWorkers, runWorkers } from './workers.ts';
+import { isWorker, leaveWorkers, openExchange, runWorkers } from './workers.ts';
 
 /** What is over for sure this many milliseconds after `shutdownGrace`. The process has ended before 5 seconds. */
 const exitTime = closingTime + 250;
@@ -34,7 +34,8 @@ export function addServe(program: Command, environment: Environment, terminal: T
 
 async function serve(config: Config, terminal: Terminal, surroundings: Surroundings, stop: StopSignal): Promise<void> {
   const { log } = surroundings;
-  const server = await startServer(config, surroundings);
+  using exchange = openExchange();
+  const server = await startServer(config, { ...surroundings, exchange });
   terminal.on('unhandledRejection', (error) => server.answerUnhandled(error));
   const stopped = stop.takeOver();
   if (server.firstToken !== undefined) greet(config, terminal, server.url, server.firstToken);
@@ -49,6 +50,7 @@ async function serve(config: Config, terminal: Terminal, surroundings: Surroundi
   try {
     await server.close();
   } finally {
+    await exchange?.report();
     leaveWorkers();
     // A part that did not close may have connections and timers, which would keep the process running.
     setTimeout(() => terminal.exit(), lastTime).unref();

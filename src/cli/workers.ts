@@ -1,6 +1,7 @@
 import cluster, { type Worker } from 'node:cluster';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { WorkerExchange, WorkerReports, type Channel } from '../metrics/exchange.ts';
 
 /** Times in milliseconds. */
 export interface WorkerTimes {
@@ -18,9 +19,23 @@ export function isWorker(): boolean {
   return cluster.isWorker;
 }
 
+/** The exchange of metrics with the other workers; undefined in a process that is no worker. */
+export function openExchange(): WorkerExchange | undefined {
+  return cluster.worker && new WorkerExchange(channelOf(cluster.worker));
+}
+
 /** Closes the channel to the first process, which would keep a closed worker running. */
 export function leaveWorkers(): void {
   cluster.worker?.disconnect();
+}
+
+function channelOf(worker: Worker): Channel {
+  return {
+    send: (message) => {
+      if (worker.isConnected()) worker.send(message, () => undefined);
+    },
+    onMessage: (listener) => void worker.on('message', listener),
+  };
 }
 
 /**
@@ -36,6 +51,7 @@ export async function runWorkers(
   times: WorkerTimes = defaultTimes,
 ): Promise<boolean> {
   const running = new Set<Worker>();
+  const reports = new WorkerReports();
   let inTime = true;
   const kill = (signal: NodeJS.Signals) => {
     for (const worker of running) worker.process.kill(signal);
@@ -55,12 +71,14 @@ export async function runWorkers(
       const startedAt = performance.now();
       const worker = cluster.fork();
       running.add(worker);
+      const ended = reports.add(channelOf(worker));
       // A fork that fails also emits `exit`.
       worker.on('error', () => undefined);
       const [code, signal] = await new Promise<[number, string]>((resolve) =>
         worker.once('exit', (...end: [number, string]) => resolve(end)),
       );
       running.delete(worker);
+      ended();
       if (stop.aborted) return;
       if (performance.now() - startedAt >= times.stable) pause = times.firstPause;
       log.error({ worker: worker.id, code, signal, pause }, 'a worker exited unexpectedly; starting a new one');

@@ -3,6 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
+import type { Times } from '../metrics/times.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';
 import { readEveryTable } from './probe.ts';
@@ -54,6 +55,7 @@ export interface CachedReadOptions {
  * `DatabaseUnavailable` when the database cannot do the work now, within the time of `TimeLimits`.
  */
 export interface Database extends Queryable {
+  readonly times: DatabaseTimes;
   /**
    * As `get`, for queries that every request makes: answered from memory until any instance writes. The caller must not
    * change the row. `sql` should be a constant: a new string must be hashed at each request.
@@ -83,6 +85,14 @@ export interface Database extends Queryable {
   /** Writes one row. Rejects when that fails. */
   checkWrites(): Promise<void>;
   close(): Promise<void>;
+}
+
+/** How long statements took, also those that failed. */
+export interface DatabaseTimes {
+  /** Reads outside transactions that memory did not answer. */
+  readonly read: Times;
+  /** Whole transactions, with their wait for others. */
+  readonly transaction: Times;
 }
 
 /** Tells instances on one MySQL database about each other's writes. SQLite does not need it. */
@@ -159,16 +169,22 @@ class SqliteDatabase extends SequelizeDatabase {
   }
 
   override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    const startedAt = performance.now();
     try {
       return this.#reader.prepare(sql).all(...values) as T[];
     } catch (error) {
       throw databaseFailure(error);
+    } finally {
+      this.times.read.since(startedAt);
     }
   }
 
   override transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    const startedAt = performance.now();
     const deadline = this.deadline();
-    const turn = this.#writing.then(() => this.#takeTurn(work, options, deadline));
+    const turn = this.#writing
+      .then(() => this.#takeTurn(work, options, deadline))
+      .finally(() => this.times.transaction.since(startedAt));
     this.#writing = turn.catch(() => undefined);
     return turn;
   }

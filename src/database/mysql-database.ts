@@ -23,11 +23,14 @@ export class MysqlDatabase extends SequelizeDatabase {
 
   override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
     const { read, background } = this.limits;
-    const until = performance.now() + (isInBackground() ? background : read);
+    const startedAt = performance.now();
+    const until = startedAt + (isInBackground() ? background : read);
     try {
       return await runUntil(until, () => select<T>(this.#connections, sql, values));
     } catch (error) {
       throw databaseFailure(error);
+    } finally {
+      this.times.read.since(startedAt);
     }
   }
 

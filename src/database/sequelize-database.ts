@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sequelize } from 'sequelize';
+import { Times } from '../metrics/times.ts';
 import type {
   CachedReadOptions,
   Database,
@@ -18,9 +19,13 @@ import { isBusy } from './sqlite.ts';
 import { SequelizeWork, type Effects } from './statements.ts';
 import { isInBackground, type TimeLimits } from './time-limits.ts';
 
+/** Upper bounds in seconds. */
+const bounds = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
+
 /** What both databases do in the same way. */
 export abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
+  readonly times = { read: new Times(bounds), transaction: new Times(bounds) };
   protected readonly sequelize: Sequelize;
   protected readonly limits: TimeLimits;
   #commits = 0;
@@ -77,7 +82,9 @@ export abstract class SequelizeDatabase implements Database {
   }
 
   transaction<T>(work: (tx: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
-    return this.begin(work, options, this.deadline());
+    const startedAt = performance.now();
+    const done = this.begin(work, options, this.deadline());
+    return done.finally(() => this.times.transaction.since(startedAt));
   }
 
   /** When a transaction that begins now must have ended, by `performance.now()`. */

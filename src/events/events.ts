@@ -13,6 +13,7 @@ const window = 5000;
  * which differs a little from that of times.
  */
 const aroundTime = 1000;
+const mostCounted = 10_000;
 
 /** Conditions for events. All of them apply. */
 export interface EventFilter {
@@ -73,6 +74,14 @@ export class Events {
     while (await this.#database.get('SELECT id FROM events WHERE position IS NULL LIMIT 1')) {
       await this.#database.transaction(givePositions, { uncached: true });
     }
+  }
+
+  /** Events without a position yet; counts up to 10,000. */
+  async undispatched(): Promise<number> {
+    const row = await this.#database.get<{ events: number }>(
+      `SELECT COUNT(*) AS events FROM (SELECT id FROM events WHERE position IS NULL LIMIT ${mostCounted}) AS waiting`,
+    );
+    return row!.events;
   }
 
   /** The position of the latest visible event; 0 if there was none. */

@@ -107,13 +107,14 @@ export class Health {
     ]);
     this.#failedWrites = failedWrites;
     const troubles = new Map<Part, string>();
-    for (const part of this.#recentlyMet()) troubles.set(part, met[part]);
+    for (const part of this.recentlyMet()) troubles.set(part, met[part]);
     for (const { part, failure } of [...failedWrites, ...failed]) troubles.set(part, failure);
     this.#log([...failed, ...failedWrites], failures);
     return { failed, troubles };
   }
 
-  #recentlyMet(): UsedPart[] {
+  /** The parts whose failure a request of this process has met a short time ago. */
+  recentlyMet(): UsedPart[] {
     const redis = this.#options.redisFailedAt();
     if (redis !== undefined) this.#metAt.set('redis', redis);
     const since = performance.now() - this.#times.remember;

@@ -2,13 +2,18 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router } from 'express';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { isDomainError } from '../errors.ts';
+import { familiesOf, textOf, type Aggregator, type Exchange, type Report } from '../metrics/report.ts';
+import { Samples } from '../metrics/samples.ts';
+import type { Times } from '../metrics/times.ts';
+import { cacheStatus } from './cache-status.ts';
 import type { Health, State } from './health.ts';
 import type { RequestContext } from './request-context.ts';
-import { isUnavailable, parts } from './unavailable.ts';
+import { isUnavailable, parts, type Part } from './unavailable.ts';
 import { problem } from './problem.ts';
 import { sendJson } from './send.ts';
 
 type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]>;
+type ReadTimes = () => Iterable<[labels: Record<string, string>, times: Times]>;
 
 /**
  * Whether the sender of a request may see the metrics about accounts. Throws `Unauthorized` for a credential that is not
@@ -18,10 +23,14 @@ export type SeesAccounts = (request: IncomingMessage) => Promise<boolean>;
 
 /** `/livez`, `/readyz` and `/metrics`. They need no token, except the metrics about accounts. */
 export class Operations {
-  readonly metrics = new Registry();
+  readonly samples = new Samples();
+  /** Bytes of mirrored content that were sent from the storage, by the kind of its upstream. */
+  readonly sentFromStore = { nuget: 0, registry: 0 };
+  readonly #metrics = new Registry();
   readonly #accountMetrics = new Registry();
   readonly #health: Health;
-  #troubles: State['troubles'] = new Map();
+  readonly #exchange: Exchange | undefined;
+  #troubles: ReadonlySet<Part> = new Set();
   readonly #seconds: Histogram;
   /** By method and status. For each request, finding the labels of a counter would take longer than all of `count`. */
   readonly #requests = new Map<string, number>();
@@ -31,10 +40,14 @@ export class Operations {
   readonly #jobItems: Counter<'job' | 'item'>;
   #isShuttingDown = false;
 
-  constructor(health: Health) {
+  /** With `exchange`, `/metrics` answers for all processes of the instance. */
+  constructor(health: Health, exchange?: Exchange) {
     this.#health = health;
-    const registers = [this.metrics];
-    collectDefaultMetrics({ register: this.metrics, prefix: 'entrepot_' });
+    this.#exchange = exchange;
+    const registers = [this.#metrics];
+    collectDefaultMetrics({ register: this.#metrics, prefix: 'entrepot_' });
+    // Prometheus cannot see the increase to the first value of a series, so those with an alert begin at 0.
+    for (const method of ['POST', 'PUT', 'PATCH']) this.#requests.set(`${method} 507`, 0);
     this.counter('entrepot_http_requests_total', 'Requests answered', ['method', 'status'], () =>
       [...this.#requests].map(([key, count]) => {
         const [method, status] = key.split(' ') as [string, string];
@@ -54,6 +67,8 @@ export class Operations {
     this.gauge('entrepot_degraded', '1 while this part is in trouble', ['part'], () =>
       parts.map((part) => [{ part }, this.#troubles.has(part) ? 1 : 0]),
     );
+    // Without checks: those of the process that is asked are enough, because all processes use the same parts.
+    exchange?.start(() => this.#report(new Set(health.recentlyMet())));
     this.#jobRuns = new Counter({
       name: 'entrepot_job_runs_total',
       help: 'Finished runs of scheduled jobs in this process',
@@ -103,36 +118,80 @@ export class Operations {
 
   async #sendMetrics(request: IncomingMessage, response: ServerResponse, seesAccounts: SeesAccounts): Promise<void> {
     let all: boolean;
+    let troubles: State['troubles'];
     try {
-      const [sees, { troubles }] = await Promise.all([
-        seesAccounts(request).catch(deniedIfUnavailable),
-        this.#health.look(),
-      ]);
+      const [sees, state] = await Promise.all([seesAccounts(request).catch(deniedIfUnavailable), this.#health.look()]);
       all = sees;
-      this.#troubles = troubles;
+      ({ troubles } = state);
     } catch (error) {
       if (!isDomainError(error, 'Unauthorized')) throw error;
       response.setHeader('WWW-Authenticate', 'Basic realm="Entrepot"');
       problem(request, response, 401, error.name, error.message);
       return;
     }
-    const texts = [await this.metrics.metrics(), ...(all ? [await this.#accountMetrics.metrics()] : [])];
-    response.writeHead(200, { 'Content-Type': this.metrics.contentType }).end(texts.join('\n'));
+    const [others, own] = await Promise.all([
+      this.#exchange ? this.#exchange.others() : [],
+      this.#report(new Set(troubles.keys())),
+    ]);
+    if (!others) {
+      // The counters of one process alone would look as if the others had started again.
+      problem(request, response, 503, 'NotReady', 'The first process of this instance does not answer.');
+      return;
+    }
+    const reports = [own, ...others];
+    const texts = [await textOf(reports.map(({ metrics }) => metrics))];
+    if (all) texts.push(await textOf(reports.map(({ accounts }) => accounts)));
+    response.writeHead(200, { 'Content-Type': this.#metrics.contentType }).end(texts.join('\n'));
   }
 
-  /** Adds a gauge, which is read for each request to `/metrics`. */
-  gauge(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
-    this.metrics.registerMetric(new Gauge({ name, help, labelNames, registers: [], collect: collector(read) }));
+  /** The metrics of this process. */
+  async #report(troubles: ReadonlySet<Part>): Promise<Report> {
+    // The last report of a process must not wait for parts that are closed.
+    if (!this.#isShuttingDown) await this.samples.refresh();
+    // The gauges are read before anything else can run.
+    this.#troubles = troubles;
+    const [metrics, accounts] = await Promise.all([familiesOf(this.#metrics), familiesOf(this.#accountMetrics)]);
+    return { metrics, accounts };
+  }
+
+  /** Adds a gauge, which is read for each request to `/metrics`. `aggregator` says how processes share one value. */
+  gauge(
+    name: string,
+    help: string,
+    labelNames: readonly string[],
+    read: ReadValues,
+    aggregator: Aggregator = 'max',
+  ): void {
+    this.#metrics.registerMetric(
+      new Gauge({ name, help, labelNames, aggregator, registers: [], collect: collector(read) }),
+    );
   }
 
   /** As `gauge`, for values that name accounts. Only clients that may see them get these. */
   accountGauge(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
-    this.#accountMetrics.registerMetric(new Gauge({ name, help, labelNames, registers: [], collect: collector(read) }));
+    this.#accountMetrics.registerMetric(
+      new Gauge({ name, help, labelNames, aggregator: 'max', registers: [], collect: collector(read) }),
+    );
   }
 
   /** As `gauge`, for a value that only grows. */
   counter(name: string, help: string, labelNames: readonly string[], read: ReadValues): void {
-    this.metrics.registerMetric(new Counter({ name, help, labelNames, registers: [], collect: collector(read) }));
+    this.#metrics.registerMetric(new Counter({ name, help, labelNames, registers: [], collect: collector(read) }));
+  }
+
+  /** As `counter`, for durations. */
+  histogram(name: string, help: string, labelNames: readonly string[], read: ReadTimes): void {
+    const values = () => [...read()].flatMap(([labels, times]) => valuesOf(name, labels, times));
+    const family = { name, help, labelNames, type: 'histogram', aggregator: 'sum' };
+    // The one of prom-client counts by itself, and takes longer than a statement of the database.
+    const metric = { name, get: () => Promise.resolve({ ...family, values: values() }) };
+    this.#metrics.registerMetric(metric as unknown as Histogram);
+  }
+
+  /** Lets the series of the jobs with these names begin at 0. */
+  expectJobs(names: readonly string[]): void {
+    for (const job of names) for (const outcome of jobOutcomes) this.#jobRuns.inc({ job, outcome }, 0);
+    for (const item of damages) this.#jobItems.inc({ job: 'scrub', item }, 0);
   }
 
   /** Counts one finished run of a job. */
@@ -148,8 +207,34 @@ export class Operations {
     this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1);
     this.#received += context.received;
     this.#sent += context.sent;
+    if (context.cache !== undefined && fromStore.has(context.cache) && context.kind !== 'other') {
+      this.sentFromStore[context.kind === 'package' ? 'nuget' : 'registry'] += context.sent;
+    }
     this.#seconds.observe(seconds);
   }
+}
+
+const jobOutcomes = ['done', 'failed', 'interrupted'];
+/** The counts of the job `scrub` that alerts use. */
+const damages = ['corrupt', 'missing'];
+/** The values of `Cache-Status` for mirrored content from the storage. */
+const fromStore: ReadonlySet<string> = new Set(
+  (['hit', 'stale', 'revalidated'] as const).map((served) => cacheStatus(served)['Cache-Status']),
+);
+
+/** The series of one histogram, as prom-client has them: each bucket includes the smaller ones. */
+function valuesOf(name: string, labels: Record<string, string>, { bounds, counts, sum }: Times) {
+  let count = 0;
+  const buckets = counts.map((each, index) => {
+    count += each;
+    const le = bounds[index] ?? '+Inf';
+    return { metricName: `${name}_bucket`, labels: { le, ...labels }, value: count };
+  });
+  return [
+    ...buckets,
+    { metricName: `${name}_sum`, labels, value: sum },
+    { metricName: `${name}_count`, labels, value: count },
+  ];
 }
 
 /** While the database fails, no token can be verified. The metrics that need none are then the most useful. */

@@ -88,6 +88,20 @@ export class Jobs {
     this.#timers.push(setInterval(() => this.#track(this.#takeOverLostRuns()), this.#lease / 3).unref());
   }
 
+  get names(): string[] {
+    return [...this.#jobs.keys()];
+  }
+
+  /** The names of the jobs that have a schedule. */
+  get scheduled(): string[] {
+    return [...this.#jobs.values()].filter(({ schedule }) => schedule).map(({ name }) => name);
+  }
+
+  /** When each job last succeeded on any instance, in milliseconds since 1970. */
+  successes(): Promise<Map<string, number>> {
+    return this.#runs.successes();
+  }
+
   /** Ends the active runs. Another instance, or the next start, starts the scheduled ones again. */
   async close(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);

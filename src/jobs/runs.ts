@@ -106,6 +106,14 @@ export class Runs {
     return this.#database.select<RunningJob>('SELECT name, run_id AS runId, beat FROM jobs WHERE run_id IS NOT NULL');
   }
 
+  /** When each job last succeeded, in milliseconds since 1970. */
+  async successes(): Promise<Map<string, number>> {
+    const rows = await this.#database.select<{ job: string; at: number }>(
+      "SELECT job, MAX(ended_at) AS at FROM job_runs WHERE outcome = 'done' GROUP BY job",
+    );
+    return new Map(rows.map(({ job, at }) => [job, at]));
+  }
+
   /** The latest runs of a job, newest first. */
   async latest(job: string, limit: number): Promise<JobRun[]> {
     const rows = await this.#database.select<Omit<JobRun, 'counts'> & { counts: string }>(

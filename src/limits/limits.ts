@@ -10,8 +10,10 @@ import { Turns } from './turns.ts';
 import { Occupancy, pause, type Waiter } from './waiting.ts';
 
 /** The limits of a rate, by their names in answers, events and metrics. */
-export type RateName = 'requests' | 'anonymous-requests' | 'misses' | 'searches' | 'pushes' | 'failed-sign-ins';
-type LimitName = RateName | 'uploads' | 'connections';
+const rateNames = ['requests', 'anonymous-requests', 'misses', 'searches', 'pushes', 'failed-sign-ins'] as const;
+export type RateName = (typeof rateNames)[number];
+const limitNames = [...rateNames, 'uploads', 'connections'] as const;
+type LimitName = (typeof limitNames)[number];
 type Outcome = 'delayed' | 'refused';
 
 /** The sender of a request, as limits count it: its token, else its address. */
@@ -75,7 +77,13 @@ export class Limits {
   readonly #lookUps = new Turns(mostLookUps);
   /** Until when the credentials from an address are looked up in turns. */
   readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
-  readonly #counts = new Map<string, number>();
+  /** From 0, because Prometheus cannot see the growth to a first value. */
+  readonly #counts = new Map<string, number>(
+    limitNames.flatMap((limit) => [
+      [`${limit} delayed`, 0],
+      [`${limit} refused`, 0],
+    ]),
+  );
 
   constructor({ settings, cache, events, now }: LimitParts) {
     this.#delay = settings.delay;

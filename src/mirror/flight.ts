@@ -8,6 +8,7 @@ import type { Content } from '../storage/content.ts';
 import { storageFull } from '../storage/disk.ts';
 import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
+import type { MirrorCounts } from './counts.ts';
 import { entryId, type Entries, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Intake, mayPassThrough, type Body } from './intake.ts';
 import type { Partial, Partials } from './partials.ts';
@@ -41,6 +42,7 @@ export interface FlightParts {
   blobs: BlobStore;
   entries: Entries;
   partials: Partials;
+  counts: MirrorCounts;
   room: Room;
   /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
@@ -214,6 +216,7 @@ export class Flight {
         return undefined;
       }
       if (head.kind === 'not-modified') {
+        this.#parts.counts.saved[this.#resource.upstreamKind] += this.#known!.size;
         return { metadata: await this.#validated(this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {

@@ -3,6 +3,7 @@ import type { Transaction } from '../database/database.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
+import { MirrorCounts } from './counts.ts';
 import { entryId, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Flight, type FlightParts, type JoinResult } from './flight.ts';
 import { Hangs } from './hangs.ts';
@@ -25,7 +26,7 @@ export interface Entry {
   complete: Promise<EntryMetadata>;
 }
 
-export interface MirrorParts extends Omit<FlightParts, 'partials'> {
+export interface MirrorParts extends Omit<FlightParts, 'partials' | 'counts'> {
   /** The most fetches that one account may have in progress. */
   accountFetches: number;
   /** Called before each fetch, which waits for the result if there is one. A rejection refuses the fetch. */
@@ -43,6 +44,7 @@ const hangShare = 0.5;
 
 /** The pull-through cache. Both protocols use it; it does not know them. */
 export class Mirror {
+  readonly counts = new MirrorCounts();
   readonly #parts: FlightParts;
   readonly #slots: Slots;
   readonly #admit: MirrorParts['admit'];
@@ -54,7 +56,7 @@ export class Mirror {
   readonly #underWay = new Set<Flight>();
 
   constructor({ accountFetches, admit, keepPartial, ...parts }: MirrorParts) {
-    this.#parts = { ...parts, partials: new Partials(keepPartial) };
+    this.#parts = { ...parts, partials: new Partials(keepPartial), counts: this.counts };
     this.#slots = new Slots(accountFetches);
     this.#admit = admit;
     this.#hangs = new Hangs(parts.now);
@@ -67,6 +69,18 @@ export class Mirror {
    * and no stored entry may be served.
    */
   async open(resource: MirrorResource): Promise<Entry | undefined> {
+    const counted = this.counts.requests[resource.upstreamKind];
+    try {
+      const entry = await this.#open(resource);
+      counted[entry?.outcome ?? 'absent'] += 1;
+      return entry;
+    } catch (error) {
+      if (isUpstreamFailure(error)) counted.failed += 1;
+      throw error;
+    }
+  }
+
+  async #open(resource: MirrorResource): Promise<Entry | undefined> {
     const id = entryId(resource.key);
     const { entries, now } = this.#parts;
     for (let losses = 0; ; losses += 1) {
@@ -89,8 +103,19 @@ export class Mirror {
     return this.#parts.entries.find(entryId(key));
   }
 
-  /** The stored entry for a resource, if it may be served while the upstream fails. Sends no request. */
-  async openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<Entry | undefined> {
+  /**
+   * The stored entry for a resource, if it may be served while the upstream fails. Sends no request. Counts as a request
+   * only with `upstreamKind`.
+   */
+  async openStored(
+    resource: Pick<MirrorResource, 'key' | 'lifetime'> & Partial<Pick<MirrorResource, 'upstreamKind'>>,
+  ): Promise<Entry | undefined> {
+    const entry = await this.#openStored(resource);
+    if (entry && resource.upstreamKind) this.counts.requests[resource.upstreamKind][entry.outcome] += 1;
+    return entry;
+  }
+
+  async #openStored({ key, lifetime }: Pick<MirrorResource, 'key' | 'lifetime'>): Promise<Entry | undefined> {
     const id = entryId(key);
     const known = await this.#parts.entries.find(id);
     if (!known || !isServableStale(lifetime, known, this.#parts.now())) return undefined;
@@ -98,6 +123,11 @@ export class Mirror {
       if (error instanceof BlobMissing) return undefined;
       throw error;
     });
+  }
+
+  /** The number of fetches in progress. */
+  get flights(): number {
+    return this.#underWay.size;
   }
 
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
@@ -202,7 +232,7 @@ export class Mirror {
   /** Joins the fetch for an entry, or starts one when the caller is admitted and its account has a free slot. */
   #joinOrStart(id: string, resource: MirrorResource): Promise<JoinResult> {
     const known = this.#joinable(id);
-    if (known) return known.join();
+    if (known) return this.#joinKnown(known);
     const admitted = this.#admit?.();
     return admitted ? admitted.then(() => this.#startInTurn(id, resource)) : this.#startInTurn(id, resource);
   }
@@ -213,11 +243,16 @@ export class Mirror {
     return taken.then((release) => this.#start(id, resource, release));
   }
 
+  #joinKnown(flight: Flight): Promise<JoinResult> {
+    this.counts.joined += 1;
+    return flight.join();
+  }
+
   #start(id: string, resource: MirrorResource, release: () => void): Promise<JoinResult> {
     const known = this.#joinable(id);
     if (known) {
       release();
-      return known.join();
+      return this.#joinKnown(known);
     }
     const flight = new Flight(resource, this.#parts);
     this.#flights.set(id, flight);

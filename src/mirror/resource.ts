@@ -3,6 +3,7 @@ import type { Digest, DigestAlgorithm } from '../digest.ts';
 import type { Sighting } from '../history/history.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import type { UpstreamKind } from './counts.ts';
 import type { EntryKey, EntryMetadata } from './entries.ts';
 
 /**
@@ -30,6 +31,8 @@ export interface MirrorResource {
   key: EntryKey;
   /** For messages to clients. The key has the ID. */
   upstreamName: string;
+  /** For counting. */
+  upstreamKind: UpstreamKind;
   lifetime: Lifetime;
   /** How long the answer "not found" is cached, in milliseconds. */
   negativeFor: number;
@@ -95,5 +98,6 @@ export function resourceOf(upstream: Upstream, kind: string, name: string, refer
     negativeFor,
     idle: timeout,
     upstreamName: upstream.name,
+    upstreamKind: upstream.config.kind,
   };
 }

@@ -178,8 +178,9 @@ export class ImageMirror {
   async *#latestManifests(place: Place): AsyncGenerator<object> {
     let bytes = 0;
     for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
-      const key = { ...resource(place, 'manifest', reference), lifetime: 'immutable' as const };
-      const entry = await this.#mirror.openStored(key);
+      // Without the kind of the upstream: no client has requested this manifest.
+      const { key } = resource(place, 'manifest', reference);
+      const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
       if (!entry) continue;
       bytes += entry.size ?? 0;
       yield await readDocument(entry, this.#limits.manifest);

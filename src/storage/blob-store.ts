@@ -246,6 +246,14 @@ export class BlobStore {
     return (await stat(this.#paths.staged(id)).catch(() => undefined))?.size;
   }
 
+  /** The bytes of all staged files. */
+  async stagedBytes(): Promise<number> {
+    let bytes = 0;
+    // One after another, so that many files do not keep other work from the file system.
+    for (const id of await readdir(this.#paths.staging)) bytes += (await this.stagedSize(id)) ?? 0;
+    return bytes;
+  }
+
   /** Removes staged files that have not changed since `before`, except those to `keep`; resolves to their number and size. */
   async expireStaged(
     before: number,

@@ -40,6 +40,11 @@ export class Room {
     return (await this.#unused()) - this.#expected - bytes >= this.#reserve;
   }
 
+  /** The free bytes of the disk, and the bytes of them that are kept free. */
+  async measure(): Promise<{ free: number; reserve: number }> {
+    return { free: await this.#free(this.#path), reserve: this.#reserve };
+  }
+
   /** Whether half of the reserve stays free if a file of `bytes` is stored for a short time. */
   async hasForAMoment(bytes: number): Promise<boolean> {
     return (await this.#unused()) - this.#expected - bytes >= this.#reserve / 2;

@@ -35,6 +35,11 @@ export class ServerCertificate {
     return this.#pair;
   }
 
+  /** When the certificate expires; milliseconds since 1970. */
+  get expires(): number {
+    return this.#pair.leaf.validToDate.getTime();
+  }
+
   /** Calls `listener` with each pair that replaces the current one. */
   onChange(listener: (pair: Pair) => void): void {
     this.#onChange = listener;

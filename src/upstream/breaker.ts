@@ -95,6 +95,11 @@ export class Breaker {
     return this.#upstream?.isLimit ? this.refusal() : undefined;
   }
 
+  /** Whether the whole upstream is paused, or was and has not answered since. */
+  get isOpen(): boolean {
+    return this.#upstream !== undefined;
+  }
+
   /**
    * Records that `request` begins. After a pause of the upstream it may be the probe. While the probe is in progress,
    * other requests are refused, but no longer than that pause was: a probe that hangs must not block the upstream.

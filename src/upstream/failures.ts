@@ -80,6 +80,11 @@ export function verdictOf(error: unknown, origin: string): Verdict {
   return error instanceof NotConnected && error.origin === origin ? 'connection' : 'resource';
 }
 
+/** Whether the failed request never left this server. */
+export function isUnsent(error: unknown): boolean {
+  return error instanceof Refused && error.verdict === 'unsent';
+}
+
 /** Whether the same request may succeed a moment later: after a stale keep-alive socket, a reset, a single 5xx. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof Refused) return error.verdict === 'resource' && error.retryAfter === 0;

@@ -10,6 +10,7 @@ import { Client, type Sending } from './client.ts';
 import type { CredentialSource } from './credential-source.ts';
 import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
 import { BackgroundTask } from './background-task.ts';
+import { UpstreamCounts } from './counts.ts';
 import { FailureLog } from './failure-log.ts';
 import { busyRefusal, messageOf, orAbort, withRetries, Refused, verdictOf } from './failures.ts';
 import { RegistryTokens, type TokenRequest } from './tokens.ts';
@@ -51,6 +52,8 @@ export class Upstream {
   readonly base: URL;
   /** The last values of the upstream's rate limit headers (`ratelimit-remaining`, `ratelimit-limit`). */
   rateLimit: { remaining?: string; limit?: string } = {};
+  readonly counts = new UpstreamCounts();
+  readonly #now: () => number;
   readonly #breaker: Breaker;
   readonly #serviceBreakers: Record<OptionalService, Breaker>;
   readonly #client: Client;
@@ -66,6 +69,7 @@ export class Upstream {
     const { name, id, timeout, allowPrivateNetwork: allowPrivate } = config;
     this.config = config;
     this.base = base;
+    this.#now = now;
     this.#breaker = new Breaker(now, (...change) => parts.onChange?.(id, ...change));
     this.#serviceBreakers = { search: new Breaker(now), symbols: new Breaker(now) };
     this.#failures = new FailureLog(log, id, now);
@@ -77,7 +81,15 @@ export class Upstream {
       onWithheld: (host) => log.warn({ upstream: id, host }, `${withheldFrom(host)} of this upstream`),
     });
     this.#offline = parts.offline || config.mode === 'offline';
-    this.#client = new Client({ allowPrivate, proxy, timeout, ca, resolve, connections, meter });
+    this.#client = new Client({
+      allowPrivate,
+      proxy,
+      timeout,
+      ca,
+      resolve,
+      connections,
+      meter: () => this.#meter(meter),
+    });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
     this.#tokens = new RegistryTokens({ cache, id, base, credentials: this.credentials, timeout, now, ask });
     // A package feed gets the credentials with the first request; a registry says first which kind it needs.
@@ -92,6 +104,11 @@ export class Upstream {
   /** Unique among the upstreams of its kind. Stored content is found by it. */
   get id(): string {
     return this.config.id;
+  }
+
+  /** Whether requests to it are paused, or were and none has succeeded since. Its optional services do not count. */
+  get isPaused(): boolean {
+    return this.#breaker.isOpen;
   }
 
   /** Whether the account with this name is served from this upstream. Undefined stands for accounts without a list. */
@@ -159,6 +176,15 @@ export class Upstream {
     this.credentials.close();
   }
 
+  /** Counts a body for this upstream, besides `meter`. */
+  #meter(meter: UpstreamParts['meter']): (bytes: number) => void {
+    const end = meter?.();
+    return (bytes) => {
+      this.counts.received += bytes;
+      end?.(bytes);
+    };
+  }
+
   #breakerFor(service: OptionalService | undefined): Breaker {
     return service ? this.#serviceBreakers[service] : this.#breaker;
   }
@@ -213,7 +239,9 @@ export class Upstream {
     const { status, headers } = answer;
     const remaining = headers['ratelimit-remaining'];
     if (remaining !== undefined) {
-      this.rateLimit = { remaining: String(remaining), limit: String(headers['ratelimit-limit'] ?? '') };
+      const [left, limit] = [String(remaining), String(headers['ratelimit-limit'] ?? '')];
+      this.rateLimit = { remaining: left, limit };
+      this.counts.noteLimit(left, limit, this.#now());
     }
     if ((status >= 200 && status < 300) || status === 304 || status === 404 || status === 410) return answer;
     discard(answer.body);
@@ -266,7 +294,7 @@ export class Upstream {
       throw new Refused('refers from https to http', { verdict: 'unsent' });
     }
     // got would send a user name in an address as credentials.
-    return this.#client.send({ ...sending, url: withoutUser(sending.url) });
+    return this.counts.request(sending.signal, () => this.#client.send({ ...sending, url: withoutUser(sending.url) }));
   }
 
   async #authorization(request: UpstreamRequest): Promise<string | undefined> {

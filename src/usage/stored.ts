@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { listAccounts } from '../accounts/accounts.ts';
-import type { Database } from '../database/database.ts';
+import { placeholders, type Database } from '../database/database.ts';
 import type { References } from '../storage/references.ts';
 import { hourOf } from './period.ts';
 import type { RowBytes } from './row-bytes.ts';
@@ -74,6 +74,31 @@ export class StoredBytes {
       const some = rows.slice(start, start + samplesPerStatement);
       await this.#database.transaction((tx) => tx.insertNew('storage_samples', some));
     }
+  }
+
+  /** The bytes of all accounts by the latest sample; undefined if there is none. */
+  async sampled(): Promise<Stored | undefined> {
+    const latest = await this.#database.get<{ hour: number }>(
+      'SELECT hour FROM storage_samples WHERE account_id = ? ORDER BY hour DESC LIMIT 1',
+      [this.#mirrorAccount],
+    );
+    if (!latest) return undefined;
+    const all = { ...nothing };
+    const ids = (await listAccounts(this.#database)).map(({ id }) => id);
+    for (let start = 0; start < ids.length; start += samplesPerStatement) {
+      // By account, because the table has no index on the hour alone.
+      const some = ids.slice(start, start + samplesPerStatement);
+      const rows = await this.#database.select<Stored>(
+        `SELECT hosted_bytes AS hosted, mirrored_bytes AS mirrored FROM storage_samples
+         WHERE hour = ? AND account_id IN (${placeholders(some)})`,
+        [latest.hour, ...some],
+      );
+      for (const { hosted, mirrored } of rows) {
+        all.hosted += hosted;
+        all.mirrored += mirrored;
+      }
+    }
+    return all;
   }
 
   #measurement(): Measurement {

@@ -46,7 +46,8 @@ export interface Due {
   since: number;
 }
 
-export type Outcome = 'delivered' | 'retry' | 'failed';
+export const outcomes = ['delivered', 'retry', 'failed'] as const;
+export type Outcome = (typeof outcomes)[number];
 
 /** The deliveries of all webhooks. A row is made from a committed event, and is sent by one instance at a time. */
 export class Deliveries {

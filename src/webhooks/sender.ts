@@ -5,7 +5,7 @@ import type { Events } from '../events/events.ts';
 import { AddressRefused } from '../upstream/addresses.ts';
 import type { Poster } from '../upstream/post.ts';
 import { testBody } from './cloud-event.ts';
-import type { Claimed, Deliveries, Due, Outcome } from './deliveries.ts';
+import { outcomes, type Claimed, type Deliveries, type Due, type Outcome } from './deliveries.ts';
 import type { Attempt } from './delivery.ts';
 import type { Secrets } from './secrets.ts';
 import { headersOf, secondsOf, signatureOf } from './signature.ts';
@@ -51,7 +51,8 @@ export class Sender {
   /** Webhooks whose last attempt failed: each gets one delivery at a time. */
   readonly #failing = new Set<string>();
   readonly #stop = new AbortController();
-  readonly #outcomes = new Map<Outcome, number>();
+  /** From 0, because Prometheus cannot see the growth to a first value. */
+  readonly #outcomes = new Map<Outcome, number>(outcomes.map((each) => [each, 0]));
   #ticking: Promise<void> | undefined;
   #filling: Promise<void> | undefined;
   #fillAgain = false;

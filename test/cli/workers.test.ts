@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { temporaryFolder } from '../support/clients/clients.ts';
+import { parseMetrics } from '../support/metrics.ts';
 import { startEntrepot } from '../support/processes/entrepot.ts';
 import { answers, redisUrl } from '../support/processes/services.ts';
 import { until } from '../support/until.ts';
@@ -65,6 +66,50 @@ test('two workers serve one port: each sees the changes of the other, and a kill
     await sleep(50);
   }
   t.is(servedBy().size, 3);
+});
+
+test('each worker answers /metrics for all, with the counters of killed ones, and while another hangs', async (t) => {
+  const folder = await temporaryFolder();
+  const server = await startEntrepot(folder.path, { ENTREPOT_WORKERS: '2', ENTREPOT_REDIS_URL: redisUrl() });
+  t.teardown(async () => {
+    await server.stop();
+    await folder.remove();
+  });
+  const workers = () =>
+    execFileSync('ps', ['-o', 'pid=', '--ppid', `${server.pid}`])
+      .toString()
+      .trim()
+      .split(/\s+/);
+  const headers = { authorization: `Bearer ${server.token}`, connection: 'close' };
+  const scrape = async () => {
+    const startedAt = performance.now();
+    const response = await fetch(`${server.url}/metrics`, { headers, signal: AbortSignal.timeout(10_000) });
+    const metrics = parseMetrics(await response.text());
+    const answered = metrics.value('entrepot_http_requests_total', { status: '404' }) ?? 0;
+    return { metrics, answered, seconds: (performance.now() - startedAt) / 1000 };
+  };
+  await until(
+    async () => (await scrape()).metrics.value('entrepot_nodejs_version_info') === 1 && workers().length === 2,
+  );
+  for (let count = 0; count < 40; count += 1) await fetch(`${server.url}/v1/nothing`, { headers });
+  // A request counts when its connection has closed.
+  await until(async () => (await scrape()).answered === 40);
+  // Several connections, of which each worker gets some.
+  for (let count = 0; count < 8; count += 1) t.is((await scrape()).answered, 40);
+
+  // A worker that hangs still gets connections, so only some of these are answered.
+  const [hanging, killed] = workers() as [string, string];
+  execFileSync('kill', ['-STOP', hanging]);
+  t.teardown(() => execFileSync('sh', ['-c', `kill -CONT ${hanging} 2>/dev/null || true`]));
+  const answer = await Promise.any(Array.from({ length: 10 }, scrape));
+  t.is(answer.answered, 40);
+  t.true(answer.seconds < 5, `${answer.seconds}`);
+  execFileSync('kill', ['-CONT', hanging]);
+
+  execFileSync('kill', ['-9', killed]);
+  await until(() => workers().length === 2 && !workers().includes(killed), 20_000);
+  await until(async () => (await scrape().catch(() => undefined)) !== undefined, 20_000);
+  for (let count = 0; count < 4; count += 1) t.is((await scrape()).answered, 40);
 });
 
 test('workers that are all killed at once are replaced', async (t) => {

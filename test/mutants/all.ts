@@ -5,6 +5,7 @@ import { health } from './health.ts';
 import { http } from './http.ts';
 import { jobs } from './jobs.ts';
 import { limits } from './limits.ts';
+import { metrics } from './metrics.ts';
 import { mirror } from './mirror.ts';
 import type { Mutant } from './mutant.ts';
 import { nuget } from './nuget.ts';
@@ -24,6 +25,7 @@ export const mutants: readonly Mutant[] = [
   ...http,
   ...jobs,
   ...limits,
+  ...metrics,
   ...mirror,
   ...nuget,
   ...oci,

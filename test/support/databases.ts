@@ -31,6 +31,7 @@ export async function openUntilEnd(t: Test, url: string): Promise<Database> {
 export function changedDatabase(real: Database, changes: Partial<Database>): Database {
   return {
     dialect: real.dialect,
+    times: real.times,
     select: (sql, values) => real.select(sql, values),
     get: (sql, values) => real.get(sql, values),
     getCached: (sql, values, options) => real.getCached(sql, values, options),

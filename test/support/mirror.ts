@@ -168,6 +168,7 @@ export async function openMirror(t: Test, base: URL, setup: MirrorSetup = {}): P
     resource: (path, changes = {}, options = {}) => ({
       key: { upstream: 'up.test', kind: 'thing', name: 'a', reference: path },
       upstreamName: 'up.test',
+      upstreamKind: 'registry',
       lifetime: 'immutable',
       negativeFor: 60_000,
       limit: 2 ** 30,

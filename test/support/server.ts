@@ -31,7 +31,10 @@ const noJobs = Object.fromEntries(Object.keys(schema.parse({}).jobs).map((name) 
 export async function startTestServer(
   t: Pick<ExecutionContext, 'teardown'>,
   settings: Record<string, unknown> = {},
-  surroundings: Pick<Surroundings, 'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers'> = {},
+  surroundings: Pick<
+    Surroundings,
+    'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers' | 'droppedLines'
+  > = {},
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test-server';

@@ -10,8 +10,12 @@ import { usagePage } from './usage.ts';
 export const pages: readonly Page[] = [
   overviewPage,
   usagePage,
-  ...[tokensPage, newTokenPage, revokePage, sessionPage],
-  ...[jobsPage, jobPage],
+  tokensPage,
+  newTokenPage,
+  revokePage,
+  sessionPage,
+  jobsPage,
+  jobPage,
   auditPage,
   connectPage,
 ];

@@ -17,11 +17,13 @@ export const clientCommands = {
   dockerd: 'docker.io',
 };
 
-/** Tools that are not clients: one builds images, one is an upstream registry, and one a reverse proxy. */
+/** Tools that are not clients: one builds images, one is an upstream registry, one a reverse proxy, two read metrics. */
 export const toolCommands = {
   umoci: 'umoci',
   'docker-registry': 'docker-registry',
   nginx: 'nginx-light',
+  prometheus: 'prometheus',
+  promtool: 'prometheus',
 };
 
 /** No package manager here has the .NET SDK, so its tests run only if it is installed. */

@@ -1,0 +1,178 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { countersOf, mergeFamilies, type Exchange, type Report } from './report.ts';
+
+// The metrics of several processes that serve one port. Each sends its report to the first process: regularly, when it is
+// asked for one, and at its end. The first process keeps the last report of each, and adds up the counters of those that
+// have ended.
+
+/** Milliseconds between two regular reports. A process that is killed loses what it counted since its last. */
+const reportEvery = 5000;
+/** How long the first process waits for the reports of the others; milliseconds. */
+const patience = 1000;
+/** How long a process waits for the first one; milliseconds. */
+const longestWait = 2000;
+/** `/metrics` needs no token, so a process asks the others at most once in this time; milliseconds. */
+const shortestPause = 100;
+
+/** Messages between two processes. */
+export interface Channel {
+  /** Ignores a failure: the other process has ended then. */
+  send(message: Message): void;
+  onMessage(listener: (message: unknown) => void): void;
+}
+
+export type Message =
+  /** To the first process: `answers` if it asked, `wants` if the others are wanted in return. */
+  | { entrepot: 'report'; report: Report; answers?: boolean; wants?: boolean }
+  /** From the first process. */
+  | { entrepot: 'asked' }
+  | { entrepot: 'others'; reports: Report[] };
+
+/** The side of each process that serves. */
+export class WorkerExchange implements Exchange, Disposable {
+  readonly #channel: Channel;
+  readonly #every: number;
+  readonly #wait: number;
+  #own: (() => Promise<Report>) | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #waiting: ((reports: Report[] | undefined) => void) | undefined;
+  #current: Promise<unknown> | undefined;
+  #next: Promise<Report[] | undefined> | undefined;
+  #askedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(channel: Channel, every = reportEvery, wait = longestWait) {
+    this.#channel = channel;
+    this.#every = every;
+    this.#wait = wait;
+  }
+
+  start(own: () => Promise<Report>): void {
+    this.#own = own;
+    this.#channel.onMessage((message) => {
+      if (!isMessage(message)) return;
+      if (message.entrepot === 'asked') void this.report({ answers: true });
+      if (message.entrepot === 'others') this.#waiting?.(message.reports);
+    });
+    this.#timer = setInterval(() => void this.report(), this.#every).unref();
+  }
+
+  others(): Promise<Report[] | undefined> {
+    // All that come before an exchange begins share it. One that runs may be too old for them: counters must not go back.
+    this.#next ??= this.#afterPause().then(() => {
+      this.#next = undefined;
+      const asked = this.#ask();
+      this.#current = asked;
+      return asked;
+    });
+    return this.#next;
+  }
+
+  /** Sends the report of this process. Never rejects. */
+  async report(fields: { answers?: boolean; wants?: boolean } = {}): Promise<void> {
+    const report = await this.#own?.().catch(() => undefined);
+    if (report) this.#channel.send({ entrepot: 'report', report, ...fields });
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+
+  /** One exchange at a time, so that an answer cannot be taken for that to another question. */
+  async #afterPause(): Promise<void> {
+    await this.#current;
+    const pause = this.#askedAt + shortestPause - performance.now();
+    if (pause > 0) await sleep(pause);
+  }
+
+  async #ask(): Promise<Report[] | undefined> {
+    this.#askedAt = performance.now();
+    const { promise, resolve } = Promise.withResolvers<Report[] | undefined>();
+    this.#waiting = resolve;
+    const timer = setTimeout(() => resolve(undefined), this.#wait);
+    await this.report({ wants: true });
+    return promise.finally(() => clearTimeout(timer));
+  }
+}
+
+interface Peer {
+  channel: Channel;
+  report: Report | undefined;
+  /** Whether it has not answered yet. A process that hangs is asked and waited for only once. */
+  isAsked: boolean;
+}
+
+/** The side of the first process. */
+export class WorkerReports {
+  readonly #peers = new Set<Peer>();
+  readonly #patience: number;
+  #ended: Promise<Report | undefined> = Promise.resolve(undefined);
+  #arrived = new Set<() => void>();
+
+  constructor(wait = patience) {
+    this.#patience = wait;
+  }
+
+  /** Adds a process. Call the returned function when it has ended. */
+  add(channel: Channel): () => void {
+    const peer: Peer = { channel, report: undefined, isAsked: false };
+    this.#peers.add(peer);
+    channel.onMessage((message) => {
+      if (!isMessage(message) || message.entrepot !== 'report') return;
+      peer.report = message.report;
+      if (message.answers) {
+        peer.isAsked = false;
+        for (const each of this.#arrived) each();
+      }
+      if (message.wants) void this.#answer(peer);
+    });
+    return () => {
+      if (!this.#peers.delete(peer)) return;
+      if (peer.report) this.#ended = this.#ended.then((before) => addUp(before, peer.report!));
+      for (const each of this.#arrived) each();
+    };
+  }
+
+  async #answer(asker: Peer): Promise<void> {
+    const asked = this.#others(asker).filter(({ isAsked }) => !isAsked);
+    for (const peer of asked) {
+      peer.isAsked = true;
+      peer.channel.send({ entrepot: 'asked' });
+    }
+    await this.#until(() => asked.every((peer) => !peer.isAsked || !this.#peers.has(peer)));
+    const ended = await this.#ended;
+    const reports = [ended, ...this.#others(asker).map(({ report }) => report)].filter((each) => each !== undefined);
+    asker.channel.send({ entrepot: 'others', reports });
+  }
+
+  #others(peer: Peer): Peer[] {
+    return [...this.#peers].filter((each) => each !== peer);
+  }
+
+  /** Resolves when `isDone`, or when the time is over. */
+  async #until(isDone: () => boolean): Promise<void> {
+    if (isDone()) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const check = () => {
+      if (isDone()) resolve();
+    };
+    this.#arrived.add(check);
+    const timer = setTimeout(resolve, this.#patience);
+    await promise;
+    clearTimeout(timer);
+    this.#arrived.delete(check);
+  }
+}
+
+async function addUp(before: Report | undefined, last: Report): Promise<Report> {
+  const counters = countersOf(last);
+  if (!before) return counters;
+  const [metrics, accounts] = await Promise.all([
+    mergeFamilies([before.metrics, counters.metrics]),
+    mergeFamilies([before.accounts, counters.accounts]),
+  ]);
+  return { metrics, accounts };
+}
+
+function isMessage(message: unknown): message is Message {
+  return typeof message === 'object' && message !== null && 'entrepot' in message;
+}

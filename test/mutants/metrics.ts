@@ -1,0 +1,42 @@
+import { mutantsOf } from './mutant.ts';
+
+export const metrics = [
+  ...mutantsOf(
+    'src/metrics/exchange.ts',
+    ['test/metrics/exchange.test.ts'],
+    [
+      ['the counters of an ended worker are lost', 'if (peer.report) this.#ended =', 'if (!peer.report) this.#ended ='],
+      ['a worker that hangs is asked again and again', 'filter(({ isAsked }) => !isAsked)', 'filter(() => true)'],
+      ['workers are asked without a pause', 'if (pause > 0) await sleep(pause);', ''],
+      ['a later request shares an exchange that has begun', '      this.#next = undefined;\n', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/metrics/report.ts',
+    ['test/metrics/exchange.test.ts'],
+    [['the gauges of an ended worker stay', "type !== 'gauge'", 'type.length > 0']],
+  ),
+  ...mutantsOf(
+    'src/metrics/samples.ts',
+    ['test/metrics/exchange.test.ts'],
+    [['a measurement that hangs is started again', 'sample.running || now', 'now']],
+  ),
+  ...mutantsOf(
+    'src/upstream/counts.ts',
+    ['test/metrics/mirror.test.ts'],
+    [
+      ['each status of an upstream is a series', 'status <= lastStatus ?', 'status <= 1000 ?'],
+      ['a rate limit is shown after its window', '&& now < this.#limit.until ', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/mirror.ts',
+    ['test/metrics/mirror.test.ts'],
+    [['a failed request to the mirror is not counted', 'counted.failed += 1;', ';']],
+  ),
+  ...mutantsOf(
+    'src/measures.ts',
+    ['test/metrics/mirror.test.ts'],
+    [['the breakers of two upstreams with one ID add up', '? value : join(before, value)', '? value : before + value']],
+  ),
+];
