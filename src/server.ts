@@ -227,6 +227,7 @@ function mountAll(
   const { limits } = config;
   const operations = createOperations({
     operations: opened.flatMap((each) => each.operations),
+    searches: opened.flatMap((each) => each.searches),
     database,
     accounts,
     tokens,

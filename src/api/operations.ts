@@ -5,12 +5,14 @@ import type { Tokens } from '../accounts/tokens.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
 import { check, type Operation } from './operation.ts';
+import { searchOperations, type SearchSource } from './search.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
   /** Operations of the protocols. */
   operations: readonly Operation[];
+  searches: readonly SearchSource[];
 }
 
 /** The values of a request that are not checked yet. */
@@ -25,6 +27,7 @@ export interface Arguments {
 export function createOperations(parts: OperationParts): Operation[] {
   return [
     ...parts.operations,
+    ...searchOperations(parts.searches),
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),
     ...auditOperations(parts),

@@ -8,8 +8,9 @@ import { eventTypes, subjectKinds } from '../events/event.ts';
 const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
 const count = z.int().min(0);
 const bytes = count.meta({ description: 'Bytes' });
+export const origins = ['hosted', 'mirrored'] as const;
 const origin = z
-  .enum(['hosted', 'mirrored'])
+  .enum(origins)
   .meta({ description: 'hosted: pushed to this server; mirrored: copied from an upstream' });
 const upstream = z
   .string()
@@ -222,6 +223,18 @@ export const usage = z
   })
   .meta({ id: 'Usage' });
 
+export const searchHit = z
+  .strictObject({
+    kind: z.enum(['package', 'container']),
+    name: z.string().meta({ description: 'The ID of a package, or the name by which an image is pulled' }),
+    origin,
+    upstream,
+    version: z.string().nullable().meta({ description: 'The newest version of a package; null for an image' }),
+    description: z.string().nullable().meta({ description: 'Up to 300 characters; null if it is not stored here' }),
+    download_count: count,
+  })
+  .meta({ id: 'SearchHit' });
+
 export const event = z
   .strictObject({
     id: z
@@ -264,6 +277,7 @@ export const tokenList = listOf(token);
 export const packageList = listOf(packageSummary);
 export const containerList = listOf(container);
 export const eventList = listOf(event);
+export const searchResults = listOf(searchHit);
 
 /** A page of a list. */
 function listOf<T extends z.ZodType>(item: T) {

@@ -38,7 +38,7 @@ export function layout({ title, body, json }: View, { assets, principal, section
         <a class="skip" href="#main">Skip to the content</a>
         <header class="top">
           <a class="brand" href="/console/">Entrepot</a>
-          ${principal && who(principal)}
+          ${principal && find} ${principal && who(principal)}
         </header>
         ${principal && navigation(principal, section)}
         <main id="main" tabindex="-1">
@@ -54,6 +54,12 @@ export function layout({ title, body, json }: View, { assets, principal, section
       </body>
     </html>`;
 }
+
+const find = html`<form class="find" role="search" method="get" action="/console/search">
+  <label class="unseen" for="find">Search packages and images</label>
+  <input id="find" name="q" type="search" placeholder="Search packages and images" maxlength="200" />
+  <button>Search</button>
+</form>`;
 
 function who(principal: Principal): Html {
   if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;

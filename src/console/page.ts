@@ -54,8 +54,8 @@ export interface Redirect {
 export interface Page {
   /** Below `/console`, in Express syntax. */
   path: string;
-  /** The entry of the navigation that it belongs to. */
-  section: Section;
+  /** The entry of the navigation that it belongs to; undefined if it belongs to none. */
+  section: Section | undefined;
   action: Action;
   show(call: PageCall): Promise<View>;
   /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */

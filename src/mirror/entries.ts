@@ -4,6 +4,7 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import type { Digest } from '../digest.ts';
 import { record, type NameOwner, type Sighting } from '../history/history.ts';
 import { BackgroundTask } from '../upstream/background-task.ts';
+import { addWords } from './words.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
 export interface EntryKey {
@@ -164,6 +165,8 @@ export class Entries {
     const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
     await record(tx, ownerOf(keys[0]!), sightings, this.#now());
+    // Content with a history is what people look for by name.
+    if (sightings.length > 0) await addWords(tx, keys[0]!);
   }
 
   /** Records `sightings` of content that is not stored. */

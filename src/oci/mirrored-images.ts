@@ -5,6 +5,7 @@ import { recordEvent } from '../events/record.ts';
 import type { AccountViews } from '../mirror/account-views.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { nameQuery, placeOf, storedNames, takeFrom } from '../mirror/words.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
@@ -60,6 +61,43 @@ export class MirroredImages {
       }
     }
     return found;
+  }
+
+  /**
+   * Up to `limit` repositories that the account can pull from the mirror and whose name matches `text`, after a position;
+   * `only` of these if given. A text that begins with an upstream's name and a slash finds only what is mirrored from it.
+   */
+  async find(
+    accountId: number,
+    text: string,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<{ position: string; name: string; upstream: string; pulls: number }[]> {
+    const mirror = await this.#mirrors.of(accountId);
+    const named = mirror.upstreams.find(({ name }) => text.trim().toLowerCase().startsWith(`${name}/`));
+    const query = nameQuery(named ? text.trim().slice(named.name.length + 1) : text);
+    if (!query) return [];
+    const upstreams = new Map((named ? [named] : mirror.upstreams).map((each) => [each.id, each]));
+    const options = { upstreams: [...upstreams.keys()], place: placeOf(after) };
+    const found = await takeFrom(storedNames(this.#database, 'manifest', query, options), limit, async (rows) => {
+      const visible = new Set<string>();
+      for (const [id, some] of Map.groupBy(rows, (each) => each.upstream)) {
+        const prefix = `${upstreams.get(id)!.name}/`;
+        const own = some.map(({ name }) => name);
+        for (const name of await this.#visible(mirror, accountId, prefix, own, only)) visible.add(prefix + name);
+      }
+      return rows
+        .map(({ suffix, upstream: id, name }) => ({
+          position: JSON.stringify([suffix, id, name]),
+          name: listedName({ upstream: upstreams.get(id)!, name }),
+          upstream: upstreams.get(id)!.name,
+        }))
+        .filter(({ name }) => visible.has(name));
+    });
+    const names = found.map(({ name }) => name);
+    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', names);
+    return found.map((each) => ({ ...each, pulls: downloadsOf(each.name).total }));
   }
 
   /** The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. */

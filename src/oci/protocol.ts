@@ -27,6 +27,7 @@ import { imageReferences, imageRowBytes } from './references.ts';
 import { addPulls } from './repositories.ts';
 import { retainImages } from './retention.ts';
 import { createRegistry } from './routes.ts';
+import { imageSearches } from './search-sources.ts';
 
 /** OCI Distribution: the container registry under `/v2`. */
 export const oci: Protocol = {
@@ -88,6 +89,10 @@ export class ContainerRegistry implements OpenProtocol {
 
   get operations() {
     return containerOperations(this.#core.database, this.images, this.#mirrored);
+  }
+
+  get searches() {
+    return imageSearches(this.images, this.#mirrored);
   }
 
   get claims() {

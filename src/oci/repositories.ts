@@ -1,6 +1,7 @@
 import type { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { matchingNames, placeOf, suffixesOf, type NameQuery } from '../mirror/words.ts';
 import { addMirrored } from '../usage/mirrored.ts';
 import type { Downloads } from '../usage/record.ts';
 
@@ -38,6 +39,10 @@ export async function ensureRepository(tx: Transaction, accountId: number, name:
   const found = await findRepository(tx, accountId, name);
   if (found !== undefined) return found;
   await tx.insertNew('repositories', [{ account_id: accountId, name, created_at: now, updated_at: now }]);
+  await tx.insertNew(
+    'repository_words',
+    suffixesOf(name).map((suffix) => ({ account_id: accountId, suffix, name })),
+  );
   return (await findRepository(tx, accountId, name))!;
 }
 
@@ -67,6 +72,34 @@ export class Repositories {
       rows.map((row) => row.name),
       limit,
     );
+  }
+
+  /** Up to `limit` repositories with a manifest that `query` finds, after a position; with `only`, of these names only. */
+  async find(
+    accountId: number,
+    query: NameQuery,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<{ position: string; name: string; pulls: number }[]> {
+    const among = only?.where('w.name');
+    const sql = `SELECT w.suffix, w.name, r.pull_count FROM repository_words w
+      JOIN repositories r ON r.account_id = w.account_id AND r.name = w.name
+      WHERE w.account_id = ? AND (SELECT 1 FROM manifests m WHERE m.repository_id = r.id LIMIT 1) IS NOT NULL
+      ${among ? `AND ${among.sql}` : ''}`;
+    const table = { sql, values: [accountId, ...(among?.values ?? [])], keys: ['name'] };
+    const rows = matchingNames<{ suffix: string; name: string; pull_count: number }>(
+      this.#database,
+      table,
+      query,
+      placeOf(after),
+    );
+    const found = [];
+    for await (const { suffix, name, pull_count: pulls } of rows) {
+      found.push({ position: JSON.stringify([suffix, name]), name, pulls });
+      if (found.length === limit) break;
+    }
+    return found;
   }
 
   /** Up to `limit` tags of a repository, after `last`; `NameUnknown` if the account has not claimed the repository. */

@@ -15,6 +15,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /packages',
       'GET /packages/{id}',
       'GET /packages/{id}/history',
+      'GET /search',
       'DELETE /containers/{name}/{tag}',
       'GET /containers',
       'GET /containers/{name}/history',

@@ -1,6 +1,7 @@
 import type { Page } from '../page.ts';
 import { connectPage } from './connect.ts';
 import { overviewPage } from './overview.ts';
+import { searchPage } from './search.ts';
 
 /** All pages except sign-in. */
-export const pages: readonly Page[] = [overviewPage, connectPage];
+export const pages: readonly Page[] = [overviewPage, searchPage, connectPage];

@@ -20,6 +20,7 @@ import { search } from './018-search.ts';
 import { probes } from './019-probes.ts';
 import { events } from './020-events.ts';
 import { sessions } from './022-sessions.ts';
+import { names } from './024-names.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -44,4 +45,5 @@ export const migrations: readonly Migration[] = [
   ...probes,
   ...events,
   ...sessions,
+  ...names,
 ];

@@ -3,6 +3,7 @@ import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
 import { recordEvent } from '../../events/record.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
+import { placeOf, storedNames, takeFrom, type NameQuery } from '../../mirror/words.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
@@ -52,6 +53,35 @@ export class MirroredPackages {
       if (found.length >= limit || names.length < namesAtATime) return found.slice(0, limit);
       after = names.at(-1)!;
     }
+  }
+
+  /** Up to `limit` packages that `query` finds and the account gets from upstreams, after a position. `only` limits the ids. */
+  async find(
+    accountId: number,
+    query: NameQuery,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<{ position: string; summary: MirroredSummary }[]> {
+    const { mirror } = await this.#views.of(accountId);
+    const upstreams = mirror.origin.idsIfLimited;
+    const nameOf = new Map(mirror.origin.all.map(({ id: key, name }) => [key, name]));
+    const stored = storedNames(this.#database, 'nupkg', query, { upstreams, place: placeOf(after) });
+    return takeFrom(stored, limit, async (rows) => {
+      const names = rows.map(({ name }) => name).filter((name) => only?.includes(name) ?? true);
+      const claimed = await claimedAmong(this.#database, accountId, names);
+      const packages = await this.#packages(
+        accountId,
+        names.filter((name) => !claimed.has(name)),
+      );
+      const summaries = new Map(packages.map((each) => [each.key, each]));
+      return rows.flatMap(({ suffix, upstream, name }) => {
+        const summary = summaries.get(name);
+        // An id of several upstreams is found once: at the one that it is served from.
+        if (summary?.upstream !== nameOf.get(upstream)) return [];
+        return summary ? [{ position: JSON.stringify([suffix, upstream, name]), summary }] : [];
+      });
+    });
   }
 
   /** Whether the account gets the id only from upstreams: it does not claim it, and an upstream may be asked. */
