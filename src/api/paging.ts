@@ -19,6 +19,14 @@ export const pageQuery = z.object({
     .optional()
     .meta({ description: '`next_cursor` of the previous page' }),
 });
+
+/** The query parameters of a list of hosted and mirrored content. */
+export const originQuery = pageQuery.extend({
+  origin: z
+    .enum(['hosted', 'mirrored'], 'expected hosted or mirrored')
+    .optional()
+    .meta({ description: 'Only content of this origin' }),
+});
 export type PageQuery = z.output<typeof pageQuery>;
 
 /** A list that is read page by page, in the order of a key that never changes. */

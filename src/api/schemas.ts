@@ -120,6 +120,51 @@ export const packageDetails = z
   })
   .meta({ id: 'PackageDetails' });
 
+const text = z.string().nullable();
+
+export const packageVersionDetails = packageVersion
+  .extend({
+    id: z.string().meta({ description: 'As this version writes it' }),
+    origin,
+    upstream,
+    package_types: z.array(z.string()),
+    title: text,
+    description: text,
+    authors: text.meta({ description: 'Names separated by commas, as written' }),
+    tags: z.array(z.string()),
+    copyright: text,
+    release_notes: text,
+    project_url: text,
+    repository_url: text,
+    repository_commit: text,
+    license_expression: text.meta({ description: 'An SPDX expression' }),
+    license_file: text.meta({ description: 'The path of the licence in the package' }),
+    license_url: text,
+    requires_license_acceptance: z.boolean(),
+    development_dependency: z.boolean(),
+    min_client_version: text,
+    dependency_groups: z.array(
+      z.strictObject({
+        target_framework: text.meta({ description: 'null: any framework' }),
+        dependencies: z.array(z.strictObject({ id: z.string(), range: z.string() })),
+      }),
+    ),
+    readme: text.meta({ description: 'Markdown; the first 100,000 characters' }),
+    is_readme_whole: z.boolean(),
+    deprecation: z
+      .strictObject({
+        reasons: z.array(z.string()),
+        message: text,
+        alternate_package: z.strictObject({ id: z.string(), range: z.string() }).nullable(),
+      })
+      .nullable(),
+    vulnerabilities: z.array(z.strictObject({ advisory_url: z.string(), severity: z.string() })),
+    is_advice_known: z.boolean().meta({
+      description: 'false if the upstream did not say in time whether a mirrored version is deprecated or unlisted',
+    }),
+  })
+  .meta({ id: 'PackageVersionDetails' });
+
 export const containerTag = z
   .strictObject({
     name: z.string(),
@@ -275,6 +320,7 @@ export const problemDocument = z
 
 export const tokenList = listOf(token);
 export const packageList = listOf(packageSummary);
+export const packageVersionList = listOf(packageVersion);
 export const containerList = listOf(container);
 export const eventList = listOf(event);
 export const searchResults = listOf(searchHit);

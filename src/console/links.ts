@@ -55,3 +55,8 @@ export function choice(
     </select>
   </div>`;
 }
+
+/** The choice between hosted and mirrored content. */
+export function originChoice(chosen: string | undefined): Html {
+  return choice('origin', 'Origin', { '': 'Hosted and mirrored', hosted: 'Hosted', mirrored: 'Mirrored' }, chosen);
+}

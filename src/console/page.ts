@@ -67,5 +67,6 @@ export type Section = (typeof sections)[number]['key'];
 /** The navigation. `action` is what a visitor needs to see the entry. */
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
+  { key: 'packages', title: 'Packages', path: '/console/packages', action: 'read' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

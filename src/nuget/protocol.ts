@@ -93,7 +93,12 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    return packageOperations(this.#context, this.#mirrored);
+    return packageOperations({
+      feed: this.#context,
+      mirrored: this.#mirrored,
+      source: this.source,
+      views: this.views,
+    });
   }
 
   get searches() {

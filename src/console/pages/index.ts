@@ -1,7 +1,16 @@
 import type { Page } from '../page.ts';
 import { connectPage } from './connect.ts';
 import { overviewPage } from './overview.ts';
+import { packagePage, packageVersionPage } from './package.ts';
+import { packagesPage } from './packages.ts';
 import { searchPage } from './search.ts';
 
 /** All pages except sign-in. */
-export const pages: readonly Page[] = [overviewPage, searchPage, connectPage];
+export const pages: readonly Page[] = [
+  overviewPage,
+  searchPage,
+  packagesPage,
+  packagePage,
+  packageVersionPage,
+  connectPage,
+];

@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { searchResults, type searchHit } from '../../api/schemas.ts';
 import { count, originOf, short } from '../format.ts';
 import { html, type Html } from '../html.ts';
-import { choice, given, imagePath, packagePath, pageLinks, withQuery } from '../links.ts';
+import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
 
 /** Most characters of a search; `/v1/search` refuses more. */
@@ -39,7 +39,7 @@ function filters(query: Readonly<Record<string, string>>): Html {
       <input id="q" name="q" type="search" maxlength="${longest}" value="${query['q'] ?? ''}" />
     </div>
     ${choice('kind', 'Kind', { '': 'Packages and images', package: 'Packages', container: 'Images' }, query['kind'])}
-    ${choice('origin', 'Origin', { '': 'Hosted and mirrored', hosted: 'Hosted', mirrored: 'Mirrored' }, query['origin'])}
+    ${originChoice(query['origin'])}
     <button>Search</button>
   </form>`;
 }
