@@ -5,14 +5,15 @@ import { eventTypes, subjectKinds } from '../events/event.ts';
 
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
 
-const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
-const count = z.int().min(0);
-const bytes = count.meta({ description: 'Bytes' });
+export const text = z.string().nullable();
+export const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
+export const count = z.int().min(0);
+export const bytes = count.meta({ description: 'Bytes' });
 export const origins = ['hosted', 'mirrored'] as const;
-const origin = z
+export const origin = z
   .enum(origins)
   .meta({ description: 'hosted: pushed to this server; mirrored: copied from an upstream' });
-const upstream = z
+export const upstream = z
   .string()
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });
@@ -120,51 +121,6 @@ export const packageDetails = z
   })
   .meta({ id: 'PackageDetails' });
 
-const text = z.string().nullable();
-
-export const packageVersionDetails = packageVersion
-  .extend({
-    id: z.string().meta({ description: 'As this version writes it' }),
-    origin,
-    upstream,
-    package_types: z.array(z.string()),
-    title: text,
-    description: text,
-    authors: text.meta({ description: 'Names separated by commas, as written' }),
-    tags: z.array(z.string()),
-    copyright: text,
-    release_notes: text,
-    project_url: text,
-    repository_url: text,
-    repository_commit: text,
-    license_expression: text.meta({ description: 'An SPDX expression' }),
-    license_file: text.meta({ description: 'The path of the licence in the package' }),
-    license_url: text,
-    requires_license_acceptance: z.boolean(),
-    development_dependency: z.boolean(),
-    min_client_version: text,
-    dependency_groups: z.array(
-      z.strictObject({
-        target_framework: text.meta({ description: 'null: any framework' }),
-        dependencies: z.array(z.strictObject({ id: z.string(), range: z.string() })),
-      }),
-    ),
-    readme: text.meta({ description: 'Markdown; the first 100,000 characters' }),
-    is_readme_whole: z.boolean(),
-    deprecation: z
-      .strictObject({
-        reasons: z.array(z.string()),
-        message: text,
-        alternate_package: z.strictObject({ id: z.string(), range: z.string() }).nullable(),
-      })
-      .nullable(),
-    vulnerabilities: z.array(z.strictObject({ advisory_url: z.string(), severity: z.string() })),
-    is_advice_known: z.boolean().meta({
-      description: 'false if the upstream did not say in time whether a mirrored version is deprecated or unlisted',
-    }),
-  })
-  .meta({ id: 'PackageVersionDetails' });
-
 export const containerTag = z
   .strictObject({
     name: z.string(),
@@ -268,18 +224,6 @@ export const usage = z
   })
   .meta({ id: 'Usage' });
 
-export const searchHit = z
-  .strictObject({
-    kind: z.enum(['package', 'container']),
-    name: z.string().meta({ description: 'The ID of a package, or the name by which an image is pulled' }),
-    origin,
-    upstream,
-    version: z.string().nullable().meta({ description: 'The newest version of a package; null for an image' }),
-    description: z.string().nullable().meta({ description: 'Up to 300 characters; null if it is not stored here' }),
-    download_count: count,
-  })
-  .meta({ id: 'SearchHit' });
-
 export const event = z
   .strictObject({
     id: z
@@ -320,13 +264,11 @@ export const problemDocument = z
 
 export const tokenList = listOf(token);
 export const packageList = listOf(packageSummary);
-export const packageVersionList = listOf(packageVersion);
 export const containerList = listOf(container);
 export const eventList = listOf(event);
-export const searchResults = listOf(searchHit);
 
 /** A page of a list. */
-function listOf<T extends z.ZodType>(item: T) {
+export function listOf<T extends z.ZodType>(item: T) {
   return z.strictObject({
     items: z.array(item),
     next_cursor: z

@@ -3,7 +3,8 @@ import type { NameKind } from '../accounts/names.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
-import { origins, searchHit, searchResults } from './schemas.ts';
+import { searchHit, searchResults } from './content-schemas.ts';
+import { origins } from './schemas.ts';
 
 /** Most characters of a description in a hit. */
 const longestDescription = 300;

@@ -68,5 +68,6 @@ export type Section = (typeof sections)[number]['key'];
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
   { key: 'packages', title: 'Packages', path: '/console/packages', action: 'read' },
+  { key: 'images', title: 'Images', path: '/console/images', action: 'read' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

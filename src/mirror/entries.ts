@@ -125,6 +125,16 @@ export class Entries {
     return found;
   }
 
+  /** Up to 100 references other than digests under which content is stored, in byte order. */
+  async referencesOf({ upstream, kind, name }: Omit<EntryKey, 'reference'>, digest: Digest): Promise<string[]> {
+    const rows = await this.#database.select<{ reference: string }>(
+      `SELECT reference FROM mirror_entries WHERE digest = ? AND upstream = ? AND kind = ? AND name = ?
+       AND reference NOT LIKE '%:%' ORDER BY reference LIMIT 100`,
+      [digest, upstream, kind, name],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
   async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit = 100_000): Promise<string[]> {
     const rows = await this.#database.select<{ reference: string }>(

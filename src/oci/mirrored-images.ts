@@ -10,7 +10,7 @@ import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
 import { imageBytesOf, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
-import { listedName } from './place.ts';
+import { listedName, type Place } from './place.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
 export interface MirroredSummary {
@@ -109,6 +109,12 @@ export class MirroredImages {
     return [...hostedOwners, { accountId: 0, upstream: upstream.id, name: mirrored, upstreamName: upstream.name }];
   }
 
+  /** One repository; undefined if nothing of it is stored. */
+  async get(accountId: number, { upstream, name }: Place): Promise<MirroredSummary | undefined> {
+    const names = await entryNames(this.#database, namedOnly(upstream, name), '', 1);
+    return names.length === 0 ? undefined : this.#summary(accountId, upstream, name);
+  }
+
   /**
    * Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. If it could, calls
    * `mayDelete` first, which throws if the principal may not delete what all accounts share.
@@ -172,4 +178,9 @@ function summaryOf(entry: ListedEntry): TagSummary {
     sizeBytes: imageBytesOf(entry),
     updatedAt: entry.storedAt,
   };
+}
+
+/** Selects the manifests of one repository. */
+function namedOnly({ id }: Upstream, name: string) {
+  return { kind: 'manifest', upstreams: [id], among: { sql: 'name = ?', values: [name] } };
 }

@@ -130,12 +130,23 @@ export function pageOfNames(names: readonly string[], limit: number): Page {
   return { items: names.slice(0, limit), more: names.length > limit };
 }
 
-/** Adds pulls to a repository of the account. If it is not hosted, they count as pulls of a mirrored repository. */
+/** Adds pulls to a repository of the account and to its manifests. If it is not hosted, they count as pulls of a mirrored repository. */
 export async function addPulls(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
   const pulls = [...versions.values()].reduce((sum, number) => sum + number, 0);
   const hosted = await tx.run(
     'UPDATE repositories SET pull_count = pull_count + ?, last_pulled_at = ? WHERE account_id = ? AND name = ?',
     [pulls, last, accountId, name],
   );
-  if (hosted === 0) await addMirrored(tx, 'container', { accountId, name, versions });
+  if (hosted === 0) {
+    await addMirrored(tx, 'container', { accountId, name, versions });
+    return;
+  }
+  for (const [digest, number] of versions) {
+    if (digest === '') continue;
+    await tx.run(
+      `UPDATE manifests SET pull_count = pull_count + ?, last_pulled_at = ?
+       WHERE repository_id = (SELECT id FROM repositories WHERE account_id = ? AND name = ?) AND digest = ?`,
+      [number, last, accountId, name, digest],
+    );
+  }
 }

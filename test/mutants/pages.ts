@@ -70,4 +70,41 @@ export const pages = [
       ],
     ],
   ),
+  ...mutantsOf(
+    'src/oci/natural-order.ts',
+    ['test/http/api-images.test.ts'],
+    [
+      ['tags are sorted as text', '+ number;', '* 0 + digits;'],
+      ['leading zeros change the order of tags', "digits.replace(/^0+(?=\\d)/, '')", 'digits'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/stored-images.ts',
+    ['test/http/api-images.test.ts'],
+    [
+      [
+        'a token for one spelling reads what is hosted under another',
+        "allow(principal, 'read', 'container', names)",
+        "allow(principal, 'read', 'container')",
+      ],
+      ['a visitor without a token sees hosted images', 'throw credentialMissing();', 'void credentialMissing();'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/tag-list.ts',
+    ['test/http/api-images.test.ts'],
+    [
+      [
+        'tags of an older release stay without a place',
+        'if (rows.length === 0) return;',
+        'if (rows.length >= 0) return;',
+      ],
+      ['a tag is its own alias', '.filter((name) => name !== row.name)', ''],
+      [
+        'the pulls of an index are not those of its images',
+        'return sum ? { ...row,',
+        'return sum === null ? { ...row,',
+      ],
+    ],
+  ),
 ];

@@ -1,5 +1,8 @@
 import type { Page } from '../page.ts';
 import { connectPage } from './connect.ts';
+import { imageDigestPage } from './image-digest.ts';
+import { imagePage } from './image.ts';
+import { imagesPage } from './images.ts';
 import { overviewPage } from './overview.ts';
 import { packagePage, packageVersionPage } from './package.ts';
 import { packagesPage } from './packages.ts';
@@ -12,5 +15,8 @@ export const pages: readonly Page[] = [
   packagesPage,
   packagePage,
   packageVersionPage,
+  imagesPage,
+  imagePage,
+  imageDigestPage,
   connectPage,
 ];

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import type { packageVersionDetails } from '../../api/schemas.ts';
+import type { packageVersionDetails } from '../../api/content-schemas.ts';
 import { ago, copyable, count, counted, lines, originOf, short, size } from '../format.ts';
 import { html, webAddress, type Html } from '../html.ts';
 import { packagePath } from '../links.ts';

@@ -1,12 +1,6 @@
 import type { z } from 'zod';
-import {
-  eventList,
-  history,
-  packageDetails,
-  packageVersionDetails,
-  packageVersionList,
-  type packageVersion,
-} from '../../api/schemas.ts';
+import { packageVersionDetails, packageVersionList } from '../../api/content-schemas.ts';
+import { eventList, history, packageDetails, type packageVersion } from '../../api/schemas.ts';
 import { DomainError } from '../../errors.ts';
 import { ago, count, counted, originOf, short, size } from '../format.ts';
 import { html, type Html } from '../html.ts';

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { searchResults, type searchHit } from '../../api/schemas.ts';
+import { searchResults, type searchHit } from '../../api/content-schemas.ts';
 import { count, originOf, short } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../links.ts';

@@ -18,6 +18,9 @@ const suffixes = (owner: string, rows: string) => `WITH RECURSIVE words AS (
  * Search by name. The tables hold each name of an image repository and of mirrored content once for each of its
  * suffixes that begins after a separator, so that the range of an index has the names with a word that begins with a
  * text. A row of `mirror_words` stays when the entries of its name are evicted.
+ *
+ * `tags.sort_key` gives the natural order of tags: see `naturalKey`. It is empty for tags of older releases until they are
+ * listed in that order.
  */
 export const names: Migration[] = [
   {
@@ -51,4 +54,14 @@ export const names: Migration[] = [
       ${suffixes('account_id', 'SELECT account_id, name FROM repositories')}
       SELECT DISTINCT account_id, SUBSTR(suffix, 1, 100), name FROM words WHERE suffix <> ''`,
   },
+  {
+    name: '024-5-tags-sort-key',
+    sql: "ALTER TABLE tags ADD COLUMN sort_key VARCHAR(260){ascii} NOT NULL DEFAULT ''",
+  },
+  { name: '024-6-tags-order', sql: 'CREATE INDEX tags_order ON tags (repository_id, sort_key, name)' },
+  {
+    name: '024-7-manifest-pulls',
+    sql: 'ALTER TABLE manifests ADD COLUMN pull_count BIGINT NOT NULL DEFAULT 0',
+  },
+  { name: '024-8-manifest-last-pull', sql: 'ALTER TABLE manifests ADD COLUMN last_pulled_at BIGINT' },
 ];

@@ -9,14 +9,13 @@ import { packageKey } from '../hosted/packages.ts';
 import { operation, type Operation } from '../../api/operation.ts';
 import { historyPage } from '../../api/history.ts';
 import { originQuery, pageQuery, readPage } from '../../api/paging.ts';
+import { packageVersionDetails, packageVersionList } from '../../api/content-schemas.ts';
 import {
   history,
   packageList,
   packageDetails,
   packageSummary,
   packageVersion,
-  packageVersionDetails,
-  packageVersionList,
   timeOf,
   timeOrNull,
 } from '../../api/schemas.ts';
