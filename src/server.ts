@@ -228,6 +228,7 @@ function mountAll(
   const operations = createOperations({
     operations: opened.flatMap((each) => each.operations),
     searches: opened.flatMap((each) => each.searches),
+    claims: opened,
     database,
     accounts,
     tokens,

@@ -19,6 +19,7 @@ const owners: Record<string, string> = {
   package_blobs: 'nuget',
   package_terms: 'nuget',
   package_frameworks: 'nuget',
+  package_dependencies: 'nuget',
   package_symbols: 'nuget',
   repositories: 'oci',
   repository_words: 'oci',

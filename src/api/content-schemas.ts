@@ -141,3 +141,17 @@ export const searchResults = listOf(searchHit);
 export const packageVersionList = listOf(packageVersion);
 export const tagList = listOf(tagRow);
 export const manifestList = listOf(manifestRow);
+
+export const dependentList = listOf(
+  z
+    .strictObject({
+      id: z.string(),
+      version: z.string().meta({ description: 'Its newest listed version' }),
+      ranges: z.array(z.string()).meta({ description: 'The versions that it accepts; up to five ranges' }),
+    })
+    .meta({ id: 'Dependent' }),
+);
+
+export const claimList = listOf(
+  z.strictObject({ kind: z.enum(['package', 'container']), name: z.string(), since: time }).meta({ id: 'Claim' }),
+);

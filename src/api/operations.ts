@@ -4,6 +4,7 @@ import type { Principal } from '../accounts/principal.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
+import { claimOperations, type ReleasableClaims } from './claims.ts';
 import { check, type Operation } from './operation.ts';
 import { searchOperations, type SearchSource } from './search.ts';
 import { tokenOperations } from './tokens.ts';
@@ -13,6 +14,7 @@ export interface OperationParts extends AccountParts, AuditParts {
   /** Operations of the protocols. */
   operations: readonly Operation[];
   searches: readonly SearchSource[];
+  claims: readonly ReleasableClaims[];
 }
 
 /** The values of a request that are not checked yet. */
@@ -28,6 +30,7 @@ export function createOperations(parts: OperationParts): Operation[] {
   return [
     ...parts.operations,
     ...searchOperations(parts.searches),
+    ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
     ...accountOperations(parts),
     ...auditOperations(parts),

@@ -9,6 +9,10 @@ import { sections, type Section, type View } from './page.ts';
 /** Sentences that a page shows after a form has led to it. The address names one, so that nobody can write another. */
 export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
+  deleted: 'Deleted.',
+  unlisted: 'Unlisted. Searches no longer show it.',
+  relisted: 'Listed again.',
+  released: 'Released. Upstreams can serve the name now.',
 };
 
 export interface Frame {

@@ -13,6 +13,7 @@ import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
 import { listPackages } from './hosted/summary.ts';
+import { packageChanges } from './http/change-operations.ts';
 import { packageOperations } from './http/management.ts';
 import { packageSearches } from './http/search-sources.ts';
 import { createFeed } from './http/routes.ts';
@@ -93,12 +94,13 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    return packageOperations({
+    const described = packageOperations({
       feed: this.#context,
       mirrored: this.#mirrored,
       source: this.source,
       views: this.views,
     });
+    return [...packageChanges(this.#context), ...described];
   }
 
   get searches() {

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { allow } from '../accounts/allow.ts';
 import { operation, type Operation } from '../api/operation.ts';
 import { cursorOf, pageQuery, readCursor, readPage } from '../api/paging.ts';
 import { containerDetails, manifestDetails, manifestList, tagList } from '../api/content-schemas.ts';
@@ -6,6 +7,7 @@ import { timeOf, timeOrNull } from '../api/schemas.ts';
 import { parseDigest } from '../digest.ts';
 import { listUntagged } from './manifest-list.ts';
 import { describeManifest } from './manifest-details.ts';
+import { manifestUnknown } from './manifests.ts';
 import type { MirroredImages } from './mirrored-images.ts';
 import { nameUnknown } from './repositories.ts';
 import { StoredImages, type StoredParts } from './stored-images.ts';
@@ -94,17 +96,36 @@ export function imageOperations(parts: StoredParts, mirrored: MirroredImages): O
     }),
     operation({
       method: 'get',
-      path: '/containers/*name/manifests/:digest',
+      path: '/containers/*name/manifests/:reference',
       id: 'getManifest',
       summary: 'Get one manifest: its layers and their history, its platforms, and what refers to it',
       action: 'read',
-      params: { name, digest: 'The digest' },
+      params: { name, reference: 'The digest, or a tag' },
       subject,
       status: 200,
       answer: manifestDetails,
       run: async ({ principal, params }) => {
         const at = await stored.locate(principal, params['name']!);
-        return describeManifest(stored, at, parseDigest(params['digest']!));
+        return describeManifest(stored, at, await stored.digestOf(at, params['reference']!));
+      },
+    }),
+    operation({
+      method: 'delete',
+      path: '/containers/*name/manifests/:digest',
+      id: 'deleteManifest',
+      summary:
+        'Delete one manifest with its tags. A mirrored one needs the scope operate too, and is fetched again at the next pull',
+      action: 'delete',
+      params: { name, digest: 'The digest' },
+      subject,
+      status: 204,
+      run: async ({ principal, params }) => {
+        const at = await stored.locate(principal, params['name']!, 'delete');
+        const digest = parseDigest(params['digest']!);
+        if (!at.place) return stored.images.manifests.delete(at.accountId, at.name, { digest });
+        const mayDelete = () => allow(principal, 'operate');
+        if (await mirrored.deleteManifest(at.accountId, at.place, digest, mayDelete)) return;
+        throw manifestUnknown({ digest });
       },
     }),
     operation({

@@ -220,7 +220,7 @@ export class ImageMirror {
     return this.#mirror.among(resource(place, kind, '').key, references);
   }
 
-  /** Drops the stored entry of a tag, not that of its digest, and runs `also` with it; resolves to whether there was one. */
+  /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
   forgetTag(place: Place, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
     return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
   }

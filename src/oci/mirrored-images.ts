@@ -1,6 +1,7 @@
 import type { NameSet } from '../accounts/names.ts';
 import type { MirroredOwner, NameOwner } from '../history/history.ts';
 import type { Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
 import { recordEvent } from '../events/record.ts';
 import type { AccountViews } from '../mirror/account-views.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
@@ -129,6 +130,19 @@ export class MirroredImages {
       const subject = { kind: 'container', name, reference: tag } as const;
       const details = { origin: 'mirrored', upstream: place.upstream.name };
       return recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, this.#now());
+    });
+  }
+
+  /** As `deleteTag`, for a manifest with its tags. */
+  async deleteManifest(accountId: number, place: Place, digest: Digest, mayDelete: () => void): Promise<boolean> {
+    const mirror = await this.#mirrors.of(accountId);
+    if (!(await mirror.isStored(place, 'manifest', digest))) return false;
+    mayDelete();
+    for (const tag of await mirror.tagsOf(place, digest)) await mirror.forgetTag(place, tag, async () => undefined);
+    return mirror.forgetTag(place, digest, (tx) => {
+      const subject = { kind: 'container', name: listedName(place), reference: digest } as const;
+      const details = { origin: 'mirrored', upstream: place.upstream.name };
+      return recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details }, this.#now());
     });
   }
 

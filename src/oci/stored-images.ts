@@ -12,7 +12,9 @@ import type { ImageMirror } from './image-mirror.ts';
 import type { ImageSource, Repository } from './image-source.ts';
 import type { Images } from './images.ts';
 import { isIndex } from './manifest.ts';
+import { manifestUnknown } from './manifests.ts';
 import { listedName, type Place } from './place.ts';
+import { isTag } from './reference.ts';
 import { findRepository, nameUnknown } from './repositories.ts';
 
 /** Most bytes of a manifest or a config that are read for a list, and of all of them together. */
@@ -75,17 +77,32 @@ export class StoredImages {
    * The repository that a client of `principal` pulls as `name`. Throws `NameUnknown`, `NameDenied` if the token may not use
    * the name under which it is stored, and `Unauthorized` as reads do.
    */
-  async locate(principal: Principal, name: string): Promise<Described> {
+  async locate(principal: Principal, name: string, action: 'read' | 'delete' = 'read'): Promise<Described> {
     const { accountId } = principal;
     const { source, database } = this.#parts;
     const found: Repository = await source.locate({ accountId, name, ns: undefined, mayPush: false });
-    for (const names of await source.namesOf(found)) allow(principal, 'read', 'container', names);
+    for (const names of await source.namesOf(found)) allow(principal, action, 'container', names);
     if (found.place) return { accountId, name: listedName(found.place), repositoryId: undefined, place: found.place };
     if (!readsHosted(principal)) throw credentialMissing();
     const { hosted } = found;
     const repositoryId = hosted === undefined ? undefined : await findRepository(database, accountId, hosted);
     if (repositoryId === undefined) throw nameUnknown(name);
     return { accountId, name: hosted!, repositoryId, place: undefined };
+  }
+
+  /** The digest of a tag, or the digest itself. Throws `ManifestUnknown`. */
+  async digestOf(at: Described, reference: string): Promise<Digest> {
+    if (isDigest(reference)) return reference;
+    const found = isTag(reference)
+      ? at.place
+        ? await (await this.mirrorOf(at.accountId)).stored(at.place, 'manifest', reference)
+        : await this.database.get<{ digest: Digest }>('SELECT digest FROM tags WHERE repository_id = ? AND name = ?', [
+            at.repositoryId,
+            reference,
+          ])
+      : undefined;
+    if (!found) throw manifestUnknown({ tag: reference.slice(0, 160) });
+    return found.digest;
   }
 
   /** The JSON of a stored manifest; undefined if it is not stored, damaged, or above `budget`. */

@@ -109,7 +109,7 @@ for (const dialect of dialects) {
     t.deepEqual(listed.sort(), [`${child.digest} true null`, `${signatureDigest} false ${image.digest}`].sort());
     t.is((await walk(server, 'team/app/manifests', 'limit=1')).length, 2);
     const details: any = await document.read(
-      'GET /containers/{name}/manifests/{digest}',
+      'GET /containers/{name}/manifests/{reference}',
       await server.fetch(`${path}/${image.digest}`),
     );
     t.like(details, {
@@ -134,7 +134,8 @@ for (const dialect of dialects) {
     const ofIndex = await get(server, `team/app/manifests/${ofChild.indexes[0]}`);
     t.like(ofIndex, { config: null, children: [{ digest: child.digest, is_stored: true }] });
     t.is((await server.fetch(`${path}/sha256:${'1'.repeat(64)}`)).status, 404);
-    t.is((await server.fetch(`${path}/x`)).status, 400);
+    t.is((await server.fetch(`${path}/x`)).status, 404);
+    t.is((await get(server, 'team/app/manifests/v1')).digest, image.digest);
     const other = await tokenOf(server, ['read'], 'other');
     for (const each of ['team/app', 'team/app/tags', 'team/app/manifests', `team/app/manifests/${image.digest}`]) {
       t.is((await server.fetch(`/v1/containers/${each}`, { token: other })).status, 404, each);

@@ -84,8 +84,8 @@ export const pages = [
     [
       [
         'a token for one spelling reads what is hosted under another',
-        "allow(principal, 'read', 'container', names)",
-        "allow(principal, 'read', 'container')",
+        "allow(principal, action, 'container', names)",
+        "allow(principal, action, 'container')",
       ],
       ['a visitor without a token sees hosted images', 'throw credentialMissing();', 'void credentialMissing();'],
     ],
@@ -104,6 +104,41 @@ export const pages = [
         'the pulls of an index are not those of its images',
         'return sum ? { ...row,',
         'return sum === null ? { ...row,',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/console/pages/package-delete.ts',
+    ['test/console/changes.test.ts'],
+    [
+      ['versions are deleted without a preview', "|| call.form.get('confirmed') !== 'yes'", ''],
+      ['a preview shows no dependent packages', 'if (items.length === 0) return', 'if (items.length >= 0) return'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/console/pages/image-delete.ts',
+    ['test/console/changes.test.ts'],
+    [['tags are deleted without a preview', "|| form.get('confirmed') !== 'yes'", '']],
+  ),
+  ...mutantsOf(
+    'src/oci/detail-operations.ts',
+    ['test/console/changes.test.ts'],
+    [
+      [
+        'a mirrored manifest is deleted without the scope operate',
+        "allow(principal, 'operate')",
+        "allow(principal, 'delete')",
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/search/term-index.ts',
+    ['test/console/changes.test.ts'],
+    [
+      [
+        'dependencies of older versions stay in the index',
+        "await tx.run('DELETE FROM package_dependencies WHERE package_row = ?', [row.id]);",
+        '',
       ],
     ],
   ),

@@ -16,8 +16,8 @@ export function dangers(page: string): string[] {
     /^(?:html|head|meta|title|link|script|body|a|header|form|label|input|button|nav|ul|ol|li|main|h[1-6]|p|div|section|span|strong|code|pre|br|table|thead|tbody|tr|th|td|dl|dt|dd|details|summary|select|option|time|footer|em|blockquote|s|hr|fieldset|legend)$/i;
   const found = tags.flatMap(([tag, name = '', attributes = '']) => [
     ...(allowed.test(name) ? [] : [tag]),
-    ...(/\s(?:on\w+|style|srcdoc|formaction)=/i.test(attributes.replaceAll(/="[^"]*"/g, '=')) ? [tag] : []),
-    ...(/\s(?:href|src|action)="(?!https?:\/\/|\/|#|")/i.test(attributes) ? [tag] : []),
+    ...(/\s(?:on\w+|style|srcdoc)=/i.test(attributes.replaceAll(/="[^"]*"/g, '=')) ? [tag] : []),
+    ...(/\s(?:href|src|action|formaction)="(?!https?:\/\/|\/|#|")/i.test(attributes) ? [tag] : []),
   ]);
   const scripts = page.match(/<script\b/gi)?.length ?? 0;
   if (scripts !== 1) found.push(`${scripts} scripts`);

@@ -2,7 +2,8 @@ import type { z } from 'zod';
 import { manifestDetails } from '../../api/content-schemas.ts';
 import { ago, copyable, count, counted, lines, originOf, short, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
-import { imagePath } from '../links.ts';
+import { may } from '../layout.ts';
+import { imagePath, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
 import { digestLink, pullLine } from './image.ts';
 
@@ -17,10 +18,11 @@ export const imageDigestPage: Page = {
   path: '/images/:name/:digest',
   section: 'images',
   action: 'read',
-  show: async ({ api, params, urls, now }) => {
+  show: async ({ api, params, urls, now, principal }) => {
     const { name, digest } = params as { name: string; digest: string };
-    const found = await api.call('getManifest', manifestDetails, { params: { name, digest } });
+    const found = await api.call('getManifest', manifestDetails, { params: { name, reference: digest } });
     const { config, layers, children } = found;
+    const mayDelete = may(principal, 'delete') && (found.origin === 'hosted' || may(principal, 'operate'));
     const body = html`<p><a href="${imagePath(found.name)}">${short(found.name, 255)}</a> ${originOf(found)}</p>
       <dl class="facts">
         ${fact('Digest', copyable(found.digest))} ${fact('Kind', short(found.artifact_type ?? found.media_type, 200))}
@@ -35,6 +37,7 @@ export const imageDigestPage: Page = {
         ${config?.author && fact('Author', short(config.author, 200))}
       </dl>
       ${lines(pullLine(urls.registry, found.name, `@${found.digest}`), 'the line that pulls this digest')}
+      ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">Delete…</a></p>`}
       ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
       ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}
       ${pairSection('Labels', config?.labels ?? [])}`;

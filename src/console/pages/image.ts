@@ -4,6 +4,7 @@ import { history } from '../../api/schemas.ts';
 import { DomainError } from '../../errors.ts';
 import { ago, count, counted, lines, originOf, short, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
+import { may } from '../layout.ts';
 import { choice, given, imagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page, PageCall } from '../page.ts';
 
@@ -23,7 +24,8 @@ export const imagePage: Page = {
     const found = await api.call('getContainer', containerDetails, { params: { name } }).catch(explain(name));
     const path = imagePath(found.name);
     const isUntagged = asked['show'] === 'untagged';
-    const content = isUntagged ? await untagged(call, found.name) : await tags(call, found.name);
+    const mayDelete = may(call.principal, 'delete') && (found.origin === 'hosted' || may(call.principal, 'operate'));
+    const content = await (isUntagged ? untagged : tags)(call, found.name, mayDelete);
     const body = html`<p>
         ${originOf(found)}
         <span class="quiet">
@@ -51,7 +53,7 @@ function explain(name: string): (error: unknown) => never {
   };
 }
 
-async function tags({ api, query: asked, urls, now }: PageCall, name: string): Promise<Html> {
+async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
   const query = { ...given(asked, 'order', 'cursor'), q: (asked['q'] ?? '').slice(0, longestFilter) };
   const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
   const path = imagePath(name);
@@ -70,16 +72,17 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string): P
         ? html`<p class="empty">
             ${query.q === '' ? 'No tags. Its manifests can be pulled by digest: see the untagged manifests.' : 'No tag contains this text.'}
           </p>`
-        : tagTable(name, items, now)
+        : deletable(name, mayDelete, tagTable(name, items, now, mayDelete))
     }
     ${pageLinks(path, query, next)}`;
 }
 
-function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: number): Html {
+function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: number, mayDelete: boolean): Html {
   return html`<div class="table">
     <table>
       <thead>
         <tr>
+          ${mayDelete && html`<th scope="col">Choose</th>`}
           <th scope="col">Tag</th>
           <th scope="col">Digest</th>
           <th scope="col">Platforms</th>
@@ -93,6 +96,7 @@ function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: n
         ${items.map(
           (each) =>
             html`<tr>
+              ${mayDelete && box('tag', each.name)}
               <td>
                 ${each.name}
                 ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}
@@ -110,7 +114,7 @@ function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: n
   </div>`;
 }
 
-async function untagged({ api, query: asked, now }: PageCall, name: string): Promise<Html> {
+async function untagged({ api, query: asked, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
   const query = given(asked, 'cursor');
   const list = await api.call('listUntaggedManifests', manifestList, { params: { name }, query });
   const shown = { ...query, show: 'untagged' };
@@ -123,16 +127,22 @@ async function untagged({ api, query: asked, now }: PageCall, name: string): Pro
         ? html`<p class="empty">
             ${list.next_cursor === null ? 'No untagged manifests.' : 'None on this page; there are further pages.'}
           </p>`
-        : manifestTable(name, list.items, now)
+        : deletable(name, mayDelete, manifestTable(name, list.items, now, mayDelete))
     }
     ${pageLinks(imagePath(name), shown, list.next_cursor)}`;
 }
 
-function manifestTable(name: string, items: readonly z.input<typeof manifestRow>[], now: number): Html {
+function manifestTable(
+  name: string,
+  items: readonly z.input<typeof manifestRow>[],
+  now: number,
+  mayDelete: boolean,
+): Html {
   return html`<div class="table">
     <table>
       <thead>
         <tr>
+          ${mayDelete && html`<th scope="col">Choose</th>`}
           <th scope="col">Digest</th>
           <th scope="col">Kind</th>
           <th scope="col">Used by</th>
@@ -145,6 +155,7 @@ function manifestTable(name: string, items: readonly z.input<typeof manifestRow>
         ${items.map(
           (each) =>
             html`<tr>
+              ${mayDelete && box('digest', each.digest)}
               <td>${digestLink(name, each.digest)}</td>
               <td>${short(each.artifact_type ?? each.media_type, 100)}</td>
               <td>
@@ -160,6 +171,24 @@ function manifestTable(name: string, items: readonly z.input<typeof manifestRow>
       </tbody>
     </table>
   </div>`;
+}
+
+/** A box that chooses a row. */
+function box(field: 'tag' | 'digest', value: string): Html {
+  return html`<td>
+    <label class="check"
+      ><input type="checkbox" name="${field}" value="${value}" /><span class="unseen">${value}</span></label
+    >
+  </td>`;
+}
+
+/** The table as a form that leads to the preview of a deletion, if the visitor may delete. */
+function deletable(name: string, mayDelete: boolean, table: Html): Html {
+  if (!mayDelete) return table;
+  return html`<form method="post" action="${imagePath(name)}/delete">
+    ${table}
+    <p><button class="danger">Delete…</button></p>
+  </form>`;
 }
 
 /** A link to the page of a digest, whose beginning is shown. */

@@ -1,9 +1,12 @@
 import type { Page } from '../page.ts';
+import { claimReleasePage, claimsPage } from './claims.ts';
 import { connectPage } from './connect.ts';
+import { imageDeletePage } from './image-delete.ts';
 import { imageDigestPage } from './image-digest.ts';
 import { imagePage } from './image.ts';
 import { imagesPage } from './images.ts';
 import { overviewPage } from './overview.ts';
+import { packageDeletePage, packageListingPage } from './package-delete.ts';
 import { packagePage, packageVersionPage } from './package.ts';
 import { packagesPage } from './packages.ts';
 import { searchPage } from './search.ts';
@@ -14,9 +17,14 @@ export const pages: readonly Page[] = [
   searchPage,
   packagesPage,
   packagePage,
+  packageDeletePage,
+  packageListingPage,
   packageVersionPage,
   imagesPage,
   imagePage,
+  imageDeletePage,
   imageDigestPage,
+  claimsPage,
+  claimReleasePage,
   connectPage,
 ];

@@ -58,7 +58,7 @@ async function packageView(call: PageCall, asked: string | undefined): Promise<V
     </div>
     <section>
       <h2>Versions</h2>
-      ${versionRows(found.id, versions.items, call.now)} ${pageLinks(path, query, versions.next_cursor)}
+      ${versionRows(found, versions.items, call)} ${pageLinks(path, query, versions.next_cursor)}
     </section>
     ${events} ${past}`;
   const json = `/v1/packages/${encodeURIComponent(found.id)}/${encodeURIComponent(version)}`;
@@ -76,11 +76,22 @@ function explain(id: string): (error: unknown) => never {
   };
 }
 
-function versionRows(id: string, versions: readonly z.input<typeof packageVersion>[], now: number): Html {
-  return html`<div class="table">
+type Found = z.input<typeof packageDetails>;
+
+function versionRows(
+  { id, origin }: Found,
+  versions: readonly z.input<typeof packageVersion>[],
+  { now, principal }: PageCall,
+): Html {
+  const isHosted = origin === 'hosted';
+  const mayDelete = may(principal, 'delete') && (isHosted || may(principal, 'operate'));
+  const mayRelist = isHosted && may(principal, 'write');
+  const isForm = mayDelete || mayRelist;
+  const table = html`<div class="table">
     <table>
       <thead>
         <tr>
+          ${isForm && html`<th scope="col">Choose</th>`}
           <th scope="col">Version</th>
           <th scope="col">State</th>
           <th scope="col">Published</th>
@@ -92,6 +103,16 @@ function versionRows(id: string, versions: readonly z.input<typeof packageVersio
         ${versions.map(
           (each) =>
             html`<tr>
+              ${
+                isForm &&
+                html`<td>
+                  <label class="check"
+                    ><input type="checkbox" name="version" value="${each.version}" /><span class="unseen"
+                      >${each.version}</span
+                    ></label
+                  >
+                </td>`
+              }
               <td><a href="${packagePath(id, each.version)}">${each.version}</a></td>
               <td>${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`}</td>
               <td>${ago(each.published_at, now)}</td>
@@ -102,6 +123,21 @@ function versionRows(id: string, versions: readonly z.input<typeof packageVersio
       </tbody>
     </table>
   </div>`;
+  if (!isForm) return table;
+  const path = packagePath(id);
+  return html`<form method="post" action="${path}/listing">
+    ${table}
+    <p>
+      ${mayDelete && isHosted && html`<button name="change" value="unlist">Unlist</button>`}
+      ${mayRelist && html`<button name="change" value="relist">List again</button>`}
+      ${
+        mayDelete &&
+        html`<button class="danger" formaction="${path}/delete">
+          ${isHosted ? 'Delete…' : 'Drop from the mirror…'}
+        </button>`
+      }
+    </p>
+  </form>`;
 }
 
 /** Who pushed, unlisted and deleted; for visitors that may read the record of events. */

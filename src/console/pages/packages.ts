@@ -1,6 +1,7 @@
 import { packageList } from '../../api/schemas.ts';
 import { ago, count, counted, originOf, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
+import { may } from '../layout.ts';
 import { given, originChoice, packagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
 
@@ -11,7 +12,7 @@ export const packagesPage: Page = {
   path: '/packages',
   section: 'packages',
   action: 'read',
-  show: async ({ api, query: asked, now }) => {
+  show: async ({ api, query: asked, now, principal }) => {
     const query = given(asked, 'origin', 'cursor');
     const { items, next_cursor: next } = await api.call('listPackages', packageList, { query });
     const body = html`<form class="filter" method="get" action="${path}">
@@ -50,7 +51,8 @@ export const packagesPage: Page = {
               </table>
             </div>`
       }
-      ${pageLinks(path, query, next)}`;
+      ${pageLinks(path, query, next)}
+      ${may(principal, 'admin') && html`<p><a href="/console/claims">Claims without content</a></p>`}`;
     return { title: 'Packages', body, json: withQuery('/v1/packages', query) };
   },
 };

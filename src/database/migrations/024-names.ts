@@ -19,6 +19,8 @@ const suffixes = (owner: string, rows: string) => `WITH RECURSIVE words AS (
  * suffixes that begins after a separator, so that the range of an index has the names with a word that begins with a
  * text. A row of `mirror_words` stays when the entries of its name are evicted.
  *
+ * `package_dependencies` has the dependencies of the newest listed version of each hosted package.
+ *
  * `tags.sort_key` gives the natural order of tags: see `naturalKey`. It is empty for tags of older releases until they are
  * listed in that order.
  */
@@ -64,4 +66,17 @@ export const names: Migration[] = [
     sql: 'ALTER TABLE manifests ADD COLUMN pull_count BIGINT NOT NULL DEFAULT 0',
   },
   { name: '024-8-manifest-last-pull', sql: 'ALTER TABLE manifests ADD COLUMN last_pulled_at BIGINT' },
+  {
+    name: '024-9-package-dependencies',
+    sql: `CREATE TABLE package_dependencies (
+      account_id BIGINT NOT NULL,
+      dependency_key VARCHAR(128) NOT NULL,
+      package_row BIGINT NOT NULL,
+      PRIMARY KEY (account_id, dependency_key, package_row)
+    ){clustered}`,
+  },
+  {
+    name: '024-10-package-dependencies-package',
+    sql: 'CREATE INDEX package_dependencies_package ON package_dependencies (package_row, dependency_key)',
+  },
 ];

@@ -36,6 +36,8 @@ export interface PackageDetails extends PackageSummary {
   versions: VersionSummary[];
 }
 
+/** Most ranges that are shown of a dependency. */
+const mostRanges = 5;
 /** Most versions that are shown of a package; `versionCount` counts all. */
 export const shownVersions = 1000;
 
@@ -96,6 +98,35 @@ export async function listVersions(
     [found.id, ...(after === undefined ? [] : [after]), limit],
   );
   return rows.map((row) => ({ ...versionOf(row), order: row['sort_key'] as string }));
+}
+
+/**
+ * Up to `limit` packages of the account whose newest listed version depends on `id`, by key, after the key `after`. `only`
+ * limits the ids.
+ */
+export async function listDependents(
+  database: Database,
+  accountId: number,
+  id: string,
+  limit: number,
+  after = '',
+  only?: NameSet,
+): Promise<{ key: string; id: string; version: string; ranges: string[] }[]> {
+  const among = only?.where('p.package_key');
+  const key = packageKey(id);
+  const rows = await database.select<{ package_key: string; package_id: string; version: string; metadata: string }>(
+    `SELECT p.package_key, p.package_id, v.version, v.metadata FROM package_dependencies d
+     JOIN packages p ON p.id = d.package_row JOIN package_versions v ON v.id = p.latest_pre2
+     WHERE d.account_id = ? AND d.dependency_key = ? AND p.package_key > ? ${among ? `AND ${among.sql}` : ''}
+     ORDER BY p.package_key LIMIT ?`,
+    [accountId, key, after, ...(among?.values ?? []), limit],
+  );
+  return rows.map((row) => {
+    const groups = parseMetadata(row.metadata).dependencyGroups ?? [];
+    const dependencies = groups.flatMap((group) => group.dependencies.filter((each) => packageKey(each.id) === key));
+    const ranges = [...new Set(dependencies.map(({ range }) => range))].slice(0, mostRanges);
+    return { key: row.package_key, id: row.package_id, version: row.version, ranges };
+  });
 }
 
 /** One version of a package by its key, with its metadata; undefined if the account does not have it. */
