@@ -7,9 +7,11 @@ import type { Jobs } from '../jobs/jobs.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
+import { claimOperations, type ReleasableClaims } from './claims.ts';
 import { check, type Operation } from './operation.ts';
 import { jobOperations } from './jobs.ts';
 import { sessionOperations } from './sessions.ts';
+import { searchOperations, type SearchSource } from './search.ts';
 import { tokenOperations } from './tokens.ts';
 import { webhookOperations } from './webhooks.ts';
 
@@ -20,6 +22,8 @@ export interface OperationParts extends AccountParts, AuditParts {
   webhooks: OpenWebhooks;
   /** Operations of the protocols. */
   operations: readonly Operation[];
+  searches: readonly SearchSource[];
+  claims: readonly ReleasableClaims[];
 }
 
 /** The values of a request that are not checked yet. */
@@ -34,6 +38,8 @@ export interface Arguments {
 export function createOperations(parts: OperationParts): Operation[] {
   return [
     ...parts.operations,
+    ...searchOperations(parts.searches),
+    ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
