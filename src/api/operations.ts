@@ -3,6 +3,7 @@ import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
+import type { Cost } from '../http/limit.ts';
 import type { Jobs } from '../jobs/jobs.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account.ts';
@@ -82,6 +83,11 @@ export class Api {
     const operation = this.#operations.get(id);
     if (operation?.answer !== answer) throw new Error(`the operation ${id} has another answer`);
     return (await this.#run(operation, principal, { params, query, body })) as z.input<Answer>;
+  }
+
+  /** What the operation `id` costs, if that has a limit. */
+  costOf(id: string): Cost | undefined {
+    return this.#operations.get(id)?.cost;
   }
 
   /** As `call`, for an operation whose answer has no body. */

@@ -50,6 +50,7 @@ export function searchOperations(sources: readonly SearchSource[]): Operation[] 
       id: 'search',
       summary: 'Search hosted and mirrored packages and images. Sends nothing to an upstream',
       action: 'read',
+      cost: 'searches',
       query,
       status: 200,
       answer: searchResults,

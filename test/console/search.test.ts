@@ -52,3 +52,15 @@ test('a search without a text and one without results say what to do next; its t
     '/console/sign-in?next=%2Fconsole%2Fsearch%3Fq%3Da',
   );
 });
+
+test('searches of the console count for the limit of searches', async (t) => {
+  const server = await startTestServer(t, { limits: { searchesPerMinute: 1, delay: '1ms' } });
+  server.clock.now = Date.now();
+  const visitor = await Visitor.signedIn(server);
+  await visitor.page('/console/search?q=a');
+  const refused = await visitor.fetch('/console/search?q=a');
+  t.is(refused.status, 429);
+  t.is(refused.headers.get('retry-after'), '60');
+  t.regex(await refused.text(), /limit of 1 searches a minute/);
+  t.is((await server.fetch('/v1/search?q=a')).status, 429, 'the same token');
+});
