@@ -6,7 +6,7 @@ import { html, Html } from './html.ts';
 
 /** Most characters of a README that are rendered, and of the HTML that is shown. */
 const longestText = 64 * 1024;
-const longestHtml = 512 * 1024;
+const longestHtml = 256 * 1024;
 /** Most milliseconds for one README. */
 const renderTime = 1500;
 /** Most READMEs at a time, so that a page is ready in time; the others are shown as text. */

@@ -35,6 +35,8 @@ test('a README that takes too long or becomes too large is shown as text, and th
   clearInterval(timer);
   t.regex(text, /^<pre class="readme"/);
   t.true(turns > 10, `the event loop had ${turns} turns`);
+  const { text: large } = await readmeHtml('&'.repeat(64_000));
+  t.regex(large, /^<pre class="readme"/, 'its HTML is too long');
   const { text: long } = await readmeHtml(`${'a line\n'.repeat(20_000)}<end>`);
   t.true(long.length < 80_000);
   const many = await Promise.all(Array.from({ length: 20 }, (_, index) => readmeHtml(`# ${index}`)));

@@ -68,7 +68,7 @@ async function start(t: ExecutionContext, settings: object = {}) {
     registry.image(name, 'v1');
     await (await server.fetch(`/v2/docker.io/${name}/manifests/v1`)).arrayBuffer();
   }
-  for (const name of ['team/redis', 'team/app']) await new TestRepository(server, name).image('v1');
+  for (const name of ['team/redis', 'team/redis-redis', 'team/app']) await new TestRepository(server, name).image('v1');
   return { server, up, registry };
 }
 
@@ -81,6 +81,7 @@ for (const dialect of dialects) {
     const page = await search(server, 'q=redis');
     t.deepEqual(page.items.map(({ kind, origin, upstream, name }) => `${kind} ${origin} ${upstream} ${name}`).sort(), [
       'container hosted null team/redis',
+      'container hosted null team/redis-redis',
       'container mirrored docker.io docker.io/bitnami/redis-cluster',
       'container mirrored docker.io docker.io/library/redis',
       'package hosted null Contoso.Redis',
@@ -144,6 +145,7 @@ test('a search shows no name that the token may not see, and no evicted, claimed
     'StackExchange.Redis',
     'docker.io/library/redis',
     'team/redis',
+    'team/redis-redis',
   ]);
   const { value: other } = await createToken(server, ['read'], 'other');
   const mirrored = ['Redis-Old', 'StackExchange.Redis', 'docker.io/bitnami/redis-cluster', 'docker.io/library/redis'];
