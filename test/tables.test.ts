@@ -21,6 +21,8 @@ const owners: Record<string, string> = {
   package_terms: 'nuget',
   package_frameworks: 'nuget',
   package_symbols: 'nuget',
+  package_advisories: 'nuget',
+  advisory_changes: 'nuget',
   repositories: 'oci',
   manifests: 'oci',
   tags: 'oci',

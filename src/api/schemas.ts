@@ -311,8 +311,8 @@ export const packageList = listOf(packageSummary);
 export const containerList = listOf(container);
 export const eventList = listOf(event);
 
-/** A page of a list. */
-function listOf<T extends z.ZodType>(item: T) {
+/** The schema of a page of a list. */
+export function listOf<T extends z.ZodType>(item: T) {
   return z.strictObject({
     items: z.array(item),
     next_cursor: z

@@ -14,6 +14,7 @@ import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
 import { listPackages } from './hosted/summary.ts';
 import { packageOperations } from './http/management.ts';
+import { noticeOperations } from './http/management-deprecation.ts';
 import { createFeed } from './http/routes.ts';
 import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
@@ -92,7 +93,7 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    return packageOperations(this.#context, this.#mirrored);
+    return [...noticeOperations(this.#context), ...packageOperations(this.#context, this.#mirrored)];
   }
 
   get claims() {
