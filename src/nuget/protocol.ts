@@ -12,6 +12,7 @@ import { addDownloads } from './hosted/downloads.ts';
 import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
+import { packageNotices } from './hosted/notices.ts';
 import { listPackages } from './hosted/summary.ts';
 import { packageOperations } from './http/management.ts';
 import { noticeOperations } from './http/management-deprecation.ts';
@@ -99,6 +100,10 @@ export class PackageFeed implements OpenProtocol {
   get claims() {
     const { database, now } = this.#core;
     return packageClaims(database, now);
+  }
+
+  get notices() {
+    return packageNotices(this.#context);
   }
 
   get chores(): Chore[] {

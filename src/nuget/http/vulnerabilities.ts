@@ -6,6 +6,8 @@ import type { Addresses } from './addresses.ts';
 
 /** Most pages that an index may name. */
 const mostPages = 16;
+/** Most characters of a page's name: NuGet's client reports a longer one as a failure of the source (NU1900). */
+const mostName = 32;
 /** Date of the account's page while it never had an advisory. Clients warn at audits if a feed has no vulnerability data. */
 const oldest = Date.UTC(2024, 0, 1);
 
@@ -29,7 +31,7 @@ export function vulnerabilityIndex(
       '@updated': new Date(own.changedAt ?? oldest).toISOString().replace('Z', '0000Z'),
     },
     ...pages.slice(0, mostPages - 1).map((page) => ({
-      '@name': `${page.upstream}-${page.name}`,
+      '@name': within(`${page.upstream}-${page.name}`),
       '@id': addresses.at(`vulnerabilities/${encodeURIComponent(page.upstream)}/${page.name}.json`),
       '@updated': page.updated,
     })),
@@ -42,7 +44,15 @@ export function vulnerabilityIndex(
  */
 function nameOf({ page }: OwnAdvisories): string {
   if (Object.keys(page).length === 0) return 'base';
-  return `base-${hexOf(digestOf(JSON.stringify(page))).slice(0, 32)}`;
+  return `base-${shortDigest(JSON.stringify(page))}`;
+}
+
+function within(name: string): string {
+  return name.length <= mostName ? name : shortDigest(name);
+}
+
+function shortDigest(text: string): string {
+  return hexOf(digestOf(text)).slice(0, 24);
 }
 
 /** https://learn.microsoft.com/nuget/api/vulnerability-info#vulnerability-page */
