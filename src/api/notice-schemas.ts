@@ -24,7 +24,7 @@ const deprecationFields = {
   message: z.string().max(1000).nullish().meta({ description: 'Plain text. The reason `Other` needs it' }),
   alternative: z
     .strictObject({
-      id: z.string().min(1).max(100),
+      id: z.string().min(1, 'Give the ID of the package.').max(100),
       range: range.nullish().meta({
         description: 'Such as `[2.0.0, )`; `2.0.0` means 2.0.0 or later. Every version if it is missing, null or `*`',
       }),

@@ -12,6 +12,10 @@ export const notices: Readonly<Record<string, string>> = {
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'session-ended': 'The session has ended.',
+  'versions-deprecated': 'Deprecated. Clients show it when they read the package again.',
+  'versions-undeprecated': 'The deprecation has ended.',
+  'advisory-created': 'The advisory is written. Audits warn of it from now on.',
+  'advisory-deleted': 'The advisory is deleted.',
 };
 
 export interface Frame {

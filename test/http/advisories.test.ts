@@ -56,6 +56,8 @@ const empty = { name: 'base', updated: '2024-01-01T00:00:00.0000000Z', page: {} 
 for (const dialect of dialects) {
   test(`${dialect}: an advisory is listed, served, shown in registrations, counted and deleted`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    // All changes have one time on the clock.
+    server.clock.now = Date.now();
     const feed = new TestFeed(server);
     const document = await OpenDocument.of(server);
     const bytes = async () =>

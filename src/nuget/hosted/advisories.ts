@@ -48,7 +48,7 @@ interface AdvisoryRow {
 }
 
 const columns = `a.id, a.package_row, p.package_id, p.package_key, a.severity, a.versions, a.url, a.created_at
-  FROM package_advisories a JOIN packages p ON p.id = a.package_row`;
+  FROM package_advisories a JOIN packages p ON p.id = a.package_row AND p.account_id = a.account_id`;
 
 /**
  * Adds an advisory. Throws `Invalid`, with the wrong field in `detail.errors` or if there are too many; `NotFound` if the
@@ -137,7 +137,7 @@ export async function listAdvisories(
   const among = only?.where('p.package_key');
   const rows = await database.select<AdvisoryRow>(
     `SELECT ${columns} WHERE a.account_id = ?
-     ${packageId === undefined ? '' : 'AND p.account_id = a.account_id AND p.package_key = ?'}
+     ${packageId === undefined ? '' : 'AND p.package_key = ?'}
      ${after ? 'AND a.created_at >= ? AND (a.created_at > ? OR a.id > ?)' : ''}
      ${among ? `AND ${among.sql}` : ''} ORDER BY a.created_at, a.id LIMIT ?`,
     [
