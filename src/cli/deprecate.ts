@@ -72,7 +72,7 @@ export function addAdvisory(program: Command, environment: Environment, terminal
       }),
     );
   withAccount(advisory.command('delete <advisory>'))
-    .description('delete an advisory by its ID, so that clients stop to warn')
+    .description('delete an advisory by its ID, so that clients no longer warn')
     .action((id: string, options: { account: string }) =>
       withNotices(environment, options.account, (notices, account) => notices.deleteAdvisory(account, id)),
     );

@@ -349,6 +349,24 @@ test('mysql: a deprecation through one instance is in the registration of the ot
   }
 });
 
+test('sqlite: other requests are answered while many versions are deprecated', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id, version: '1.0.0' });
+  await addVersions(databaseOf(server), id, numbers(6000));
+  const progress = { isDone: false };
+  const body = { versions: 'all', reasons: ['Legacy'] };
+  const deprecating = send(server, 'PUT', `/v1/packages/${id}/deprecations`, body).finally(
+    () => (progress.isDone = true),
+  );
+  let answered = 0;
+  while (!progress.isDone) {
+    await (await server.fetch('/v3/index.json')).arrayBuffer();
+    if (!progress.isDone) answered += 1;
+  }
+  t.is((await deprecating).status, 204);
+  t.true(answered >= 4, `${answered} answers`);
+});
+
 test('long messages count towards the size of registration pages', async (t) => {
   const server = await startTestServer(t);
   const feed = new TestFeed(server);

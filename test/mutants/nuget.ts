@@ -185,6 +185,7 @@ export const nuget = [
         '!keys && rows.length === batch',
         '!keys && rows.length < 0',
       ],
+      ['all other requests wait for a long deprecation', 'await nextTurn();', ''],
       ['an equal deprecation is written again', 'rows.filter((row) => row.deprecation !== text)', 'rows.slice()'],
     ],
   ),

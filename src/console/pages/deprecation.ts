@@ -304,7 +304,7 @@ export const deleteAdvisoryPage: Page = {
     const found = items.find((each) => each.id === params['advisory']);
     if (!found) throw new DomainError('NotFound', 'This package has no such advisory. It may have been deleted.');
     const body = html`<p>
-        Audits stop to warn of <strong>${found.package} ${found.versions}</strong>
+        Audits will no longer warn of <strong>${found.package} ${found.versions}</strong>
         (${severities[found.severity]}, ${found.url}). This cannot be undone.
       </p>
       <form method="post">

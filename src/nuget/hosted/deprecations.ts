@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import { recordEvent } from '../../events/record.ts';
@@ -51,8 +52,12 @@ export async function changeDeprecation(
   change: DeprecationChange,
 ): Promise<number> {
   const batches = versions === 'all' ? undefined : await existingKeys(context.database, accountId, id, versions);
-  const each = (keys: readonly string[] | undefined, after: string) =>
-    context.database.transaction((tx) => changeBatch(tx, { accountId, id, keys, after, now: context.now() }, change));
+  const each = async (keys: readonly string[] | undefined, after: string) => {
+    // SQLite queries do not yield to the event loop, so other requests would wait for all batches.
+    await nextTurn();
+    const one = { accountId, id, keys, after, now: context.now() };
+    return context.database.transaction((tx) => changeBatch(tx, one, change));
+  };
   let changed = 0;
   if (batches) {
     for (const keys of batches) changed += (await each(keys, '')).changed;

@@ -171,7 +171,7 @@ function advisoryOperations(feed: FeedContext): Operation[] {
       method: 'delete',
       path: '/advisories/:id',
       id: 'deleteAdvisory',
-      summary: 'Delete an advisory. Clients stop to warn of it',
+      summary: 'Delete an advisory. Clients no longer warn of it',
       action: 'write',
       params: { id: 'The ID of the advisory' },
       status: 204,
