@@ -52,6 +52,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   /** What a search in `/v1` reads. */
   readonly searches: readonly SearchSource[];
   readonly claims: EmptyClaims;
+  /** Warnings about its hosted packages, if it has them. */
+  readonly notices?: HostedNotices;
   /** Bytes of an account's unfinished uploads. */
   unfinishedBytes?(accountId: number): Promise<number>;
   /** Short work that each instance repeats. */
@@ -72,6 +74,34 @@ export interface PrivateNames {
   hosted(): AsyncIterable<string>;
   /** Whether a mirrored name begins with `prefix`. */
   isMirrored(prefix: string): Promise<boolean>;
+}
+
+/** Warnings of accounts about their hosted packages, for commands. All methods throw `NotFound` and `Invalid`. */
+export interface HostedNotices {
+  /** Deprecates versions; null ends the deprecation. Resolves to the number of versions that changed. */
+  deprecate(
+    accountId: number,
+    id: string,
+    versions: 'all' | readonly string[],
+    deprecation: {
+      reasons: readonly string[];
+      message?: string | undefined;
+      alternative?: { id: string; range?: string | undefined } | undefined;
+    } | null,
+  ): Promise<number>;
+  /** `severity` is from 0 (low) to 3 (critical). */
+  createAdvisory(accountId: number, advisory: Omit<HostedAdvisory, 'id'>): Promise<HostedAdvisory>;
+  listAdvisories(accountId: number): Promise<HostedAdvisory[]>;
+  deleteAdvisory(accountId: number, id: string): Promise<void>;
+}
+
+export interface HostedAdvisory {
+  id: string;
+  packageId: string;
+  /** The affected range. */
+  versions: string;
+  severity: number;
+  url: string;
 }
 
 /** The upstreams that speak a protocol. */

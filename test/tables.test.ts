@@ -22,6 +22,8 @@ const owners: Record<string, string> = {
   package_frameworks: 'nuget',
   package_dependencies: 'nuget',
   package_symbols: 'nuget',
+  package_advisories: 'nuget',
+  advisory_changes: 'nuget',
   repositories: 'oci',
   repository_words: 'oci',
   manifests: 'oci',

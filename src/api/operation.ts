@@ -20,7 +20,7 @@ export interface Operation<
   Body extends z.ZodType = z.ZodType,
   Answer extends z.ZodType = z.ZodType,
 > {
-  method: 'get' | 'post' | 'patch' | 'delete';
+  method: 'get' | 'post' | 'put' | 'patch' | 'delete';
   /** In Express syntax: `:id` is one segment, `*name` is one or more. */
   path: string;
   id: string;

@@ -7,6 +7,7 @@ import { addBackup } from './backup.ts';
 import { addCert } from './cert.ts';
 import { addAudit } from './audit.ts';
 import { addClaim } from './claim.ts';
+import { addAdvisory, addDeprecate } from './deprecate.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
 import { addJobs } from './jobs.ts';
@@ -30,6 +31,8 @@ export async function run(words: readonly string[], environment: Environment, te
   addAccount(program, environment, terminal);
   addToken(program, environment, terminal);
   addClaim(program, environment, terminal);
+  addDeprecate(program, environment, terminal);
+  addAdvisory(program, environment, terminal);
   addUsage(program, environment, terminal);
   addAudit(program, environment, terminal);
   addWebhook(program, environment, terminal);
@@ -39,6 +42,8 @@ export async function run(words: readonly string[], environment: Environment, te
   addCert(program, environment, terminal);
   addPrefetch(program, environment, terminal);
   addJobs(program, environment, terminal);
+  // `deprecate` has its own --version. Subcommands would inherit this if it were set before them.
+  program.enablePositionalOptions();
   try {
     await program.parseAsync([...words], { from: 'user' });
     return 0;

@@ -16,6 +16,10 @@ export const notices: Readonly<Record<string, string>> = {
   unlisted: 'Unlisted. Searches no longer show it.',
   relisted: 'Listed again.',
   released: 'Released. Upstreams can serve the name now.',
+  'versions-deprecated': 'Deprecated. Clients show it when they read the package again.',
+  'versions-undeprecated': 'The deprecation has ended.',
+  'advisory-created': 'The advisory is written. Audits warn of it from now on.',
+  'advisory-deleted': 'The advisory is deleted.',
 };
 
 export interface Frame {

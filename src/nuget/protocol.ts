@@ -12,10 +12,12 @@ import { addDownloads } from './hosted/downloads.ts';
 import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
+import { packageNotices } from './hosted/notices.ts';
 import { listPackages } from './hosted/summary.ts';
 import { packageChanges } from './http/change-operations.ts';
 import { packageOperations } from './http/management.ts';
 import { packageSearches } from './http/search-sources.ts';
+import { noticeOperations } from './http/management-deprecation.ts';
 import { createFeed } from './http/routes.ts';
 import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
@@ -100,7 +102,7 @@ export class PackageFeed implements OpenProtocol {
       source: this.source,
       views: this.views,
     });
-    return [...packageChanges(this.#context), ...described];
+    return [...noticeOperations(this.#context), ...packageChanges(this.#context), ...described];
   }
 
   get searches() {
@@ -110,6 +112,10 @@ export class PackageFeed implements OpenProtocol {
   get claims() {
     const { database, now } = this.#core;
     return packageClaims(database, now);
+  }
+
+  get notices() {
+    return packageNotices(this.#context);
   }
 
   get chores(): Chore[] {

@@ -11,7 +11,15 @@ test('the OpenAPI document has every operation, and every schema that it refers 
   t.deepEqual(
     operations.sort(),
     [
+      'DELETE /advisories/{id}',
+      'DELETE /packages/{id}/deprecations',
       'DELETE /packages/{id}/{version}',
+      'DELETE /packages/{id}/{version}/deprecation',
+      'GET /advisories',
+      'GET /packages/{id}/deprecations',
+      'POST /advisories',
+      'PUT /packages/{id}/deprecations',
+      'PUT /packages/{id}/{version}/deprecation',
       'GET /jobs',
       'GET /jobs/{name}/runs',
       'GET /packages',

@@ -259,6 +259,28 @@ test('advisories come through the mirror, page by page', async (t) => {
   t.deepEqual(await feed.json('/vulnerabilities/up.test/update.json'), { c: advisory });
 });
 
+test('names of pages have at most 32 characters, as NuGet requires, and differ', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const names = ['base', 'update', 'page-of-a-feed.with-a-long-name'];
+  const page = (name: string) => ({
+    '@name': name,
+    '@id': `${up.url}/${name}.json`,
+    '@updated': '2024-06-06T07:08:09Z',
+  });
+  up.upstream.on('/vulnerabilities/index.json', json(names.map(page)));
+  for (const name of names) up.upstream.on(`/${name}.json`, json({ [name]: advisory }));
+  const feed = new TestFeed(await startMirrorOf(t, [up.as('packages.of-a-team.example')]));
+  const index = await feed.json('/vulnerabilities/index.json');
+  const found: string[] = index.map((each: any) => each['@name']);
+  t.true(
+    found.every((name) => name.length <= 32),
+    found.join(),
+  );
+  t.is(new Set(found).size, 4);
+  t.is(found[1], 'packages.of-a-team.example-base');
+  t.deepEqual(await feed.json(index[3]['@id']), { [names[2]!]: advisory });
+});
+
 test('upstream advisories on hosted or reserved ids are left out', async (t) => {
   const { feed } = await advised(t, { reserved: { packages: ['Secret.*'] }, merge: { packages: ['B'] } });
   for (const id of ['Hosted', 'B']) await feed.publish({ id, version: '1.0.0' });

@@ -27,6 +27,7 @@ test('the service index: the four fixed types first, one type in each entry, eve
       `SearchAutocompleteService${each}`,
     ]),
     ...['/3.0.0-beta', '/3.0.0-rc', '/3.4.0', '/3.6.0'].map((each) => `RegistrationsBaseUrl${each}`),
+    'PackagePublish/3.0.0-preview.1',
     'SymbolPackagePublish/4.9.0',
     'VulnerabilityInfo/6.7.0',
     'ReadmeUriTemplate/6.13.0',

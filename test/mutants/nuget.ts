@@ -169,4 +169,80 @@ export const nuget = [
       ],
     ],
   ),
+  ...mutantsOf(
+    'src/nuget/hosted/deprecations.ts',
+    ['test/http/deprecation.test.ts'],
+    [
+      ['cached registrations keep an old deprecation', 'revision = revision + 1, updated_at', 'updated_at'],
+      [
+        'a deprecation does not count as stored',
+        'UPDATE packages SET metadata_bytes = metadata_bytes + ?, revision',
+        'UPDATE packages SET metadata_bytes = metadata_bytes + 0 * ?, revision',
+      ],
+      ['a missing version is skipped', 'if (missing !== undefined) throw notHosted(id, byKey.get(missing));', ''],
+      [
+        'only the first versions of a package are deprecated',
+        '!keys && rows.length === batch',
+        '!keys && rows.length < 0',
+      ],
+      ['all other requests wait for a long deprecation', 'await nextTurn();', ''],
+      ['an equal deprecation is written again', 'rows.filter((row) => row.deprecation !== text)', 'rows.slice()'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/http/deprecation-routes.ts',
+    ['test/http/deprecation.test.ts'],
+    [
+      [
+        'a deprecation unlists without the scope delete',
+        "if (body.listedVerb === 'Unlist') allow(",
+        'if (!body) allow(',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/hosted/advisories.ts',
+    ['test/http/advisories.test.ts'],
+    [
+      ['an account has any number of advisories', '>= mostOfAccount', '>= mostOfAccount * 9'],
+      [
+        'the advisories of all accounts are served',
+        '${columns} WHERE a.account_id = ?',
+        '${columns} WHERE a.account_id > 0 * ?',
+      ],
+      ['a limited token deletes any advisory', 'only?.includes(row.package_key) === false', 'false'],
+      ['the date of the advisories can go back', 'ELSE changed_at + 1 END', 'ELSE new.changed_at END'],
+      [
+        'a released name keeps its advisories',
+        "'DELETE FROM package_advisories WHERE package_row = ?'",
+        "'DELETE FROM package_advisories WHERE package_row = -?'",
+      ],
+      ['registrations show advisories of other versions', 'satisfies(range, parsed)', 'true'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/http/vulnerabilities.ts',
+    ['test/http/advisories.test.ts'],
+    [
+      ['pages of two tokens have one name', 'return `base-${shortDigest(JSON.stringify(page))}`;', "return 'base';"],
+      [
+        'the name of a page is too long for NuGet',
+        'name.length <= mostName ? name : shortDigest(name)',
+        'name',
+        'test/http/feed-mirror-search.test.ts',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/http/vulnerability-routes.ts',
+    ['test/http/advisories.test.ts'],
+    [
+      [
+        'anonymous readers of mirrored content get own advisories',
+        'readsHosted(principal) ? await',
+        'principal ? await',
+      ],
+      ['the vulnerability data ignores name patterns', 'undefined, { only });', 'undefined);'],
+    ],
+  ),
 ];

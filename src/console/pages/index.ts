@@ -1,17 +1,18 @@
 import type { Page } from '../page.ts';
 import { claimReleasePage, claimsPage } from './claims.ts';
 import { connectPage } from './connect.ts';
+import { deleteAdvisoryPage, deprecationPage } from './deprecation.ts';
 import { imageDeletePage } from './image-delete.ts';
 import { imageDigestPage } from './image-digest.ts';
 import { imagePage } from './image.ts';
 import { imagesPage } from './images.ts';
+import { jobPage, jobsPage } from './jobs.ts';
 import { overviewPage } from './overview.ts';
 import { packageDeletePage, packageListingPage } from './package-delete.ts';
 import { packagePage, packageVersionPage } from './package.ts';
 import { packagesPage } from './packages.ts';
 import { searchPage } from './search.ts';
 import { auditPage } from './audit.ts';
-import { jobPage, jobsPage } from './jobs.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
 import { usagePage } from './usage.ts';
 
@@ -23,6 +24,9 @@ export const pages: readonly Page[] = [
   packagePage,
   packageDeletePage,
   packageListingPage,
+  deprecationPage,
+  deleteAdvisoryPage,
+  // After the pages whose last segment is no version.
   packageVersionPage,
   imagesPage,
   imagePage,

@@ -1,6 +1,7 @@
-import { placeholders, type Database } from '../../database/database.ts';
+import { forUpdate, placeholders, type Database } from '../../database/database.ts';
 import { recordEvent } from '../../events/record.ts';
 import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../../mirror/claims.ts';
+import { removeAdvisories } from './advisories.ts';
 import { packageKey } from './packages.ts';
 
 /** Ids in one statement. */
@@ -41,13 +42,14 @@ export function packageClaims(database: Database, now: () => number): EmptyClaim
 function release(database: Database, accountId: number, id: string, now: number): Promise<ClaimObstacle | undefined> {
   const values = [accountId, packageKey(id)];
   return database.transaction(async (tx) => {
-    const found = await tx.get<{ package_id: string }>(
-      'SELECT package_id FROM packages WHERE account_id = ? AND package_key = ?',
+    const found = await tx.get<{ id: number; package_id: string }>(
+      `SELECT id, package_id FROM packages WHERE account_id = ? AND package_key = ?${forUpdate(tx)}`,
       values,
     );
     if (!found) return 'unclaimed';
     const gone = 'DELETE FROM packages WHERE account_id = ? AND package_key = ? AND version_count = 0';
     if ((await tx.run(gone, values)) === 0) return 'in use';
+    await removeAdvisories(tx, accountId, found.id, now);
     const subject = { kind: 'package', name: found.package_id } as const;
     await recordEvent(tx, { type: 'claim.released', accountId, subject }, now);
     return undefined;

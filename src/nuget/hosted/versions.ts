@@ -1,5 +1,7 @@
 import type { Database, Row } from '../../database/database.ts';
 import { parseMetadata } from '../format/metadata.ts';
+import { storedDeprecation } from '../format/deprecation.ts';
+import { advisoriesOf, type PackageAdvisories } from './advisories.ts';
 import { packageKey } from './packages.ts';
 import {
   fitIndex,
@@ -19,7 +21,7 @@ import {
 import { parseVersion, sortKey } from '../format/version.ts';
 
 const columns = `v.version, v.full_version, v.listed, v.published_at, v.sha512, v.icon_digest, v.readme_digest,
-  v.metadata_bytes, v.metadata`;
+  v.metadata_bytes, v.metadata, v.deprecation`;
 const join = 'packages p JOIN package_versions v ON v.package_row = p.id';
 const all = 'p.account_id = ? AND p.package_key = ? AND v.semver2 <= ?';
 
@@ -33,6 +35,7 @@ interface VersionRow {
   readme_digest: string | null;
   metadata_bytes: number;
   metadata: string;
+  deprecation: string | null;
 }
 
 /** Sizes of a package's metadata, known without reading its versions. */
@@ -72,20 +75,19 @@ export async function listPages(
 ): Promise<RegisteredPage[] | undefined> {
   const measured = await measuredOf(database, accountId, id);
   if (!measured) return undefined;
-  const readFirst = (limit: number) =>
-    database.select<VersionRow>(`SELECT ${columns} FROM ${join} WHERE ${all} ORDER BY v.sort_key LIMIT ?`, [
-      accountId,
-      packageKey(id),
-      semVer2 ? 1 : 0,
-      limit,
-    ]);
-  if (measured.metadata_bytes <= pageBytes) {
-    const rows = await readFirst(inlineBelow);
-    if (rows.length < inlineBelow) return rows.length > 0 ? pagedInline(rows.map(registered)) : undefined;
+  const advisories = await advisoriesOf(database, accountId, id);
+  const readFirst = async (limit: number) => {
+    const values = [accountId, packageKey(id), semVer2 ? 1 : 0, limit];
+    const sql = `SELECT ${columns} FROM ${join} WHERE ${all} ORDER BY v.sort_key LIMIT ?`;
+    return (await database.select<VersionRow>(sql, values)).map((row) => registered(row, advisories));
+  };
+  if (measured.metadata_bytes + inlineBelow * advisories.bytes <= pageBytes) {
+    const versions = await readFirst(inlineBelow);
+    if (versions.length < inlineBelow) return versions.length > 0 ? pagedInline(versions) : undefined;
   }
-  const sizes = await listSizes(database, accountId, id, semVer2);
+  const sizes = await sizesOf(database, accountId, id, semVer2, measured, advisories);
   if (sizes.length === 0) return undefined;
-  return fitIndex(sizes) ? pagedInline((await readFirst(sizes.length)).map(registered)) : paged(sizes);
+  return fitIndex(sizes) ? pagedInline(await readFirst(sizes.length)) : paged(sizes);
 }
 
 /** All versions in order, each with an upper bound of its metadata's bytes. Empty if there is no such package. */
@@ -97,14 +99,28 @@ export async function listSizes(
 ): Promise<SizedVersion[]> {
   const measured = await measuredOf(database, accountId, id);
   if (!measured) return [];
-  const largest = measured.largest_metadata;
+  return sizesOf(database, accountId, id, semVer2, measured, await advisoriesOf(database, accountId, id));
+}
+
+async function sizesOf(
+  database: Database,
+  accountId: number,
+  id: string,
+  semVer2: boolean,
+  { largest_metadata }: Measured,
+  advisories: PackageAdvisories,
+): Promise<SizedVersion[]> {
+  const largest = largest_metadata + advisories.bytes;
   // If a page of the largest versions fits, their sizes are not read: the index on the sort key is enough.
   const sized = largest * pageVersions > pageBytes;
   const rows = await database.select<{ version: string; bytes?: number }>(
     `SELECT v.version${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all} ORDER BY v.sort_key`,
     [accountId, packageKey(id), semVer2 ? 1 : 0],
   );
-  return rows.map(({ version, bytes = largest }) => ({ version, bytes }));
+  return rows.map(({ version, bytes }) => ({
+    version,
+    bytes: bytes === undefined ? largest : bytes + advisories.bytes,
+  }));
 }
 
 /**
@@ -124,17 +140,18 @@ export async function listPage(
   const range = `${all} AND v.sort_key BETWEEN ? AND ? ORDER BY v.sort_key LIMIT ?`;
   const values = [accountId, packageKey(id), semVer2 ? 1 : 0, sortKey(from), sortKey(to), rangeVersions + 1];
   const measured = lower === upper ? undefined : await measuredOf(database, accountId, id);
-  if (measured && measured.largest_metadata * rangeVersions > rangeBytes) {
+  const advisories = await advisoriesOf(database, accountId, id);
+  if (measured && (measured.largest_metadata + advisories.bytes) * rangeVersions > rangeBytes) {
     const sizes = await database.select<{ bytes: number }>(
       `SELECT v.metadata_bytes AS bytes FROM ${join} WHERE ${range}`,
       values,
     );
     const size = new RangeSize();
-    for (const each of sizes) size.add(each);
+    for (const { bytes } of sizes) size.add({ bytes: bytes + advisories.bytes });
   }
   const rows = await database.select<VersionRow>(`SELECT ${columns} FROM ${join} WHERE ${range}`, values);
   if (rows.length > rangeVersions) throw rangeTooLong();
-  return rows.map(registered);
+  return rows.map((row) => registered(row, advisories));
 }
 
 function measuredOf(database: Database, accountId: number, id: string): Promise<Measured | undefined> {
@@ -160,7 +177,7 @@ export async function listListed(
   return rows.map((row) => row.full_version);
 }
 
-function registered(row: VersionRow): RegisteredVersion {
+function registered(row: VersionRow, advisories: PackageAdvisories): RegisteredVersion {
   return {
     version: row.version,
     fullVersion: row.full_version,
@@ -169,7 +186,11 @@ function registered(row: VersionRow): RegisteredVersion {
     sha512: row.sha512,
     hasIcon: row.icon_digest !== null,
     hasReadme: row.readme_digest !== null,
-    bytes: row.metadata_bytes,
-    metadata: parseMetadata(row.metadata),
+    bytes: row.metadata_bytes + advisories.bytes,
+    metadata: {
+      ...parseMetadata(row.metadata),
+      deprecation: storedDeprecation(row.deprecation),
+      vulnerabilities: advisories.of(row.version),
+    },
   };
 }

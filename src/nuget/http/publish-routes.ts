@@ -15,6 +15,7 @@ import { packageKey } from '../hosted/packages.ts';
 import { publish, setListed } from '../hosted/publish.ts';
 import { openSymbols, publishSymbols } from '../hosted/symbol-packages.ts';
 import { refuseMethods, type Answering, type Call, type FeedParts } from './call.ts';
+import { addDeprecation } from './deprecation-routes.ts';
 import { receiveFile } from './upload.ts';
 
 const symbolHeaders = {
@@ -22,8 +23,9 @@ const symbolHeaders = {
   'Cache-Control': 'private, max-age=31536000, immutable',
 };
 
-/** Push, unlist and relist; the push and the look-up of symbols. Each address also takes a slash at its end. */
+/** Push, unlist, relist and deprecate; the push and the look-up of symbols. Each address also takes a slash at its end. */
 export function addPublishing(router: Router, answering: Answering, parts: FeedParts): void {
+  addDeprecation(router, answering, parts);
   addPackagePublish(router, answering, parts);
   addSymbols(router, answering, parts);
 }

@@ -1,24 +1,23 @@
 import type { Router } from 'express';
-import { DomainError } from '../../errors.ts';
 import { contextOf } from '../../http/request-context.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
 import type { FileKind } from '../hosted/files.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
 import type { PackageSource } from '../package-source.ts';
-import type { FeedViews } from '../upstream/feed-view.ts';
 import { idOf, noFile, type Answering, type Call, type FeedParts } from './call.ts';
-import { cachingDocuments, changing, immutable, type SendPackageDocument } from './documents.ts';
+import { cachingDocuments, immutable, type SendPackageDocument } from './documents.ts';
 import { addRegistrations } from './registration-routes.ts';
 import { serviceIndex } from './service-index.ts';
-import { vulnerabilityIndex, vulnerabilityPage } from './vulnerabilities.ts';
+import { addVulnerabilities } from './vulnerability-routes.ts';
 
 /** The service index, the flat container, registrations and vulnerability data. */
-export function addReading(router: Router, answering: Answering, { source, views }: FeedParts): void {
+export function addReading(router: Router, answering: Answering, parts: FeedParts): void {
+  const { source } = parts;
   const sendPackageDocument = cachingDocuments(source);
   addServiceIndex(router, answering);
   addFlatContainer(router, answering, source, sendPackageDocument);
   addRegistrations(router, answering, source, sendPackageDocument);
-  addVulnerabilities(router, answering, source, views);
+  addVulnerabilities(router, answering, parts);
 }
 
 // https://learn.microsoft.com/nuget/api/service-index
@@ -67,40 +66,6 @@ async function sendFile(source: PackageSource, { request, response, accountId, p
     ...(file.digest && { etag: `"${file.digest}"` }),
     ranges: true,
   });
-}
-
-// https://learn.microsoft.com/nuget/api/vulnerability-info
-function addVulnerabilities(router: Router, answering: Answering, source: PackageSource, views: FeedViews): void {
-  router.get(
-    '/vulnerabilities/index.json',
-    answering('read', async ({ request, response, accountId, addresses }) => {
-      const { vulnerabilities } = await views.of(accountId);
-      const index = vulnerabilityIndex(addresses, await vulnerabilities.pages());
-      sendJson(request, response, 200, index, changing('hosted'));
-    }),
-  );
-  router.get(
-    '/vulnerabilities/base.json',
-    answering('read', ({ request, response }) => {
-      sendJson(request, response, 200, vulnerabilityPage(), changing('hosted'));
-    }),
-  );
-  router.get(
-    '/vulnerabilities/:upstream/:name.json',
-    answering('read', async ({ request, response, principal, accountId, path }) => {
-      const { vulnerabilities } = await views.of(accountId);
-      const page = await vulnerabilities.page(path['upstream']!, path['name']!);
-      if (!page) throw new DomainError('NotFound', 'This page of vulnerability data does not exist.');
-      // A hosted package is another one than the upstream's package of the same id.
-      const closed = await source.closedAmong(accountId, Object.keys(page.value), page.upstream, { admitted: true });
-      const only = principal.names?.package;
-      const open = Object.entries(page.value).filter(([id]) => {
-        const key = packageKey(id);
-        return !closed.has(key) && (only?.includes(key) ?? true);
-      });
-      sendJson(request, response, 200, Object.fromEntries(open), changing(page.outcome));
-    }),
-  );
 }
 
 /** `{id}.{version}.nupkg`, `{id}.nuspec`, `readme` or `icon`; the names repeat the folders, in any spelling. */

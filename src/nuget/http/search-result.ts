@@ -25,6 +25,7 @@ export function searchResult(addresses: Addresses, hive: Hive, hit: SearchHit): 
     owners: namesIn(metadata.owners),
     totalDownloads: hit.totalDownloads,
     verified: false,
+    deprecation: metadata.deprecation,
     packageTypes: metadata.packageTypes.map(({ name }) => ({ name })),
     versions: hit.versions.map(({ version, fullVersion, downloads }) => ({
       version: fullVersion,

@@ -24,6 +24,7 @@ export function serviceIndex(addresses: Addresses): Record<string, unknown> {
     ...searchVersions.slice(1).map((version): [string, string] => [`SearchQueryService${version}`, 'search']),
     ...searchVersions.map((version): [string, string] => [`SearchAutocompleteService${version}`, 'autocomplete']),
     ...registrationVersions.map(([version, hive]): [string, string] => [`RegistrationsBaseUrl${version}`, hive]),
+    ['PackagePublish/3.0.0-preview.1', 'push'],
     ['SymbolPackagePublish/4.9.0', 'symbols'],
     ['VulnerabilityInfo/6.7.0', 'vulnerabilities/index.json'],
     ['ReadmeUriTemplate/6.13.0', readmeTemplate],

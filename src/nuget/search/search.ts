@@ -1,5 +1,6 @@
 import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
+import { storedDeprecation } from '../format/deprecation.ts';
 import { cut, parseMetadata, within, type VersionMetadata } from '../format/metadata.ts';
 import { views, viewOf } from '../hosted/packages.ts';
 import { SearchLists, type Group } from './search-lists.ts';
@@ -51,6 +52,7 @@ interface LatestRow {
   icon_digest: string | null;
   /** Null if it is longer than `shortMetadata`: then it is read in its own statement. */
   metadata: string | null;
+  deprecation: string | null;
   download_count: number;
 }
 
@@ -76,7 +78,7 @@ const shortMetadata = 16 * 1024;
 export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
   const all = hits.reduce((sum, { versions }) => sum + versions.length, 0);
   const newest = all > mostVersions ? versionsEach(hits.length) : mostVersions;
-  const text = Math.floor(mostText / Math.max(1, hits.length) / 5);
+  const text = Math.floor(mostText / Math.max(1, hits.length) / 6);
   return hits.map((hit) => ({
     ...hit,
     metadata: {
@@ -86,6 +88,10 @@ export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
       authors: cut(hit.metadata.authors, text),
       owners: cut(hit.metadata.owners, text),
       tags: hit.metadata.tags && within(hit.metadata.tags, text),
+      deprecation: hit.metadata.deprecation && {
+        ...hit.metadata.deprecation,
+        message: cut(hit.metadata.deprecation.message, text),
+      },
     },
     versions: hit.versions.slice(-newest),
   }));
@@ -199,7 +205,7 @@ export class Search {
     const ids = found.map(({ id }) => id);
     const [newest, versions] = await Promise.all([
       this.#database.select<LatestRow>(
-        `SELECT p.id, v.id AS version_row, v.version, v.full_version, v.icon_digest, p.download_count,
+        `SELECT p.id, v.id AS version_row, v.version, v.full_version, v.icon_digest, v.deprecation, p.download_count,
            CASE WHEN v.metadata_bytes <= ${shortMetadata} THEN v.metadata END AS metadata
          FROM packages p JOIN package_versions v ON v.id = p.${latest} WHERE p.id IN (${placeholders(ids)})`,
         ids,
@@ -224,7 +230,11 @@ export class Search {
         fullVersion: row.full_version,
         hasIcon: row.icon_digest !== null,
         // Dependencies are the longest part of the metadata, and hits do not show them.
-        metadata: { ...parseMetadata(metadata), dependencyGroups: undefined },
+        metadata: {
+          ...parseMetadata(metadata),
+          dependencyGroups: undefined,
+          deprecation: storedDeprecation(row.deprecation),
+        },
         totalDownloads: row.download_count,
         versions: versions.get(row.id) ?? [],
       });

@@ -1,0 +1,123 @@
+import type { Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { DomainError } from '../errors.ts';
+import type { Installation } from '../server.ts';
+import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+
+interface DeprecateOptions {
+  version?: string[];
+  all?: boolean;
+  reason?: string[];
+  message?: string;
+  alternative?: string;
+  undo?: boolean;
+  account: string;
+}
+
+interface CreateOptions {
+  account: string;
+  affected: string;
+  severity: string;
+  url: string;
+}
+
+/** `entrepot deprecate` */
+export function addDeprecate(program: Command, environment: Environment, terminal: Terminal): void {
+  program
+    .command('deprecate <id>')
+    .description('mark hosted versions of a package as deprecated, which clients show to its users')
+    .option('--version <versions...>', 'the versions')
+    .option('--all', 'all versions that exist now, instead of --version')
+    .option('--reason <reasons...>', 'one or more of Legacy, CriticalBugs, Other')
+    .option('--message <text>', 'what users should know; needed with Other')
+    .option('--alternative <package>', 'the package to use instead: ID, or ID@RANGE such as My.Package@2.0.0')
+    .option('--undo', 'end the deprecation of the versions')
+    .option('--account <name>', 'the account that hosts the package', 'default')
+    .action((id: string, options: DeprecateOptions) =>
+      withNotices(environment, options.account, async (notices, account) => {
+        const changed = await notices.deprecate(account, id, versionsIn(options), deprecationIn(options));
+        terminal.stdout.write(`${changed}\n`);
+      }),
+    )
+    .addHelpText('after', '\nPrints the number of versions that changed.');
+}
+
+/** `entrepot advisory` */
+export function addAdvisory(program: Command, environment: Environment, terminal: Terminal): void {
+  const advisory = program
+    .command('advisory')
+    .description('vulnerabilities of hosted packages, of which NuGet warns at a restore');
+  withAccount(advisory.command('create <id>'))
+    .description('report a vulnerability of a hosted package; prints the ID of the advisory')
+    .requiredOption(
+      '--affected <range>',
+      'the affected versions, with brackets: "[1.0.0, 1.2.0)", or "[1.0.0]" for one',
+    )
+    .requiredOption('--severity <level>', `${levels.join(', ')}; or 0 to 3`)
+    .requiredOption('--url <address>', 'where people read about it')
+    .action((packageId: string, options: CreateOptions) =>
+      withNotices(environment, options.account, async (notices, account) => {
+        const { affected: versions, url } = options;
+        const given = { packageId, versions, severity: severityOf(options.severity), url };
+        terminal.stdout.write(`${(await notices.createAdvisory(account, given)).id}\n`);
+      }),
+    );
+  withAccount(advisory.command('list'))
+    .description('list the advisories of an account: ID, package, affected versions, severity, address')
+    .action((options: { account: string }) =>
+      withNotices(environment, options.account, async (notices, account) => {
+        for (const { id, packageId, versions, severity, url } of await notices.listAdvisories(account)) {
+          terminal.stdout.write(`${[id, packageId, versions, levels[severity], url].join('\t')}\n`);
+        }
+      }),
+    );
+  withAccount(advisory.command('delete <advisory>'))
+    .description('delete an advisory by its ID, so that clients no longer warn')
+    .action((id: string, options: { account: string }) =>
+      withNotices(environment, options.account, (notices, account) => notices.deleteAdvisory(account, id)),
+    );
+}
+
+function withAccount(command: Command): Command {
+  return command.option('--account <name>', 'the account that hosts the package', 'default');
+}
+
+type Notices = NonNullable<Installation['protocols'][number]['notices']>;
+
+function withNotices(
+  environment: Environment,
+  accountName: string,
+  work: (notices: Notices, account: number) => Promise<void>,
+): Promise<void> {
+  return withInstallation(environment, async ({ core, protocols }) => {
+    const account = await accountId(core, accountName);
+    await work(protocols.find(({ notices }) => notices)!.notices!, account);
+  });
+}
+
+/** The levels of severity, from 0. */
+const levels = ['low', 'moderate', 'high', 'critical'];
+
+function versionsIn({ version, all }: DeprecateOptions): 'all' | string[] {
+  if ((version === undefined) === !all) throw new DomainError('Invalid', 'Give the versions with --version, or --all.');
+  return version ?? 'all';
+}
+
+/** Null to end the deprecation. */
+function deprecationIn({ reason, message, alternative, undo }: DeprecateOptions) {
+  if (undo) {
+    if (reason ?? message ?? alternative) {
+      throw new DomainError('Invalid', '--undo takes no --reason, --message or --alternative.');
+    }
+    return null;
+  }
+  const [id = '', range] = alternative?.split(/@(.*)/s) ?? [];
+  return { reasons: reason ?? [], message, alternative: alternative === undefined ? undefined : { id, range } };
+}
+
+function severityOf(text: string): number {
+  const level = levels.indexOf(text.toLowerCase());
+  if (level >= 0) return level;
+  if (/^[0-3]$/.test(text)) return Number(text);
+  throw new DomainError('Invalid', `--severity is one of ${levels.join(', ')}, or 0 to 3.`);
+}

@@ -1,0 +1,18 @@
+import type { HostedNotices } from '../../protocol.ts';
+import { parseDeprecation } from '../format/deprecation.ts';
+import { createAdvisory, deleteAdvisory, listAdvisories, mostOfAccount } from './advisories.ts';
+import { changeDeprecation } from './deprecations.ts';
+import type { FeedContext } from './feed-context.ts';
+
+/** Deprecation and advisories of hosted packages, for commands. */
+export function packageNotices(context: FeedContext): HostedNotices {
+  return {
+    deprecate: (accountId, id, versions, deprecation) => {
+      const change = { deprecation: deprecation ? parseDeprecation(id, deprecation) : undefined };
+      return changeDeprecation(context, accountId, id, versions, change);
+    },
+    createAdvisory: (accountId, advisory) => createAdvisory(context, accountId, advisory),
+    listAdvisories: (accountId) => listAdvisories(context.database, accountId, mostOfAccount, undefined),
+    deleteAdvisory: (accountId, id) => deleteAdvisory(context, accountId, id),
+  };
+}

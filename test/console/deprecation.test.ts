@@ -1,0 +1,153 @@
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, tokenOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
+
+const address = '/console/packages/Contoso.Old/deprecation';
+
+test('versions are deprecated and undeprecated by a form, and its errors keep the input', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  for (const version of ['1.0.0', '1.1.0', '2.0.0']) await feed.publish({ id: 'Contoso.Old', version });
+  const visitor = await Visitor.signedIn(server);
+  const deprecated = async () => {
+    const { items } = await feed.json('/registration-gz-semver2/contoso.old/index.json');
+    return items[0].items.map(({ catalogEntry }: any) => catalogEntry.deprecation ?? null);
+  };
+  const first = await visitor.page(address);
+  t.regex(first, /<h1>Deprecation and advisories of Contoso\.Old<\/h1>/);
+  t.true(first.indexOf('value="2.0.0"') < first.indexOf('value="1.1.0"'), 'the newest first');
+
+  const given: [string, string][] = [
+    ['act', 'deprecate'],
+    ['which', 'selected'],
+    ['reason', 'Legacy'],
+    ['reason', 'Other'],
+    ['message', 'Use <b>the new one</b>'],
+    ['alternative', 'Contoso.New'],
+    ['range', '[2.0.0, 3.0.0)'],
+  ];
+  const refused = async (fields: [string, string][], id: string, message: RegExp) => {
+    const response = await visitor.send(address, fields);
+    const text = await response.text();
+    t.is(response.status, 422, id);
+    t.regex(/<p class="field-error"[^>]*>[^<]*/.exec(text)?.[0] ?? '', new RegExp(`id="${id}-error"`));
+    t.regex(text, message);
+    return text;
+  };
+  const kept = await refused(given, 'versions', /Select one or more versions/);
+  t.regex(kept, /value="Legacy" checked/);
+  t.true(kept.includes('Use &lt;b&gt;the new one&lt;/b&gt;</textarea'));
+  t.regex(kept, /value="\[2\.0\.0, 3\.0\.0\)"/);
+  const chosen: [string, string][] = [...given, ['version', '1.0.0'], ['version', '1.1.0']];
+  t.regex(
+    await refused(
+      chosen.filter(([name]) => name !== 'message'),
+      'message',
+      /Other needs a message/,
+    ),
+    /value="1\.1\.0"\s+aria-label="Select 1\.1\.0"\s+checked/,
+  );
+  await refused(
+    chosen.filter(([name]) => name !== 'alternative'),
+    'alternative',
+    /Give the ID of the package/,
+  );
+  await refused(
+    chosen.filter(([name]) => name !== 'reason'),
+    'reasons',
+    /one or more reasons/,
+  );
+  t.deepEqual(await deprecated(), [null, null, null]);
+
+  const sent = await visitor.send(address, chosen);
+  t.deepEqual([sent.status, sent.headers.get('location')], [303, `${address}?done=versions-deprecated`]);
+  const shown = {
+    reasons: ['Legacy', 'Other'],
+    message: 'Use <b>the new one</b>',
+    alternatePackage: { id: 'Contoso.New', range: '[2.0.0, 3.0.0)' },
+  };
+  t.deepEqual(await deprecated(), [shown, shown, null]);
+  const page = await visitor.page(`${address}?done=versions-deprecated`);
+  t.is(page.match(/>deprecated</g)!.length, 2);
+  t.true(page.includes('Use &lt;b&gt;the new one') && page.includes('Contoso.New [2.0.0, 3.0.0)'));
+  t.regex(page, /role="status">Deprecated\./);
+
+  const undo = (fields: [string, string][]) => visitor.send(address, [['act', 'undeprecate'], ...fields]);
+  t.is((await undo([])).status, 422);
+  t.is((await undo([['version', '1.0.0']])).status, 303);
+  t.deepEqual(await deprecated(), [null, shown, null]);
+  t.is(
+    (
+      await visitor.send(address, [
+        ['act', 'deprecate'],
+        ['which', 'all'],
+        ['reason', 'Legacy'],
+      ])
+    ).status,
+    303,
+  );
+  t.true((await deprecated()).every(Boolean));
+  t.is((await undo([['which', 'all']])).status, 303);
+  t.deepEqual(await deprecated(), [null, null, null]);
+});
+
+test('an advisory is written by a form, and deleted on a page of its own', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.Old', version: '1.0.0' });
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page(address), /There is no advisory on this package/);
+  const given = { act: 'advise', affected: '[1.0.0]', severity: '3', url: 'https://x.test/?a=1&b="2"' };
+  for (const [field, value, id] of [
+    ['affected', '1.0.0', 'versions'],
+    ['severity', '4', 'severity'],
+    ['url', 'javascript:alert(1)', 'url'],
+  ] as const) {
+    const response = await visitor.send(address, { ...given, [field]: value });
+    t.is(response.status, 422, field);
+    const text = await response.text();
+    t.true(text.includes(`id="${id}-error"`) && text.includes(`aria-describedby="${id}-error"`), field);
+    if (field !== 'severity') t.true(text.includes(`value="${value}"`), 'the input is kept');
+  }
+  t.deepEqual(await feed.json('/vulnerabilities/base.json'), {});
+  t.is((await visitor.send(address, given)).status, 303);
+  const page = await visitor.page(address);
+  t.regex(page, /<th scope="row">\[1\.0\.0, 1\.0\.0\]<\/th>\s*<td>Critical \(NU1904\)<\/td>/);
+  t.regex(page, /<a href="https:\/\/x\.test\/\?a=1&amp;b=%222%22" rel="nofollow noopener">/);
+  const again = await visitor.send(address, given);
+  t.is(again.status, 422);
+  t.regex(await again.text(), /id="url-error" role="alert">This advisory exists already/);
+
+  const [link] = /\/console\/packages\/Contoso\.Old\/advisories\/[\w-]+\/delete/.exec(page)!;
+  t.regex(await visitor.page(link), /Contoso\.Old \[1\.0\.0, 1\.0\.0\]/);
+  t.not((await feed.json('/vulnerabilities/base.json'))['contoso.old'], undefined, 'a GET deletes nothing');
+  const gone = await visitor.send(link, {});
+  t.deepEqual([gone.status, gone.headers.get('location')], [303, `${address}?done=advisory-deleted`]);
+  t.deepEqual(await feed.json('/vulnerabilities/base.json'), {});
+  t.is((await visitor.fetch(link)).status, 404);
+  t.is((await visitor.send(link, {})).status, 404);
+});
+
+test('the pages need the scope write and a matching name; packages of others do not exist', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Contoso.Old', version: '1.0.0' });
+  const statuses = async (token: string) => {
+    const visitor = await Visitor.signedIn(server, token);
+    const fields = { act: 'deprecate', which: 'all', reason: 'Legacy' };
+    const advice = { act: 'advise', affected: '[1.0.0]', severity: '3', url: 'https://x.test/' };
+    return [
+      (await visitor.fetch(address)).status,
+      (await visitor.send(address, fields)).status,
+      (await visitor.send(address, advice)).status,
+    ];
+  };
+  t.deepEqual(await statuses(await tokenOf(server, ['read', 'delete', 'admin', 'operate'])), [403, 403, 403]);
+  t.deepEqual(await statuses(await tokenOf(server, ['read', 'write'], 'other')), [404, 404, 404]);
+  const limited = (packages: string[]) => createToken(server, ['read', 'write'], 'default', { packages });
+  t.deepEqual(await statuses((await limited(['Fabrikam.*'])).value), [403, 403, 403]);
+  t.deepEqual(await statuses((await limited(['Contoso.*'])).value), [200, 303, 303]);
+  const visitor = await Visitor.signedIn(server);
+  t.is((await visitor.fetch('/console/packages/Contoso.None/deprecation')).status, 404);
+});
