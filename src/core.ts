@@ -19,6 +19,7 @@ import { RepeatedEvents } from './events/repeated.ts';
 import type { HealthTimes } from './http/health.ts';
 import { limitMiss } from './http/limit.ts';
 import { countFetched } from './http/request-context.ts';
+import { openIdentity, type Identity } from './identity/open.ts';
 import { Limits } from './limits/limits.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
 import { Mirror } from './mirror/mirror.ts';
@@ -93,6 +94,7 @@ export interface Core {
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
   readonly sessions: Sessions;
+  readonly identity: Identity;
   readonly events: Events;
   readonly repeatedEvents: RepeatedEvents;
   readonly limits: Limits;
@@ -207,6 +209,8 @@ export async function openCore(
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
   const sessions = new Sessions(database, tokens, config.signIn.session, now);
+  const identity = openIdentity({ config, database, accounts, tokens, proxy, now, watch });
+  stack.defer(closing.part('the issuers', () => identity.close()));
   const events = new Events(database, (id) => accounts.nameOf(id));
   const repeatedEvents = new RepeatedEvents(database, now);
   // Closed after all that note events.
@@ -262,6 +266,7 @@ export async function openCore(
     defaultAccount,
     tokens,
     sessions,
+    identity,
     events,
     repeatedEvents,
     limits,

@@ -19,7 +19,7 @@ export interface Operation<
   Body extends z.ZodType = z.ZodType,
   Answer extends z.ZodType = z.ZodType,
 > {
-  method: 'get' | 'post' | 'delete';
+  method: 'get' | 'post' | 'put' | 'delete';
   /** In Express syntax: `:id` is one segment, `*name` is one or more. */
   path: string;
   id: string;

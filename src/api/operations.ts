@@ -8,12 +8,14 @@ import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
 import { check, type Operation } from './operation.ts';
 import { jobOperations } from './jobs.ts';
+import { publisherOperations, type PublisherParts } from './publishers.ts';
 import { sessionOperations } from './sessions.ts';
 import { tokenOperations } from './tokens.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
   sessions: Sessions;
+  publishers: PublisherParts;
   jobs: Jobs;
   /** Operations of the protocols. */
   operations: readonly Operation[];
@@ -32,6 +34,7 @@ export function createOperations(parts: OperationParts): Operation[] {
   return [
     ...parts.operations,
     ...tokenOperations(parts.tokens),
+    ...publisherOperations(parts.publishers),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...auditOperations(parts),

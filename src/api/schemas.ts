@@ -5,7 +5,7 @@ import { eventTypes, subjectKinds } from '../events/event.ts';
 
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
 
-const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
+export const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
 const count = z.int().min(0);
 const bytes = count.meta({ description: 'Bytes' });
 const origin = z
@@ -16,7 +16,7 @@ const upstream = z
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });
 
-const scope = z.enum(scopes);
+export const scope = z.enum(scopes);
 
 /** `parsePatterns` checks the number and length of patterns when a token is created. */
 const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
@@ -24,6 +24,15 @@ const patternsDescription =
   'Limits the token to matching names, for reading and writing. `*` stands for any characters; letter case does not count. Without patterns of a kind, no name of that kind is allowed. null: all names';
 const packages = patternList('Package IDs, such as `Contoso.*`');
 const containers = patternList('Image repositories, such as `team/*` or `docker.io/library/*`');
+
+export const patterns = z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription });
+
+/** Patterns as a request has them. */
+export const givenPatterns = z
+  .strictObject({ packages: packages.optional(), containers: containers.optional() })
+  .nullable()
+  .optional()
+  .meta({ description: patternsDescription });
 
 export const token = z
   .strictObject({
@@ -34,7 +43,11 @@ export const token = z
         'The start of the value: enough to recognise the token, not enough to use it. Empty for a chosen value',
     }),
     scopes: z.array(scope),
-    patterns: z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription }),
+    patterns,
+    publisher_id: z
+      .string()
+      .nullable()
+      .meta({ description: 'The rule that gave it for an identity token; null for other tokens' }),
     created_at: time,
     expires_at: time.nullable(),
     last_used_at: time.nullable(),
@@ -50,11 +63,7 @@ export const tokenRequest = z
   .strictObject({
     name: z.string().trim().min(1).max(200),
     scopes: z.array(scope).min(1),
-    patterns: z
-      .strictObject({ packages: packages.optional(), containers: containers.optional() })
-      .nullable()
-      .optional()
-      .meta({ description: patternsDescription }),
+    patterns: givenPatterns,
     expires_at: z.iso
       .datetime({ offset: true })
       .nullable()
@@ -312,7 +321,7 @@ export const containerList = listOf(container);
 export const eventList = listOf(event);
 
 /** A page of a list. */
-function listOf<T extends z.ZodType>(item: T) {
+export function listOf<T extends z.ZodType>(item: T) {
   return z.strictObject({
     items: z.array(item),
     next_cursor: z

@@ -11,6 +11,7 @@ import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
 import { addJobs } from './jobs.ts';
 import { addPrefetch } from './prefetch.ts';
+import { addPublisher } from './publisher.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
@@ -28,6 +29,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addServe(program, environment, terminal);
   addAccount(program, environment, terminal);
   addToken(program, environment, terminal);
+  addPublisher(program, environment, terminal);
   addClaim(program, environment, terminal);
   addUsage(program, environment, terminal);
   addAudit(program, environment, terminal);

@@ -61,9 +61,13 @@ export function layout({ title, body, json }: View, { assets, principal, section
 function who(principal: Principal): Html {
   if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;
   return html`<form class="who" method="post" action="/console/sign-out">
-    <span>${principal.accountName} <span class="quiet">${principal.tokenName}</span></span>
+    <span>${principal.accountName} <span class="quiet">${nameOf(principal)}</span></span>
     <button class="plain">Sign out</button>
   </form>`;
+}
+
+function nameOf(principal: Exclude<Principal, { kind: 'anonymous' }>): string {
+  return principal.kind === 'person' ? principal.personName : principal.tokenName;
 }
 
 function navigation(principal: Principal, current: Section | undefined): Html {

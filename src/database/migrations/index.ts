@@ -21,6 +21,7 @@ import { probes } from './019-probes.ts';
 import { events } from './020-events.ts';
 import { sessions } from './022-sessions.ts';
 import { storageHolds } from './023-storage-holds.ts';
+import { identity } from './025-identity.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -46,4 +47,5 @@ export const migrations: readonly Migration[] = [
   ...events,
   ...sessions,
   ...storageHolds,
+  ...identity,
 ];
