@@ -12,6 +12,8 @@ export const notices: Readonly<Record<string, string>> = {
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'session-ended': 'The session has ended.',
+  'rule-saved': 'The rule is saved.',
+  'rule-deleted': 'The rule is deleted. The tokens that it gave stop working at once.',
 };
 
 export interface Frame {
