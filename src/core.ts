@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
+import { People } from './accounts/people.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
@@ -208,8 +209,9 @@ export async function openCore(
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
-  const sessions = new Sessions(database, tokens, config.signIn.session, now);
-  const identity = openIdentity({ config, database, accounts, tokens, proxy, now, watch });
+  const people = new People(accounts, config.signIn.oidc);
+  const sessions = new Sessions(database, { tokens, people }, config.signIn.session, now);
+  const identity = openIdentity({ config, database, accounts, tokens, people, proxy, now, watch });
   stack.defer(closing.part('the issuers', () => identity.close()));
   const events = new Events(database, (id) => accounts.nameOf(id));
   const repeatedEvents = new RepeatedEvents(database, now);

@@ -251,13 +251,14 @@ function mountAll(
     limits,
     now,
   });
-  const api = createApi({ ...web, operations, limits, log });
-  const consoleMounts = config.console.enabled
-    ? createConsole({ ...web, api: new Api(operations), sessions, limits, clients, log, now })
-    : [];
+  const router = createApi({ ...web, operations, limits, log });
+  const api = new Api(operations);
   const onRefused = () => noteFailedSignIn(core);
+  const consoleMounts = config.console.enabled
+    ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, sessions, limits, clients, log, now })
+    : [];
   const exchange = createTokenExchange({ exchange: identity.exchange, limits, clients, onRefused, log });
-  return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router: api }, ...consoleMounts];
+  return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
 }
 
 function noteFailedSignIn({ repeatedEvents }: Core): void {

@@ -272,7 +272,14 @@ export const problemDocument = z
 export const session = z
   .strictObject({
     id: z.uuid(),
-    token_id: z.uuid().meta({ description: 'The token that it was begun with, and ends with' }),
+    token_id: z
+      .uuid()
+      .nullable()
+      .meta({ description: 'The token that it was begun with, and ends with; null for a person' }),
+    person: z
+      .strictObject({ id: z.string(), name: z.string() })
+      .nullable()
+      .meta({ description: 'Who signed in with the OpenID Connect provider; null for a token' }),
     agent: z.string().meta({ description: '`User-Agent` of the browser' }),
     address: z.string().nullable(),
     created_at: time,

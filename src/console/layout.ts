@@ -9,6 +9,7 @@ import { sections, type Section, type View } from './page.ts';
 /** Sentences that a page shows after a form has led to it. The address names one, so that nobody can write another. */
 export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
+  'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'session-ended': 'The session has ended.',
@@ -62,9 +63,24 @@ export function layout({ title, body, json }: View, { assets, principal, section
 
 function who(principal: Principal): Html {
   if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;
-  return html`<form class="who" method="post" action="/console/sign-out">
-    <span>${principal.accountName} <span class="quiet">${nameOf(principal)}</span></span>
-    <button class="plain">Sign out</button>
+  const accounts = principal.kind === 'person' ? principal.accounts : [];
+  return html`${accounts.length > 1 && accountForm(principal.accountName, accounts)}
+    <form class="who" method="post" action="/console/sign-out">
+      <span>${principal.accountName} <span class="quiet">${nameOf(principal)}</span></span>
+      <button class="plain">Sign out</button>
+    </form>`;
+}
+
+/** Chooses one of the accounts of a person. */
+function accountForm(current: string, accounts: readonly string[]): Html {
+  return html`<form class="who" method="post" action="/console/account">
+    <label for="account" class="unseen">Account</label>
+    <select id="account" name="account">
+      ${accounts.map(
+        (each) => html`<option value="${each}" ${each === current ? html`selected` : ''}>${each}</option>`,
+      )}
+    </select>
+    <button class="plain">Use this account</button>
   </form>`;
 }
 

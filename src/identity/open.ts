@@ -1,4 +1,5 @@
 import type { Accounts } from '../accounts/accounts.ts';
+import type { People } from '../accounts/people.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import { ConfigError, readSecretFile } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
@@ -10,6 +11,7 @@ import { Exchange } from './exchange.ts';
 import { IdentityTokens } from './identity-token.ts';
 import { IssuerKeys } from './issuer-keys.ts';
 import { checkPublisher, issuerWarnings } from './publisher.ts';
+import { PersonSignIn } from './person-sign-in.ts';
 import { Publishers } from './publishers.ts';
 
 interface IdentityParts {
@@ -17,6 +19,7 @@ interface IdentityParts {
   database: Database;
   accounts: Accounts;
   tokens: Tokens;
+  people: People;
   proxy: ProxyEnvironment;
   /** Milliseconds since 1970. */
   now: () => number;
@@ -24,24 +27,45 @@ interface IdentityParts {
   watch?: (() => number) | undefined;
 }
 
-/** The exchange of identity tokens. */
+/** The exchange of identity tokens, and the sign-in of people. */
 export interface Identity {
   publishers: Publishers;
   exchange: Exchange;
+  /** Undefined without the setting `signIn.oidc.issuer`. */
+  signIn: PersonSignIn | undefined;
   /** What is unsafe in the settings, in sentences. */
   warnings: readonly string[];
   /** Closes the connections to issuers. */
   close(): void;
 }
 
+/** How a host may be reached. */
+interface Reached {
+  allowPrivateNetwork: boolean;
+  caFile?: string | undefined;
+}
+
 /** Throws `ConfigError` for a wrong rule, an unreadable file or a wrong proxy. */
-export function openIdentity({ config, database, accounts, tokens, proxy, now, watch = now }: IdentityParts): Identity {
+export function openIdentity({
+  config,
+  database,
+  accounts,
+  tokens,
+  people,
+  proxy,
+  now,
+  watch = now,
+}: IdentityParts): Identity {
   const proxies = readProxies(proxy);
   const opened: CheckedFetch[] = [];
-  const issuers = config.trustedIssuers.map((settings, index) => {
-    const ca = settings.caFile && readSecretFile(settings.caFile, `trustedIssuers.${index}.caFile`);
-    const fetch = new CheckedFetch({ allowPrivate: settings.allowPrivateNetwork, proxy: proxies, ca });
+  const open = ({ allowPrivateNetwork: allowPrivate, caFile }: Reached, key: string) => {
+    const ca = caFile && readSecretFile(caFile, `${key}.caFile`);
+    const fetch = new CheckedFetch({ allowPrivate, proxy: proxies, ca });
     opened.push(fetch);
+    return fetch;
+  };
+  const issuers = config.trustedIssuers.map((settings, index) => {
+    const fetch = open(settings, `trustedIssuers.${index}`);
     return { settings, keys: new IssuerKeys(settings, (url) => fetch.fetch(url), watch) };
   });
   const { trustedIssuers } = config;
@@ -63,8 +87,14 @@ export function openIdentity({ config, database, accounts, tokens, proxy, now, w
   const accountName = (id: number) => accounts.nameOf(id);
   const publishers = new Publishers({ database, tokens, issuers: trustedIssuers, settings: rules, accountName, now });
   const identityTokens = new IdentityTokens(issuers, now);
+  const { oidc } = config.signIn;
+  const signIn =
+    oidc.issuer === undefined
+      ? undefined
+      : new PersonSignIn({ settings: oidc, fetch: open(oidc, 'signIn.oidc'), people, now: watch });
   return {
     publishers,
+    signIn,
     exchange: new Exchange({ database, accounts, tokens, publishers, identityTokens, now }),
     warnings: trustedIssuers.flatMap((each) => issuerWarnings(each)),
     close: () => {

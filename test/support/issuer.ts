@@ -22,7 +22,7 @@ export interface TestIssuer {
   keys: JWK[];
   /** Paths that were requested, in order. */
   requests: string[];
-  answers: { keys?: Answer; discovery?: Answer };
+  answers: { keys?: Answer; discovery?: Answer; token?: Answer; userinfo?: Answer };
   /** A signed token with these claims and the usual ones, which `undefined` removes. */
   sign(claims?: JWTPayload, options?: SignOptions): Promise<string>;
   /** The settings `trustedIssuers` and the rest. */
@@ -66,7 +66,14 @@ export async function startIssuer(t: Pick<ExecutionContext, 'teardown'>, now = D
       else send({ keys: issuer.keys });
     } else if (path === '/.well-known/openid-configuration') {
       if (issuer.answers.discovery) issuer.answers.discovery(request, response);
-      else send({ issuer: issuer.url, jwks_uri: `${issuer.url}/keys` });
+      else send(discovered(issuer.url));
+    } else if (path === '/token' && issuer.answers.token) {
+      request.resume();
+      response.setHeader('content-type', 'application/json');
+      issuer.answers.token(request, response);
+    } else if (path === '/userinfo' && issuer.answers.userinfo) {
+      response.setHeader('content-type', 'application/json');
+      issuer.answers.userinfo(request, response);
     } else {
       response.writeHead(404).end();
     }
@@ -79,4 +86,18 @@ export async function startIssuer(t: Pick<ExecutionContext, 'teardown'>, now = D
   });
   issuer.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return issuer;
+}
+
+function discovered(url: string): Record<string, unknown> {
+  return {
+    issuer: url,
+    jwks_uri: `${url}/keys`,
+    authorization_endpoint: `${url}/authorize`,
+    token_endpoint: `${url}/token`,
+    userinfo_endpoint: `${url}/userinfo`,
+    response_types_supported: ['code'],
+    subject_types_supported: ['public'],
+    id_token_signing_alg_values_supported: ['ES256'],
+    code_challenge_methods_supported: ['S256'],
+  };
 }

@@ -11,9 +11,13 @@ import { usagePage } from './usage.ts';
 export const pages: readonly Page[] = [
   overviewPage,
   usagePage,
-  ...[tokensPage, newTokenPage, revokePage, sessionPage],
+  tokensPage,
+  newTokenPage,
+  revokePage,
+  sessionPage,
   ...publisherPages,
-  ...[jobsPage, jobPage],
+  jobsPage,
+  jobPage,
   auditPage,
   connectPage,
 ];

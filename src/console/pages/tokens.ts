@@ -81,6 +81,7 @@ function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, 
     <table>
       <thead>
         <tr>
+          <th scope="col">Who</th>
           <th scope="col">Browser</th>
           <th scope="col">Address</th>
           <th scope="col">Began</th>
@@ -90,8 +91,9 @@ function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, 
       </thead>
       <tbody>
         ${sessions.map(
-          ({ id, agent, address, created_at: began, last_used_at: used }) =>
+          ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
             html`<tr>
+              <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
               <td>${agent.slice(0, 120)} ${id === session?.id && html`<strong>(this one)</strong>`}</td>
               <td>${address}</td>
               <td>${ago(began, now)}</td>
@@ -227,7 +229,7 @@ export const sessionPage: Page = {
     const isOwn = params['id'] === session?.id;
     const body = html`<p>
         ${isOwn ? 'This is the session that you use now: you will have to sign in again.' : 'Its browser has to sign in again.'}
-        The token of the session stays valid.
+        A token that it began with stays valid.
       </p>
       <form method="post">
         <button class="danger">End the session</button>
