@@ -12,6 +12,8 @@ import type { Publishers } from './publishers.ts';
 export const validFor = 15 * 60_000;
 /** Valid tokens that one rule has given. */
 const mostValid = 1000;
+/** Milliseconds that the record of a used identity token is kept longer, because clocks differ and are set back. */
+const keptLonger = 60 * 60_000;
 /** Used identity tokens that are deleted in one transaction, and transactions of one run. */
 const batch = 500;
 const batchesAtOnce = 20;
@@ -89,7 +91,7 @@ export class Exchange {
       publisher.accountId,
       { name, scopes: given, patterns, expiresAt, publisherId, details: { identity: identityOf(verified) } },
       async (tx) => {
-        const row = { id: verified.useId, expires_at: verified.acceptedUntil };
+        const row = { id: verified.useId, expires_at: verified.acceptedUntil + keptLonger };
         if ((await tx.insertNew('used_identity_tokens', [row])) === 0) {
           throw tokenRefused('This identity token was exchanged before. Request a new one from its issuer.');
         }

@@ -42,6 +42,9 @@ for (const dialect of dialects) {
     t.is(await use('/v2/'), 401);
     t.is((await listed()).length, 1, 'expired tokens of rules are not listed');
     await server.installation.core.identity.exchange.deleteExpired();
+    t.is((await databaseOf(server).select('SELECT id FROM used_identity_tokens')).length, 1, 'kept for an hour longer');
+    server.clock.now += 60 * minute;
+    await server.installation.core.identity.exchange.deleteExpired();
     const left = await databaseOf(server).select('SELECT id FROM tokens WHERE publisher_id IS NOT NULL');
     t.deepEqual([left, await databaseOf(server).select('SELECT id FROM used_identity_tokens')], [[], []]);
     t.is((await server.fetch('/v1/tokens')).status, 200, 'tokens of people stay');
