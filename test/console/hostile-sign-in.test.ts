@@ -74,6 +74,7 @@ test('the request to the provider has PKCE, state and nonce, which are new for e
   };
   await browser.fetch(`${server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`);
   const verifier = new URLSearchParams(form).get('code_verifier')!;
+  t.false([...sent.values()].includes(verifier), 'the address does not show the verifier');
   t.is(sent.get('code_challenge'), createHash('sha256').update(verifier).digest('base64url'));
 });
 

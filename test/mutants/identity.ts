@@ -5,7 +5,7 @@ export const identity = [
     'src/identity/identity-token.ts',
     ['test/identity/hostile-tokens.test.ts'],
     [
-      ['HS256 is an allowed algorithm', "const algorithms = ['RS256',", "const algorithms = ['HS256', 'RS256',"],
+      ['HS256 is an allowed algorithm', "'RS256',", "'RS256', 'HS256',"],
       ['a token may have two audiences', 'Array.isArray(aud) && aud.length !== 1', 'false'],
       ['a minute of tolerance', 'const tolerance = 30;', 'const tolerance = 60;'],
       ['pull_request_target is accepted', "=== 'pull_request_target'", "=== 'pull_request_targets'"],
