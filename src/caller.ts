@@ -1,12 +1,12 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { DomainError } from './errors.ts';
 
-/** Who causes a change. `person` and `rule` are for other ways to sign in. */
+/** Who causes a change: the bearer of a token, a person in the console, or a rule that gave a token for an identity token. */
 export interface Actor {
   kind: 'token' | 'person' | 'rule' | 'anonymous' | 'system';
-  /** Of a token its ID, never its value. */
+  /** Of a token or a rule its ID, never the value of a token; of a person a digest of issuer and subject. */
   id: string | null;
-  /** Of a token its name; of the system the job, or `command`. */
+  /** Of a token, a person or a rule its name; of the system the job, or `command`. */
   name: string | null;
 }
 

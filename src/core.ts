@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
+import { People } from './accounts/people.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
@@ -19,6 +20,7 @@ import { RepeatedEvents } from './events/repeated.ts';
 import type { HealthTimes } from './http/health.ts';
 import { limitMiss } from './http/limit.ts';
 import { countFetched } from './http/request-context.ts';
+import { openIdentity, type Identity } from './identity/open.ts';
 import { Limits } from './limits/limits.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
 import type { Exchange } from './metrics/report.ts';
@@ -99,6 +101,7 @@ export interface Core {
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
   readonly sessions: Sessions;
+  readonly identity: Identity;
   readonly events: Events;
   readonly repeatedEvents: RepeatedEvents;
   readonly limits: Limits;
@@ -212,7 +215,10 @@ export async function openCore(
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
-  const sessions = new Sessions(database, tokens, config.signIn.session, now);
+  const people = new People(accounts, config.signIn.oidc);
+  const sessions = new Sessions(database, { tokens, people }, config.signIn.session, now);
+  const identity = openIdentity({ config, database, accounts, tokens, people, proxy, now, watch });
+  stack.defer(closing.part('the issuers', () => identity.close()));
   const events = new Events(database, (id) => accounts.nameOf(id));
   const repeatedEvents = new RepeatedEvents(database, now);
   // Closed after all that note events.
@@ -269,6 +275,7 @@ export async function openCore(
     defaultAccount,
     tokens,
     sessions,
+    identity,
     events,
     repeatedEvents,
     limits,

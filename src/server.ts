@@ -4,6 +4,7 @@ import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { Api, createOperations } from './api/operations.ts';
 import { createApi } from './api/routes.ts';
+import { createTokenExchange } from './api/token-exchange.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { createConsole } from './console/routes.ts';
@@ -120,6 +121,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const { log, now, closing } = core;
   await installation.webhooks.checkKey();
   await core.unwritten.restore();
+  for (const warning of core.identity.warnings) log.warn(warning);
   const isChosen = config.bootstrapToken !== undefined;
   const chosenToken = isChosen ? await createFirstToken(core) : undefined;
   const quota = new Quota({
@@ -234,7 +236,7 @@ function mountAll(
   authenticator: Authenticator,
   quota: Quota,
 ): Mount[] {
-  const { config, database, accounts, tokens, sessions, limits: clients, events, usage, log, now } = core;
+  const { config, database, accounts, tokens, sessions, identity, limits: clients, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
   const { limits } = config;
   const operations = createOperations({
@@ -245,6 +247,7 @@ function mountAll(
     accounts,
     tokens,
     sessions,
+    publishers: identity,
     jobs,
     events,
     webhooks,
@@ -253,18 +256,26 @@ function mountAll(
     limits,
     now,
   });
-  const api = createApi({ ...web, operations, limits, log });
+  const router = createApi({ ...web, operations, limits, log });
+  const api = new Api(operations);
+  const onRefused = () => noteFailedSignIn(core);
   const consoleMounts = config.console.enabled
-    ? createConsole({ ...web, api: new Api(operations), sessions, limits, clients, log, now })
+    ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, sessions, limits, clients, log, now })
     : [];
-  return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }, ...consoleMounts];
+  const exchange = createTokenExchange({ exchange: identity.exchange, limits, clients, onRefused, log });
+  return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
 }
 
-function authenticatorOf({ config, tokens, repeatedEvents, limits, defaultAccount }: Core): Authenticator {
+function noteFailedSignIn({ repeatedEvents }: Core): void {
+  repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } });
+}
+
+function authenticatorOf(core: Core): Authenticator {
+  const { config, tokens, limits, defaultAccount } = core;
   const { anonymousRead: reads } = config;
   const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
   const onRefused = () => {
-    repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } });
+    noteFailedSignIn(core);
     return limitFailedSignIn(limits);
   };
   return new Authenticator([tokens], anonymous, onRefused, (look) => limitLookUp(limits, look));
@@ -333,7 +344,7 @@ function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): Chore[] {
-  const { tokens, sessions, usage, entries, events, repeatedEvents } = core;
+  const { tokens, sessions, identity, usage, entries, events, repeatedEvents } = core;
   const soon = 5000;
   return [
     { interval: 1000, run: () => events.dispatch(), failure: 'events did not get their positions' },
@@ -349,6 +360,7 @@ function choresOf(
       ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
       : []),
     { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
+    { interval: 60_000, run: () => identity.exchange.deleteExpired(), failure: 'expired tokens were not deleted' },
     { interval: 600_000, run: () => sessions.deleteEnded(), failure: 'ended sessions were not deleted' },
     ...opened.flatMap((each) => each.chores ?? []),
     ...webhooks.chores,

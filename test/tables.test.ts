@@ -11,6 +11,8 @@ const owners: Record<string, string> = {
   accounts: 'accounts',
   tokens: 'accounts',
   sessions: 'accounts',
+  publishers: 'identity',
+  used_identity_tokens: 'identity',
   blobs: 'storage',
   storage_cursors: 'storage',
   storage_identity: 'storage',

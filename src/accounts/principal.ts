@@ -18,6 +18,18 @@ export interface TokenPrincipal extends Rights {
   kind: 'token';
   tokenId: string;
   tokenName: string;
+  /** The rule that gave the token, which is named after it; null for other tokens. */
+  publisherId: string | null;
+}
+
+/** A person who signed in to the console. */
+export interface PersonPrincipal extends Rights {
+  kind: 'person';
+  /** The same for each session of the person: a digest of issuer and subject, never an e-mail address. */
+  personId: string;
+  personName: string;
+  /** The names of all accounts that the person may use. */
+  accounts: readonly string[];
 }
 
 /** A reader without a credential. */
@@ -28,7 +40,7 @@ export interface AnonymousPrincipal extends Rights {
 }
 
 /** The sender of a request. */
-export type Principal = TokenPrincipal | AnonymousPrincipal;
+export type Principal = TokenPrincipal | PersonPrincipal | AnonymousPrincipal;
 
 /**
  * Whether the principal may read hosted content. If not, lists and searches show it only mirrored content, and every name

@@ -1,13 +1,16 @@
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
-import type { TokenPrincipal } from './principal.ts';
+import { personIdOf, type People, type Person } from './people.ts';
+import type { PersonPrincipal, TokenPrincipal } from './principal.ts';
 import type { Tokens } from './tokens.ts';
 
 export interface Session {
   id: string;
-  /** The token that the visitor signed in with. */
-  tokenId: string;
+  /** The token that the visitor signed in with; null for a person. */
+  tokenId: string | null;
+  /** The person who signed in; null for a token. */
+  person: { id: string; name: string } | null;
   /** `User-Agent` of the browser. */
   agent: string;
   address: string | null;
@@ -20,7 +23,10 @@ interface SessionRow {
   id: string;
   hash: string;
   account_id: number;
-  token_id: string;
+  token_id: string | null;
+  person_id: string | null;
+  /** A `Person` as JSON. */
+  person: string | null;
   agent: string;
   address: string | null;
   created_at: number;
@@ -33,40 +39,50 @@ export interface SessionTimes {
   absolute: number;
 }
 
-/** Sessions that a token can have. The oldest ends when there are more. */
+/** Who begins a session. */
+export type SessionOwner = Pick<TokenPrincipal, 'accountId' | 'tokenId'> | { accountId: number; person: Person };
+
+/** Sessions that a token or a person can have. The oldest ends when there are more. */
 const maxSessions = 50;
 /** The time of the last use is written once a minute; milliseconds. */
 const useInterval = 60_000;
 
 /**
- * Sessions of the console. The cookie has a random value of 256 bits; the database has its SHA-256 only. A session can do
- * what its token can, and ends with it.
+ * Sessions of the console. The cookie has a random value of 256 bits; the database has its SHA-256 only. A session of a
+ * token can do what the token can, and ends with it. A session of a person can do what the rules of the settings give.
  */
 export class Sessions {
   readonly #database: Database;
   readonly #tokens: Tokens;
+  readonly #people: People;
   readonly #times: SessionTimes;
   readonly #now: () => number;
 
-  constructor(database: Database, tokens: Tokens, times: SessionTimes, now: () => number) {
+  constructor(
+    database: Database,
+    { tokens, people }: { tokens: Tokens; people: People },
+    times: SessionTimes,
+    now: () => number,
+  ) {
     this.#database = database;
     this.#tokens = tokens;
+    this.#people = people;
     this.#times = times;
     this.#now = now;
   }
 
   /** Begins a session; resolves to the value for the cookie, which only this result contains. */
-  async begin(
-    { accountId, tokenId }: TokenPrincipal,
-    { agent, address }: { agent: string; address: string | null },
-  ): Promise<string> {
+  async begin(owner: SessionOwner, { agent, address }: { agent: string; address: string | null }): Promise<string> {
     const value = randomBytes(32).toString('base64url');
     const now = this.#now();
+    const isPerson = 'person' in owner;
     const row: SessionRow = {
       id: randomUUID(),
       hash: hash('sha256', value),
-      account_id: accountId,
-      token_id: tokenId,
+      account_id: owner.accountId,
+      token_id: isPerson ? null : owner.tokenId,
+      person_id: isPerson ? personIdOf(owner.person) : null,
+      person: isPerson ? JSON.stringify(owner.person) : null,
       agent: agent.slice(0, 255),
       address,
       created_at: now,
@@ -74,9 +90,10 @@ export class Sessions {
     };
     await this.#database.transaction(
       async (tx) => {
+        const condition = isPerson ? 'person_id = ?' : 'account_id = ? AND token_id = ?';
         const others = await tx.select<{ id: string }>(
-          'SELECT id FROM sessions WHERE account_id = ? AND token_id = ? ORDER BY created_at DESC, id LIMIT 1000',
-          [accountId, tokenId],
+          `SELECT id FROM sessions WHERE ${condition} ORDER BY created_at DESC, id LIMIT 1000`,
+          isPerson ? [row.person_id] : [owner.accountId, owner.tokenId],
         );
         for (const { id } of others.slice(maxSessions - 1)) await tx.run('DELETE FROM sessions WHERE id = ?', [id]);
         await tx.insert('sessions', { ...row });
@@ -86,11 +103,14 @@ export class Sessions {
     return value;
   }
 
-  /** The session of a cookie and what it may do; undefined if it has ended, or its token is revoked or expired. */
-  async find(value: string): Promise<{ session: Session; principal: TokenPrincipal } | undefined> {
+  /**
+   * The session of a cookie and what it may do; undefined if it has ended, its token is revoked or expired, or no rule gives
+   * its person anything in its account.
+   */
+  async find(value: string): Promise<{ session: Session; principal: TokenPrincipal | PersonPrincipal } | undefined> {
     const row = await this.#database.get<SessionRow>('SELECT * FROM sessions WHERE hash = ?', [hash('sha256', value)]);
     if (!row || !this.#isOpen(row)) return undefined;
-    const principal = await this.#tokens.principalOf(row.token_id);
+    const principal = await this.#principalOf(row);
     if (!principal) return undefined;
     const now = this.#now();
     if (now - row.used_at >= useInterval) {
@@ -98,6 +118,22 @@ export class Sessions {
       await this.#database.transaction((tx) => tx.run(sql, [now, row.id]), { uncached: true });
     }
     return { session: toSession(row), principal };
+  }
+
+  /** Uses another account in the session of a person from now on. Throws `NotFound` for one that no rule gives. */
+  async useAccount(id: string, account: string): Promise<void> {
+    const row = await this.#database.get<SessionRow>('SELECT * FROM sessions WHERE id = ?', [id]);
+    const accountId = row?.person ? await this.#people.accountOf(personIn(row.person), account) : undefined;
+    if (accountId === undefined) {
+      throw new DomainError('NotFound', 'There is no account with this name, or you may not use it.');
+    }
+    const sql = 'UPDATE sessions SET account_id = ? WHERE id = ?';
+    await this.#database.transaction((tx) => tx.run(sql, [accountId, id]), { uncached: true });
+  }
+
+  async #principalOf(row: SessionRow): Promise<TokenPrincipal | PersonPrincipal | undefined> {
+    if (row.person !== null) return this.#people.principalOf(personIn(row.person), row.account_id);
+    return row.token_id === null ? undefined : this.#tokens.principalOf(row.token_id);
   }
 
   /** The open sessions of an account, the latest first, up to `limit` and before `cursor` (`created_at`, `id`). */
@@ -114,8 +150,9 @@ export class Sessions {
 
   /** Ends a session of the account, or only of the token `tokenId`, at once on all instances. Throws `NotFound`. */
   async end(accountId: number, id: string, tokenId?: string): Promise<void> {
-    const sql = 'DELETE FROM sessions WHERE id = ? AND account_id = ? AND token_id = COALESCE(?, token_id)';
-    const values = [id, accountId, tokenId ?? null];
+    const own = tokenId === undefined ? '' : ' AND token_id = ?';
+    const sql = `DELETE FROM sessions WHERE id = ? AND account_id = ?${own}`;
+    const values = [id, accountId, ...(tokenId === undefined ? [] : [tokenId])];
     const ended = await this.#database.transaction((tx) => tx.run(sql, values), { uncached: true });
     if (ended === 0) throw new DomainError('NotFound', 'This account has no such session. It may have ended.');
   }
@@ -143,9 +180,14 @@ function toSession(row: SessionRow): Session {
   return {
     id: row.id,
     tokenId: row.token_id,
+    person: row.person === null ? null : { id: row.person_id!, name: personIn(row.person).name },
     agent: row.agent,
     address: row.address,
     createdAt: row.created_at,
     usedAt: row.used_at,
   };
+}
+
+function personIn(json: string): Person {
+  return JSON.parse(json) as Person;
 }

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import type { Database, Transaction } from '../database/database.ts';
+import { currentOrigin } from '../caller.ts';
+import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import type { Details } from '../events/event.ts';
-import { recordEvent } from '../events/record.ts';
+import { recordEvent, recordFrom } from '../events/record.ts';
 import { namesOf, parsePatterns, type Names, type Patterns } from './names.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
@@ -14,6 +15,8 @@ export interface Token {
   scopes: Scope[];
   /** The name patterns that limit it; null for all names. */
   patterns: Patterns | null;
+  /** The rule that gave it for an identity token; null for other tokens. */
+  publisherId: string | null;
   createdAt: number;
   expiresAt: number | null;
   lastUsedAt: number | null;
@@ -28,6 +31,7 @@ interface TokenRow {
   hash: string;
   scopes: string;
   patterns: string | null;
+  publisher_id: string | null;
   created_at: number;
   expires_at: number | null;
   last_used_at: number | null;
@@ -47,7 +51,14 @@ export interface NewToken {
   patterns?: Patterns | null | undefined;
   expiresAt?: number | null;
   value?: string;
+  /** For a token that a rule gives. Such tokens are not listed, and are deleted, after they have expired. */
+  publisherId?: string;
+  /** Further facts for its event. */
+  details?: Details;
 }
+
+/** Expired tokens that are deleted in one transaction. */
+const batch = 500;
 
 /** Without Redis, how long an instance may accept a token after another instance revoked it; milliseconds. */
 const lag = 200;
@@ -69,9 +80,14 @@ export class Tokens implements Verifier {
 
   /**
    * Creates a token of the account. Only this result contains its value. `expiresAt` is in milliseconds since 1970,
-   * null for never. `value` is only for the first token of a new installation.
+   * null for never. `value` is only for the first token of a new installation. `first` runs in the same transaction, before
+   * the token is written.
    */
-  async create(accountId: number, options: NewToken): Promise<{ token: Token; value: string }> {
+  async create(
+    accountId: number,
+    options: NewToken,
+    first?: (tx: Transaction) => Promise<void>,
+  ): Promise<{ token: Token; value: string }> {
     const name = options.name.trim();
     if (name.length === 0 || name.length > 200) {
       throw new DomainError('Invalid', 'A token needs a name of 1 to 200 characters.');
@@ -90,17 +106,20 @@ export class Tokens implements Verifier {
       hash: hashToken(value),
       scopes: parseScopes(options.scopes).join(','),
       patterns: patterns && JSON.stringify(patterns),
+      publisher_id: options.publisherId ?? null,
       created_at: this.#now(),
       expires_at: expiresAt,
       last_used_at: null,
       revoked_at: null,
     };
     await this.#database.transaction(async (tx) => {
+      await first?.(tx);
       await tx.insert('tokens', { ...row });
       await this.#record(tx, 'token.created', row, {
         scopes: row.scopes.split(','),
         ...(patterns && { patterns: { ...patterns } }),
         expires_at: expiresAt === null ? null : new Date(expiresAt).toISOString(),
+        ...options.details,
       });
     });
     return { token: toToken(row), value };
@@ -121,13 +140,16 @@ export class Tokens implements Verifier {
     });
   }
 
-  /** Up to `limit` tokens of the account in the order of creation, after `cursor` (`created_at`, `id`). */
+  /**
+   * Up to `limit` tokens of the account in the order of creation, after `cursor` (`created_at`, `id`), without expired ones
+   * that a rule gave.
+   */
   async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Token[]> {
     const [createdAt, id] = cursor ?? [-1, ''];
     const rows = await this.#database.select<TokenRow>(
       `SELECT * FROM tokens WHERE account_id = ? AND (created_at > ? OR (created_at = ? AND id > ?))
-       ORDER BY created_at, id LIMIT ?`,
-      [accountId, createdAt, createdAt, id, limit],
+       AND (publisher_id IS NULL OR expires_at > ?) ORDER BY created_at, id LIMIT ?`,
+      [accountId, createdAt, createdAt, id, this.#now(), limit],
     );
     return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
   }
@@ -154,6 +176,31 @@ export class Tokens implements Verifier {
     if (!row) throw new DomainError('NotFound', 'This account has no such token.');
   }
 
+  /** The number of valid tokens that a rule gave. */
+  async countGiven(tx: Transaction, publisherId: string): Promise<number> {
+    const sql = 'SELECT COUNT(*) AS n FROM tokens WHERE publisher_id = ? AND expires_at > ? AND revoked_at IS NULL';
+    return (await tx.get<{ n: number }>(sql, [publisherId, this.#now()]))!.n;
+  }
+
+  /** Revokes the valid tokens that a rule gave; resolves to their number. */
+  revokeGiven(tx: Transaction, publisherId: string): Promise<number> {
+    const sql = 'UPDATE tokens SET revoked_at = ? WHERE publisher_id = ? AND expires_at > ? AND revoked_at IS NULL';
+    return tx.run(sql, [this.#now(), publisherId, this.#now()]);
+  }
+
+  /** Deletes up to 500 expired tokens that rules gave; resolves to their number. */
+  async deleteExpired(): Promise<number> {
+    const rows = await this.#database.select<{ id: string }>(
+      `SELECT id FROM tokens WHERE publisher_id > '' AND expires_at <= ? LIMIT ${batch}`,
+      [this.#now()],
+    );
+    if (rows.length === 0) return 0;
+    const ids = rows.map(({ id }) => id);
+    const sql = `DELETE FROM tokens WHERE id IN (${placeholders(ids)})`;
+    // A cached row of an expired token is refused as well.
+    return this.#database.transaction((tx) => tx.run(sql, ids), { uncached: true });
+  }
+
   /** The principal of the token `value`; undefined for an unknown, expired or revoked token. */
   async verify(value: string): Promise<TokenPrincipal | undefined> {
     return this.#principal(await this.#database.getCached<PrincipalRow>(byHash, [hashToken(value)], { lag }));
@@ -176,6 +223,7 @@ export class Tokens implements Verifier {
         accountName: row.account_name,
         tokenId: row.id,
         tokenName: row.name,
+        publisherId: row.publisher_id,
         scopes: new Set(row.scopes.split(',') as Scope[]),
         names: namesIn(row),
       };
@@ -218,11 +266,12 @@ export class Tokens implements Verifier {
   #record(
     tx: Transaction,
     type: 'token.created' | 'token.revoked',
-    { id, account_id: accountId, name }: TokenRow,
+    { id, account_id: accountId, name, publisher_id: publisherId }: TokenRow,
     details?: Details,
   ): Promise<void> {
-    const subject = { kind: 'token', name } as const;
-    return recordEvent(tx, { type, accountId, subject, details: { token_id: id, ...details } }, this.#now());
+    const event = { type, accountId, subject: { kind: 'token', name }, details: { token_id: id, ...details } } as const;
+    if (type === 'token.revoked' || publisherId === null) return recordEvent(tx, event, this.#now());
+    return recordFrom(tx, event, this.#now(), { ...currentOrigin(), actor: { kind: 'rule', id: publisherId, name } });
   }
 
   /** Whether `value` is a token of any account, in any state. */
@@ -247,6 +296,7 @@ function toToken(row: TokenRow): Token {
     tokenPrefix: row.token_prefix,
     scopes: row.scopes.split(',') as Scope[],
     patterns: patternsIn(row),
+    publisherId: row.publisher_id,
     createdAt: row.created_at,
     expiresAt: row.expires_at,
     lastUsedAt: row.last_used_at,

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { scopeFor } from '../accounts/allow.ts';
 import type { Operation } from './operation.ts';
 import { problemDocument } from './schemas.ts';
+import { tokenExchangePaths } from './token-exchange-paths.ts';
 
 /** The OpenAPI 3.1 document of `operations`, without `servers`, which depend on the host of the request. */
 export function describe(operations: readonly Operation[]): Record<string, unknown> {
@@ -18,6 +19,7 @@ export function describe(operations: readonly Operation[]): Record<string, unkno
     description: 'User name `api`, with an API token as the password',
   });
   for (const each of operations) registry.registerPath(pathOf(each));
+  for (const each of tokenExchangePaths) registry.registerPath(each);
   return new OpenApiGeneratorV31(registry.definitions).generateDocument({
     openapi: '3.1.0',
     info: {

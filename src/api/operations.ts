@@ -11,6 +11,7 @@ import { auditOperations, type AuditParts } from './audit.ts';
 import { claimOperations, type ReleasableClaims } from './claims.ts';
 import { check, type Operation } from './operation.ts';
 import { jobOperations } from './jobs.ts';
+import { publisherOperations, type PublisherParts } from './publishers.ts';
 import { sessionOperations } from './sessions.ts';
 import { searchOperations, type SearchSource } from './search.ts';
 import { tokenOperations } from './tokens.ts';
@@ -19,6 +20,7 @@ import { webhookOperations } from './webhooks.ts';
 export interface OperationParts extends AccountParts, AuditParts {
   tokens: Tokens;
   sessions: Sessions;
+  publishers: PublisherParts;
   jobs: Jobs;
   webhooks: OpenWebhooks;
   /** Operations of the protocols. */
@@ -42,6 +44,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...searchOperations(parts.searches),
     ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
+    ...publisherOperations(parts.publishers),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
     ...auditOperations(parts),

@@ -18,7 +18,7 @@ export const upstream = z
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });
 
-const scope = z.enum(scopes);
+export const scope = z.enum(scopes);
 
 /** `parsePatterns` checks the number and length of patterns when a token is created. */
 const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
@@ -26,6 +26,15 @@ const patternsDescription =
   'Limits the token to matching names, for reading and writing. `*` stands for any characters; letter case does not count. Without patterns of a kind, no name of that kind is allowed. null: all names';
 const packages = patternList('Package IDs, such as `Contoso.*`');
 const containers = patternList('Image repositories, such as `team/*` or `docker.io/library/*`');
+
+export const patterns = z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription });
+
+/** Patterns as a request has them. */
+export const givenPatterns = z
+  .strictObject({ packages: packages.optional(), containers: containers.optional() })
+  .nullable()
+  .optional()
+  .meta({ description: patternsDescription });
 
 export const token = z
   .strictObject({
@@ -36,7 +45,11 @@ export const token = z
         'The start of the value: enough to recognise the token, not enough to use it. Empty for a chosen value',
     }),
     scopes: z.array(scope),
-    patterns: z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription }),
+    patterns,
+    publisher_id: z
+      .string()
+      .nullable()
+      .meta({ description: 'The rule that gave it for an identity token; null for other tokens' }),
     created_at: time,
     expires_at: time.nullable(),
     last_used_at: time.nullable(),
@@ -52,11 +65,7 @@ export const tokenRequest = z
   .strictObject({
     name: z.string().trim().min(1).max(200),
     scopes: z.array(scope).min(1),
-    patterns: z
-      .strictObject({ packages: packages.optional(), containers: containers.optional() })
-      .nullable()
-      .optional()
-      .meta({ description: patternsDescription }),
+    patterns: givenPatterns,
     expires_at: z.iso
       .datetime({ offset: true })
       .nullable()
@@ -265,7 +274,14 @@ export const problemDocument = z
 export const session = z
   .strictObject({
     id: z.uuid(),
-    token_id: z.uuid().meta({ description: 'The token that it was begun with, and ends with' }),
+    token_id: z
+      .uuid()
+      .nullable()
+      .meta({ description: 'The token that it was begun with, and ends with; null for a person' }),
+    person: z
+      .strictObject({ id: z.string(), name: z.string() })
+      .nullable()
+      .meta({ description: 'Who signed in with the OpenID Connect provider; null for a token' }),
     agent: z.string().meta({ description: '`User-Agent` of the browser' }),
     address: z.string().nullable(),
     created_at: time,

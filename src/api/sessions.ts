@@ -46,6 +46,7 @@ function toSession(each: Session): z.input<typeof session> {
   return {
     id: each.id,
     token_id: each.tokenId,
+    person: each.person,
     agent: each.agent,
     address: each.address,
     created_at: timeOf(each.createdAt),

@@ -81,6 +81,7 @@ function toToken(each: Token): z.input<typeof token> {
     token_prefix: each.tokenPrefix,
     scopes: each.scopes,
     patterns: each.patterns && { packages: list(each.patterns.packages), containers: list(each.patterns.containers) },
+    publisher_id: each.publisherId,
     created_at: timeOf(each.createdAt),
     expires_at: timeOrNull(each.expiresAt),
     last_used_at: timeOrNull(each.lastUsedAt),

@@ -12,6 +12,7 @@ import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
 import { addJobs } from './jobs.ts';
 import { addPrefetch } from './prefetch.ts';
+import { addPublisher } from './publisher.ts';
 import { addServe } from './serve.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
@@ -30,6 +31,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addServe(program, environment, terminal);
   addAccount(program, environment, terminal);
   addToken(program, environment, terminal);
+  addPublisher(program, environment, terminal);
   addClaim(program, environment, terminal);
   addDeprecate(program, environment, terminal);
   addAdvisory(program, environment, terminal);

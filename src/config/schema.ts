@@ -1,6 +1,7 @@
 import { isIP } from 'node:net';
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
+import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { limits } from './limits.ts';
 import { duration, schedule, size, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
@@ -149,8 +150,15 @@ export const schema = z.strictObject({
           absolute: sessionTime.prefault('7d').describe('End every session of the console after this long'),
         })
         .prefault({}),
+      oidc,
     })
     .prefault({}),
+  trustedIssuers: trustedIssuers
+    .default([])
+    .describe('Issuers of identity tokens, such as of a CI, that can be exchanged for short-lived tokens'),
+  publishers: publishers
+    .default([])
+    .describe('Rules that say which identity tokens are exchanged, and for which scopes and names'),
   console: z
     .strictObject({
       enabled: flag.default(true).describe('Serve the web console at `/console/`'),

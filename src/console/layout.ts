@@ -9,6 +9,7 @@ import { sections, type Section, type View } from './page.ts';
 /** Sentences that a page shows after a form has led to it. The address names one, so that nobody can write another. */
 export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
+  'account-changed': 'You use another account now.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'session-ended': 'The session has ended.',
@@ -20,6 +21,8 @@ export const notices: Readonly<Record<string, string>> = {
   'versions-undeprecated': 'The deprecation has ended.',
   'advisory-created': 'The advisory is written. Audits warn of it from now on.',
   'advisory-deleted': 'The advisory is deleted.',
+  'rule-saved': 'The rule is saved.',
+  'rule-deleted': 'The rule is deleted. The tokens that it gave stop working at once.',
 };
 
 export interface Frame {
@@ -74,10 +77,29 @@ const find = html`<form class="find" role="search" method="get" action="/console
 
 function who(principal: Principal): Html {
   if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;
-  return html`<form class="who" method="post" action="/console/sign-out">
-    <span>${principal.accountName} <span class="quiet">${principal.tokenName}</span></span>
-    <button class="plain">Sign out</button>
+  const accounts = principal.kind === 'person' ? principal.accounts : [];
+  return html`${accounts.length > 1 && accountForm(principal.accountName, accounts)}
+    <form class="who" method="post" action="/console/sign-out">
+      <span>${principal.accountName} <span class="quiet">${nameOf(principal)}</span></span>
+      <button class="plain">Sign out</button>
+    </form>`;
+}
+
+/** Chooses one of the accounts of a person. */
+function accountForm(current: string, accounts: readonly string[]): Html {
+  return html`<form class="who" method="post" action="/console/account">
+    <label for="account" class="unseen">Account</label>
+    <select id="account" name="account">
+      ${accounts.map(
+        (each) => html`<option value="${each}" ${each === current ? html`selected` : ''}>${each}</option>`,
+      )}
+    </select>
+    <button class="plain">Use this account</button>
   </form>`;
+}
+
+function nameOf(principal: Exclude<Principal, { kind: 'anonymous' }>): string {
+  return principal.kind === 'person' ? principal.personName : principal.tokenName;
 }
 
 function navigation(principal: Principal, current: Section | undefined): Html {

@@ -1,26 +1,28 @@
-import { Router, type Request } from 'express';
+import { Router, type Request, type RequestHandler } from 'express';
 import type { ServerResponse } from 'node:http';
 import { parse } from 'node:querystring';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import type { Session, Sessions } from '../accounts/sessions.ts';
+import type { Session, SessionOwner, Sessions } from '../accounts/sessions.ts';
 import type { Api } from '../api/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
-import { limitCost, limitLookUp, limitRequest, setLimitFields } from '../http/limit.ts';
+import { limitCost, limitFailedSignIn, limitLookUp, limitRequest, setLimitFields } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import { asDomainError, noteUnavailable } from '../http/unavailable.ts';
 import type { Urls } from '../http/urls.ts';
+import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
 import { Assets } from './assets.ts';
 import { isSameOrigin, sessionCookie, setSessionCookie, type Scheme } from './cookie.ts';
+import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './failure.ts';
 import { html } from './html.ts';
 import { layout } from './layout.ts';
@@ -32,6 +34,10 @@ export interface ConsoleParts {
   api: Api;
   sessions: Sessions;
   authenticator: Authenticator;
+  /** Signs people in; undefined without a provider. */
+  signIn: PersonSignIn | undefined;
+  /** Called for each failed sign-in of a person. */
+  onRefused: () => void;
   urls: Urls;
   limits: Config['limits'];
   /** Limits what the visitors may cost. */
@@ -108,11 +114,16 @@ export function createConsole(parts: ConsoleParts): Mount[] {
   });
   router.get(
     '/sign-in',
-    handle((visit) => showSignIn(assets, visit)),
+    handle((visit) => showSignIn(parts, assets, visit)),
   );
   router.post(
     '/sign-in',
     handle((visit) => signIn(parts, assets, visit)),
+  );
+  if (parts.signIn) addPersonSignIn(router, parts, parts.signIn, assets, handle);
+  router.post(
+    '/account',
+    handle((visit) => useAccount(parts, visit)),
   );
   router.post(
     '/sign-out',
@@ -248,15 +259,73 @@ function redirect(response: ServerResponse, { to, done }: Redirect): void {
   response.writeHead(303, { Location: done === undefined ? to : `${to}${mark}done=${done}` }).end();
 }
 
-async function showSignIn(assets: Assets, visit: Visit): Promise<void> {
+type Handle = (run: (visit: Visit) => Promise<void>) => RequestHandler;
+
+/** The routes of the sign-in with the provider. */
+function addPersonSignIn(
+  router: Router,
+  parts: ConsoleParts,
+  signIn: PersonSignIn,
+  assets: Assets,
+  handle: Handle,
+): void {
+  const refusal = (error: DomainError) => {
+    parts.log.warn({ err: error }, 'a person was not signed in');
+    if (error.name !== 'Unauthorized') return undefined;
+    parts.onRefused();
+    return limitFailedSignIn(parts.clients);
+  };
+  router.get(
+    '/sign-in/oidc',
+    handle(async (visit) => {
+      const { request, response, scheme, base } = visit;
+      const next = localPath(queryOf(request)['next']);
+      const begun = await beginPersonSignIn(signIn, { scheme, base, next, refusal });
+      if ('body' in begun) return respond(assets, visit, begun);
+      response.setHeader('Set-Cookie', begun.cookie);
+      return redirect(response, begun);
+    }),
+  );
+  router.get(
+    '/sign-in/oidc/callback',
+    handle(async (visit) => {
+      const { request, response, scheme, base } = visit;
+      const { query } = splitTarget(request.originalUrl);
+      const finished = await finishPersonSignIn(signIn, { request, scheme, base, query, refusal });
+      response.setHeader('Set-Cookie', finished.cookie);
+      if ('view' in finished) return respond(assets, visit, finished.view);
+      const value = await beginSession(parts, visit, finished.owner);
+      response.setHeader('Set-Cookie', [finished.cookie, setSessionCookie(scheme, value)]);
+      return redirect(response, { to: localPath(finished.next) });
+    }),
+  );
+}
+
+/** Uses another account of the person from now on. */
+async function useAccount(parts: ConsoleParts, visit: Visit): Promise<void> {
+  if (!visit.session) throw new DomainError('Unauthorized', 'Sign in to choose an account.');
+  const account = (await readForm(parts, visit)).get('account') ?? '';
+  await parts.sessions.useAccount(visit.session.id, account);
+  redirect(visit.response, { to: '/console/', done: 'account-changed' });
+}
+
+/** Begins a session, and ends the one that the browser had before, which must not become this one. */
+async function beginSession({ sessions }: ConsoleParts, visit: Visit, owner: SessionOwner): Promise<string> {
+  const { request, response, session, principal } = visit;
+  if (session) await sessions.end(principal!.accountId, session.id).catch(ignoreEnded);
+  const agent = request.headers['user-agent'] ?? '';
+  return sessions.begin(owner, { agent, address: contextOf(response).remote ?? null });
+}
+
+async function showSignIn({ signIn: person }: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {
   const next = localPath(queryOf(visit.request)['next']);
   if (visit.session) redirect(visit.response, { to: next });
-  else respond(assets, visit, signInView({ next }));
+  else respond(assets, visit, signInView({ next, host: person?.host }));
   return Promise.resolve();
 }
 
 async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {
-  const { request, response, scheme } = visit;
+  const { response, scheme } = visit;
   const form = await readForm(parts, visit);
   const next = localPath(form.get('next') ?? undefined);
   const token = (form.get('token') ?? '').trim();
@@ -266,14 +335,12 @@ async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promis
     if (principal.kind !== 'token') throw new DomainError('Unauthorized', 'Paste an API token.');
   } catch (error) {
     if (!(error instanceof DomainError) || error.name !== 'Unauthorized') throw error;
-    respond(assets, visit, signInView({ next, error: token === '' ? 'Paste an API token.' : error.message }));
+    const message = token === '' ? 'Paste an API token.' : error.message;
+    respond(assets, visit, signInView({ next, error: message, host: parts.signIn?.host }));
     return;
   }
   contextOf(response).principal = principal;
-  // A session that the browser had before must not become this one.
-  if (visit.session) await parts.sessions.end(visit.principal!.accountId, visit.session.id).catch(ignoreEnded);
-  const agent = request.headers['user-agent'] ?? '';
-  const value = await parts.sessions.begin(principal, { agent, address: contextOf(response).remote ?? null });
+  const value = await beginSession(parts, visit, principal);
   response.setHeader('Set-Cookie', setSessionCookie(scheme, value));
   redirect(response, { to: next });
 }

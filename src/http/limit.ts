@@ -68,6 +68,7 @@ export function connectionLimits({ server, limits: settings }: Config, limits: L
 
 function clientOf({ principal, remote }: AppResponse['context']): Client {
   if (!principal || principal.kind === 'anonymous') return addressClient(remote);
-  const { accountId, accountName, tokenId } = principal;
-  return { key: `token ${tokenId}`, accountId, accountName };
+  const { accountId, accountName } = principal;
+  const key = principal.kind === 'person' ? `person ${principal.personId}` : `token ${principal.tokenId}`;
+  return { key, accountId, accountName };
 }

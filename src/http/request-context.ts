@@ -126,8 +126,10 @@ export class AppResponse extends ServerResponse implements Caller {
 }
 
 function actorOf(principal: Principal | undefined): Actor {
+  if (principal?.kind === 'person') return { kind: 'person', id: principal.personId, name: principal.personName };
   if (principal?.kind !== 'token') return { kind: 'anonymous', id: null, name: null };
-  return { kind: 'token', id: principal.tokenId, name: principal.tokenName };
+  const { tokenId, tokenName: name, publisherId } = principal;
+  return publisherId === null ? { kind: 'token', id: tokenId, name } : { kind: 'rule', id: publisherId, name };
 }
 
 /** Runs `work`, which answers one request. All work that it starts belongs to that request. */

@@ -13,9 +13,11 @@ import { mayReleaseInput, releaseInput } from './release-input.ts';
 
 /** One request to one host. */
 export interface Sending {
-  method?: 'GET' | 'HEAD';
+  method?: 'GET' | 'HEAD' | 'POST';
   url: URL;
   headers: Record<string, string>;
+  /** The body of a POST. */
+  body?: string | undefined;
   /** Requests of one group may use a quarter of the connections to a host. */
   group: string;
   signal?: AbortSignal | undefined;
@@ -51,10 +53,15 @@ export class Client {
   }
 
   /** Throws `Refused` for an address that is not allowed, `Busy`, `NotConnected`, or the error of got. */
-  async send({ method = 'GET', url, headers, group, signal }: Sending): Promise<UpstreamAnswer> {
+  async send({ method = 'GET', url, headers, body, group, signal }: Sending): Promise<UpstreamAnswer> {
     const mayRelease = await mayReleaseInput();
     const release = await this.#connections.take(url.origin, group, signal);
-    const sent = this.#got.stream(url, { method, headers, ...(signal && { signal }) });
+    const sent = this.#got.stream(url, {
+      method,
+      headers,
+      ...(method === 'POST' && { body }),
+      ...(signal && { signal }),
+    });
     // The reader of the body gets its error; without a reader the error must not end the process.
     sent.on('error', () => undefined);
     const count = this.#meter?.();

@@ -133,6 +133,15 @@ test('every setting can come from the environment', (t) => {
     'prefetch.window': '22:00-06:00',
     'signIn.session.idle': '1h',
     'signIn.session.absolute': '1d',
+    'signIn.oidc.issuer': 'https://login.example',
+    'signIn.oidc.clientId': 'entrepot',
+    'signIn.oidc.clientSecret': 'secret',
+    'signIn.oidc.scopes': '["openid", "groups"]',
+    'signIn.oidc.rules': '[{"claim":"groups","value":"dev","scopes":["read"]}]',
+    'signIn.oidc.allowPrivateNetwork': 'true',
+    'signIn.oidc.caFile': '/etc/ssl/private-ca.pem',
+    trustedIssuers: '[{"name":"github","audience":"https://hub.example"}]',
+    publishers: '[{"name":"ci","issuer":"github","claims":{"repository_id":1},"scopes":["write"]}]',
     'console.enabled': 'false',
     'jobs.prefetch': '0 1 * * *',
     'jobs.uploads': '@hourly',
@@ -170,7 +179,22 @@ test('every setting can come from the environment', (t) => {
     redis: { url: 'rediss://cache:6380' },
     bootstrapToken: 'long-enough',
     anonymousRead: 'mirrored',
-    signIn: { session: { idle: 3_600_000, absolute: 86_400_000 } },
+    signIn: {
+      session: { idle: 3_600_000, absolute: 86_400_000 },
+      oidc: {
+        issuer: 'https://login.example',
+        clientId: 'entrepot',
+        clientSecret: 'secret',
+        scopes: ['openid', 'groups'],
+        rules: [{ claim: 'groups', value: 'dev', account: 'default', scopes: ['read'] }],
+        allowPrivateNetwork: true,
+        caFile: '/etc/ssl/private-ca.pem',
+      },
+    },
+    trustedIssuers: [
+      { name: 'github', kind: 'github', issuer: 'https://token.actions.githubusercontent.com' },
+    ] as never,
+    publishers: [{ name: 'ci', account: 'default', claims: { repository_id: '1' } }] as never,
     console: { enabled: false },
     offline: false,
     log: { level: 'debug' },
@@ -243,7 +267,7 @@ test('the environment variables have their documented names', (t) => {
   t.is(new Set(names).size, names.length);
   t.deepEqual(
     settings.filter(({ secret }) => secret).map(({ environment }) => environment),
-    ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN'],
+    ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN', 'ENTREPOT_SIGN_IN_OIDC_CLIENT_SECRET'],
   );
   for (const { path, doc } of settings) t.true(doc.length > 5, `${path} is documented`);
 });

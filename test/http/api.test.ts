@@ -61,6 +61,15 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /webhooks/{id}/deliveries',
       'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
       'POST /webhooks/{id}/redeliver',
+      'DELETE /publishers/{id}',
+      'GET /publishers',
+      'GET /publishers/{id}',
+      'GET /trusted-issuers',
+      'POST /publishers',
+      'POST /publishers/explain',
+      'PUT /publishers/{id}',
+      'POST /token-exchange',
+      'POST /token-exchange/nuget',
     ].sort(),
   );
   t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);

@@ -3,6 +3,7 @@ import { backup } from './backup.ts';
 import { database } from './database.ts';
 import { health } from './health.ts';
 import { http } from './http.ts';
+import { identity } from './identity.ts';
 import { jobs } from './jobs.ts';
 import { limits } from './limits.ts';
 import { metrics } from './metrics.ts';
@@ -24,6 +25,7 @@ export const mutants: readonly Mutant[] = [
   ...database,
   ...health,
   ...http,
+  ...identity,
   ...jobs,
   ...limits,
   ...metrics,

@@ -13,6 +13,7 @@ import { packagePage, packageVersionPage } from './package.ts';
 import { packagesPage } from './packages.ts';
 import { searchPage } from './search.ts';
 import { auditPage } from './audit.ts';
+import { publisherPages } from './publishers.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
 import { usagePage } from './usage.ts';
 
@@ -39,6 +40,7 @@ export const pages: readonly Page[] = [
   newTokenPage,
   revokePage,
   sessionPage,
+  ...publisherPages,
   jobsPage,
   jobPage,
   auditPage,

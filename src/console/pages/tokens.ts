@@ -1,12 +1,11 @@
 import type { z } from 'zod';
-import { scopes } from '../../accounts/principal.ts';
 import { newToken, sessionList, tokenList, type token } from '../../api/schemas.ts';
 import { describedBy, fieldError, fieldErrors } from '../failure.ts';
 import { ago, copyable, lines } from '../format.ts';
 import { html, type Html } from '../html.ts';
-import { may } from '../layout.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
 import { listQuery, pager } from '../pager.ts';
+import { limitedTo, patternFields, patternsOf, scopeFields } from '../rights.ts';
 
 type Token = z.input<typeof token>;
 type Errors = Readonly<Record<string, string>>;
@@ -22,7 +21,10 @@ export const tokensPage: Page = {
   show: async (call) => {
     const list = await call.api.call('listTokens', tokenList, { query: listQuery(call) });
     const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
-    const body = html`<p><a class="button" href="/console/tokens/new">Create a token</a></p>
+    const body = html`<p>
+        <a class="button" href="/console/tokens/new">Create a token</a>
+        <a class="button" href="/console/publishers">Rules for a CI</a>
+      </p>
       <form action="/console/tokens/revoke">
         <div class="table">
           <table>
@@ -59,12 +61,10 @@ function tokenRow(each: Token, now: number): Html {
   const isExpired = expires !== null && Date.parse(expires) <= now;
   return html`<tr>
     <td>${revoked === null && html`<input type="checkbox" name="id" value="${id}" aria-label="Select ${name}" />`}</td>
-    <th scope="row">${name}</th>
+    <th scope="row">${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}</th>
     <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
     <td>${each.scopes.join(', ')}</td>
-    <td>
-      ${patterns ? [...patterns.packages, ...patterns.containers].join(', ') : html`<span class="quiet">all names</span>`}
-    </td>
+    <td>${limitedTo(patterns)}</td>
     <td>${ago(each.last_used_at, now)}</td>
     <td>${ago(expires, now)}</td>
     <td>${stateOf(revoked !== null, isExpired)}</td>
@@ -81,6 +81,7 @@ function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, 
     <table>
       <thead>
         <tr>
+          <th scope="col">Who</th>
           <th scope="col">Browser</th>
           <th scope="col">Address</th>
           <th scope="col">Began</th>
@@ -90,8 +91,9 @@ function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, 
       </thead>
       <tbody>
         ${sessions.map(
-          ({ id, agent, address, created_at: began, last_used_at: used }) =>
+          ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
             html`<tr>
+              <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
               <td>${agent.slice(0, 120)} ${id === session?.id && html`<strong>(this one)</strong>`}</td>
               <td>${address}</td>
               <td>${ago(began, now)}</td>
@@ -140,32 +142,14 @@ export const newTokenPage: Page = {
   },
 };
 
-function patternsOf(form: URLSearchParams): { packages: string[]; containers: string[] } | undefined {
-  const read = (name: string) => (form.get(name) ?? '').split(/[\s,]+/).filter((each) => each !== '');
-  const [packages, containers] = [read('packages'), read('containers')];
-  return packages.length + containers.length === 0 ? undefined : { packages, containers };
-}
-
 function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors): View {
-  const chosen = new Set(form.getAll('scope'));
-  const offered = scopes.filter((each) => each !== 'operate' || may(principal, 'operate'));
   const body = html`<form method="post" class="panel narrow">
     ${fieldError('form', errors)}
     <label for="name">Name</label>
     <input id="name" name="name" required maxlength="200" value="${form.get('name')}" ${describedBy('name', errors)} />
     ${fieldError('name', errors)}
     <p class="hint">What it is for, such as <code>ci of web</code>. The audit shows it.</p>
-    <fieldset>
-      <legend>Scopes</legend>
-      ${offered.map(
-        (each) =>
-          html`<label class="choice"
-            ><input type="checkbox" name="scope" value="${each}" ${chosen.has(each) ? html`checked` : ''} /> ${each}
-            <span class="quiet">${scopeTexts[each]}</span></label
-          >`,
-      )}
-      ${fieldError('scopes', errors)}
-    </fieldset>
+    ${scopeFields(principal, form, errors)}
     <label for="days">Expires after</label>
     <select id="days" name="days">
       ${lifetimes.map(
@@ -173,29 +157,12 @@ function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors
           html`<option value="${days}" ${form.get('days') === String(days) ? html`selected` : ''}>${text}</option>`,
       )}
     </select>
-    ${fieldError('expires_at', errors)}
-    <label for="packages">Only packages</label>
-    <input id="packages" name="packages" value="${form.get('packages')}" ${describedBy('patterns', errors)} />
-    <label for="containers">Only images</label>
-    <input id="containers" name="containers" value="${form.get('containers')}" />
-    ${fieldError('patterns', errors)}
-    <p class="hint">
-      Patterns such as <code>Contoso.*</code> and <code>team/*</code>, separated by spaces. Leave both empty for all
-      names.
-    </p>
+    ${fieldError('expires_at', errors)} ${patternFields(form, errors)}
     <button class="primary">Create</button>
   </form>`;
   const status = Object.keys(errors).length > 0 ? 422 : 200;
   return { title: 'Create a token', body, status };
 }
-
-const scopeTexts: Record<(typeof scopes)[number], string> = {
-  read: 'download packages and images',
-  write: 'publish and push',
-  delete: 'unlist and delete',
-  admin: 'manage tokens and webhooks',
-  operate: 'what concerns all accounts',
-};
 
 function madeView({ urls }: FormCall, value: string): View {
   const host = new URL(urls.registry).host;
@@ -262,7 +229,7 @@ export const sessionPage: Page = {
     const isOwn = params['id'] === session?.id;
     const body = html`<p>
         ${isOwn ? 'This is the session that you use now: you will have to sign in again.' : 'Its browser has to sign in again.'}
-        The token of the session stays valid.
+        A token that it began with stays valid.
       </p>
       <form method="post">
         <button class="danger">End the session</button>

@@ -23,6 +23,7 @@ import { webhooks } from './021-webhooks.ts';
 import { sessions } from './022-sessions.ts';
 import { storageHolds } from './023-storage-holds.ts';
 import { names } from './024-names.ts';
+import { identity } from './025-identity.ts';
 import { notices } from './026-notices.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -51,5 +52,6 @@ export const migrations: readonly Migration[] = [
   ...sessions,
   ...storageHolds,
   ...names,
+  ...identity,
   ...notices,
 ];

@@ -1,0 +1,83 @@
+import { hash } from 'node:crypto';
+import type { Accounts } from './accounts.ts';
+import type { PersonPrincipal, Scope } from './principal.ts';
+
+/** A person at the provider that people sign in with. */
+export interface Person {
+  /** Issuer and subject together identify the person. E-mail addresses and names can change their owner. */
+  issuer: string;
+  subject: string;
+  /** For people who read the audit. */
+  name: string;
+  /** The claims that rules had at sign-in, with the values that the person had. */
+  claims: readonly (readonly [claim: string, value: string])[];
+}
+
+/** People with this claim get these scopes in this account. */
+export interface PersonRule {
+  claim: string;
+  value: string;
+  account: string;
+  scopes: readonly Scope[];
+}
+
+/** What people may do: only what the rules of the settings give them. */
+export class People {
+  readonly #accounts: Accounts;
+  readonly #issuer: string | undefined;
+  readonly #rules: readonly PersonRule[];
+
+  constructor(accounts: Accounts, { issuer, rules }: { issuer?: string | undefined; rules: readonly PersonRule[] }) {
+    this.#accounts = accounts;
+    this.#issuer = issuer;
+    this.#rules = rules;
+  }
+
+  /** The first existing account that a rule gives to the person; undefined without one. */
+  async firstAccountOf(person: Person): Promise<number | undefined> {
+    for (const name of this.#grantsOf(person).keys()) {
+      const account = await this.#accounts.named(name);
+      if (account) return account.id;
+    }
+    return undefined;
+  }
+
+  /** The ID of an account that the person may use; undefined if there is none with this name. */
+  async accountOf(person: Person, name: string): Promise<number | undefined> {
+    return this.#grantsOf(person).has(name) ? (await this.#accounts.named(name))?.id : undefined;
+  }
+
+  /** What the person may do in the account, by the rules of now; undefined for nothing. */
+  async principalOf(person: Person, accountId: number): Promise<PersonPrincipal | undefined> {
+    const accountName = await this.#accounts.nameOf(accountId);
+    const grants = this.#grantsOf(person);
+    const scopes = accountName === undefined ? undefined : grants.get(accountName);
+    if (!scopes) return undefined;
+    return {
+      kind: 'person',
+      accountId,
+      accountName: accountName!,
+      scopes,
+      names: undefined,
+      personId: personIdOf(person),
+      personName: person.name,
+      accounts: [...grants.keys()],
+    };
+  }
+
+  /** Scopes by account, in the order of the rules. */
+  #grantsOf({ issuer, claims }: Person): Map<string, Set<Scope>> {
+    const grants = new Map<string, Set<Scope>>();
+    if (issuer !== this.#issuer) return grants;
+    for (const { claim, value, account, scopes } of this.#rules) {
+      if (!claims.some(([name, found]) => name === claim && found === value)) continue;
+      grants.set(account, new Set([...(grants.get(account) ?? []), ...scopes]));
+    }
+    return grants;
+  }
+}
+
+/** The ID of a person in the audit and in sessions: 32 characters of a digest of issuer and subject. */
+export function personIdOf({ issuer, subject }: Pick<Person, 'issuer' | 'subject'>): string {
+  return hash('sha256', JSON.stringify([issuer, subject])).slice(0, 32);
+}

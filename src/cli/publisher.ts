@@ -1,0 +1,137 @@
+import type { Command } from 'commander';
+import type { Environment } from '../config/load.ts';
+import { DomainError } from '../errors.ts';
+import { accountId, withInstallation, type Terminal } from './with-installation.ts';
+
+interface CreateOptions {
+  account: string;
+  name: string;
+  issuer: string;
+  claim: string[];
+  scope: string;
+  packages?: string;
+  containers?: string;
+}
+
+/** Longest identity token on stdin, in characters. */
+const longestToken = 16 * 1024;
+
+/** `entrepot publisher` */
+export function addPublisher(program: Command, environment: Environment, terminal: Terminal): void {
+  const publisher = program
+    .command('publisher')
+    .description('create, list, delete and explain the rules by which identity tokens are exchanged for tokens');
+  const account = ['--account <name>', 'the account of the rule', 'default'] as const;
+  publisher
+    .command('create')
+    .description('create a rule and print its ID')
+    .option(...account)
+    .requiredOption('--name <name>', 'the name of the rule, and of the tokens that it gives')
+    .requiredOption('--issuer <name>', 'the name of an issuer in the setting trustedIssuers')
+    .requiredOption(
+      '--claim <name=value>',
+      'a claim that the identity token must have, such as repository_id=123; repeat it for further claims and values',
+      (text: string, before: string[] | undefined) => [...(before ?? []), text],
+    )
+    .option('--scope <list>', 'scopes of the tokens: any of read,write,delete,admin,operate', 'read')
+    .option('--packages <patterns>', 'limit the tokens to package IDs, such as Contoso.*,Fabrikam')
+    .option('--containers <patterns>', 'limit the tokens to image repositories, such as team/*')
+    .action((options: CreateOptions) =>
+      withInstallation(environment, async ({ core }) => {
+        const { publishers } = core.identity;
+        const made = await publishers.create(await accountId(core, options.account), {
+          name: options.name,
+          issuer: options.issuer,
+          claims: claimsIn(options.claim),
+          scopes: options.scope.split(','),
+          patterns: patternsIn(options),
+        });
+        for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
+        terminal.stdout.write(`${made.id}\n`);
+      }),
+    );
+  publisher
+    .command('list')
+    .description('list the rules of an account')
+    .option(...account)
+    .action((options: { account: string }) =>
+      withInstallation(environment, async ({ core }) => {
+        for (const each of await core.identity.publishers.list(await accountId(core, options.account))) {
+          const claims = Object.entries(each.claims).map(([claim, values]) => `${claim}=${values.join('|')}`);
+          const columns = [each.id, each.issuer, each.scopes.join(','), claims.join(' '), each.source, each.name];
+          terminal.stdout.write(`${columns.join('\t')}\n`);
+        }
+      }),
+    );
+  publisher
+    .command('delete <id>')
+    .description('delete a rule, and revoke the tokens that it gave')
+    .option(...account)
+    .action((id: string, options: { account: string }) =>
+      withInstallation(environment, async ({ core }) =>
+        core.identity.publishers.delete(await accountId(core, options.account), id),
+      ),
+    );
+  publisher
+    .command('explain')
+    .description('read an identity token from stdin, and say which rules match it; it is not exchanged')
+    .option(...account)
+    .action((options: { account: string }) =>
+      withInstallation(environment, async ({ core }) => {
+        const token = await readToken(terminal);
+        const { issuer, problem, rules } = await core.identity.exchange.explain(
+          await accountId(core, options.account),
+          token,
+        );
+        const { stdout } = terminal;
+        stdout.write(problem === null ? `The token of the issuer ${issuer} is accepted.\n` : `${problem}\n`);
+        for (const { publisher: rule, missed } of rules) {
+          stdout.write(`${rule.name}: ${resultOf(missed)}\n`);
+          for (const { claim, wanted, found } of missed ?? []) {
+            stdout.write(`  ${claim} is ${found.join(', ') || 'missing'}, but must be ${wanted.join(' or ')}\n`);
+          }
+        }
+        if (rules.length === 0) stdout.write('The account has no rules.\n');
+      }),
+    );
+}
+
+function resultOf(missed: readonly unknown[] | null): string {
+  if (missed === null) return 'is for another issuer';
+  return missed.length === 0 ? 'matches' : 'does not match';
+}
+
+/** A claim that is given several times has several values. */
+function claimsIn(texts: readonly string[]): Record<string, string[]> {
+  const claims = new Map<string, string[]>();
+  for (const text of texts) {
+    const at = text.indexOf('=');
+    if (at < 1) throw new DomainError('Invalid', '--claim needs a name and a value, such as repository_id=123.');
+    const name = text.slice(0, at);
+    claims.set(name, [...(claims.get(name) ?? []), text.slice(at + 1)]);
+  }
+  return Object.fromEntries(claims);
+}
+
+function patternsIn({ packages, containers }: CreateOptions) {
+  if (packages === undefined && containers === undefined) return null;
+  return { packages: listIn(packages), containers: listIn(containers) };
+}
+
+function listIn(text = ''): string[] {
+  return text
+    .split(',')
+    .map((each) => each.trim())
+    .filter(Boolean);
+}
+
+/** From stdin, because other users of the machine can read the arguments of a command. */
+async function readToken({ stdin }: Terminal): Promise<string> {
+  let text = '';
+  for await (const piece of stdin ?? []) {
+    text += typeof piece === 'string' ? piece : Buffer.from(piece).toString('utf8');
+    if (text.length > longestToken + 2) throw new DomainError('Invalid', 'The identity token on stdin is too long.');
+  }
+  if (text.trim() === '') throw new DomainError('Invalid', 'Send the identity token to stdin.');
+  return text.trim();
+}

@@ -1,0 +1,68 @@
+import type { IncomingMessage } from 'node:http';
+import { statusOf } from '../api/errors.ts';
+import type { SessionOwner } from '../accounts/sessions.ts';
+import { isDomainError, type DomainError } from '../errors.ts';
+import type { PersonSignIn } from '../identity/person-sign-in.ts';
+import { pendingSignIn, setPendingSignIn, type Scheme } from './cookie.ts';
+import type { View } from './page.ts';
+import { noAccountView, signInFailedView } from './pages/sign-in.ts';
+
+interface Place {
+  scheme: Scheme;
+  /** The base URL of this server. */
+  base: string;
+  /** Called with the reason of a failure; may throw `TooManyRequests` instead. */
+  refusal: (error: DomainError) => Promise<void> | undefined;
+}
+
+/** Where the browser goes, with a cookie that binds the sign-in to it; or a page that says why not. */
+export async function beginPersonSignIn(
+  signIn: PersonSignIn,
+  { scheme, base, next, refusal }: Place & { next: string },
+): Promise<View | { to: string; cookie: string }> {
+  const secret = signIn.newSecret();
+  try {
+    const to = await signIn.addressFor(secret, redirectUri(base));
+    return { to, cookie: setPendingSignIn(scheme, { secret, next }) };
+  } catch (error) {
+    return failed(error, refusal);
+  }
+}
+
+/**
+ * The owner of the new session, or a page that says why there is none. `cookie` removes the sign-in from the browser: its
+ * secret is used once.
+ */
+export async function finishPersonSignIn(
+  signIn: PersonSignIn,
+  { request, scheme, base, query, refusal }: Place & { request: IncomingMessage; query: string },
+): Promise<({ owner: SessionOwner; next: string } | { view: View }) & { cookie: string }> {
+  const cookie = setPendingSignIn(scheme, undefined);
+  const pending = pendingSignIn(request, scheme);
+  if (!pending) {
+    const message = 'This browser has not begun to sign in, or it took longer than 10 minutes. Sign in again.';
+    return { view: signInFailedView(message, 400), cookie };
+  }
+  const { secret, next } = pending;
+  try {
+    const callback = new URL(redirectUri(base));
+    callback.search = query;
+    const { person, accountId } = await signIn.finish(secret, callback);
+    if (accountId === undefined) return { view: noAccountView(person), cookie };
+    return { owner: { accountId, person }, next, cookie };
+  } catch (error) {
+    return { view: await failed(error, refusal), cookie };
+  }
+}
+
+/** Registered at the provider. */
+function redirectUri(base: string): string {
+  return `${base}/console/sign-in/oidc/callback`;
+}
+
+async function failed(error: unknown, refusal: Place['refusal']): Promise<View> {
+  if (!isDomainError(error)) throw error;
+  if (error.name !== 'Unauthorized' && error.name !== 'UpstreamUnavailable') throw error;
+  await refusal(error);
+  return signInFailedView(error.message, error.name === 'Unauthorized' ? 400 : statusOf(error));
+}

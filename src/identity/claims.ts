@@ -1,0 +1,127 @@
+import type { IssuerKind } from '../config/identity.ts';
+import { DomainError } from '../errors.ts';
+import type { Claims } from './identity-token.ts';
+
+/** The values that a rule accepts, by claim. */
+export type Wanted = Readonly<Record<string, readonly string[]>>;
+
+/** A claim of a token that a rule does not accept. */
+export interface Mismatch {
+  claim: string;
+  wanted: readonly string[];
+  /** The values that the token has; empty without the claim. */
+  found: readonly string[];
+}
+
+/** Most claims of a rule, values of a claim, and characters of a name or a value. */
+const mostClaims = 20;
+const mostValues = 20;
+const longestText = 500;
+/** Values of a list in a token that are compared. */
+const mostCompared = 1000;
+
+/**
+ * Claims that stay the same when something is renamed, and are never given to another project, by kind of issuer. A rule
+ * needs one of them. The owner of a name can change.
+ */
+const identifying: Record<IssuerKind, readonly string[]> = {
+  github: ['repository_id', 'repository_owner_id', 'enterprise_id'],
+  gitlab: ['project_id', 'namespace_id'],
+  azure: ['org_id', 'prj_id', 'def_id'],
+  kubernetes: ['kubernetes.io/serviceaccount/uid', 'sub'],
+  other: [],
+};
+
+/** Claims that every token has, and that are checked without a rule. */
+const ownClaims = new Set(['iss', 'aud', 'exp', 'nbf', 'iat', 'jti']);
+
+/** Checks the claims of a rule, and writes them as lists of texts. Throws `Invalid`. */
+export function parseWanted(claims: Readonly<Record<string, unknown>>, kind: IssuerKind): Wanted {
+  const names = Object.keys(claims);
+  if (names.length === 0 || names.length > mostClaims) throw invalid(`Name 1 to ${mostClaims} claims.`);
+  const wanted = names.map((name) => [name, valuesOf(name, claims[name], kind)] as const);
+  const ids = identifying[kind];
+  if (ids.length > 0 && !ids.some((id) => names.includes(id))) {
+    throw invalid(`Add one of the claims ${ids.join(', ')}: another project could get a name, but never an ID.`);
+  }
+  return Object.fromEntries(wanted);
+}
+
+function valuesOf(name: string, given: unknown, kind: IssuerKind): readonly string[] {
+  if (name === '' || name.length > longestText)
+    throw invalid(`The name of a claim has 1 to ${longestText} characters.`);
+  if (name === '__proto__' || ownClaims.has(name)) throw invalid(`A rule cannot name the claim "${name}".`);
+  if (name === 'sub' && ['github', 'gitlab', 'azure'].includes(kind)) {
+    throw invalid(
+      'A rule cannot name the claim "sub", whose form depends on the issuer. Name the claims it consists of.',
+    );
+  }
+  const values = Array.isArray(given) ? given.map(String) : [String(given)];
+  if (values.length === 0 || values.length > mostValues) {
+    throw invalid(`Give the claim "${name}" 1 to ${mostValues} values.`);
+  }
+  for (const value of values) {
+    if (value === '' || value.length > longestText) {
+      throw invalid(`A value of the claim "${name}" has 1 to ${longestText} characters.`);
+    }
+    if (value.includes('*') && identifying[kind].includes(name)) {
+      throw invalid(`The claim "${name}" is an ID: give its whole value, without "*".`);
+    }
+    if (/^\*+$/.test(value)) throw invalid(`The claim "${name}" accepts every value with "*": leave it out instead.`);
+  }
+  return values;
+}
+
+/** The claims of the token that do not have a wanted value. Letter case counts. */
+export function mismatches(wanted: Wanted, claims: Claims): Mismatch[] {
+  return Object.entries(wanted).flatMap(([claim, values]) => {
+    const found = valuesIn(claims, claim);
+    const matches = found.some((each) => values.some((value) => matchesValue(value, each)));
+    return matches ? [] : [{ claim, wanted: values, found }];
+  });
+}
+
+/** Whether a rule that misses only these claims was written for the project that the token comes from. */
+export function isForProject(wanted: Wanted, missed: readonly Mismatch[], kind: IssuerKind): boolean {
+  const ids = identifying[kind].filter((id) => Object.hasOwn(wanted, id));
+  return ids.length > 0 && missed.every(({ claim }) => !ids.includes(claim));
+}
+
+/** The values of a claim as texts. `a/b` is the claim `b` in the object `a`, unless there is a claim named `a/b`. */
+export function valuesIn(claims: Claims, name: string): string[] {
+  const value = Object.hasOwn(claims, name) ? claims[name] : inside(claims, name.split('/'));
+  return [value]
+    .flat()
+    .slice(0, mostCompared)
+    .filter((each) => ['string', 'number', 'boolean'].includes(typeof each))
+    .map(String);
+}
+
+function inside(claims: Claims, path: readonly string[]): unknown {
+  let value: unknown = claims;
+  for (const key of path) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined;
+    value = (value as Record<string, unknown>)[key];
+  }
+  return value;
+}
+
+/** `*` in a wanted value stands for any characters. It tries only the leftmost place of each part, which is enough. */
+function matchesValue(wanted: string, found: string): boolean {
+  const [first = '', ...parts] = wanted.split('*');
+  const last = parts.pop();
+  if (last === undefined) return wanted === found;
+  const end = found.length - last.length;
+  if (end < first.length || !found.startsWith(first) || !found.endsWith(last)) return false;
+  let at = first.length;
+  for (const part of parts) {
+    const place = found.indexOf(part, at);
+    if (place < 0 || place + part.length > end) return false;
+    at = place + part.length;
+  }
+  return true;
+}
+
+function invalid(message: string): DomainError {
+  return new DomainError('Invalid', message, { detail: { errors: [{ field: 'claims', message }] } });
+}

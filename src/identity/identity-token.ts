@@ -1,0 +1,134 @@
+import { hash } from 'node:crypto';
+import { decodeJwt, errors, jwtVerify, type JWTPayload } from 'jose';
+import { DomainError } from '../errors.ts';
+import type { IssuerKeys, TrustedIssuer } from './issuer-keys.ts';
+
+/** A trusted issuer and its keys. */
+export interface Issuer {
+  settings: TrustedIssuer;
+  keys: IssuerKeys;
+}
+
+/** An identity token whose signature and times are right. */
+export interface VerifiedToken {
+  issuer: TrustedIssuer;
+  claims: Claims;
+  /** The same for each use of the token: SHA-256, in hex. */
+  useId: string;
+  /** Until when the token would be accepted; milliseconds since 1970. */
+  acceptedUntil: number;
+}
+
+export type Claims = Readonly<Record<string, unknown>>;
+
+/** Most characters of a token, tolerance of clocks in seconds, and longest lifetime in seconds. */
+const maxLength = 16 * 1024;
+const tolerance = 30;
+const longestLife = 86_400;
+
+/** Only signatures with a private key. With HS256, the public key of the issuer would be the secret. */
+const algorithms = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+];
+
+/** The audience of every token of Azure Pipelines for Entra; any service that gets such a token could present it here. */
+export const azureAudience = 'api://AzureADTokenExchange';
+
+/** `Unauthorized`, for an identity token that is not accepted. */
+export function tokenRefused(message: string, cause?: unknown): DomainError {
+  return new DomainError('Unauthorized', message, { cause });
+}
+
+/** Reads and checks identity tokens of trusted issuers (RFC 7519, OpenID Connect Core 1.0, 3.1.3.7). */
+export class IdentityTokens {
+  readonly #issuers: ReadonlyMap<string, Issuer>;
+  readonly #now: () => number;
+
+  constructor(issuers: readonly Issuer[], now: () => number) {
+    this.#issuers = new Map(issuers.map((each) => [each.settings.issuer, each]));
+    this.#now = now;
+  }
+
+  /** Rejects with `Unauthorized`, or with `UpstreamUnavailable` if the keys of the issuer cannot be fetched. */
+  async verify(value: string): Promise<VerifiedToken> {
+    const { settings, keys } = this.#issuerOf(value);
+    const claims = await this.#check(value, settings, keys);
+    const { aud, exp, jti } = claims;
+    if (Array.isArray(aud) && aud.length !== 1) throw tokenRefused('The token must have exactly one audience.');
+    if (exp! * 1000 - this.#now() > longestLife * 1000) {
+      throw tokenRefused('The token is valid for more than 24 hours. Request one with a shorter lifetime.');
+    }
+    if (settings.kind === 'github' && claims['event_name'] === 'pull_request_target') {
+      throw tokenRefused(
+        'The workflow was started by pull_request_target, which runs with changes of strangers. Use another event.',
+      );
+    }
+    // The signature can be written in several ways, what it signs cannot.
+    const signed = value.slice(0, value.lastIndexOf('.'));
+    const use = typeof jti === 'string' && jti !== '' ? ['jti', jti] : ['token', signed];
+    return {
+      issuer: settings,
+      claims,
+      useId: hash('sha256', JSON.stringify([settings.issuer, ...use])),
+      acceptedUntil: (exp! + tolerance) * 1000,
+    };
+  }
+
+  /** The claims as the token has them. They are not verified. */
+  read(value: string): Claims {
+    if (value.length > maxLength) throw tokenRefused(`The token has more than ${maxLength} characters.`);
+    try {
+      return decodeJwt(value);
+    } catch (error) {
+      throw tokenRefused('This is not an identity token: it is no signed JWT.', error);
+    }
+  }
+
+  #issuerOf(value: string): Issuer {
+    const { iss } = this.read(value);
+    const issuer = typeof iss === 'string' ? this.#issuers.get(iss) : undefined;
+    if (!issuer) throw tokenRefused('This server does not trust the issuer of the token.');
+    return issuer;
+  }
+
+  async #check(value: string, { issuer, audience }: TrustedIssuer, keys: IssuerKeys): Promise<JWTPayload> {
+    try {
+      const { payload } = await jwtVerify(value, (header, token) => keys.keyFor(header, token), {
+        algorithms,
+        issuer,
+        audience,
+        clockTolerance: tolerance,
+        maxTokenAge: longestLife,
+        requiredClaims: ['exp', 'iat', 'aud'],
+        currentDate: new Date(this.#now()),
+      });
+      return payload;
+    } catch (error) {
+      if (error instanceof DomainError) throw error;
+      throw tokenRefused(reasonOf(error, audience), error);
+    }
+  }
+}
+
+/** Claims are checked after the signature, so their errors go only to the owner of a token of the issuer. */
+function reasonOf(error: unknown, audience: string): string {
+  if (error instanceof errors.JWTExpired) return 'The token has expired. Request a new one.';
+  if (error instanceof errors.JWTClaimValidationFailed) {
+    if (error.claim === 'aud') return `The audience of the token is wrong. Request one for the audience "${audience}".`;
+    if (error.claim === 'nbf' || error.claim === 'iat') return 'The token is not valid yet. Check the clocks.';
+    return `The claim "${error.claim}" of the token is missing or wrong.`;
+  }
+  if (error instanceof errors.JOSEAlgNotAllowed) return 'The algorithm of the signature is not allowed.';
+  if (error instanceof errors.JWKSNoMatchingKey) return 'The issuer has no key with the ID that the token names.';
+  return 'The signature of the token is not valid.';
+}

@@ -1,0 +1,114 @@
+import {
+  createLocalJWKSet,
+  errors,
+  type CryptoKey,
+  type FlattenedJWSInput,
+  type JWK,
+  type JWSHeaderParameters,
+} from 'jose';
+import { isSecure } from '../config/identity.ts';
+import type { Config } from '../config/schema.ts';
+import { DomainError } from '../errors.ts';
+import { messageOf, Refused } from '../upstream/failures.ts';
+
+export type TrustedIssuer = Config['trustedIssuers'][number];
+
+/** `fetch` of `CheckedFetch`. */
+export type FetchDocument = (url: URL) => Promise<Response>;
+
+/** Milliseconds after which keys are fetched again, and for which older keys are used while that fails. */
+const freshFor = 10 * 60_000;
+const staleFor = 60 * 60_000;
+/** Shortest time between two fetches because of an unknown key, and after a failure; milliseconds. */
+const unknownPause = 60_000;
+const failurePause = 5000;
+const mostKeys = 100;
+
+type FindKey = ReturnType<typeof createLocalJWKSet>;
+
+/** The public keys of a trusted issuer, by its discovery document (OpenID Connect Discovery 1.0, 4). */
+export class IssuerKeys {
+  readonly #issuer: TrustedIssuer;
+  readonly #fetch: FetchDocument;
+  readonly #now: () => number;
+  #found: { find: FindKey; at: number } | undefined;
+  #triedAt = -Infinity;
+  #failure: DomainError | undefined;
+  #underWay: Promise<FindKey> | undefined;
+
+  /** `now` is a clock in milliseconds, monotonic if possible. */
+  constructor(issuer: TrustedIssuer, fetch: FetchDocument, now: () => number) {
+    this.#issuer = issuer;
+    this.#fetch = fetch;
+    this.#now = now;
+  }
+
+  /**
+   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute. Rejects with
+   * an error of jose, or with `UpstreamUnavailable` if the issuer gives no keys.
+   */
+  async keyFor(header: JWSHeaderParameters, token: FlattenedJWSInput): Promise<CryptoKey> {
+    if (typeof header.kid !== 'string') throw new errors.JWKSNoMatchingKey('the token names no key');
+    const find = await this.#current();
+    try {
+      return await find(header, token);
+    } catch (error) {
+      if (!(error instanceof errors.JWKSNoMatchingKey) || this.#now() - this.#triedAt < unknownPause) throw error;
+      return (await this.#load())(header, token);
+    }
+  }
+
+  async #current(): Promise<FindKey> {
+    const age = this.#found ? this.#now() - this.#found.at : Infinity;
+    if (this.#found && age < freshFor) return this.#found.find;
+    try {
+      return await this.#load();
+    } catch (error) {
+      if (this.#found && age < staleFor) return this.#found.find;
+      throw error;
+    }
+  }
+
+  /** Fetches the keys once for all that wait for them. */
+  #load(): Promise<FindKey> {
+    if (this.#underWay) return this.#underWay;
+    if (this.#failure && this.#now() - this.#triedAt < failurePause) return Promise.reject(this.#failure);
+    this.#triedAt = this.#now();
+    this.#underWay = this.#fetchKeys().finally(() => (this.#underWay = undefined));
+    return this.#underWay;
+  }
+
+  async #fetchKeys(): Promise<FindKey> {
+    const { name, issuer, allowPrivateNetwork } = this.#issuer;
+    this.#failure = undefined;
+    try {
+      const discovered = await this.#json(new URL(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`));
+      if (discovered['issuer'] !== issuer) throw new Refused('has a discovery document of another issuer');
+      const address = URL.parse(String(discovered['jwks_uri']));
+      if (!address || !/^https?:$/.test(address.protocol) || !isSecure(address.href, allowPrivateNetwork)) {
+        throw new Refused('has no https address of its keys');
+      }
+      const { keys } = await this.#json(address);
+      if (!Array.isArray(keys) || keys.length === 0 || keys.length > mostKeys) {
+        throw new Refused(`has not 1 to ${mostKeys} keys`);
+      }
+      const find = createLocalJWKSet({ keys: keys as JWK[] });
+      this.#found = { find, at: this.#now() };
+      return find;
+    } catch (error) {
+      this.#failure = new DomainError('UpstreamUnavailable', `The issuer "${name}" ${messageOf(error)}. Try again.`, {
+        cause: error,
+        retryAfter: failurePause / 1000,
+      });
+      throw this.#failure;
+    }
+  }
+
+  async #json(url: URL): Promise<Record<string, unknown>> {
+    const response = await this.#fetch(url);
+    if (response.status !== 200) throw new Refused(`answered ${response.status} for ${url.href.slice(0, 500)}`);
+    const value: unknown = await response.json().catch(() => undefined);
+    if (typeof value !== 'object' || value === null) throw new Refused(`sent no JSON for ${url.href.slice(0, 500)}`);
+    return value as Record<string, unknown>;
+  }
+}

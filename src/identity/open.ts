@@ -1,0 +1,104 @@
+import type { Accounts } from '../accounts/accounts.ts';
+import type { People } from '../accounts/people.ts';
+import type { Tokens } from '../accounts/tokens.ts';
+import { ConfigError, readSecretFile } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import type { Database } from '../database/database.ts';
+import type { ProxyEnvironment } from '../upstream/addresses.ts';
+import { CheckedFetch } from '../upstream/checked-fetch.ts';
+import { readProxies } from '../upstream/configured.ts';
+import { Exchange } from './exchange.ts';
+import { IdentityTokens } from './identity-token.ts';
+import { IssuerKeys } from './issuer-keys.ts';
+import { checkPublisher, issuerWarnings } from './publisher.ts';
+import { PersonSignIn } from './person-sign-in.ts';
+import { Publishers } from './publishers.ts';
+
+interface IdentityParts {
+  config: Config;
+  database: Database;
+  accounts: Accounts;
+  tokens: Tokens;
+  people: People;
+  proxy: ProxyEnvironment;
+  /** Milliseconds since 1970. */
+  now: () => number;
+  /** A monotonic clock in milliseconds. */
+  watch?: (() => number) | undefined;
+}
+
+/** The exchange of identity tokens, and the sign-in of people. */
+export interface Identity {
+  publishers: Publishers;
+  exchange: Exchange;
+  /** Undefined without the setting `signIn.oidc.issuer`. */
+  signIn: PersonSignIn | undefined;
+  /** What is unsafe in the settings, in sentences. */
+  warnings: readonly string[];
+  /** Closes the connections to issuers. */
+  close(): void;
+}
+
+/** How a host may be reached. */
+interface Reached {
+  allowPrivateNetwork: boolean;
+  caFile?: string | undefined;
+}
+
+/** Throws `ConfigError` for a wrong rule, an unreadable file or a wrong proxy. */
+export function openIdentity({
+  config,
+  database,
+  accounts,
+  tokens,
+  people,
+  proxy,
+  now,
+  watch = now,
+}: IdentityParts): Identity {
+  const proxies = readProxies(proxy);
+  const opened: CheckedFetch[] = [];
+  const open = ({ allowPrivateNetwork: allowPrivate, caFile }: Reached, key: string) => {
+    const ca = caFile && readSecretFile(caFile, `${key}.caFile`);
+    const fetch = new CheckedFetch({ allowPrivate, proxy: proxies, ca });
+    opened.push(fetch);
+    return fetch;
+  };
+  const issuers = config.trustedIssuers.map((settings, index) => {
+    const fetch = open(settings, `trustedIssuers.${index}`);
+    return { settings, keys: new IssuerKeys(settings, (url) => fetch.fetch(url), watch) };
+  });
+  const { trustedIssuers } = config;
+  const rules = config.publishers.map(({ packages, containers, ...rule }) => ({
+    ...rule,
+    patterns: packages || containers ? { packages, containers } : null,
+  }));
+  for (const [index, rule] of rules.entries()) {
+    try {
+      checkPublisher(rule, trustedIssuers);
+    } catch (error) {
+      throw new ConfigError(`publishers.${index}: ${(error as Error).message}`, { cause: error });
+    }
+    const isSame = (other: (typeof rules)[number]) => other.name === rule.name && other.account === rule.account;
+    if (rules.slice(0, index).some(isSame)) {
+      throw new ConfigError(`publishers.${index}.name: there are two rules with this name for the same account`);
+    }
+  }
+  const accountName = (id: number) => accounts.nameOf(id);
+  const publishers = new Publishers({ database, tokens, issuers: trustedIssuers, settings: rules, accountName, now });
+  const identityTokens = new IdentityTokens(issuers, now);
+  const { oidc } = config.signIn;
+  const signIn =
+    oidc.issuer === undefined
+      ? undefined
+      : new PersonSignIn({ settings: oidc, fetch: open(oidc, 'signIn.oidc'), people, now: watch });
+  return {
+    publishers,
+    signIn,
+    exchange: new Exchange({ database, accounts, tokens, publishers, identityTokens, now }),
+    warnings: trustedIssuers.flatMap((each) => issuerWarnings(each)),
+    close: () => {
+      for (const each of opened) each.close();
+    },
+  };
+}

@@ -1,0 +1,196 @@
+import { hash, randomBytes } from 'node:crypto';
+import * as client from 'openid-client';
+import type { People, Person } from '../accounts/people.ts';
+import type { Config } from '../config/schema.ts';
+import { DomainError } from '../errors.ts';
+import type { CheckedFetch } from '../upstream/checked-fetch.ts';
+import { messageOf } from '../upstream/failures.ts';
+import { valuesIn } from './claims.ts';
+
+type Settings = Config['signIn']['oidc'];
+
+interface SignInParts {
+  /** With an issuer. */
+  settings: Settings;
+  fetch: Pick<CheckedFetch, 'fetch'>;
+  people: People;
+  /** A clock in milliseconds, monotonic if possible. */
+  now: () => number;
+}
+
+/** Who signed in, and the first account that the person may use; undefined if no rule gives one. */
+export interface SignedIn {
+  person: Person;
+  accountId: number | undefined;
+}
+
+/** Milliseconds after which the metadata of the provider are fetched again: after success, and after a failure. */
+const freshFor = 60 * 60_000;
+const failurePause = 5000;
+/** Seconds for each request to the provider. */
+const timeout = 10;
+const longestName = 200;
+const longestSubject = 255;
+
+/**
+ * Sign-in of people with an OpenID Connect provider: authorization code with PKCE, state and nonce (OpenID Connect Core
+ * 1.0, 3.1; RFC 7636; RFC 9700). State, nonce and verifier follow from one secret, which only the cookie of the browser has.
+ */
+export class PersonSignIn {
+  readonly #settings: Settings;
+  readonly #fetch: SignInParts['fetch'];
+  readonly #people: People;
+  readonly #now: () => number;
+  #found: { configuration: Promise<client.Configuration>; until: number } | undefined;
+
+  constructor({ settings, fetch, people, now }: SignInParts) {
+    this.#settings = settings;
+    this.#fetch = fetch;
+    this.#people = people;
+    this.#now = now;
+  }
+
+  /** The host of the provider, for the sign-in page. */
+  get host(): string {
+    return new URL(this.#settings.issuer!).host;
+  }
+
+  /** A new secret for the cookie of one sign-in: 43 characters of base64url. */
+  newSecret(): string {
+    return randomBytes(32).toString('base64url');
+  }
+
+  /** The address at the provider that the browser is led to. Rejects with `UpstreamUnavailable`. */
+  async addressFor(secret: string, redirectUri: string): Promise<string> {
+    const configuration = await this.#configuration();
+    const address = client.buildAuthorizationUrl(configuration, {
+      redirect_uri: redirectUri,
+      scope: this.#settings.scopes.join(' '),
+      state: derived(secret, 'state'),
+      nonce: derived(secret, 'nonce'),
+      code_challenge: await client.calculatePKCECodeChallenge(derived(secret, 'verifier')),
+      code_challenge_method: 'S256',
+    });
+    return address.href;
+  }
+
+  /**
+   * Completes a sign-in with the answer of the provider: `callback` is the redirect URI with its query. Rejects with
+   * `Unauthorized` if the answer does not belong to `secret`, or is not valid, and with `UpstreamUnavailable`.
+   */
+  async finish(secret: string, callback: URL): Promise<SignedIn> {
+    const configuration = await this.#configuration();
+    const claims = await this.#claims(configuration, secret, callback).catch((error: unknown) => {
+      throw failureOf(error);
+    });
+    const person = this.#personOf(claims);
+    return { person, accountId: await this.#people.firstAccountOf(person) };
+  }
+
+  async #claims(
+    configuration: client.Configuration,
+    secret: string,
+    callback: URL,
+  ): Promise<Readonly<Record<string, unknown>> & { sub: string }> {
+    const tokens = await client.authorizationCodeGrant(configuration, callback, {
+      expectedState: derived(secret, 'state'),
+      expectedNonce: derived(secret, 'nonce'),
+      pkceCodeVerifier: derived(secret, 'verifier'),
+      idTokenExpected: true,
+    });
+    const claims = tokens.claims()!;
+    const isComplete = this.#settings.rules.every(({ claim }) => valuesIn(claims, claim).length > 0);
+    if (isComplete || configuration.serverMetadata().userinfo_endpoint === undefined) return claims;
+    // Many providers leave claims such as groups out of the ID token.
+    const more = await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
+    return { ...more, ...claims };
+  }
+
+  #personOf(claims: Readonly<Record<string, unknown>> & { sub: string }): Person {
+    const subject = claims.sub;
+    if (subject.length > longestSubject) throw refused('The provider sent a subject that is too long.');
+    const pairs = this.#settings.rules
+      .filter(({ claim, value }) => valuesIn(claims, claim).includes(value))
+      .map(({ claim, value }) => [claim, value] as const);
+    const name = [claims['name'], claims['preferred_username'], claims['email'], subject].find(
+      (each): each is string => typeof each === 'string' && each.trim() !== '',
+    )!;
+    return {
+      issuer: this.#settings.issuer!,
+      subject,
+      name: name.replace(/\p{Cc}/gu, ' ').slice(0, longestName),
+      claims: pairs,
+    };
+  }
+
+  #configuration(): Promise<client.Configuration> {
+    const now = this.#now();
+    if (this.#found && now < this.#found.until) return this.#found.configuration;
+    const configuration = this.#discover();
+    const found = { configuration, until: now + freshFor };
+    this.#found = found;
+    configuration.catch(() => (found.until = this.#now() + failurePause));
+    return configuration;
+  }
+
+  async #discover(): Promise<client.Configuration> {
+    const { issuer, clientId, clientSecret, allowPrivateNetwork } = this.#settings;
+    const auth = clientSecret === undefined ? client.None() : undefined;
+    const execute = [client.enableNonRepudiationChecks, ...(allowPrivateNetwork ? [client.allowInsecureRequests] : [])];
+    try {
+      return await client.discovery(new URL(issuer!), clientId!, clientSecret, auth, {
+        execute,
+        timeout,
+        [client.customFetch]: (url, { method, headers, body, signal }) =>
+          this.#fetch.fetch(new URL(url), {
+            method: method === 'POST' ? 'POST' : 'GET',
+            headers,
+            ...(method === 'POST' && { body: textOf(body) }),
+            signal,
+          }),
+      });
+    } catch (error) {
+      throw unavailable(error);
+    }
+  }
+}
+
+/** A value that shows nothing of the secret, nor of other values. */
+function derived(secret: string, purpose: 'state' | 'nonce' | 'verifier'): string {
+  return hash('sha256', `${purpose} ${secret}`, 'base64url');
+}
+
+function textOf(body: client.FetchBody): string {
+  if (typeof body === 'string') return body;
+  return body instanceof URLSearchParams ? body.toString() : '';
+}
+
+function refused(message: string, cause?: unknown): DomainError {
+  return new DomainError('Unauthorized', message, { cause });
+}
+
+function failureOf(error: unknown): DomainError {
+  if (error instanceof DomainError) return error;
+  if (error instanceof client.AuthorizationResponseError || error instanceof client.ResponseBodyError) {
+    const code = /^[a-z_]{1,50}$/.test(error.error) ? ` (${error.error})` : '';
+    return refused(`The provider refused the sign-in${code}. Sign in again.`, error);
+  }
+  const code = error instanceof client.ClientError ? error.code : undefined;
+  if (code !== undefined && !unansweredCodes.has(code)) {
+    return refused('The answer of the provider is not valid, or belongs to another sign-in. Sign in again.', error);
+  }
+  return unavailable(error);
+}
+
+/** The provider failed, or did not answer. */
+const unansweredCodes = new Set([
+  'OAUTH_TIMEOUT',
+  'OAUTH_ABORT',
+  'OAUTH_RESPONSE_IS_NOT_CONFORM',
+  'OAUTH_RESPONSE_IS_NOT_JSON',
+]);
+
+function unavailable(error: unknown): DomainError {
+  const reason = messageOf(error instanceof client.ClientError ? (error.cause ?? error) : error);
+  return new DomainError('UpstreamUnavailable', `The provider ${reason}. Try again.`, { cause: error });
+}

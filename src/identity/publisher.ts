@@ -1,0 +1,74 @@
+import { parsePatterns, type Patterns } from '../accounts/names.ts';
+import { parseScopes, type Scope } from '../accounts/principal.ts';
+import { DomainError } from '../errors.ts';
+import { parseWanted, type Wanted } from './claims.ts';
+import { azureAudience } from './identity-token.ts';
+import type { TrustedIssuer } from './issuer-keys.ts';
+
+/** A rule of an account: identity tokens with these claims are exchanged for tokens with these scopes and names. */
+export interface Publisher {
+  id: string;
+  accountId: number;
+  name: string;
+  /** The name of a trusted issuer. */
+  issuer: string;
+  claims: Wanted;
+  scopes: Scope[];
+  patterns: Patterns | null;
+  source: 'settings' | 'api';
+  /** Milliseconds since 1970; null for a rule of the settings. */
+  createdAt: number | null;
+  updatedAt: number | null;
+}
+
+/** A rule as somebody writes it. */
+export interface NewPublisher {
+  name: string;
+  issuer: string;
+  claims: Readonly<Record<string, unknown>>;
+  scopes: readonly string[];
+  patterns?: Patterns | null | undefined;
+}
+
+export type CheckedPublisher = Pick<Publisher, 'name' | 'issuer' | 'claims' | 'scopes' | 'patterns'>;
+
+/** Checks a rule for one of the `issuers`. Throws `Invalid`. */
+export function checkPublisher(given: NewPublisher, issuers: readonly TrustedIssuer[]): CheckedPublisher {
+  const name = given.name.trim();
+  if (name === '' || name.length > 200) throw new DomainError('Invalid', 'A rule needs a name of 1 to 200 characters.');
+  const issuer = issuers.find((each) => each.name === given.issuer);
+  if (!issuer) {
+    const known = issuers.map((each) => each.name).join(', ') || 'none';
+    const message = `The setting trustedIssuers has no issuer "${given.issuer.slice(0, 100)}". It has: ${known}.`;
+    throw new DomainError('Invalid', message, { detail: { errors: [{ field: 'issuer', message }] } });
+  }
+  return {
+    name,
+    issuer: issuer.name,
+    claims: parseWanted(given.claims, issuer.kind),
+    scopes: parseScopes(given.scopes),
+    patterns: parsePatterns(given.patterns),
+  };
+}
+
+/** What is unsafe or without effect in a rule, in sentences. */
+export function warningsOf(
+  { issuer, claims }: Pick<Publisher, 'issuer' | 'claims'>,
+  issuers: readonly TrustedIssuer[],
+) {
+  const found = issuers.find((each) => each.name === issuer);
+  if (!found) return [`The setting trustedIssuers has no issuer "${issuer}" any more, so this rule has no effect.`];
+  const warnings = issuerWarnings(found);
+  if (found.kind === 'github' && !Object.hasOwn(claims, 'repository_id')) {
+    warnings.push('Every repository of the owner can use this rule. Add the claim repository_id for one repository.');
+  }
+  return warnings;
+}
+
+/** What is unsafe in a trusted issuer, in sentences. */
+export function issuerWarnings({ audience }: TrustedIssuer): string[] {
+  if (audience !== azureAudience) return [];
+  return [
+    `All tokens of Azure Pipelines have the audience ${azureAudience}, so each service that gets one can use it here until it expires. Accept only the definitions that need it, by def_id.`,
+  ];
+}

@@ -1,0 +1,243 @@
+import { createHash } from 'node:crypto';
+import test, { type ExecutionContext } from 'ava';
+import { exportSPKI, generateKeyPair, importJWK, type CryptoKey, type JWTPayload } from 'jose';
+import { auditOf } from '../support/audit.ts';
+import { Browser } from '../support/browser.ts';
+import { startIssuer, type TestIssuer } from '../support/issuer.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { within } from '../support/until.ts';
+
+// A provider that answers what a test wants.
+
+async function startWithFake(t: ExecutionContext, settings: object = {}, more: Record<string, unknown> = {}) {
+  const issuer = await startIssuer(t);
+  const oidc = {
+    issuer: issuer.url,
+    clientId: 'entrepot',
+    clientSecret: 'secret',
+    allowPrivateNetwork: true,
+    rules: [{ claim: 'groups', value: 'dev', scopes: ['read'] }],
+    ...settings,
+  };
+  return { issuer, server: await startTestServer(t, { ...more, signIn: { oidc } }) };
+}
+
+/** Begins a sign-in; the result has the parameters that the provider gets. */
+async function begin(server: TestServer, browser: Browser, next = '/console/connect') {
+  const path = `/console/sign-in/oidc?next=${encodeURIComponent(next)}`;
+  const response = await browser.fetch(server.url + path);
+  return { response, sent: new URL(response.headers.get('location') ?? 'http://none').searchParams };
+}
+
+const encoded = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url');
+
+const answered = (idToken: string) => JSON.stringify({ access_token: 'a', token_type: 'Bearer', id_token: idToken });
+
+/** Completes a sign-in with an ID token of these claims. */
+async function finish(
+  { server, issuer }: { server: TestServer; issuer: TestIssuer },
+  idToken: (usual: Record<string, unknown>) => Promise<string> | string,
+  change: (callback: URLSearchParams) => void = () => undefined,
+  next?: string,
+): Promise<{ response: Response; browser: Browser }> {
+  const browser = new Browser();
+  const { sent } = await begin(server, browser, next);
+  const token = await idToken({ aud: 'entrepot', sub: 'ann', groups: ['dev'], nonce: sent.get('nonce') });
+  issuer.answers.token = (_request, response) => response.end(answered(token));
+  const callback = new URLSearchParams({ code: 'c', state: sent.get('state')! });
+  change(callback);
+  return {
+    response: await browser.fetch(`${server.url}/console/sign-in/oidc/callback?${callback.toString()}`),
+    browser,
+  };
+}
+
+test('the request to the provider has PKCE, state and nonce, which are new for each sign-in', async (t) => {
+  const { server, issuer } = await startWithFake(t);
+  const browser = new Browser();
+  const { response, sent } = await begin(server, browser);
+  t.is(response.status, 303);
+  t.true(response.headers.get('location')!.startsWith(`${issuer.url}/authorize?`));
+  t.is(sent.get('code_challenge_method'), 'S256');
+  t.is(sent.get('redirect_uri'), `${server.url}/console/sign-in/oidc/callback`);
+  t.is(sent.get('scope'), 'openid profile');
+  const [set] = response.headers.getSetCookie();
+  t.regex(set!, /^entrepot-sign-in=[\w-]{43}\.[\w-]*; Path=\/; HttpOnly; SameSite=Lax; Max-Age=600$/);
+  const secret = /=([\w-]{43})/.exec(set!)![1]!;
+  t.false([...sent.values()].some((value) => value.includes(secret)));
+  const { sent: other } = await begin(server, new Browser());
+  for (const name of ['state', 'nonce', 'code_challenge']) t.not(sent.get(name), other.get(name), name);
+  let form = '';
+  issuer.answers.token = (request, answer) => {
+    request.on('data', (piece: Buffer) => (form += piece.toString()));
+    request.on('end', () => answer.writeHead(400).end('{"error":"invalid_grant"}'));
+  };
+  await browser.fetch(`${server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`);
+  const verifier = new URLSearchParams(form).get('code_verifier')!;
+  t.false([...sent.values()].includes(verifier), 'the address does not show the verifier');
+  t.is(sent.get('code_challenge'), createHash('sha256').update(verifier).digest('base64url'));
+});
+
+test('with HTTPS, the cookie of a sign-in has the prefix __Host- and is secure', async (t) => {
+  const { server } = await startWithFake(t, {}, { server: { baseUrl: 'https://hub.example' } });
+  const { response } = await begin(server, new Browser());
+  t.regex(
+    response.headers.getSetCookie()[0]!,
+    /^__Host-entrepot-sign-in=.*; Path=\/; HttpOnly; SameSite=Lax; Secure; /,
+  );
+});
+
+test('ID tokens that are not for this sign-in are refused', async (t) => {
+  const pair = await startWithFake(t);
+  const { issuer, server } = pair;
+  const publicKey = (await importJWK(issuer.keys[0]!, 'ES256', { extractable: true })) as CryptoKey;
+  const asSecret = new TextEncoder().encode(await exportSPKI(publicKey));
+  const stranger = await generateKeyPair('ES256');
+  const sign = (change: object, options?: Parameters<TestIssuer['sign']>[1]) => (usual: JWTPayload) =>
+    issuer.sign({ ...usual, ...change }, options);
+  const cases: Record<string, (usual: Record<string, unknown>) => Promise<string> | string> = {
+    'another nonce': sign({ nonce: 'other' }),
+    'no nonce': sign({ nonce: undefined }),
+    'another audience': sign({ aud: 'other' }),
+    'another issuer': sign({ iss: 'https://evil.example' }),
+    expired: sign({ exp: 1000 }),
+    'no subject': sign({ sub: undefined }),
+    'a huge subject': sign({ sub: 'x'.repeat(300) }),
+    'another key': sign({}, { key: stranger.privateKey }),
+    'HS256 with the public key': sign({}, { key: asSecret, header: { alg: 'HS256' } }),
+    'HS256 with the client secret': sign(
+      {},
+      { key: new TextEncoder().encode('secret'.repeat(8)), header: { alg: 'HS256' } },
+    ),
+    'alg none': (usual) => {
+      const now = Math.floor(Date.now() / 1000);
+      return `${encoded({ alg: 'none' })}.${encoded({ ...usual, iss: issuer.url, iat: now, exp: now + 60 })}.`;
+    },
+    'no JWT': () => 'x',
+  };
+  for (const [name, idToken] of Object.entries(cases)) {
+    const { response, browser } = await finish(pair, idToken);
+    t.is(response.status, 400, name);
+    t.regex(await response.text(), /<h1>Not signed in<\/h1>/, name);
+    t.is(browser.cookies(server.url).size, 0, name);
+  }
+  const good = await finish(pair, sign({}));
+  t.is(good.response.headers.get('location'), '/console/connect');
+  await server.installation.core.repeatedEvents.flush(true);
+  const [event] = await auditOf(server, 'type=sign_in.failed');
+  t.is(event!.details['count'], Object.keys(cases).length);
+});
+
+test('answers of the provider with another state, another issuer or an error are refused', async (t) => {
+  const pair = await startWithFake(t);
+  const sign = (usual: JWTPayload) => pair.issuer.sign(usual);
+  for (const change of [
+    (query: URLSearchParams) => query.set('state', 'other'),
+    (query: URLSearchParams) => query.delete('state'),
+    (query: URLSearchParams) => query.append('state', query.get('state')!),
+    (query: URLSearchParams) => query.delete('code'),
+    (query: URLSearchParams) => query.set('iss', 'https://evil.example'),
+    (query: URLSearchParams) => query.set('error', 'access_denied'),
+    (query: URLSearchParams) => {
+      query.delete('code');
+      query.set('error', '<script>alert(1)</script>');
+      query.set('error_description', '<b>Call 555-1234</b>');
+    },
+  ]) {
+    const { response, browser } = await finish(pair, sign, change);
+    t.is(response.status, 400, String(change));
+    t.notRegex(await response.text(), /alert\(1\)|555-1234/, 'no text of the address is shown');
+    t.is(browser.cookies(pair.server.url).size, 0);
+  }
+});
+
+test('a sign-in with the provider never leads to another site', async (t) => {
+  const pair = await startWithFake(t);
+  const sign = (usual: JWTPayload) => pair.issuer.sign(usual);
+  for (const next of [
+    'https://evil.test/',
+    '//evil.test/console/',
+    '/console//evil.test',
+    '/console/\\evil',
+    '/v1/tokens',
+    '/x',
+  ]) {
+    const { response } = await finish(pair, sign, undefined, next);
+    t.is(response.headers.get('location'), '/console/', next);
+  }
+  const browser = new Browser();
+  const { sent } = await begin(pair.server, browser);
+  const jar = browser.cookies(pair.server.url);
+  const [secret] = jar.get('entrepot-sign-in')!.split('.');
+  jar.set('entrepot-sign-in', `${secret}.${Buffer.from('https://evil.test/').toString('base64url')}`);
+  const nonce = sent.get('nonce')!;
+  const token = await pair.issuer.sign({ aud: 'entrepot', sub: 'ann', groups: ['dev'], nonce });
+  pair.issuer.answers.token = (_request, response) => response.end(answered(token));
+  const done = await browser.fetch(
+    `${pair.server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`,
+  );
+  t.is(done.headers.get('location'), '/console/', 'also with a changed cookie');
+});
+
+test('claims that the ID token lacks come from the userinfo of the same subject', async (t) => {
+  const pair = await startWithFake(t);
+  const sign = (usual: JWTPayload) => pair.issuer.sign({ ...usual, groups: undefined });
+  pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"ann","groups":["dev"]}');
+  t.is((await finish(pair, sign)).response.status, 303);
+  pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"eve","groups":["dev"]}');
+  t.is((await finish(pair, sign)).response.status, 400);
+  pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"ann","groups":"develop"}');
+  t.is((await finish(pair, sign)).response.status, 403, 'no rule');
+});
+
+test('a provider that fails, redirects, or answers with too much shows a page of the console', async (t) => {
+  const pair = await startWithFake(t);
+  const { server, issuer } = pair;
+  server.clock.now = Date.now();
+  issuer.answers.discovery = (_request, response) =>
+    response.writeHead(302, { location: 'http://169.254.169.254/' }).end();
+  const { response } = await begin(server, new Browser());
+  t.is(response.status, 502);
+  t.regex(await response.text(), /<h1>Not signed in<\/h1>/);
+  const asked = issuer.requests.length;
+  t.is((await begin(server, new Browser())).response.status, 502);
+  t.is(issuer.requests.length, asked, 'a failure is not repeated for 5 seconds');
+  server.clock.now += 5000;
+  issuer.answers.discovery = (_request, answer) => answer.end(`{"x":"${'x'.repeat(300_000)}"}`);
+  t.is((await begin(server, new Browser())).response.status, 502);
+  server.clock.now += 5000;
+  delete issuer.answers.discovery;
+  t.is((await begin(server, new Browser())).response.status, 303);
+  const sign = (usual: JWTPayload) => issuer.sign(usual);
+  issuer.answers.keys = (_request, answer) => answer.writeHead(500).end();
+  t.is((await finish(pair, sign)).response.status, 502);
+  delete issuer.answers.keys;
+  const browser = new Browser();
+  const { sent } = await begin(server, browser);
+  issuer.answers.token = (_request, answer) => void answer.writeHead(200).write('{');
+  const slow = browser.fetch(`${server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`);
+  t.is((await within(server.fetch('/console/sign-in', { token: null }), 2000)).status, 200, 'other pages do not wait');
+  t.is((await within(slow, 9000)).status, 502);
+});
+
+test('a provider with a private address needs the setting', async (t) => {
+  const { server } = await startWithFake(t, { issuer: 'https://127.0.0.1:1', allowPrivateNetwork: false });
+  const { response } = await begin(server, new Browser());
+  t.is(response.status, 502);
+  t.regex(await response.text(), /private address/);
+});
+
+test('failed sign-ins with the provider are limited as others', async (t) => {
+  const pair = await startWithFake(t, {}, { limits: { failedSignInsPerMinute: 2, delay: '1ms' } });
+  pair.server.clock.now = Date.now();
+  const statuses: number[] = [];
+  for (let index = 0; index < 4; index += 1) statuses.push((await finish(pair, () => 'x')).response.status);
+  t.deepEqual(statuses, [400, 400, 429, 429]);
+});
+
+test('without a provider there is no link and no route', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = new Browser();
+  t.notRegex(await (await visitor.fetch(`${server.url}/console/sign-in`)).text(), /oidc/);
+  t.is((await visitor.fetch(`${server.url}/console/sign-in/oidc`)).status, 404);
+});

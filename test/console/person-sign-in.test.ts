@@ -1,0 +1,197 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { Provider } from 'oidc-provider';
+import { auditOf } from '../support/audit.ts';
+import { Browser } from '../support/browser.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+const rules = [
+  { claim: 'groups', value: 'dev', account: 'default', scopes: ['read', 'write'] },
+  { claim: 'groups', value: 'leads', account: 'default', scopes: ['admin'] },
+  { claim: 'groups', value: 'dev', account: 'missing', scopes: ['read'] },
+  { claim: 'sub', value: 'ann', account: 'other', scopes: ['read'] },
+];
+
+const people: Record<string, object> = {
+  ann: { name: 'Ann <A>', groups: ['dev', 'leads'], email: 'ann@example.com' },
+  bob: { name: 'Bob', groups: ['sales'], email: 'ann@example.com' },
+};
+
+/** A whole provider (npm oidc-provider), where the person `who.id` is signed in, and a server that uses it. */
+async function startWithProvider(t: ExecutionContext, settings: Record<string, unknown> = {}) {
+  const who = { id: 'ann' };
+  const http = createServer();
+  await new Promise<void>((resolve) => http.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    http.closeAllConnections();
+    http.close();
+  });
+  const issuer = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
+  const oidc = { issuer, clientId: 'entrepot', clientSecret: 'secret', allowPrivateNetwork: true, rules };
+  const server = await startTestServer(t, { ...settings, signIn: { oidc } });
+  const provider = new Provider(issuer, {
+    clients: [
+      {
+        client_id: 'entrepot',
+        client_secret: 'secret',
+        redirect_uris: [`${server.url}/console/sign-in/oidc/callback`],
+      },
+    ],
+    claims: { openid: ['sub'], profile: ['name', 'groups'] },
+    pkce: { required: () => true },
+    features: { devInteractions: { enabled: false } },
+    cookies: { keys: ['key'] },
+    findAccount: (_context: unknown, id: string) => ({
+      accountId: id,
+      claims: () => Promise.resolve({ sub: id, ...people[id] }),
+    }),
+    interactions: { url: (_context: unknown, { uid }: { uid: string }) => `/interaction/${uid}` },
+    loadExistingGrant: async (context: { oidc: { client: { clientId: string }; session: { accountId: string } } }) => {
+      const { client, session } = context.oidc;
+      const grant = new provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+      grant.addOIDCScope('openid profile');
+      await grant.save();
+      return grant;
+    },
+  } as never);
+  const answer = provider.callback();
+  http.on('request', (request, response) => {
+    if (!request.url!.startsWith('/interaction/')) return void answer(request, response);
+    return void provider.interactionFinished(request, response, { login: { accountId: who.id } });
+  });
+  return { server, issuer, who };
+}
+
+async function signedIn(server: TestServer): Promise<Browser> {
+  const browser = new Browser();
+  const { url, response } = await browser.follow(`${server.url}/console/sign-in/oidc?next=%2Fconsole%2Fconnect`);
+  if (response.status !== 200 || !url.endsWith('/console/connect')) throw new Error(`${url} ${response.status}`);
+  return browser;
+}
+
+const page = async (browser: Browser, server: TestServer, path: string) =>
+  (await browser.fetch(server.url + path)).text();
+
+for (const dialect of dialects) {
+  test(`${dialect}: a person signs in with the provider, and may do what the rules say`, async (t) => {
+    const { server } = await startWithProvider(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const document = await OpenDocument.of(server);
+    await tokenOf(server, ['admin'], 'other');
+    t.regex(
+      await page(new Browser(), server, '/console/sign-in'),
+      /<a class="button" href="\/console\/sign-in\/oidc\?next=/,
+    );
+    const browser = await signedIn(server);
+    t.deepEqual([...browser.cookies(server.url).keys()], ['entrepot-session'], 'the cookie of the sign-in is gone');
+    t.regex(await page(browser, server, '/console/connect'), /Ann &lt;A&gt;/);
+    t.is((await browser.fetch(`${server.url}/console/jobs`)).status, 403, 'no rule gives operate');
+    t.is((await browser.fetch(`${server.url}/v1/account`)).status, 401, '/v1 takes no cookie');
+
+    const sessions = await document.read('GET /sessions', await server.fetch('/v1/sessions'));
+    const [session] = sessions['items'] as { id: string; token_id: null; person: { id: string; name: string } }[];
+    t.like(session, { token_id: null, person: { name: 'Ann <A>' } });
+    t.regex(await page(browser, server, '/console/tokens'), /<td>Ann &lt;A&gt;<\/td>/);
+
+    const made = await browser.send(`${server.url}/console/tokens/new`, { name: 'mine', scope: 'read', days: '7' });
+    t.is(made.status, 201);
+    const [event] = await auditOf(server, 'type=token.created&actor=Ann%20%3CA%3E');
+    t.deepEqual(event!.actor, { kind: 'person', id: session!.person.id, name: 'Ann <A>' });
+    t.is((await browser.send(`${server.url}/console/tokens/new`, { name: 'x', scope: 'operate' })).status, 403);
+
+    t.is((await server.fetch(`/v1/sessions/${session!.id}`, { method: 'DELETE' })).status, 204);
+    t.is((await browser.fetch(`${server.url}/console/connect`)).status, 303, 'ended at once');
+  });
+}
+
+test('a person with several accounts chooses one, and only one of the rules', async (t) => {
+  const { server } = await startWithProvider(t);
+  await tokenOf(server, ['admin'], 'other');
+  await tokenOf(server, ['admin'], 'foreign');
+  const browser = await signedIn(server);
+  const choose = (account: string) => browser.send(`${server.url}/console/account`, { account });
+  t.regex(await page(browser, server, '/console/connect'), /<option value="default" selected/);
+  t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 200);
+  const chosen = await choose('other');
+  t.is(chosen.headers.get('location'), '/console/?done=account-changed');
+  t.regex(await page(browser, server, '/console/connect'), /<option value="other" selected/);
+  t.is((await browser.fetch(`${server.url}/console/tokens`)).status, 403, 'read only in this account');
+  for (const account of ['foreign', 'missing', '']) t.is((await choose(account)).status, 404, account);
+  const crossSite = await browser.fetch(`${server.url}/console/account`, {
+    method: 'POST',
+    body: new URLSearchParams({ account: 'default' }),
+    headers: { 'sec-fetch-site': 'cross-site' },
+  });
+  t.is(crossSite.status, 403);
+  t.regex(await page(browser, server, '/console/connect'), /<option value="other" selected/);
+  const listed = async (token: string) =>
+    ((await (await server.fetch('/v1/sessions', { token })).json()) as { items: unknown[] }).items.length;
+  t.is(await listed(await tokenOf(server, ['admin'], 'other')), 1);
+  t.is(await listed(await tokenOf(server, ['admin'], 'foreign')), 0);
+  t.is((await browser.send(`${server.url}/console/sign-out`, {})).status, 303);
+  t.is((await browser.fetch(`${server.url}/console/connect`)).status, 303);
+});
+
+test('a person without a rule gets a page that says so, and no session', async (t) => {
+  const { server, who, issuer } = await startWithProvider(t);
+  who.id = 'bob';
+  const browser = new Browser();
+  const { response } = await browser.follow(`${server.url}/console/sign-in/oidc`);
+  t.is(response.status, 403);
+  const text = await response.text();
+  t.regex(text, /<h1>No account<\/h1>/);
+  t.regex(text, /You signed in as Bob/);
+  t.true(text.includes(issuer));
+  t.deepEqual([...browser.cookies(server.url).keys()], [], 'an e-mail address of another person gives nothing');
+});
+
+test('a removed rule takes its rights from open sessions, and another provider ends them', async (t) => {
+  const database = { url: await temporaryDatabase(t, 'sqlite') };
+  const { server, issuer } = await startWithProvider(t, { database });
+  const browser = await signedIn(server);
+  const cookie = browser.cookies(server.url).get('entrepot-session')!;
+  const statusesWith = async (oidc: object) => {
+    const other = await startTestServer(t, { database, data: server.data, signIn: { oidc } });
+    const ask = (path: string) =>
+      other
+        .fetch(path, { token: null, headers: { cookie: `entrepot-session=${cookie}` } })
+        .then(({ status }) => status);
+    return [await ask('/console/connect'), await ask('/console/tokens')];
+  };
+  const settings = { issuer, clientId: 'entrepot', clientSecret: 'secret', allowPrivateNetwork: true };
+  t.deepEqual(await statusesWith({ ...settings, rules }), [200, 200]);
+  t.deepEqual(await statusesWith({ ...settings, rules: rules.slice(0, 1) }), [200, 403]);
+  t.deepEqual(await statusesWith({ ...settings, rules: rules.slice(3) }), [303, 303]);
+  t.deepEqual(await statusesWith({ ...settings, issuer: 'http://127.0.0.1:1', rules }), [303, 303]);
+  t.deepEqual(await statusesWith({}), [303, 303]);
+});
+
+const isCallback = ({ pathname }: URL) => pathname.endsWith('/callback');
+
+test('a code and its callback work once, and only in the browser that began', async (t) => {
+  const { server } = await startWithProvider(t);
+  const victim = new Browser();
+  const attacker = new Browser();
+  const { url } = await attacker.follow(`${server.url}/console/sign-in/oidc`, isCallback);
+  t.is((await victim.fetch(url)).status, 400, 'a browser that did not begin');
+  await victim.fetch(`${server.url}/console/sign-in/oidc`);
+  const forced = await victim.fetch(url);
+  t.is(forced.status, 400, 'a browser that began another sign-in');
+  t.regex(await forced.text(), /<h1>Not signed in<\/h1>/);
+  t.false(victim.cookies(server.url).has('entrepot-session'));
+  const pending = attacker.cookies(server.url).get('entrepot-sign-in')!;
+  t.is((await attacker.fetch(url)).status, 303);
+  t.is((await attacker.fetch(url)).status, 400, 'the same callback again');
+  attacker.cookies(server.url).set('entrepot-sign-in', pending);
+  const replay = await attacker.fetch(url);
+  t.is(replay.status, 400);
+  t.regex(await replay.text(), /refused the sign-in \(invalid_grant\)/);
+
+  const before = new Browser();
+  before.cookies(server.url).set('entrepot-session', 'A'.repeat(43));
+  await before.follow(`${server.url}/console/sign-in/oidc`);
+  t.not(before.cookies(server.url).get('entrepot-session'), 'A'.repeat(43), 'a chosen value never becomes a session');
+});

@@ -1,0 +1,89 @@
+import test from 'ava';
+import { tokenOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
+import { createRule, exchange, fromRepository, startPair } from '../identity/support.ts';
+
+test('rules are created, changed, explained and deleted in the console', async (t) => {
+  const { server, issuer } = await startPair(t);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/tokens'), /href="\/console\/publishers"/);
+  const fields: [string, string][] = [
+    ['name', 'releases <of> app'],
+    ['issuer', 'github'],
+    ['claims', 'repository_id = 100\r\nref=refs/tags/*\r\n\r\nref = refs/heads/a=b'],
+    ['scope', 'read'],
+    ['scope', 'write'],
+    ['packages', 'Contoso.*'],
+    ['containers', ''],
+  ];
+  const made = await visitor.send('/console/publishers/new', fields);
+  t.is(made.status, 303);
+  t.is(made.headers.get('location'), '/console/publishers?done=rule-saved');
+  const list = await visitor.page('/console/publishers?done=rule-saved');
+  t.regex(list, /role="status">The rule is saved/);
+  t.regex(list, /releases &lt;of&gt; app/);
+  t.regex(list, /refs\/tags\/\* or refs\/heads\/a=b/);
+  t.regex(list, /token-exchange\/nuget/);
+  const [, id] = /\/console\/publishers\/([0-9a-f-]{36})"/.exec(list)!;
+
+  const edit = await visitor.page(`/console/publishers/${id}`);
+  t.regex(edit, /repository_id = 100\nref = refs\/tags\/\*\nref = refs\/heads\/a=b<\/textarea/);
+  const changed = fields.filter(([name, value]) => name !== 'claims' && value !== 'write');
+  changed.push(['claims', 'repository_id = 100']);
+  t.is((await visitor.send(`/console/publishers/${id}`, changed)).status, 303);
+
+  const token = await issuer.sign({ ...fromRepository, html: '<b>' });
+  const explained = await visitor.send('/console/publishers/explain', { token });
+  t.is(explained.status, 200);
+  const page = await explained.text();
+  t.regex(page, /The token of the issuer github is accepted/);
+  t.regex(page, /releases &lt;of&gt; app<\/strong>:\s*matches/);
+  t.regex(page, /&lt;b&gt;/);
+  t.false(page.includes(token), 'the token is not shown again');
+  t.is((await exchange(server, token)).body['scope'], 'read');
+
+  t.regex(await visitor.page(`/console/publishers/${id}/delete`), /releases &lt;of&gt; app/);
+  const deleted = await visitor.send(`/console/publishers/${id}/delete`, {});
+  t.is(deleted.headers.get('location'), '/console/publishers?done=rule-deleted');
+  t.is((await visitor.fetch(`/console/publishers/${id}`)).status, 404);
+});
+
+test('errors are shown beside their fields, and the input is kept', async (t) => {
+  const { server } = await startPair(t);
+  await createRule(server, { name: 'taken' });
+  const visitor = await Visitor.signedIn(server);
+  const good = { name: 'new', issuer: 'github', claims: 'repository_id = 1', scope: 'read' };
+  for (const [change, field] of [
+    [{ name: 'taken' }, 'name'],
+    [{ issuer: 'gone' }, 'issuer'],
+    [{ claims: 'repository = team/app' }, 'claims'],
+    [{ claims: 'repository_id' }, 'claims'],
+    [{ claims: '' }, 'claims'],
+    [{ scope: 'root' }, 'scopes'],
+  ] as const) {
+    const response = await visitor.send('/console/publishers/new', { ...good, ...change });
+    t.is(response.status, 422, field);
+    const page = await response.text();
+    t.regex(page, new RegExp(`id="${field}-error"`), field);
+    if ('claims' in change) t.true(page.includes(change.claims), 'kept');
+  }
+  const explained = await visitor.send('/console/publishers/explain', { token: 'x' });
+  t.is(explained.status, 422);
+  t.regex(await explained.text(), /id="token-error"/);
+});
+
+test('the pages need admin, show no rules of other accounts, and say how to begin', async (t) => {
+  const { server } = await startPair(t);
+  const { id } = await createRule(server, { name: 'of default' });
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
+  t.is((await reader.fetch('/console/publishers')).status, 403);
+  const other = await Visitor.signedIn(server, await tokenOf(server, ['admin'], 'other'));
+  t.notRegex(await other.page('/console/publishers'), /of default/);
+  for (const path of ['', '/delete']) {
+    t.is((await other.fetch(`/console/publishers/${String(id)}${path}`)).status, 404);
+    t.is((await other.send(`/console/publishers/${String(id)}${path}`, { name: 'x' })).status, path === '' ? 422 : 404);
+  }
+  const empty = await Visitor.signedIn(await startTestServer(t));
+  t.regex(await empty.page('/console/publishers'), /No issuer is trusted yet.*<code>trustedIssuers<\/code>/s);
+});
