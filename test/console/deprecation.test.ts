@@ -151,3 +151,18 @@ test('the pages need the scope write and a matching name; packages of others do 
   const visitor = await Visitor.signedIn(server);
   t.is((await visitor.fetch('/console/packages/Contoso.None/deprecation')).status, 404);
 });
+
+test('the page of a package shows its deprecation and advisories, and leads to their forms', async (t) => {
+  const server = await startTestServer(t);
+  await new TestFeed(server).publish({ id: 'Contoso.Old', version: '1.0.0' });
+  const send = (path: string, method: string, body: object) =>
+    server.fetch(path, { method, body: JSON.stringify(body), headers: { 'content-type': 'application/json' } });
+  const deprecation = { reasons: ['Legacy'], message: 'Use the other one' };
+  t.true((await send('/v1/packages/Contoso.Old/1.0.0/deprecation', 'PUT', deprecation)).ok);
+  const advisory = { package: 'Contoso.Old', versions: '[1.0.0, 2.0.0)', severity: 2, url: 'https://a.test/1' };
+  t.is((await send('/v1/advisories', 'POST', advisory)).status, 201);
+  const page = await (await Visitor.signedIn(server)).page('/console/packages/Contoso.Old');
+  t.regex(page, /Use the other one/);
+  t.regex(page, /1 known vulnerability[^]*https:\/\/a\.test\/1/);
+  t.true(page.includes(`href="${address}"`));
+});

@@ -1,7 +1,9 @@
 import type { NameSet } from '../../accounts/names.ts';
 import type { Database, Row } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
+import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata, type VersionMetadata } from '../format/metadata.ts';
+import { advisoriesOf } from './advisories.ts';
 import { packageKey } from './packages.ts';
 
 /** A package as the management API shows it. Times are milliseconds since 1970 UTC. */
@@ -137,13 +139,19 @@ export async function getVersion(
   key: string,
 ): Promise<(VersionSummary & { id: string; upstream: null; metadata: VersionMetadata }) | undefined> {
   const row = await database.get(
-    `SELECT v.version, v.listed, v.published_at, v.size_bytes, v.sha512, v.download_count, v.metadata, p.package_id
+    `SELECT v.version, v.listed, v.published_at, v.size_bytes, v.sha512, v.download_count, v.metadata,
+       v.deprecation, p.package_id
      FROM packages p JOIN package_versions v ON v.package_row = p.id
      WHERE p.account_id = ? AND p.package_key = ? AND v.version_key = ?`,
     [accountId, packageKey(id), key],
   );
   if (!row) return undefined;
-  const metadata = parseMetadata(row['metadata'] as string);
+  const advisories = await advisoriesOf(database, accountId, id);
+  const metadata = {
+    ...parseMetadata(row['metadata'] as string),
+    deprecation: storedDeprecation(row['deprecation'] as string | null),
+    vulnerabilities: advisories.of(row['version'] as string),
+  };
   return { ...versionOf(row), id: row['package_id'] as string, upstream: null, metadata };
 }
 

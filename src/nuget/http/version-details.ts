@@ -56,8 +56,8 @@ export async function versionDetails(
   const hosted = key === undefined ? undefined : await getVersion(parts.feed.database, accountId, id, key);
   if (hosted) {
     const bytes = await readHosted(parts.feed, accountId, id, hosted.version);
-    const { deprecation } = hosted.metadata;
-    return detailsOf(hosted, bytes, { deprecation, vulnerabilities: [], isKnown: true });
+    const { deprecation, vulnerabilities = [] } = hosted.metadata;
+    return detailsOf(hosted, bytes, { deprecation, vulnerabilities, isKnown: true });
   }
   const found = key === undefined ? undefined : await parts.mirrored.version(principal.accountId, id, key);
   if (!found) throw versionNotFound(id, version);
