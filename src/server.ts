@@ -20,6 +20,8 @@ import { Jobs } from './jobs/jobs.ts';
 import { Runs } from './jobs/runs.ts';
 import { jobTable } from './jobs/table.ts';
 import { addMetrics } from './measures.ts';
+import { openOverview } from './mirror/open.ts';
+import type { MirrorOverview } from './mirror/overview.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { nuget } from './nuget/protocol.ts';
 import { oci } from './oci/protocol.ts';
@@ -29,6 +31,7 @@ import { Collector } from './storage/collector.ts';
 import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
+import { AllAccountsUse } from './usage/all-accounts.ts';
 import { Quota } from './usage/quota.ts';
 import { ServerCertificate } from './tls/certificate.ts';
 import { StoredBytes } from './usage/stored.ts';
@@ -153,7 +156,9 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     servers.push(await listening.catch(nameListener(key)));
   };
   const { port: publicPort, adminPort, workers } = config.server;
-  const mounts = mountAll(installation, authenticator, quota);
+  const kinds = installation.protocols.map((each) => each.upstreams);
+  const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
+  const mounts = mountAll(installation, authenticator, quota, overview);
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
@@ -233,6 +238,7 @@ function mountAll(
   { core, protocols: opened, stored, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
+  overview: MirrorOverview,
 ): Mount[] {
   const { config, database, accounts, tokens, sessions, limits: clients, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
@@ -246,6 +252,7 @@ function mountAll(
     jobs,
     events,
     webhooks,
+    upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
     usage,
     stored,
     limits,

@@ -11,6 +11,7 @@ import { check, type Operation } from './operation.ts';
 import { jobOperations } from './jobs.ts';
 import { sessionOperations } from './sessions.ts';
 import { tokenOperations } from './tokens.ts';
+import { upstreamOperations, type UpstreamParts } from './upstreams.ts';
 import { webhookOperations } from './webhooks.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
@@ -18,6 +19,7 @@ export interface OperationParts extends AccountParts, AuditParts {
   sessions: Sessions;
   jobs: Jobs;
   webhooks: OpenWebhooks;
+  upstreams: UpstreamParts;
   /** Operations of the protocols. */
   operations: readonly Operation[];
 }
@@ -40,6 +42,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...auditOperations(parts),
     ...jobOperations(parts.jobs),
     ...webhookOperations(parts.webhooks),
+    ...upstreamOperations(parts.upstreams),
   ];
 }
 

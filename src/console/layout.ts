@@ -11,6 +11,7 @@ export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
+  'entries-dropped': 'The entries are dropped. The next request for each fetches it again.',
   'session-ended': 'The session has ended.',
 };
 

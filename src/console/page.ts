@@ -69,6 +69,7 @@ export type Section = (typeof sections)[number]['key'];
 /** The navigation. `action` is what a visitor needs to see the entry. */
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
+  { key: 'mirror', title: 'Mirror', path: '/console/mirror', action: 'operate' },
   { key: 'usage', title: 'Usage', path: '/console/usage', action: 'account' },
   { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
   { key: 'jobs', title: 'Jobs', path: '/console/jobs', action: 'operate' },

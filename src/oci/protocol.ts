@@ -14,6 +14,7 @@ import { urlBelow } from '../upstream/url.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { dropAbandonedBlobs } from './abandoned-blobs.ts';
 import { imageClaims } from './claims.ts';
+import { imageEntries } from './image-entries.ts';
 import { ImageMirror } from './image-mirror.ts';
 import { ImageSource } from './image-source.ts';
 import { Images } from './images.ts';
@@ -128,6 +129,7 @@ export class ContainerRegistry implements OpenProtocol {
 
   readonly upstreams = {
     kind: 'registry',
+    entries: imageEntries,
     probe: ({ config }) => new URL('/v2/', baseOf(config).origin),
     askRateLimit,
   } satisfies OpenProtocol['upstreams'];

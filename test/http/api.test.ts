@@ -39,6 +39,11 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /webhooks/{id}/deliveries',
       'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
       'POST /webhooks/{id}/redeliver',
+      'GET /upstreams',
+      'GET /upstreams/{id}',
+      'GET /upstreams/{id}/entries',
+      'GET /upstreams/{id}/entries/{entry}',
+      'DELETE /upstreams/{id}/entries/{entry}',
     ].sort(),
   );
   t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);

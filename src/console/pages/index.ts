@@ -2,13 +2,18 @@ import type { Page } from '../page.ts';
 import { auditPage } from './audit.ts';
 import { connectPage } from './connect.ts';
 import { jobPage, jobsPage } from './jobs.ts';
+import { mirrorPage } from './mirror.ts';
 import { overviewPage } from './overview.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
+import { dropEntriesPage, upstreamPage } from './upstream.ts';
 import { usagePage } from './usage.ts';
 
 /** All pages except sign-in. */
 export const pages: readonly Page[] = [
   overviewPage,
+  mirrorPage,
+  upstreamPage,
+  dropEntriesPage,
   usagePage,
   tokensPage,
   newTokenPage,
