@@ -12,6 +12,11 @@ export const notices: Readonly<Record<string, string>> = {
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'entries-dropped': 'The entries are dropped. The next request for each fetches it again.',
+  'webhook-changed': 'The webhook is changed.',
+  'webhook-enabled': 'The webhook is enabled. Waiting deliveries are sent now.',
+  'webhook-disabled': 'The webhook is disabled. It gets no events until you enable it.',
+  'webhook-deleted': 'The webhook is deleted.',
+  redelivered: 'The deliveries are due again, with all attempts.',
   'session-ended': 'The session has ended.',
 };
 

@@ -74,5 +74,6 @@ export const sections = [
   { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
   { key: 'jobs', title: 'Jobs', path: '/console/jobs', action: 'operate' },
   { key: 'audit', title: 'Audit', path: '/console/audit', action: 'admin' },
+  { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', action: 'admin' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

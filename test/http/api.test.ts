@@ -39,6 +39,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /webhooks/{id}/deliveries',
       'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
       'POST /webhooks/{id}/redeliver',
+      'GET /webhooks/{id}/deliveries/{delivery}',
       'GET /upstreams',
       'GET /upstreams/{id}',
       'GET /upstreams/{id}/entries',

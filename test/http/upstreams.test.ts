@@ -175,7 +175,9 @@ test('a rate limit is shown until its window is over', async (t) => {
 test('a feed and a registry may share an ID: their entries stay apart', async (t) => {
   const feed = await UpstreamFeed.start(t);
   const registry = await startUpstreamRegistry(t);
-  const server = await startTestServer(t, { upstreams: [feed.as('both.test'), registry.settings('both.test')] });
+  const server = await startTestServer(t, {
+    upstreams: [feed.as('both.test'), registry.settings('both.test'), registry.settings('other.test')],
+  });
   await feed.offer({ id: 'Thing', versions: [{ version: '1.0.0' }] });
   await (await new TestFeed(server).fetch('/package/thing/1.0.0/thing.1.0.0.nupkg')).arrayBuffer();
   const { layer } = registry.image('app', 'v1');
@@ -198,6 +200,8 @@ test('a feed and a registry may share an ID: their entries stay apart', async (t
   const { items } = await json(server, '/upstreams/both.test/entries?kind=registry');
   const path = `/v1/upstreams/both.test/entries/${items[0].id}?kind=nuget`;
   t.is((await server.fetch(path, { method: 'DELETE' })).status, 404, 'an entry of the other one');
+  const other = `/v1/upstreams/other.test/entries/${items[0].id}`;
+  for (const method of ['GET', 'DELETE']) t.is((await server.fetch(other, { method })).status, 404, 'of another name');
 });
 
 test('the scopes: operate to see, delete to drop, and no name patterns for what is stored', async (t) => {

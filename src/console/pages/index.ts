@@ -7,6 +7,9 @@ import { overviewPage } from './overview.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
 import { dropEntriesPage, upstreamPage } from './upstream.ts';
 import { usagePage } from './usage.ts';
+import { deliveryPage } from './webhook-delivery.ts';
+import { deleteWebhookPage, secretPage, webhookPage } from './webhook.ts';
+import { newWebhookPage, webhooksPage } from './webhooks.ts';
 
 /** All pages except sign-in. */
 export const pages: readonly Page[] = [
@@ -22,5 +25,11 @@ export const pages: readonly Page[] = [
   jobsPage,
   jobPage,
   auditPage,
+  webhooksPage,
+  newWebhookPage,
+  webhookPage,
+  secretPage,
+  deleteWebhookPage,
+  deliveryPage,
   connectPage,
 ];
