@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { Api, createOperations } from './api/operations.ts';
+import type { PrefetchOperationParts } from './api/prefetch.ts';
 import { createApi } from './api/routes.ts';
 import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
@@ -17,6 +18,7 @@ import { Operations, type SeesAccounts } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
+import { openPrefetches } from './jobs/open-prefetch.ts';
 import { Runs } from './jobs/runs.ts';
 import { jobTable } from './jobs/table.ts';
 import { addMetrics } from './measures.ts';
@@ -158,7 +160,9 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const { port: publicPort, adminPort, workers } = config.server;
   const kinds = installation.protocols.map((each) => each.upstreams);
   const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
-  const mounts = mountAll(installation, authenticator, quota, overview);
+  const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
+  stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
+  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches });
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
@@ -238,7 +242,7 @@ function mountAll(
   { core, protocols: opened, stored, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
-  overview: MirrorOverview,
+  { overview, prefetches }: { overview: MirrorOverview; prefetches: PrefetchOperationParts },
 ): Mount[] {
   const { config, database, accounts, tokens, sessions, limits: clients, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
@@ -252,6 +256,7 @@ function mountAll(
     jobs,
     events,
     webhooks,
+    prefetches,
     upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
     usage,
     stored,
@@ -260,7 +265,7 @@ function mountAll(
   });
   const api = createApi({ ...web, operations, limits, log });
   const consoleMounts = config.console.enabled
-    ? createConsole({ ...web, api: new Api(operations), sessions, limits, clients, log, now })
+    ? createConsole({ ...web, api: new Api(operations, quota), sessions, limits, clients, log, now })
     : [];
   return [...opened.flatMap((each) => each.mount(web)), { path: '/v1', router: api }, ...consoleMounts];
 }

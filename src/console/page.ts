@@ -14,6 +14,12 @@ export interface VisitorApi {
   do(id: string, args?: Arguments): Promise<void>;
 }
 
+/** A multipart form that is arriving. */
+export interface ReceivingCall extends PageCall {
+  /** Gives the form to an operation; see `Api.receive`. */
+  receive<Answer extends z.ZodType>(id: string, answer: Answer): Promise<z.input<Answer>>;
+}
+
 /** A request for a page. */
 export interface PageCall {
   readonly principal: Principal;
@@ -62,6 +68,8 @@ export interface Page {
   show(call: PageCall): Promise<View>;
   /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
   send?(call: FormCall): Promise<View | Redirect>;
+  /** As `send`, for a form with files, which are read while they arrive. A page has only one of both. */
+  receive?(call: ReceivingCall): Promise<View | Redirect>;
 }
 
 export type Section = (typeof sections)[number]['key'];

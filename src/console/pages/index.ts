@@ -7,6 +7,7 @@ import { overviewPage } from './overview.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
 import { dropEntriesPage, upstreamPage } from './upstream.ts';
 import { usagePage } from './usage.ts';
+import { prefetchPage, prefetchRunPage } from './prefetch.ts';
 import { deliveryPage } from './webhook-delivery.ts';
 import { deleteWebhookPage, secretPage, webhookPage } from './webhook.ts';
 import { newWebhookPage, webhooksPage } from './webhooks.ts';
@@ -17,6 +18,8 @@ export const pages: readonly Page[] = [
   mirrorPage,
   upstreamPage,
   dropEntriesPage,
+  prefetchPage,
+  prefetchRunPage,
   usagePage,
   tokensPage,
   newTokenPage,
