@@ -28,6 +28,8 @@ export interface Caller {
   readonly gone: boolean;
   /** Calls `then` once when the client has left. Returns a function that cancels this. */
   whenGone(then: () => void): () => void;
+  /** Notes the counter to which the bytes of the answer are added, because they come from stored content of an upstream. */
+  readsFrom?(counter: { sent: number }): void;
   /** The caller that started this work. */
   readonly startedBy?: Caller | undefined;
   /** Where changes by this work come from; undefined if the caller that started it has the answer. */

@@ -2,6 +2,7 @@ import type { Core } from './core.ts';
 import type { Operations } from './http/operations.ts';
 import type { Jobs } from './jobs/jobs.ts';
 import { EventLoopDelay } from './metrics/delay.ts';
+import type { UpstreamFigures } from './metrics/upstreams.ts';
 import { kinds, outcomes, type UpstreamKind } from './mirror/counts.ts';
 import type { ServerCertificate } from './tls/certificate.ts';
 import type { Upstream } from './upstream/upstream.ts';
@@ -21,6 +22,8 @@ export function addMetrics(operations: Operations, parts: Measured, stack: Async
   const { core, certificate } = parts;
   addMirror(operations, core);
   addUpstreams(operations, core);
+  const startedAt = core.now();
+  operations.observeUpstreams(() => figuresOf(core, startedAt));
   addStorage(operations, parts);
   addJobs(operations, parts);
   addDatabase(operations, core);
@@ -38,7 +41,7 @@ export function addMetrics(operations: Operations, parts: Measured, stack: Async
 function addMirror(operations: Operations, { mirror, upstreams }: Core): void {
   const { counts } = mirror;
   operations.counter('entrepot_mirror_requests_total', 'Requests to the mirror', ['kind', 'outcome'], () =>
-    kinds.flatMap((kind) => outcomes.map((outcome) => [{ kind, outcome }, counts.requests[kind][outcome]])),
+    kinds.flatMap((kind) => outcomes.map((outcome) => [{ kind, outcome }, counts.requests(kind)[outcome]])),
   );
   const fetched = (kind: UpstreamKind) =>
     upstreams.filter(({ config }) => config.kind === kind).reduce((sum, each) => sum + each.counts.received, 0);
@@ -51,7 +54,7 @@ function addMirror(operations: Operations, { mirror, upstreams }: Core): void {
   );
   const saved = 'Bytes of stored content that an upstream confirmed and did not send again';
   operations.counter('entrepot_mirror_revalidation_saved_bytes_total', saved, ['kind'], () =>
-    kinds.map((kind) => [{ kind }, counts.saved[kind]]),
+    kinds.map((kind) => [{ kind }, counts.saved(kind)]),
   );
   operations.gauge('entrepot_flights', 'Fetches from upstreams in progress', [], () => [[{}, mirror.flights]], 'sum');
   operations.counter('entrepot_joined_flights_total', 'Requests that joined the fetch of another request', [], () => [
@@ -82,6 +85,31 @@ function addUpstreams(operations: Operations, { upstreams, now }: Core): void {
     const read = () => ofEach(upstreams, Math.min, ({ counts }) => counts.rateLimit(now())?.[field]);
     operations.gauge(`entrepot_upstream_ratelimit_${field}`, help, labels, read, 'min');
   }
+}
+
+/** What this process knows about each upstream. */
+function figuresOf({ mirror, upstreams, now }: Core, startedAt: number): UpstreamFigures[] {
+  return upstreams.map(({ id, config, counts, pause }) => {
+    const { requests, saved, sent } = mirror.counts.of(config.kind, id);
+    const { statuses, times, received, succeededAt } = counts;
+    const { bounds, counts: seconds, sum } = times;
+    return {
+      kind: config.kind,
+      id,
+      startedAt,
+      processes: 1,
+      statuses: Object.fromEntries(statuses),
+      outcomes: { ...requests },
+      saved,
+      sent,
+      received,
+      times: { bounds, counts: [...seconds], sum },
+      succeededAt,
+      open: pause ? 1 : 0,
+      pause: pause ?? null,
+      rateLimit: counts.rateLimit(now()) ?? null,
+    };
+  });
 }
 
 type Value = [labels: Record<string, string>, value: number];

@@ -8,6 +8,7 @@ import type { Authenticator } from './http/authenticate.ts';
 import type { Urls } from './http/urls.ts';
 import type { Chore } from './jobs/chores.ts';
 import type { JobParts } from './jobs/table.ts';
+import type { ListedKinds } from './mirror/entry-kinds.ts';
 import type { EmptyClaims } from './mirror/claims.ts';
 import type { Prefetchable } from './prefetch/prefetch.ts';
 import type { ProtocolInputs } from './prefetch/inputs.ts';
@@ -107,6 +108,8 @@ export interface HostedAdvisory {
 /** The upstreams that speak a protocol. */
 export interface UpstreamKind {
   readonly kind: Config['upstreams'][number]['kind'];
+  /** What the mirror stores of such an upstream. */
+  readonly entries: ListedKinds;
   /** An address that a working upstream answers with 200. */
   probe(upstream: Upstream): URL;
   /** Requests the rate limit of the upstream, if that needs a separate request. */

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { Api, createOperations } from './api/operations.ts';
+import type { PrefetchOperationParts } from './api/prefetch.ts';
 import { createApi } from './api/routes.ts';
 import { createTokenExchange } from './api/token-exchange.ts';
 import { ConfigError } from './config/load.ts';
@@ -18,9 +19,12 @@ import { Operations, type SeesAccounts } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
+import { openPrefetches } from './jobs/open-prefetch.ts';
 import { Runs } from './jobs/runs.ts';
 import { jobTable } from './jobs/table.ts';
 import { addMetrics } from './measures.ts';
+import { openOverview } from './mirror/open.ts';
+import type { MirrorOverview } from './mirror/overview.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { nuget } from './nuget/protocol.ts';
 import { oci } from './oci/protocol.ts';
@@ -30,6 +34,7 @@ import { Collector } from './storage/collector.ts';
 import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
 import { Scrubber } from './storage/scrub.ts';
+import { AllAccountsUse } from './usage/all-accounts.ts';
 import { Quota } from './usage/quota.ts';
 import { ServerCertificate } from './tls/certificate.ts';
 import { StoredBytes } from './usage/stored.ts';
@@ -155,7 +160,11 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     servers.push(await listening.catch(nameListener(key)));
   };
   const { port: publicPort, adminPort, workers } = config.server;
-  const mounts = mountAll(installation, authenticator, quota);
+  const kinds = installation.protocols.map((each) => each.upstreams);
+  const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
+  const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
+  stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
+  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches });
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
@@ -235,6 +244,7 @@ function mountAll(
   { core, protocols: opened, stored, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
+  { overview, prefetches }: { overview: MirrorOverview; prefetches: PrefetchOperationParts },
 ): Mount[] {
   const { config, database, accounts, tokens, sessions, identity, limits: clients, events, usage, log, now } = core;
   const web = { authenticator, quota, urls: new Urls(config.server) };
@@ -251,13 +261,15 @@ function mountAll(
     jobs,
     events,
     webhooks,
+    prefetches,
+    upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
     usage,
     stored,
     limits,
     now,
   });
   const router = createApi({ ...web, operations, limits, log });
-  const api = new Api(operations);
+  const api = new Api(operations, quota);
   const onRefused = () => noteFailedSignIn(core);
   const consoleMounts = config.console.enabled
     ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, sessions, limits, clients, log, now })

@@ -48,6 +48,7 @@ const owners: Record<string, string> = {
   webhook_key: 'webhooks',
   jobs: 'jobs',
   job_runs: 'jobs',
+  prefetch_runs: 'jobs',
   probes: 'database',
 };
 

@@ -45,6 +45,9 @@ function pathOf(each: Operation): RouteConfig {
     request: {
       ...(parameters.length > 0 && { params: z.object(Object.fromEntries(parameters)) }),
       ...(each.query && { query: each.query as z.ZodObject }),
+      ...(each.receives && {
+        body: { required: true, content: { 'multipart/form-data': { schema: each.receives.fields } } },
+      }),
       ...(each.body && { body: { required: true, content: { 'application/json': { schema: each.body } } } }),
     },
     responses: {

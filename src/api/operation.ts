@@ -1,3 +1,4 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { z } from 'zod';
 import type { Action } from '../accounts/allow.ts';
 import type { NameKind } from '../accounts/names.ts';
@@ -12,6 +13,23 @@ export interface Call<Query, Body> {
   params: Readonly<Record<string, string>>;
   query: Query;
   body: Body;
+  /** For an operation with `receives`, which reads the body by itself. */
+  receiving: Receiving | undefined;
+}
+
+/** A request whose body is a multipart form that is read while it arrives. */
+export interface Receiving {
+  request: IncomingMessage;
+  response: ServerResponse;
+}
+
+/** The form that an operation receives. */
+export interface ReceivedForm {
+  /** Describes its fields; files are strings of the format `binary`. */
+  fields: z.ZodType;
+  /** Whether it stores the files, which count against the limits of the account. */
+  stores: boolean;
+  cost?: Cost;
 }
 
 /** One operation of `/v1`. Routing, checks and the OpenAPI document follow from it. */
@@ -33,6 +51,8 @@ export interface Operation<
   params?: Readonly<Record<string, string>>;
   query?: Query;
   body?: Body;
+  /** A multipart form instead of `body`. */
+  receives?: ReceivedForm;
   status: 200 | 201 | 204;
   /** The schema of the answer; undefined for an answer without a body. */
   answer?: Answer;
@@ -44,6 +64,12 @@ export function operation<Query extends z.ZodType, Body extends z.ZodType, Answe
   definition: Operation<Query, Body, Answer>,
 ): Operation {
   return definition;
+}
+
+/** Checks that a request has a multipart form; throws `Unsupported`. */
+export function requireForm({ headers }: IncomingMessage): void {
+  if (/^multipart\/form-data\s*;/i.test(headers['content-type'] ?? '')) return;
+  throw new DomainError('Unsupported', 'Send the body as a form, with Content-Type: multipart/form-data.');
 }
 
 /** Parses `value` with `schema`; throws `Invalid`, which names the first wrong field. */

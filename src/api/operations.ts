@@ -3,18 +3,22 @@ import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
-import type { Cost } from '../http/limit.ts';
+import { limitCost, type Cost } from '../http/limit.ts';
+import { admit } from '../http/quota.ts';
 import type { Jobs } from '../jobs/jobs.ts';
+import type { Quota } from '../usage/quota.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
 import { claimOperations, type ReleasableClaims } from './claims.ts';
-import { check, type Operation } from './operation.ts';
+import { check, requireForm, type Operation, type Receiving } from './operation.ts';
 import { jobOperations } from './jobs.ts';
+import { prefetchOperations, type PrefetchOperationParts } from './prefetch.ts';
 import { publisherOperations, type PublisherParts } from './publishers.ts';
 import { sessionOperations } from './sessions.ts';
 import { searchOperations, type SearchSource } from './search.ts';
 import { tokenOperations } from './tokens.ts';
+import { upstreamOperations, type UpstreamParts } from './upstreams.ts';
 import { webhookOperations } from './webhooks.ts';
 
 export interface OperationParts extends AccountParts, AuditParts {
@@ -23,6 +27,8 @@ export interface OperationParts extends AccountParts, AuditParts {
   publishers: PublisherParts;
   jobs: Jobs;
   webhooks: OpenWebhooks;
+  upstreams: UpstreamParts;
+  prefetches: PrefetchOperationParts;
   /** Operations of the protocols. */
   operations: readonly Operation[];
   searches: readonly SearchSource[];
@@ -50,6 +56,8 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...auditOperations(parts),
     ...jobOperations(parts.jobs),
     ...webhookOperations(parts.webhooks),
+    ...upstreamOperations(parts.upstreams),
+    ...prefetchOperations(parts.prefetches),
   ];
 }
 
@@ -68,8 +76,10 @@ export function allowOperation(
 /** Calls operations in this process, with the checks of a request to `/v1`. */
 export class Api {
   readonly #operations: ReadonlyMap<string, Operation>;
+  readonly #quota: Quota;
 
-  constructor(operations: readonly Operation[]) {
+  constructor(operations: readonly Operation[], quota: Quota) {
+    this.#quota = quota;
     this.#operations = new Map(operations.map((each) => [each.id, each]));
   }
 
@@ -100,17 +110,41 @@ export class Api {
     await this.#run(operation, principal, { params, query, body });
   }
 
+  /**
+   * As `call`, for an operation that receives the form in the body of a request. Checks the limits of the account and of
+   * the client before the body is read.
+   */
+  async receive<Answer extends z.ZodType>(
+    id: string,
+    answer: Answer,
+    principal: Principal,
+    receiving: Receiving,
+  ): Promise<z.input<Answer>> {
+    const operation = this.#operations.get(id);
+    if (operation?.answer !== answer || !operation.receives) throw new Error(`the operation ${id} receives no form`);
+    const { request, response } = receiving;
+    const { stores, cost } = operation.receives;
+    allowOperation(operation, principal, {});
+    requireForm(request);
+    if (stores) await admit(this.#quota, request, response, principal);
+    if (stores || cost) await limitCost(response, cost, stores);
+    const call = { principal, params: {}, query: undefined, body: undefined, receiving };
+    return (await operation.run(call)) as z.input<Answer>;
+  }
+
   async #run(
     operation: Operation,
     principal: Principal,
     { params, query, body }: Required<Arguments>,
   ): Promise<unknown> {
     allowOperation(operation, principal, params);
+    if (operation.receives) throw new Error(`the operation ${operation.id} receives a form`);
     return operation.run({
       principal,
       params,
       query: operation.query && check(operation.query, query, 'query'),
       body: operation.body && check(operation.body, body, 'body'),
+      receiving: undefined,
     });
   }
 }

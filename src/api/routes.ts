@@ -15,7 +15,7 @@ import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
 import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
-import { check, type Operation } from './operation.ts';
+import { check, requireForm, type Operation } from './operation.ts';
 import { allowOperation } from './operations.ts';
 
 export interface ApiParts {
@@ -82,8 +82,8 @@ export function createApi(parts: ApiParts): Router {
 function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperation<MatchedOperation> {
   return {
     action: definition.action,
-    stores: false,
-    cost: definition.cost,
+    stores: definition.receives?.stores ?? false,
+    cost: definition.receives?.cost ?? definition.cost,
     run: async ({ request, response, principal, params }) => {
       const query = definition.query && check(definition.query, parametersOf(request), 'query');
       let body: unknown;
@@ -92,7 +92,9 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
         contextOf(response).received = bytes.length;
         body = check(definition.body, parseJson(request, bytes), 'body');
       }
-      const result = await definition.run({ principal, params, query, body });
+      if (definition.receives) requireForm(request);
+      const receiving = definition.receives && { request, response };
+      const result = await definition.run({ principal, params, query, body, receiving });
       if (definition.answer === undefined) {
         response.writeHead(definition.status).end();
         return;

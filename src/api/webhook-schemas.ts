@@ -74,6 +74,10 @@ export const delivery = z
   })
   .meta({ id: 'WebhookDelivery' });
 
+export const deliveryDetails = delivery
+  .extend({ request_body: z.string().meta({ description: 'A CloudEvent as JSON' }) })
+  .meta({ id: 'WebhookDeliveryDetails' });
+
 export const redeliverRequest = z
   .strictObject({
     since: z.iso

@@ -12,6 +12,7 @@ import {
   webhookList,
   changedWebhook,
   delivery,
+  deliveryDetails,
   newWebhook,
   redelivered,
   redeliverRequest,
@@ -139,6 +140,20 @@ export function webhookOperations(open: OpenWebhooks): Operation[] {
           read: (limit, after) => webhooks.deliveries(account, id, limit, after?.[0]),
         });
         return { items: entries.map(deliveryItem), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/webhooks/:id/deliveries/:delivery',
+      id: 'getWebhookDelivery',
+      summary: 'Show a delivery with its last attempt and the body of its requests',
+      action,
+      params: { ...idParameter, delivery: 'The ID of the delivery' },
+      status: 200,
+      answer: deliveryDetails,
+      run: async ({ principal, params }) => {
+        const row = await webhooks.delivery(accountOf(principal), params['id']!, params['delivery']!);
+        return { ...deliveryItem(row), request_body: row.body };
       },
     }),
     operation({

@@ -14,6 +14,12 @@ export interface VisitorApi {
   do(id: string, args?: Arguments): Promise<void>;
 }
 
+/** A multipart form that is arriving. */
+export interface ReceivingCall extends PageCall {
+  /** Gives the form to an operation; see `Api.receive`. */
+  receive<Answer extends z.ZodType>(id: string, answer: Answer): Promise<z.input<Answer>>;
+}
+
 /** A request for a page. */
 export interface PageCall {
   readonly principal: Principal;
@@ -62,6 +68,8 @@ export interface Page {
   show(call: PageCall): Promise<View>;
   /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
   send?(call: FormCall): Promise<View | Redirect>;
+  /** As `send`, for a form with files, which are read while they arrive. A page has only one of both. */
+  receive?(call: ReceivingCall): Promise<View | Redirect>;
 }
 
 export type Section = (typeof sections)[number]['key'];
@@ -71,9 +79,11 @@ export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
   { key: 'packages', title: 'Packages', path: '/console/packages', action: 'read' },
   { key: 'images', title: 'Images', path: '/console/images', action: 'read' },
+  { key: 'mirror', title: 'Mirror', path: '/console/mirror', action: 'operate' },
   { key: 'usage', title: 'Usage', path: '/console/usage', action: 'account' },
   { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
   { key: 'jobs', title: 'Jobs', path: '/console/jobs', action: 'operate' },
   { key: 'audit', title: 'Audit', path: '/console/audit', action: 'admin' },
+  { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', action: 'admin' },
   { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
 ] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];

@@ -139,6 +139,11 @@ export function createConsole(parts: ConsoleParts): Mount[] {
         page.path,
         handle((visit) => send(parts, assets, page, visit)),
       );
+    if (page.receive)
+      router.post(
+        page.path,
+        handle((visit) => receive(parts, assets, page, visit)),
+      );
   }
   router.use(
     handle(() => {
@@ -184,6 +189,17 @@ async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
   const result = await page.send!({ ...call, form: await readForm(parts, visit) });
   if ('body' in result) respond(assets, visit, result, page);
   else redirect(visit.response, result);
+}
+
+async function receive(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
+  const { request, response, principal } = visit;
+  const call = callOf(parts, page, visit);
+  const result = await page.receive!({
+    ...call,
+    receive: (id, answer) => parts.api.receive(id, answer, principal!, { request, response }),
+  });
+  if ('body' in result) respond(assets, visit, result, page);
+  else redirect(response, result);
 }
 
 /** Throws `Unauthorized` and `ScopeMissing`. */

@@ -5,6 +5,7 @@ import { isDomainError } from '../errors.ts';
 import { familiesOf, textOf, type Aggregator, type Exchange, type Report } from '../metrics/report.ts';
 import { Samples } from '../metrics/samples.ts';
 import type { Times } from '../metrics/times.ts';
+import { mergeUpstreams, type UpstreamFigures } from '../metrics/upstreams.ts';
 import { cacheStatus } from './cache-status.ts';
 import type { Health, State } from './health.ts';
 import type { RequestContext } from './request-context.ts';
@@ -39,6 +40,7 @@ export class Operations {
   readonly #jobRuns: Counter<'job' | 'outcome'>;
   readonly #jobItems: Counter<'job' | 'item'>;
   #isShuttingDown = false;
+  #readUpstreams: () => UpstreamFigures[] = () => [];
 
   /** With `exchange`, `/metrics` answers for all processes of the instance. */
   constructor(health: Health, exchange?: Exchange) {
@@ -129,19 +131,35 @@ export class Operations {
       problem(request, response, 401, error.name, error.message);
       return;
     }
-    const [others, own] = await Promise.all([
-      this.#exchange ? this.#exchange.others() : [],
-      this.#report(new Set(troubles.keys())),
-    ]);
-    if (!others) {
+    const reports = await this.#reports(new Set(troubles.keys()));
+    if (!reports) {
       // The counters of one process alone would look as if the others had started again.
       problem(request, response, 503, 'NotReady', 'The first process of this instance does not answer.');
       return;
     }
-    const reports = [own, ...others];
     const texts = [await textOf(reports.map(({ metrics }) => metrics))];
     if (all) texts.push(await textOf(reports.map(({ accounts }) => accounts)));
     response.writeHead(200, { 'Content-Type': this.#metrics.contentType }).end(texts.join('\n'));
+  }
+
+  /**
+   * What all processes of this instance know about the upstreams, since its start. If the first process does not answer,
+   * what this process knows.
+   */
+  async upstreams(): Promise<UpstreamFigures[]> {
+    const reports = await this.#reports(this.#troubles);
+    return mergeUpstreams(reports?.map(({ upstreams }) => upstreams) ?? [this.#readUpstreams()]);
+  }
+
+  /** `read` returns what this process knows about the upstreams. */
+  observeUpstreams(read: () => UpstreamFigures[]): void {
+    this.#readUpstreams = read;
+  }
+
+  /** The metrics of all processes; undefined if the first process does not answer. */
+  async #reports(troubles: ReadonlySet<Part>): Promise<Report[] | undefined> {
+    const [others, own] = await Promise.all([this.#exchange ? this.#exchange.others() : [], this.#report(troubles)]);
+    return others && [own, ...others];
   }
 
   /** The metrics of this process. */
@@ -151,7 +169,7 @@ export class Operations {
     // The gauges are read before anything else can run.
     this.#troubles = troubles;
     const [metrics, accounts] = await Promise.all([familiesOf(this.#metrics), familiesOf(this.#accountMetrics)]);
-    return { metrics, accounts };
+    return { metrics, accounts, upstreams: this.#readUpstreams() };
   }
 
   /** Adds a gauge, which is read for each request to `/metrics`. `aggregator` says how processes share one value. */
@@ -209,6 +227,7 @@ export class Operations {
     this.#sent += context.sent;
     if (context.cache !== undefined && fromStore.has(context.cache) && context.kind !== 'other') {
       this.sentFromStore[context.kind === 'package' ? 'nuget' : 'registry'] += context.sent;
+      if (context.source) context.source.sent += context.sent;
     }
     this.#seconds.observe(seconds);
   }

@@ -25,6 +25,8 @@ export interface RequestContext {
   unavailable: UsedPart | undefined;
   /** The `Cache-Status` of the answer. */
   cache: string | undefined;
+  /** Counts the bytes that clients get of an upstream's stored content. */
+  source: { sent: number } | undefined;
   /** Bytes of the request body that were received. */
   received: number;
   /** Bytes of the body that were handed to the operating system, including the last write of an interrupted answer. */
@@ -49,6 +51,7 @@ function newContext(): RequestContext {
     act: undefined,
     unavailable: undefined,
     cache: undefined,
+    source: undefined,
     received: 0,
     sent: 0,
     fetched: 0,
@@ -97,6 +100,10 @@ export class AppResponse extends ServerResponse implements Caller {
   get origin(): Origin {
     const { principal, remote = null, id } = this.context;
     return { actor: actorOf(principal), address: remote, requestId: id };
+  }
+
+  readsFrom(counter: { sent: number }): void {
+    this.context.source = counter;
   }
 
   whenGone(then: () => void): () => void {

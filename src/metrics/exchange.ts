@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { countersOf, mergeFamilies, type Exchange, type Report } from './report.ts';
+import { mergeUpstreams } from './upstreams.ts';
 
 // The metrics of several processes that serve one port. Each sends its report to the first process: regularly, when it is
 // asked for one, and at its end. The first process keeps the last report of each, and adds up the counters of those that
@@ -170,7 +171,7 @@ async function addUp(before: Report | undefined, last: Report): Promise<Report> 
     mergeFamilies([before.metrics, counters.metrics]),
     mergeFamilies([before.accounts, counters.accounts]),
   ]);
-  return { metrics, accounts };
+  return { metrics, accounts, upstreams: mergeUpstreams([before.upstreams, counters.upstreams]) };
 }
 
 function isMessage(message: unknown): message is Message {

@@ -1,4 +1,5 @@
 import { AggregatorRegistry, type PrometheusContentType, type Registry } from 'prom-client';
+import { lastingFigures, type UpstreamFigures } from './upstreams.ts';
 
 /** A metric of one process with all its values, and how the values of several processes become one. */
 export interface Family {
@@ -19,6 +20,7 @@ export interface Report {
   metrics: Family[];
   /** Those that name accounts. Only clients that may see them get these. */
   accounts: Family[];
+  upstreams: UpstreamFigures[];
 }
 
 /** Gives a process the metrics of the other processes of its instance. */
@@ -58,8 +60,8 @@ export function textOf(lists: readonly (readonly Family[])[]): Promise<string> {
 }
 
 /** What stays of a process that has ended: its counters. Gauges describe a process that runs. */
-export function countersOf({ metrics, accounts }: Report): Report {
-  return { metrics: lasting(metrics), accounts: lasting(accounts) };
+export function countersOf({ metrics, accounts, upstreams }: Report): Report {
+  return { metrics: lasting(metrics), accounts: lasting(accounts), upstreams: upstreams.map(lastingFigures) };
 }
 
 function lasting(families: readonly Family[]): Family[] {

@@ -17,12 +17,39 @@ const none = (): Record<CountedOutcome, number> => ({
   failed: 0,
 });
 
+/** What requests needed from one upstream. */
+export interface UpstreamUse {
+  /** Requests for entries, by outcome. */
+  readonly requests: Record<CountedOutcome, number>;
+  /** Bytes of stored entries that the upstream has confirmed with 304, and so did not send again. */
+  saved: number;
+  /** Bytes of stored content that clients got. */
+  sent: number;
+}
+
 /** What the mirror of this process has done since its start. */
 export class MirrorCounts {
-  /** Requests for entries, by outcome. */
-  readonly requests: ByKind<Record<CountedOutcome, number>> = { nuget: none(), registry: none() };
-  /** Bytes of stored entries that an upstream has confirmed with 304, and so did not send again. */
-  readonly saved: ByKind<number> = { nuget: 0, registry: 0 };
+  readonly #uses: ByKind<Map<string, UpstreamUse>> = { nuget: new Map(), registry: new Map() };
   /** Requests that joined a fetch which another request had started. */
   joined = 0;
+
+  /** The counts of the upstream with this kind and ID. */
+  of(kind: UpstreamKind, id: string): UpstreamUse {
+    const uses = this.#uses[kind];
+    let use = uses.get(id);
+    if (!use) uses.set(id, (use = { requests: none(), saved: 0, sent: 0 }));
+    return use;
+  }
+
+  /** Requests for entries of all upstreams of a kind, by outcome. */
+  requests(kind: UpstreamKind): Record<CountedOutcome, number> {
+    const sum = none();
+    for (const { requests } of this.#uses[kind].values()) for (const each of outcomes) sum[each] += requests[each];
+    return sum;
+  }
+
+  /** Bytes that the upstreams of a kind did not send again. */
+  saved(kind: UpstreamKind): number {
+    return [...this.#uses[kind].values()].reduce((sum, { saved }) => sum + saved, 0);
+  }
 }

@@ -216,7 +216,8 @@ export class Flight {
         return undefined;
       }
       if (head.kind === 'not-modified') {
-        this.#parts.counts.saved[this.#resource.upstreamKind] += this.#known!.size;
+        const { upstreamKind, key } = this.#resource;
+        this.#parts.counts.of(upstreamKind, key.upstream).saved += this.#known!.size;
         return { metadata: await this.#validated(this.#known!), isStored: true };
       }
       await this.#intake!.fill(head).catch((error: unknown) => {

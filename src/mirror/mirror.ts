@@ -4,7 +4,7 @@ import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
-import { MirrorCounts } from './counts.ts';
+import { MirrorCounts, type UpstreamUse } from './counts.ts';
 import { entryId, type EntryKey, type EntryMetadata } from './entries.ts';
 import { Flight, type FlightParts, type JoinResult } from './flight.ts';
 import { Hangs } from './hangs.ts';
@@ -70,13 +70,13 @@ export class Mirror {
    * and no stored entry may be served.
    */
   async open(resource: MirrorResource): Promise<Entry | undefined> {
-    const counted = this.counts.requests[resource.upstreamKind];
+    const use = this.counts.of(resource.upstreamKind, resource.key.upstream);
     try {
       const entry = await this.#open(resource);
-      counted[entry?.outcome ?? 'absent'] += 1;
+      count(use, entry);
       return entry;
     } catch (error) {
-      if (isUpstreamFailure(error)) counted.failed += 1;
+      if (isUpstreamFailure(error)) use.requests.failed += 1;
       throw error;
     }
   }
@@ -112,7 +112,7 @@ export class Mirror {
     resource: Pick<MirrorResource, 'key' | 'lifetime'> & Partial<Pick<MirrorResource, 'upstreamKind'>>,
   ): Promise<Entry | undefined> {
     const entry = await this.#openStored(resource);
-    if (entry && resource.upstreamKind) this.counts.requests[resource.upstreamKind][entry.outcome] += 1;
+    if (entry && resource.upstreamKind) count(this.counts.of(resource.upstreamKind, resource.key.upstream), entry);
     return entry;
   }
 
@@ -307,6 +307,12 @@ export class Mirror {
       throw isLost ? new BlobMissing(metadata, error) : error;
     }
   }
+}
+
+/** Counts a request. Of an entry from the storage, the caller later adds the bytes that it sent. */
+function count(use: UpstreamUse, entry: Entry | undefined): void {
+  use.requests[entry?.outcome ?? 'absent'] += 1;
+  if (entry?.metadata && entry.outcome !== 'miss') currentCaller()?.readsFrom?.(use);
 }
 
 /** The blob of an entry is missing or damaged: the entry is dropped and fetched again. */

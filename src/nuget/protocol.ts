@@ -25,6 +25,7 @@ import { prefetchPackages } from './prefetch/packages.ts';
 import { MergedSearch } from './search/merged-search.ts';
 import { Reindexing } from './search/reindex.ts';
 import { MirroredPackages } from './upstream/mirrored-packages.ts';
+import { packageEntries } from './upstream/entries.ts';
 import type { FeedViews } from './upstream/feed-view.ts';
 import { PackageMirror } from './upstream/package-mirror.ts';
 import { UpstreamRegistrations } from './upstream/upstream-registration.ts';
@@ -150,6 +151,7 @@ export class PackageFeed implements OpenProtocol {
 
   readonly upstreams = {
     kind: 'nuget',
+    entries: packageEntries,
     probe: ({ config }) => baseOf(config),
   } satisfies OpenProtocol['upstreams'];
 

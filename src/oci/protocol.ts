@@ -15,6 +15,7 @@ import { mirroredDownloads } from '../usage/mirrored.ts';
 import { dropAbandonedBlobs } from './abandoned-blobs.ts';
 import { imageClaims } from './claims.ts';
 import { imageOperations } from './detail-operations.ts';
+import { imageEntries } from './image-entries.ts';
 import { ImageMirror } from './image-mirror.ts';
 import { ImageSource } from './image-source.ts';
 import { Images } from './images.ts';
@@ -136,6 +137,7 @@ export class ContainerRegistry implements OpenProtocol {
 
   readonly upstreams = {
     kind: 'registry',
+    entries: imageEntries,
     probe: ({ config }) => new URL('/v2/', baseOf(config).origin),
     askRateLimit,
   } satisfies OpenProtocol['upstreams'];

@@ -19,6 +19,8 @@ export interface InputReader {
 
 /** The files that one protocol reads. */
 export interface ProtocolInputs {
+  /** The URL of the module whose default export this is, for another thread. */
+  readonly module: string;
   readonly readers: readonly InputReader[];
   /** Reads the lines of a plain list. */
   readonly list: ListReader;
@@ -26,9 +28,12 @@ export interface ProtocolInputs {
 
 /** The files that all protocols read. */
 export class Inputs {
+  /** The URLs of the modules of the protocols. */
+  readonly modules: readonly string[];
   readonly #readers: readonly InputReader[];
 
   constructor(protocols: readonly ProtocolInputs[]) {
+    this.modules = protocols.map(({ module }) => module);
     const lists = protocols.map(({ list }) => list);
     this.#readers = [
       ...protocols.flatMap(({ readers }) => readers),
@@ -76,9 +81,14 @@ export async function openInput(
     throw new DomainError('Invalid', `${file}: cannot be read: ${(error as Error).message}`, { cause: error });
   }
   if (bytes.length > largest) throw malformed(file, 0, `is larger than ${largest / 2 ** 20} MiB`);
+  return { file, text: decodeInput(file, bytes), values };
+}
+
+/** The text of a file in UTF-8, or in UTF-16 with a byte order mark. Throws `Invalid`. */
+export function decodeInput(file: string, bytes: Buffer): string {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : 'utf-8';
   try {
-    return { file, text: new TextDecoder(encoding, { fatal: true }).decode(bytes), values };
+    return new TextDecoder(encoding, { fatal: true }).decode(bytes);
   } catch {
     throw malformed(file, 0, 'is not text in UTF-8');
   }

@@ -45,6 +45,13 @@ interface UpstreamPause extends Pause {
   probing: boolean;
 }
 
+/** An open breaker. Times are in milliseconds since 1970 UTC. */
+export interface OpenPause {
+  reason: string;
+  since: number;
+  until: number;
+}
+
 /** Called when the breaker opens, with the reason of the pause, and when a request succeeds after it. */
 export type OnBreakerChange = (state: 'opened' | 'closed', reason: string) => void;
 
@@ -73,6 +80,7 @@ export class Breaker {
   /** Subjects that have failed since the last success, `failingLimit` at most. */
   readonly #failing = new Set<string>();
   #succeededAt = 0;
+  #openedAt = 0;
   #sequence = 0;
 
   constructor(now: () => number, onChange: OnBreakerChange = () => undefined) {
@@ -98,6 +106,13 @@ export class Breaker {
   /** Whether the whole upstream is paused, or was and has not answered since. */
   get isOpen(): boolean {
     return this.#upstream !== undefined;
+  }
+
+  /** Why and since when it is open, and until when no request is sent; undefined while it is closed. */
+  get pause(): OpenPause | undefined {
+    if (!this.#upstream) return undefined;
+    const { reason, until } = this.#upstream;
+    return { reason, since: this.#openedAt, until };
   }
 
   /**
@@ -178,7 +193,10 @@ export class Breaker {
   }
 
   #open(pause: UpstreamPause): void {
-    if (!this.#upstream) this.#onChange('opened', pause.reason);
+    if (!this.#upstream) {
+      this.#openedAt = pause.from;
+      this.#onChange('opened', pause.reason);
+    }
     this.#upstream = pause;
   }
 

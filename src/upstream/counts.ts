@@ -7,6 +7,13 @@ const bounds = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 const firstStatus = 200;
 const lastStatus = 599;
 
+/** A rate limit that an upstream has announced, until the end of its window (milliseconds since 1970). */
+export interface RateLimit {
+  remaining: number;
+  limit: number | undefined;
+  until: number;
+}
+
 /** What one upstream was asked, and how it answered. */
 export class UpstreamCounts {
   /**
@@ -18,7 +25,9 @@ export class UpstreamCounts {
   readonly times = new Times(bounds);
   /** Bytes of bodies that were received. */
   received = 0;
-  #limit: { remaining: number; limit: number | undefined; until: number } | undefined;
+  /** When it last answered a request without a failure, in milliseconds since 1970; null if it never did. */
+  succeededAt: number | null = null;
+  #limit: RateLimit | undefined;
 
   /** Counts the request that `send` sends. */
   async request<T extends { status: number }>(signal: AbortSignal | undefined, send: () => Promise<T>): Promise<T> {
@@ -46,7 +55,7 @@ export class UpstreamCounts {
   }
 
   /** The latest announced rate limit, until its window is over: then it says nothing any more. */
-  rateLimit(now: number): { remaining: number; limit: number | undefined } | undefined {
+  rateLimit(now: number): RateLimit | undefined {
     return this.#limit && now < this.#limit.until ? this.#limit : undefined;
   }
 

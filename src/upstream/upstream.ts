@@ -5,7 +5,7 @@ import { DomainError } from '../errors.ts';
 import type { ProxyEnvironment, Resolve } from './addresses.ts';
 import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';
-import { Breaker, type BreakerRequest, type Attempt, type OnBreakerChange } from './breaker.ts';
+import { Breaker, type Attempt, type BreakerRequest, type OnBreakerChange, type OpenPause } from './breaker.ts';
 import { Client, type Sending } from './client.ts';
 import type { CredentialSource } from './credential-source.ts';
 import { Credentials, parseChallenges, withheldFrom } from './credentials.ts';
@@ -111,6 +111,16 @@ export class Upstream {
     return this.#breaker.isOpen;
   }
 
+  /** Why and since when `isPaused`; undefined if it is not. */
+  get pause(): OpenPause | undefined {
+    return this.#breaker.pause;
+  }
+
+  /** Whether no request is ever sent to it. */
+  get isOffline(): boolean {
+    return this.#offline;
+  }
+
   /** Whether the account with this name is served from this upstream. Undefined stands for accounts without a list. */
   serves(account: string | undefined): boolean {
     const { accounts } = this.config;
@@ -148,6 +158,7 @@ export class Upstream {
     try {
       const answer = await withRetries(() => this.#sendAuthorized(request), signal);
       breaker.succeeded(attempt);
+      this.counts.succeededAt = this.#now();
       return answer;
     } catch (error) {
       if (signal?.aborted) {

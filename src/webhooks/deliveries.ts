@@ -169,6 +169,12 @@ export class Deliveries {
     return this.#database.get<DeliveryRow>(sql, [id, webhookId]);
   }
 
+  /** As `get`, with the body of its requests. */
+  withBody(webhookId: string, id: string): Promise<DeliveryRow | undefined> {
+    const sql = 'SELECT * FROM webhook_deliveries WHERE id = ? AND webhook_id = ?';
+    return this.#database.get<DeliveryRow>(sql, [id, webhookId]);
+  }
+
   /** Makes deliveries due again with all attempts, those that are being sent excepted; resolves to their number. */
   async repeat(rows: readonly { number: number }[]): Promise<number> {
     if (rows.length === 0) return 0;

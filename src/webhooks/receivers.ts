@@ -54,5 +54,6 @@ export class Receivers {
 }
 
 function invalid(message: string): DomainError {
-  return new DomainError('Invalid', `url: ${message}.`, { detail: { parameter: 'url' } });
+  const errors = [{ field: 'url', message: `${message}.` }];
+  return new DomainError('Invalid', `url: ${message}.`, { detail: { parameter: 'url', errors } });
 }

@@ -80,12 +80,15 @@ export function webhookItem(webhook: Webhook): WebhookItem {
 export function parseEvents(patterns: readonly string[]): string[] {
   const unique = [...new Set(patterns)];
   if (unique.length === 0 || unique.length > mostPatterns) {
-    throw new DomainError('Invalid', `events: expected 1 to ${mostPatterns} types of events, or * for all.`);
+    throw wrongEvents(`expected 1 to ${mostPatterns} types of events, or * for all.`);
   }
   const unknown = unique.find((each) => !isKnownPattern(each));
   if (unknown === undefined) return unique;
-  throw new DomainError(
-    'Invalid',
-    `events: there is no type "${unknown.slice(0, 50)}". Use types such as package.published, groups such as package.*, or * for all.`,
+  throw wrongEvents(
+    `there is no type "${unknown.slice(0, 50)}". Use types such as package.published, groups such as package.*, or * for all.`,
   );
+}
+
+function wrongEvents(message: string): DomainError {
+  return new DomainError('Invalid', `events: ${message}`, { detail: { errors: [{ field: 'events', message }] } });
 }

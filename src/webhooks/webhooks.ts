@@ -180,14 +180,20 @@ export class Webhooks {
     return this.#parts.deliveries.list(id, limit, before);
   }
 
+  /** A delivery with its body. Throws `NotFound`. */
+  async delivery(accountId: number, id: string, deliveryId: string): Promise<DeliveryRow> {
+    await this.row(accountId, id);
+    const found = await this.#parts.deliveries.withBody(id, deliveryId);
+    if (!found) throw noDelivery();
+    return found;
+  }
+
   /** Makes a delivery due now, with all attempts. Throws `NotFound`. */
   async redeliver(accountId: number, id: string, deliveryId: string): Promise<DeliveryRow> {
     const { deliveries } = this.#parts;
     await this.row(accountId, id);
     const found = await deliveries.get(id, deliveryId);
-    if (!found) {
-      throw new DomainError('NotFound', 'The webhook has no such delivery. Deliveries are kept for 14 days.');
-    }
+    if (!found) throw noDelivery();
     await this.#resume(id);
     await deliveries.repeat([found]);
     return (await deliveries.get(id, deliveryId)) ?? found;
@@ -211,6 +217,10 @@ export class Webhooks {
 async function forgetKey(tx: Transaction): Promise<void> {
   const rest = await tx.get('SELECT id FROM webhooks WHERE deleted_at IS NULL LIMIT 1');
   if (!rest) await tx.run('DELETE FROM webhook_key WHERE id = 1');
+}
+
+function noDelivery(): DomainError {
+  return new DomainError('NotFound', 'The webhook has no such delivery. Deliveries are kept for 14 days.');
 }
 
 function notFound(): DomainError {

@@ -70,6 +70,17 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'PUT /publishers/{id}',
       'POST /token-exchange',
       'POST /token-exchange/nuget',
+      'GET /webhooks/{id}/deliveries/{delivery}',
+      'GET /prefetch',
+      'POST /prefetch',
+      'GET /prefetch/{id}',
+      'POST /prefetch/{id}/fetch',
+      'DELETE /prefetch/{id}',
+      'GET /upstreams',
+      'GET /upstreams/{id}',
+      'GET /upstreams/{id}/entries',
+      'GET /upstreams/{id}/entries/{entry}',
+      'DELETE /upstreams/{id}/entries/{entry}',
     ].sort(),
   );
   t.deepEqual(document['servers'], [{ url: `${server.url}/v1` }]);

@@ -43,6 +43,7 @@ function addWorker(reports: WorkerReports, value: number, wait = 10_000) {
       family('free', 'gauge', 'min', counted.gauge),
     ],
     accounts: [family('limits', 'gauge', 'max', counted.gauge)],
+    upstreams: [],
   });
   exchange.start(() => Promise.resolve(own()));
   const seen = async () => {

@@ -32,7 +32,7 @@ export const metrics = [
   ...mutantsOf(
     'src/mirror/mirror.ts',
     ['test/metrics/mirror.test.ts'],
-    [['a failed request to the mirror is not counted', 'counted.failed += 1;', ';']],
+    [['a failed request to the mirror is not counted', 'use.requests.failed += 1;', ';']],
   ),
   ...mutantsOf(
     'src/measures.ts',

@@ -108,4 +108,37 @@ export const mirror = [
       ],
     ],
   ),
+  ...mutantsOf(
+    'src/mirror/overview.ts',
+    ['test/http/upstreams.test.ts'],
+    [
+      ['the entries of another upstream are shown', 'row?.upstream === upstream.id', 'row?.upstream !== undefined'],
+      [
+        'a filter by name finds all later names',
+        "prefix === '' ? '' : 'AND name < ?'",
+        "prefix === '' ? '' : 'AND ? > 0'",
+      ],
+      ['a page of entries begins with the last of the page before', 'name > ? OR id > ?', 'name > ? OR id >= ?'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/mirror/totals.ts',
+    ['test/http/upstreams.test.ts'],
+    [
+      ['a shared content counts for each entry', 'MAX(size_bytes) AS bytes', 'SUM(size_bytes) AS bytes'],
+      ['content named by its digest gets too old', ' AND NOT ${isDigest}', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/metrics/upstreams.ts',
+    ['test/metrics/upstreams.test.ts'],
+    [
+      ['a process that has ended keeps its breaker open', 'processes: 0, open: 0', 'processes: 0'],
+      [
+        'the shortest pause of all workers is shown',
+        'one.pause.until >= other.pause.until',
+        'one.pause.until < other.pause.until',
+      ],
+    ],
+  ),
 ];

@@ -127,13 +127,7 @@ export const nuget = [
     [
       ['an empty package is accepted', 'staged.size === 0', 'staged.size < 0'],
       ['a push that was cut leaves its file', 'await staged.discard();', ''],
-      ['a second file of a form is ignored', "form.on('filesLimit'", "form.on('ignored'"],
-      [
-        'a silent push is waited for',
-        'whenSilent(request, limits.idle, reject)',
-        'whenSilent(request, limits.idle * 1000, reject)',
-      ],
-      ['a package in a form has any size', 'staged.append(part, { limit: limits.size })', 'staged.append(part)'],
+      ['a package in a form has any size', 'staged.append(content, { limit: limits.size })', 'staged.append(content)'],
     ],
   ),
   ...mutantsOf(
@@ -243,6 +237,24 @@ export const nuget = [
         'principal ? await',
       ],
       ['the vulnerability data ignores name patterns', 'undefined, { only });', 'undefined);'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/http/multipart.ts',
+    ['test/http/feed-push.test.ts'],
+    [
+      ['a second file of a form is ignored', "form.on('filesLimit'", "form.on('ignored'"],
+      [
+        'a silent push is waited for',
+        'whenSilent(request, reader.idle, reject)',
+        'whenSilent(request, reader.idle * 1000, reject)',
+      ],
+      [
+        'a long field of a form is cut',
+        'nameTruncated || valueTruncated',
+        'nameTruncated',
+        'test/console/prefetch.test.ts',
+      ],
     ],
   ),
 ];

@@ -9,4 +9,26 @@ export const prefetch = [
       ['a prefetch uses one request more than its share', '< Number(limit) * share', '<= Number(limit) * share'],
     ],
   ),
+  ...mutantsOf(
+    'src/jobs/prefetch-table.ts',
+    ['test/console/prefetch.test.ts'],
+    [
+      ['any number of prefetches run', 'slot < mostRuns; slot += 1', 'slot < 9; slot += 1'],
+      ['a prefetch cannot be stopped', "state = 'running' AND cancelled = 0\"", "state = 'running'\""],
+      ['a dead prefetch keeps its place', "SET slot = NULL, state = 'lost'", "SET state = 'lost'"],
+    ],
+  ),
+  ...mutantsOf(
+    'src/api/prefetch-form.ts',
+    ['test/console/prefetch.test.ts'],
+    [
+      ['files of a prefetch have no bound', 'if (received > mostBytes)', 'if (received < 0)'],
+      ['an empty file field is a file', "bytes.length > 0 || file !== ''", 'bytes.length >= 0'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/prefetch/reader-thread.ts',
+    ['test/prefetch/reader-thread.test.ts'],
+    [['a parser may take any time', ', limit);', ', limit * 100);']],
+  ),
 ];

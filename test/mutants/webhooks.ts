@@ -6,6 +6,12 @@ const whole = ['test/http/webhooks.test.ts'];
 export const webhooks = [
   ...mutantsOf('src/webhooks/deliveries.ts', sending, [
     ['two instances send the same delivery', " AND state = 'pending' AND next_at = ?", ' AND ? > 0'],
+    [
+      'a delivery of another webhook is shown',
+      "'SELECT * FROM webhook_deliveries WHERE id = ? AND webhook_id = ?'",
+      "'SELECT * FROM webhook_deliveries WHERE id = ? AND ? IS NOT NULL'",
+      'test/console/webhooks.test.ts',
+    ],
     ['a gone receiver stays enabled', 'if (isGone) await disable', 'if (!status) await disable'],
     ['a webhook gets events of other accounts', 'event.accountId === accountId', 'event.accountId > 0', ...whole],
     ['a webhook gets events of no account', '? operate :', '? true :', ...whole],
@@ -57,4 +63,12 @@ export const webhooks = [
       'AND position < ? + 1000 ORDER BY time',
     ],
   ]),
+  ...mutantsOf(
+    'src/console/pages/webhook.ts',
+    ['test/console/webhooks.test.ts'],
+    [
+      ['a time without seconds is refused', "text.padEnd(19, ':00')", 'text'],
+      ['the form shows the stored fields after an error', "form?.get('act') === 'change'", "form?.get('act') === ''"],
+    ],
+  ),
 ];

@@ -8,6 +8,30 @@ for (const element of document.querySelectorAll('[data-refresh]')) {
   if (element instanceof HTMLElement) refreshWhenChanged(element);
 }
 
+for (const area of document.querySelectorAll('[data-drop]')) {
+  const input = area.querySelector('input[type="file"]');
+  if (area instanceof HTMLElement && input instanceof HTMLInputElement) acceptDrops(area, input);
+}
+
+/**
+ * Files that are dropped on the area go to its file field.
+ *
+ * @param {HTMLElement} area
+ * @param {HTMLInputElement} input
+ */
+function acceptDrops(area, input) {
+  area.addEventListener('dragover', (event) => {
+    event.preventDefault();
+    area.classList.add('over');
+  });
+  for (const type of ['dragleave', 'drop']) area.addEventListener(type, () => area.classList.remove('over'));
+  area.addEventListener('drop', (event) => {
+    event.preventDefault();
+    const files = event.dataTransfer?.files;
+    if (files && files.length > 0) input.files = files;
+  });
+}
+
 /** @param {HTMLButtonElement} button */
 function offerCopy(button) {
   const label = button.firstChild;
@@ -59,7 +83,9 @@ function refreshWhenChanged(element) {
     const response = await fetch(location.href, { headers: { accept: 'text/html' } }).catch(() => undefined);
     if (!response?.ok) return;
     const text = await response.text();
-    if (response.redirected || !text.includes('data-refresh=')) {
+    const version = element.dataset['version'];
+    const isNewer = version !== undefined && !text.includes(`data-version="${version}"`);
+    if (response.redirected || isNewer || !text.includes('data-refresh=')) {
       clearInterval(timer);
       location.reload();
     }

@@ -7,6 +7,7 @@ import { imageDigestPage } from './image-digest.ts';
 import { imagePage } from './image.ts';
 import { imagesPage } from './images.ts';
 import { jobPage, jobsPage } from './jobs.ts';
+import { mirrorPage } from './mirror.ts';
 import { overviewPage } from './overview.ts';
 import { packageDeletePage, packageListingPage } from './package-delete.ts';
 import { packagePage, packageVersionPage } from './package.ts';
@@ -15,7 +16,12 @@ import { searchPage } from './search.ts';
 import { auditPage } from './audit.ts';
 import { publisherPages } from './publishers.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
+import { dropEntriesPage, upstreamPage } from './upstream.ts';
 import { usagePage } from './usage.ts';
+import { prefetchPage, prefetchRunPage } from './prefetch.ts';
+import { deliveryPage } from './webhook-delivery.ts';
+import { deleteWebhookPage, secretPage, webhookPage } from './webhook.ts';
+import { newWebhookPage, webhooksPage } from './webhooks.ts';
 
 /** All pages except sign-in. */
 export const pages: readonly Page[] = [
@@ -35,6 +41,11 @@ export const pages: readonly Page[] = [
   imageDigestPage,
   claimsPage,
   claimReleasePage,
+  mirrorPage,
+  upstreamPage,
+  dropEntriesPage,
+  prefetchPage,
+  prefetchRunPage,
   usagePage,
   tokensPage,
   newTokenPage,
@@ -44,5 +55,11 @@ export const pages: readonly Page[] = [
   jobsPage,
   jobPage,
   auditPage,
+  webhooksPage,
+  newWebhookPage,
+  webhookPage,
+  secretPage,
+  deleteWebhookPage,
+  deliveryPage,
   connectPage,
 ];

@@ -25,6 +25,7 @@ import { storageHolds } from './023-storage-holds.ts';
 import { names } from './024-names.ts';
 import { identity } from './025-identity.ts';
 import { notices } from './026-notices.ts';
+import { prefetchRuns } from './027-prefetch-runs.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -54,4 +55,5 @@ export const migrations: readonly Migration[] = [
   ...names,
   ...identity,
   ...notices,
+  ...prefetchRuns,
 ];

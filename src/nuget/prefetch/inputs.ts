@@ -17,6 +17,7 @@ const readers: readonly InputReader[] = [
 
 /** Readers of files that list packages. */
 export const packageInputs: ProtocolInputs = {
+  module: import.meta.url,
   readers,
   list: {
     kind: 'packages',
@@ -29,3 +30,5 @@ export const packageInputs: ProtocolInputs = {
     },
   },
 };
+
+export default packageInputs;

@@ -20,6 +20,7 @@ const readers: readonly InputReader[] = [
 
 /** Readers of files that list images. */
 export const imageInputs: ProtocolInputs = {
+  module: import.meta.url,
   readers,
   list: {
     kind: 'images',
@@ -34,3 +35,5 @@ export const imageInputs: ProtocolInputs = {
 function isCompose(name: string, input: Input): boolean {
   return /^(?:docker-|podman-)?compose(?:[.-].*)?\.ya?ml$/i.test(name) || (yaml.test(name) && looksLikeCompose(input));
 }
+
+export default imageInputs;

@@ -1,0 +1,33 @@
+import type { Database } from '../database/database.ts';
+import type { UpstreamFigures } from '../metrics/upstreams.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { UpstreamKind } from './counts.ts';
+import type { ListedKinds } from './entry-kinds.ts';
+import type { Mirror } from './mirror.ts';
+import { MirrorOverview } from './overview.ts';
+import { MirrorTotals } from './totals.ts';
+
+export interface OpenOverviewParts {
+  database: Database;
+  mirror: Mirror;
+  upstreams: readonly Upstream[];
+  now: () => number;
+}
+
+/** Opens the overview of the mirror; `stack` closes it. `protocols` says which entries each kind of upstream has. */
+export function openOverview(
+  parts: OpenOverviewParts,
+  protocols: readonly { kind: UpstreamKind; entries: ListedKinds }[],
+  figures: () => Promise<UpstreamFigures[]>,
+  stack: AsyncDisposableStack,
+): MirrorOverview {
+  const none: ListedKinds = { kinds: {}, dropEvent: () => undefined };
+  const kinds = {
+    nuget: none,
+    registry: none,
+    ...Object.fromEntries(protocols.map((each) => [each.kind, each.entries])),
+  };
+  const totals = new MirrorTotals({ ...parts, kinds: ({ config }) => kinds[config.kind].kinds });
+  stack.defer(() => totals.close());
+  return new MirrorOverview({ ...parts, totals, kinds, figures });
+}

@@ -1,0 +1,148 @@
+import type { Database, Value } from '../database/database.ts';
+import { DomainError } from '../errors.ts';
+import { recordEvent } from '../events/record.ts';
+import type { UpstreamFigures } from '../metrics/upstreams.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { UpstreamKind } from './counts.ts';
+import type { ListedKinds } from './entry-kinds.ts';
+import type { Mirror } from './mirror.ts';
+import type { CachedTotals, MirrorTotals } from './totals.ts';
+
+/** An upstream as an operator sees it. */
+export interface UpstreamView {
+  upstream: Upstream;
+  /** The kinds of its entries. */
+  kinds: readonly string[];
+  /** Of all processes of this instance since its start; undefined if none has counted it. */
+  figures: UpstreamFigures | undefined;
+  /** Undefined while it is counted for the first time. */
+  cached: CachedTotals | undefined;
+}
+
+/** A stored entry of an upstream. Times are in milliseconds since 1970 UTC. */
+export interface StoredEntry {
+  id: string;
+  kind: string;
+  name: string;
+  reference: string;
+  digest: string;
+  content_type: string;
+  size_bytes: number;
+  stored_at: number;
+  validated_at: number;
+  used_at: number;
+}
+
+export interface EntryFilter {
+  /** Only entries of this kind. */
+  kind?: string | undefined;
+  /** Only names that begin with this text; in lower case. */
+  prefix?: string | undefined;
+}
+
+export interface OverviewParts {
+  database: Database;
+  mirror: Mirror;
+  upstreams: readonly Upstream[];
+  totals: MirrorTotals;
+  kinds: Readonly<Record<UpstreamKind, ListedKinds>>;
+  figures: () => Promise<UpstreamFigures[]>;
+  now: () => number;
+}
+
+const columns = 'id, kind, name, reference, digest, content_type, size_bytes, stored_at, validated_at, used_at';
+/** Sorts after every name that begins with the text before it. */
+const lastCharacter = '\u{10FFFF}';
+
+/** The upstreams of this server and what is stored of them, for its operator. */
+export class MirrorOverview {
+  readonly #parts: OverviewParts;
+
+  constructor(parts: OverviewParts) {
+    this.#parts = parts;
+  }
+
+  /** All upstreams, in the order of the settings. */
+  async list(): Promise<UpstreamView[]> {
+    const { upstreams, totals, figures } = this.#parts;
+    const [all, cached] = await Promise.all([figures(), totals.read()]);
+    return upstreams.map((upstream) => ({
+      upstream,
+      kinds: this.#kindsOf(upstream),
+      figures: all.find(({ kind, id }) => id === upstream.id && kind === upstream.config.kind),
+      cached: cached?.get(upstream),
+    }));
+  }
+
+  /** Throws `NotFound`, and `Invalid` if a feed and a registry have this ID and `kind` is undefined. */
+  find(id: string, kind?: UpstreamKind): Upstream {
+    const found = this.#parts.upstreams.filter(
+      (each) => each.id === id && (kind === undefined || each.config.kind === kind),
+    );
+    if (found.length === 1) return found[0]!;
+    if (found.length === 0) {
+      throw new DomainError('NotFound', `The settings have no upstream with the ID "${id.slice(0, 100)}".`);
+    }
+    throw new DomainError(
+      'Invalid',
+      `kind: a feed and a registry have the ID "${id}". Send kind=nuget or kind=registry.`,
+      {
+        detail: { parameter: 'kind' },
+      },
+    );
+  }
+
+  /** Up to `limit` entries of an upstream after (`kind`, `name`, `id`): by kind, name and ID. */
+  async entries(
+    upstream: Upstream,
+    { kind, prefix = '' }: EntryFilter,
+    limit: number,
+    after?: readonly [kind: string, name: string, id: string],
+  ): Promise<StoredEntry[]> {
+    const all = this.#kindsOf(upstream);
+    const kinds = all.slice(after ? Math.max(0, all.indexOf(after[0])) : 0);
+    const found: StoredEntry[] = [];
+    // One query for each kind, so that each reads a part of one index and no more rows than it returns.
+    for (const each of kinds.filter((name) => kind === undefined || name === kind)) {
+      if (found.length === limit) break;
+      const [name, id] = after?.[0] === each ? [after[1], after[2]] : [prefix, ''];
+      const values: Value[] = [upstream.id, each, name, name, id];
+      if (prefix !== '') values.push(prefix + lastCharacter);
+      found.push(
+        ...(await this.#parts.database.select<StoredEntry>(
+          `SELECT ${columns} FROM mirror_entries WHERE upstream = ? AND kind = ? AND name >= ? AND (name > ? OR id > ?)
+           ${prefix === '' ? '' : 'AND name < ?'} ORDER BY name, id LIMIT ?`,
+          [...values, limit - found.length],
+        )),
+      );
+    }
+    return found;
+  }
+
+  /** Throws `NotFound`. */
+  async entry(upstream: Upstream, id: string): Promise<StoredEntry> {
+    const row = await this.#parts.database.get<StoredEntry & { upstream: string }>(
+      `SELECT upstream, ${columns} FROM mirror_entries WHERE id = ?`,
+      [id],
+    );
+    if (row?.upstream === upstream.id && this.#kindsOf(upstream).includes(row.kind)) return row;
+    throw new DomainError('NotFound', `Nothing is stored of ${upstream.name} under this ID.`);
+  }
+
+  /** Drops an entry and records the event for `accountId`. The collector deletes its bytes later. Throws `NotFound`. */
+  async drop(upstream: Upstream, id: string, accountId: number): Promise<void> {
+    const { mirror, kinds, now } = this.#parts;
+    const { kind, name, reference } = await this.entry(upstream, id);
+    const event = kinds[upstream.config.kind].dropEvent({ kind, name, reference }, upstream.name);
+    await mirror.remove({ upstream: upstream.id, kind, name, reference }, async (tx) => {
+      if (!event) return;
+      const subject = { kind: event.kind, name: event.name, reference };
+      const details = { origin: 'mirrored', upstream: upstream.name };
+      await recordEvent(tx, { type: event.type, accountId, subject, details }, now());
+    });
+  }
+
+  #kindsOf({ config }: Upstream): readonly string[] {
+    return Object.keys(this.#parts.kinds[config.kind].kinds);
+  }
+}

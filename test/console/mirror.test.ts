@@ -1,0 +1,75 @@
+import test from 'ava';
+import { createToken, tokenOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { until } from '../support/until.ts';
+import { Visitor } from '../support/visitor.ts';
+
+const idsOf = (page: string) => [...page.matchAll(/name="entry" value="(\w+)"/g)].map(([, id]) => id!);
+
+test('the mirror page shows each upstream with its state and what it saved, and says what the figures cover', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, {
+    upstreams: [upstream.settings('up.test'), upstream.settings('off.test', { mode: 'offline' })],
+  });
+  const { layer } = upstream.image('app', 'v1');
+  const path = `/v2/up.test/app/blobs/${layer.digest}`;
+  for (let count = 0; count < 3; count += 1) await (await server.fetch(path)).arrayBuffer();
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/mirror');
+  t.regex(page, /since the start of this instance/);
+  t.regex(page, /this month, all accounts and instances/);
+  t.regex(page, /href="\/console\/mirror\/up\.test\?kind=registry"[^]*in use[^]*66\.7 %[^]*2 requests/);
+  t.regex(page, /off\.test[^]*set to offline[^]*nothing is stored/);
+
+  upstream.unplug();
+  t.true((await server.fetch(`/v2/up.test/app/blobs/sha256:${'1'.repeat(64)}`)).status >= 500);
+  const paused = await visitor.page('/console/mirror/up.test?kind=registry');
+  t.regex(paused, /class="state bad">paused<\/span>\s*since[^]*Next try/);
+  t.regex(paused, new RegExp(`${layer.digest}</td>`));
+  t.is((await visitor.fetch('/console/mirror/none')).status, 404);
+});
+
+test('without upstreams the page says what to do', async (t) => {
+  const server = await startTestServer(t);
+  t.regex(await (await Visitor.signedIn(server)).page('/console/mirror'), /settings name no upstream[^]*Add one/);
+});
+
+test('selected entries are dropped after a confirmation that names them, and only with delete and operate', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  const layers = ['a', 'b', 'c'].map((name) => upstream.blob('app', name.repeat(10)));
+  for (const { digest } of layers) await (await server.fetch(`/v2/up.test/app/blobs/${digest}`)).arrayBuffer();
+  const visitor = await Visitor.signedIn(server);
+  const list = '/console/mirror/up.test?kind=registry';
+  const ids = idsOf(await visitor.page(list));
+  t.is(ids.length, 3);
+  t.is(idsOf(await visitor.page(`${list}&name=app&entry_kind=blob`)).length, 3);
+  t.regex(await visitor.page(`${list}&name=zzz`), /Nothing is stored under these names/);
+  const drop = '/console/mirror/up.test/drop';
+  t.regex(await visitor.page(`${drop}?kind=registry`), /No entry is selected/);
+  const confirm = await visitor.page(`${drop}?kind=registry&entry=${ids[0]}&entry=${ids[1]}&entry=${'0'.repeat(64)}`);
+  t.regex(confirm, /2 entries of up\.test with[^]*Drop 2 entries/);
+  t.is(idsOf(confirm).length, 2);
+  t.is(idsOf(await visitor.page(list)).length, 3, 'showing the page drops nothing');
+
+  const sent: [string, string][] = [ids[0]!, ids[1]!, ids[1]!, '0'.repeat(64)].map((id) => ['entry', id]);
+  for (const scopes of [
+    ['read', 'operate'],
+    ['read', 'delete'],
+  ]) {
+    const other = await Visitor.signedIn(server, await tokenOf(server, scopes));
+    t.is((await other.send(`${drop}?kind=registry`, sent)).status, 403, scopes.join());
+  }
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read', 'operate']));
+  t.is(idsOf(await reader.page(list)).length, 0, 'no boxes without delete');
+  const done = await visitor.send(`${drop}?kind=registry`, sent);
+  t.is(done.headers.get('location'), `${list}&done=entries-dropped`);
+  t.deepEqual(idsOf(await visitor.page(list)), [ids[2]!]);
+  await until(async () => (await server.fetch(`/v2/up.test/app/blobs/${layers[0]!.digest}`)).status === 200);
+
+  const { value } = await createToken(server, ['read', 'write', 'delete', 'admin']);
+  const account = await Visitor.signedIn(server, value);
+  for (const path of ['/console/mirror', list]) t.is((await account.fetch(path)).status, 403, path);
+  t.notRegex(await account.page('/console/'), />Mirror<\/a>/);
+});

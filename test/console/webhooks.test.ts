@@ -1,0 +1,153 @@
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { createToken, tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import {
+  allowLoopback,
+  createWebhook,
+  deliverUntil,
+  deliveriesOf,
+  startReceiver,
+  verify,
+} from '../support/receiver.ts';
+import { startTestServer } from '../support/server.ts';
+import { Visitor } from '../support/visitor.ts';
+
+test('a webhook is created, tested, changed, disabled, and deleted after a confirmation; its secret is shown once', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/webhooks'), /There are no webhooks\. Create one/);
+  const form = await visitor.page('/console/webhooks/new');
+  t.regex(form, /value="package\.\*"/);
+  const created = await visitor.send('/console/webhooks/new', [
+    ['url', ` ${receiver.url} `],
+    ['event', 'package.*'],
+    ['event', 'tag.deleted'],
+  ]);
+  t.is(created.status, 201);
+  const text = await created.text();
+  const secret = /whsec_[A-Za-z0-9+/]{43}=/.exec(text)![0];
+  const [, path] = /href="(\/console\/webhooks\/[\w-]{36})"/.exec(text)!;
+  const shown = await visitor.page(path!);
+  t.false(shown.includes('whsec_'), 'no page shows the secret again');
+  t.regex(shown, /name="event" value="package\.\*" checked/);
+  t.notRegex(shown, /name="event" value="\*" checked/);
+
+  receiver.answer = (response) => response.writeHead(418).end('<b>no</b>');
+  const tested = await visitor.send(path!, { act: 'test' });
+  t.is(tested.status, 200);
+  t.regex(await tested.text(), /it failed[^]*status 418[^]*webhook-id: test-[^]*&lt;b&gt;no&lt;\/b&gt;/);
+  t.notThrows(() => verify(receiver.received[0]!, secret));
+
+  const changed = await visitor.send(path!, { act: 'change', url: `${receiver.url}2`, event: '*' });
+  t.is(changed.headers.get('location'), `${path}?done=webhook-changed`);
+  t.regex(await visitor.page(`${path}?done=webhook-changed`), /hook2[^]*The webhook is changed|is changed[^]*hook2/);
+  t.is((await visitor.send(path!, { act: 'disable' })).headers.get('location'), `${path}?done=webhook-disabled`);
+  t.regex(await visitor.page('/console/webhooks'), /class="state warn">disabled/);
+  t.is((await visitor.send(path!, { act: 'enable' })).headers.get('location'), `${path}?done=webhook-enabled`);
+
+  t.regex(await visitor.page(`${path}/secret`), /24 hours/);
+  const rotated = await (await visitor.send(`${path}/secret`, {})).text();
+  const next = /whsec_[A-Za-z0-9+/]{43}=/.exec(rotated)![0];
+  t.not(next, secret);
+  await visitor.send(path!, { act: 'test' });
+  t.notThrows(() => verify(receiver.received.at(-1)!, next));
+
+  t.regex(await visitor.page(`${path}/delete`), /gets no more events/);
+  t.is((await visitor.fetch(path!)).status, 200, 'showing the page deletes nothing');
+  t.is((await visitor.send(`${path}/delete`, {})).headers.get('location'), '/console/webhooks?done=webhook-deleted');
+  t.is((await visitor.fetch(path!)).status, 404);
+});
+
+test('wrong fields keep the input and show their errors, and the limit of webhooks is said', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  const visitor = await Visitor.signedIn(server);
+  const wrong = await visitor.send('/console/webhooks/new', { url: 'ftp://x"y', event: '*' });
+  t.is(wrong.status, 422);
+  t.regex(await wrong.text(), /value="ftp:\/\/x&quot;y"[^]*id="url-error"[^]*expected an http/);
+  const without = await visitor.send('/console/webhooks/new', { url: receiver.url });
+  t.is(without.status, 422);
+  t.regex(await without.text(), /id="events-error"/);
+  const { id } = await createWebhook(server, receiver.url);
+  const path = `/console/webhooks/${id}`;
+  const changed = await visitor.send(path, { act: 'change', url: 'http://10.0.0.1/', event: 'tag.deleted' });
+  t.is(changed.status, 422);
+  t.regex(await changed.text(), /value="http:\/\/10\.0\.0\.1\/"[^]*id="url-error"[^]*value="tag\.deleted" checked/);
+  for (let count = 1; count < 20; count += 1) await createWebhook(server, receiver.url);
+  const beyond = await visitor.send('/console/webhooks/new', { url: receiver.url, event: '*' });
+  t.is(beyond.status, 422);
+  t.regex(await beyond.text(), /at most 20 webhooks/);
+});
+
+test('deliveries show request, answer and timing, and are repeated one, selected, or since a time', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  const { id } = await createWebhook(server, receiver.url, ['package.*']);
+  const visitor = await Visitor.signedIn(server);
+  const path = `/console/webhooks/${id}`;
+  t.regex(await visitor.page(path), /Nothing was delivered yet/);
+  const feed = new TestFeed(server);
+  for (const name of ['One', 'Two', 'Three']) await feed.publish({ id: name });
+  await deliverUntil(server, async () => {
+    const items = await deliveriesOf(server, id);
+    return items.length === 3 && items.every(({ state }) => state === 'delivered');
+  });
+  const page = await visitor.page(path);
+  t.regex(page, /class="state good">delivered[^]*204 after/);
+  const ids = [...page.matchAll(/name="delivery" value="([\w-]+)"/g)].map(([, each]) => each!);
+  t.is(ids.length, 3);
+  const one = await visitor.page(`${path}/deliveries/${ids[2]}`);
+  t.regex(one, /took \d+ ms[^]*status 204[^]*content-type: application\/cloudevents\+json[^]*&quot;subject&quot;/);
+  t.regex(one, /entrepot\.package\.published[^]*One/);
+  const document = await OpenDocument.of(server);
+  const details = await document.read(
+    'GET /webhooks/{id}/deliveries/{delivery}',
+    await server.fetch(`/v1/webhooks/${id}/deliveries/${ids[2]}`),
+  );
+  t.is(details['request_body'], receiver.received[0]!.body);
+
+  const again = `${path}?done=redelivered`;
+  t.is((await visitor.send(`${path}/deliveries/${ids[2]}`, {})).headers.get('location'), again);
+  await deliverUntil(server, () => receiver.received.length === 4);
+  t.is((await visitor.send(path, { act: 'redeliver' })).status, 422);
+  const chosen = [ids[0]!, ids[1]!, ids[1]!].map((each): [string, string] => ['delivery', each]);
+  t.is((await visitor.send(path, [['act', 'redeliver'], ...chosen])).headers.get('location'), again);
+  await deliverUntil(server, () => receiver.received.length === 6);
+  const since = await visitor.send(path, { act: 'since', since: '2020-01-31T12:30' });
+  t.is(since.headers.get('location'), again);
+  await deliverUntil(server, () => receiver.received.length === 9);
+  const later = await visitor.send(path, { act: 'since', since: '2999-01-31T12:30:01' });
+  t.is(later.headers.get('location'), again);
+  const wrong = await visitor.send(path, { act: 'since', since: 'yesterday' });
+  t.is(wrong.status, 422);
+  t.regex(await wrong.text(), /value="yesterday"[^]*id="since-error"/);
+  t.is(receiver.received.length, 9);
+});
+
+test('webhooks of another account do not exist, and a token without admin or with name patterns sees none', async (t) => {
+  const receiver = await startReceiver(t);
+  const server = await startTestServer(t, allowLoopback);
+  const { id } = await createWebhook(server, receiver.url);
+  await new TestFeed(server).publish({ id: 'One' });
+  await deliverUntil(server, () => receiver.received.length > 0);
+  const [delivery] = await deliveriesOf(server, id);
+  const paths = [`/console/webhooks/${id}`, `/console/webhooks/${id}/secret`, `/console/webhooks/${id}/delete`];
+  paths.push(`/console/webhooks/${id}/deliveries/${delivery!.id}`);
+  const other = await Visitor.signedIn(server, await tokenOf(server, ['read', 'admin'], 'other'));
+  t.notRegex(await other.page('/console/webhooks'), /hook"/);
+  for (const path of paths) {
+    t.is((await other.fetch(path)).status, 404, path);
+    t.is((await other.send(path, { act: 'disable' })).status, 404, path);
+  }
+  const own = await createWebhook(server, receiver.url);
+  const foreign = await server.fetch(`/v1/webhooks/${own.id}/deliveries/${delivery!.id}`);
+  t.is(foreign.status, 404, 'a delivery of another webhook');
+  const { value: limited } = await createToken(server, ['read', 'admin'], 'default', { packages: ['One'] });
+  for (const token of [limited, await tokenOf(server, ['read', 'write'])]) {
+    const visitor = await Visitor.signedIn(server, token);
+    for (const path of ['/console/webhooks', ...paths]) t.is((await visitor.fetch(path)).status, 403, path);
+  }
+  t.is((await server.fetch(`/v1/webhooks/${id}`)).status, 200);
+});

@@ -1,0 +1,227 @@
+import test, { type ExecutionContext } from 'ava';
+import { auditOf } from '../support/audit.ts';
+import { TestFeed } from '../support/feed.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { createToken, databaseOf, firstUpstream, flushUsage, tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { until } from '../support/until.ts';
+
+type Json = Record<string, any>;
+
+const minute = 60_000;
+
+async function json(server: TestServer, path: string, init: RequestInit & { token?: string } = {}): Promise<Json> {
+  const response = await server.fetch(`/v1${path}`, init);
+  if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`);
+  return (await response.json()) as Json;
+}
+
+async function withImage(t: ExecutionContext, settings: Record<string, unknown> = {}, server: object = {}) {
+  const upstream = await startUpstreamRegistry(t);
+  const own = upstream.settings('up.test', { id: 'up-team', ...settings });
+  const test = await startTestServer(t, { upstreams: [own], ...server });
+  test.clock.now = Date.now();
+  const get = async (path: string, init: RequestInit = {}) => {
+    const response = await test.fetch(`/v2/up.test/${path}`, init);
+    return { status: response.status, bytes: (await response.arrayBuffer()).byteLength };
+  };
+  return { upstream, server: test, get };
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: an upstream shows what the mirror saved and what is stored, each content once`, async (t) => {
+    const url = await temporaryDatabase(t, dialect);
+    const { upstream, server, get } = await withImage(t, {}, { database: { url } });
+    const { manifest, layer } = upstream.image('app', 'v1');
+    const path = `app/blobs/${layer.digest}`;
+    await get('app/manifests/v1');
+    await get(path);
+    await get(path);
+    t.is((await get(path, { headers: { range: 'bytes=0-9' } })).bytes, 10);
+    await get(path, { method: 'HEAD' });
+    await flushUsage(server);
+    const document = await OpenDocument.of(server);
+    const list: Json = await document.read('GET /upstreams', await server.fetch('/v1/upstreams'));
+    const [item] = list['items'];
+    t.like(item, {
+      id: 'up-team',
+      name: 'up.test',
+      kind: 'registry',
+      mode: 'online',
+      accounts: null,
+      breaker: { state: 'closed', reason: null, workers: 1, open_workers: 0 },
+      works_offline: 'all',
+      rate_limit: null,
+    });
+    t.like(item.requests, { sent: 2, needed: 5, hits: 3, received_bytes: manifest.size + layer.size });
+    t.like(item.requests.by_outcome, { miss: 2, hit: 3, stale: 0 });
+    t.like(item.saved, { requests: 3, bytes: layer.size + 10 });
+    t.is(item.latency.requests, 2);
+    t.true(item.latency.median_ms > 0 && item.latency.p95_ms >= item.latency.median_ms);
+    t.is(item.last_success_at, new Date(server.clock.now!).toISOString());
+    // The tag and the digest of a manifest are two entries with one content.
+    t.like(item.cached, { entries: 3, size_bytes: manifest.size + layer.size, expired_documents: 0 });
+    t.like(list['month'], { requests: 5, hits: 3, upstream_bytes: manifest.size + layer.size });
+    t.like(await document.read('GET /upstreams/{id}', await server.fetch('/v1/upstreams/up-team')), { id: 'up-team' });
+  });
+
+  test(`${dialect}: entries are paged by kind and name, filtered by the beginning of a name, and dropped`, async (t) => {
+    const url = await temporaryDatabase(t, dialect);
+    const { upstream, server, get } = await withImage(t, {}, { database: { url } });
+    for (const name of ['app', 'apple', 'b%']) upstream.image(name, 'v1');
+    for (const name of ['app', 'apple']) await get(`${name}/manifests/v1`);
+    const { layer } = upstream.image('b', 'v1');
+    await get(`b/blobs/${layer.digest}`);
+    const document = await OpenDocument.of(server);
+    const entries = async (query: string): Promise<Json> =>
+      document.read('GET /upstreams/{id}/entries', await server.fetch(`/v1/upstreams/up-team/entries?${query}`));
+    const textOf = ({ kind, name }: Json) => `${kind} ${name}`;
+    const all: Json[] = [];
+    for (let cursor = ''; ;) {
+      const page = await entries(`limit=2${cursor}`);
+      t.true(page['items'].length <= 2);
+      all.push(...page['items']);
+      if (page['next_cursor'] === null) break;
+      cursor = `&cursor=${page['next_cursor']}`;
+    }
+    t.deepEqual(all.map(textOf), ['manifest app', 'manifest app', 'manifest apple', 'manifest apple', 'blob b']);
+    t.is(new Set(all.map(({ id }) => id)).size, 5);
+    t.deepEqual((await entries('name=APPL')).items.map(textOf), ['manifest apple', 'manifest apple']);
+    t.deepEqual((await entries('name=%25')).items, []);
+    t.deepEqual((await entries('name=app&entry_kind=blob')).items, []);
+    t.is((await server.fetch('/v1/upstreams/up-team/entries?cursor=x')).status, 400);
+
+    const tag = all.find(({ reference }) => reference === 'v1')!;
+    const path = `/v1/upstreams/up-team/entries/${tag['id']}`;
+    const requests = upstream.requests().length;
+    t.is((await document.read('GET /upstreams/{id}/entries/{entry}', await server.fetch(path)))['name'], tag['name']);
+    t.is((await server.fetch(path, { method: 'DELETE' })).status, 204);
+    t.is((await server.fetch(path, { method: 'DELETE' })).status, 404);
+    const [event] = await auditOf(server, 'type=tag.deleted');
+    t.like(event, { subject: { kind: 'container', name: `up.test/${tag['name']}`, reference: 'v1' } });
+    t.is((await get(`${tag['name']}/manifests/v1`)).status, 200);
+    t.true(upstream.requests().length > requests, 'it is fetched again');
+  });
+}
+
+test('a paused upstream says why and since when, and a document that is too old makes it work offline only partly', async (t) => {
+  const { upstream, server, get } = await withImage(t, { freshFor: '1m', staleFor: '1h' });
+  upstream.image('app', 'v1');
+  await get('app/manifests/v1');
+  server.clock.now! += 2 * minute;
+  upstream.unplug();
+  t.is((await get('app/manifests/v1')).status, 200);
+  const paused = await json(server, '/upstreams/up-team');
+  t.like(paused['breaker'], { state: 'open', open_workers: 1, since: new Date(server.clock.now!).toISOString() });
+  t.is(typeof paused['breaker'].reason, 'string');
+  t.true(Date.parse(paused['breaker'].next_attempt_at) > server.clock.now!);
+  t.is(paused['works_offline'], 'all');
+  t.is(paused['requests'].hits, 1, 'a stale answer saves its request');
+
+  const { server: later } = await withImage(t, { freshFor: '1m', staleFor: '1h' });
+  const row = (name: string, kind: string, reference: string) => ({
+    id: name.padEnd(64, '0'),
+    upstream: 'up-team',
+    kind,
+    name,
+    reference,
+    digest: `sha256:${name.padEnd(64, '0')}`,
+    size_bytes: 10,
+    content_type: 'text/plain',
+    attributes: '{}',
+    stored_at: 1,
+    validated_at: later.clock.now! - 62 * minute,
+    used_at: 1,
+  });
+  const rows = [row('a', 'manifest', 'v1'), row('b', 'manifest', 'sha256:0'), row('c', 'blob', 'sha256:1')];
+  rows.push(row('d', 'tags', ''), { ...row('e', 'tags', ''), validated_at: later.clock.now! - 60 * minute });
+  rows.push(row('f', 'referrers', 'sha256:2'));
+  for (const each of rows) await databaseOf(later).transaction((tx) => tx.insertNew('mirror_entries', [each]));
+  const old = await json(later, '/upstreams/up-team');
+  t.like(old['cached'], { entries: 6, size_bytes: 60, expired_documents: 3 });
+  t.is(old['works_offline'], 'partly');
+});
+
+test('an upstream that is set to offline serves documents of any age, and an empty one nothing', async (t) => {
+  const { server } = await withImage(t, { mode: 'offline' });
+  t.like(await json(server, '/upstreams/up-team'), {
+    mode: 'offline',
+    works_offline: 'nothing',
+    last_success_at: null,
+  });
+});
+
+test('a rate limit is shown until its window is over', async (t) => {
+  const { upstream, server, get } = await withImage(t);
+  const { manifest } = upstream.image('app');
+  upstream.manifest('app', JSON.parse(manifest.bytes) as object, 'v1', {
+    'ratelimit-limit': '100;w=21600',
+    'ratelimit-remaining': '76;w=21600',
+  });
+  await get('app/manifests/v1');
+  const resets = new Date(server.clock.now! + 21_600_000).toISOString();
+  t.deepEqual((await json(server, '/upstreams/up-team'))['rate_limit'], {
+    limit: 100,
+    remaining: 76,
+    resets_at: resets,
+  });
+  server.clock.now! += 21_600_000;
+  t.is((await json(server, '/upstreams/up-team'))['rate_limit'], null);
+});
+
+test('a feed and a registry may share an ID: their entries stay apart', async (t) => {
+  const feed = await UpstreamFeed.start(t);
+  const registry = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, {
+    upstreams: [feed.as('both.test'), registry.settings('both.test'), registry.settings('other.test')],
+  });
+  await feed.offer({ id: 'Thing', versions: [{ version: '1.0.0' }] });
+  await (await new TestFeed(server).fetch('/package/thing/1.0.0/thing.1.0.0.nupkg')).arrayBuffer();
+  const { layer } = registry.image('app', 'v1');
+  await (await server.fetch(`/v2/both.test/app/blobs/${layer.digest}`)).arrayBuffer();
+  t.is((await server.fetch('/v1/upstreams/both.test')).status, 400);
+  t.is((await server.fetch('/v1/upstreams/none')).status, 404);
+  const kinds = async (kind: string) => {
+    const { items } = await json(server, `/upstreams/both.test/entries?kind=${kind}`);
+    return items.map((each: Json) => each['kind']) as string[];
+  };
+  t.deepEqual(await kinds('registry'), ['blob']);
+  const stored = await kinds('nuget');
+  t.is(stored[0], 'nupkg');
+  t.false(stored.includes('blob'));
+  const rows = await databaseOf(server).select('SELECT id FROM mirror_entries');
+  t.is(stored.length + 1, rows.length, 'every kind of entry is known');
+  const cached = async (kind: string) => (await json(server, `/upstreams/both.test?kind=${kind}`))['cached'].entries;
+  await until(async () => (await cached('registry')) === 1);
+  t.is(await cached('nuget'), stored.length);
+  const { items } = await json(server, '/upstreams/both.test/entries?kind=registry');
+  const path = `/v1/upstreams/both.test/entries/${items[0].id}?kind=nuget`;
+  t.is((await server.fetch(path, { method: 'DELETE' })).status, 404, 'an entry of the other one');
+  const other = `/v1/upstreams/other.test/entries/${items[0].id}`;
+  for (const method of ['GET', 'DELETE']) t.is((await server.fetch(other, { method })).status, 404, 'of another name');
+});
+
+test('the scopes: operate to see, delete to drop, and no name patterns for what is stored', async (t) => {
+  const { upstream, server, get } = await withImage(t);
+  const { layer } = upstream.image('app', 'v1');
+  await get(`app/blobs/${layer.digest}`);
+  const { items } = await json(server, '/upstreams/up-team/entries');
+  const entry = `/upstreams/up-team/entries/${items[0].id}`;
+  const status = async (path: string, token: string, method = 'GET') =>
+    (await server.fetch(`/v1${path}`, { token, method })).status;
+  const account = await tokenOf(server, ['read', 'write', 'delete', 'admin']);
+  for (const path of ['/upstreams', '/upstreams/up-team', '/upstreams/up-team/entries', entry]) {
+    t.is(await status(path, account), 403, path);
+  }
+  t.is(await status(entry, account, 'DELETE'), 403);
+  t.is(await status(entry, await tokenOf(server, ['read', 'operate']), 'DELETE'), 403);
+  const { value: limited } = await createToken(server, ['operate', 'delete'], 'default', { containers: ['x/*'] });
+  t.is(await status('/upstreams', limited), 200);
+  for (const path of ['/upstreams/up-team/entries', entry]) t.is(await status(path, limited), 403, path);
+  t.is(await status(entry, limited, 'DELETE'), 403);
+  t.is(await status(entry, server.token), 200, 'it is still there');
+  t.false(firstUpstream(server).isPaused);
+});
