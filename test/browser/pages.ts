@@ -1,0 +1,33 @@
+import type { Scope } from '../../src/accounts/principal.ts';
+import type { ConsoleData } from '../support/console-data.ts';
+
+export interface TestedPage {
+  /** The address of the page, with the data of `startWithData`. */
+  at: (data: ConsoleData) => string;
+  /** The scopes that a visitor needs for it. */
+  scopes: readonly Scope[];
+  /** Other scopes of which one is enough instead. */
+  also?: readonly Scope[];
+}
+
+/** Every page of the console by its path. Each test with all pages takes them from here. */
+export const testedPages: Readonly<Record<string, TestedPage>> = {
+  '/': { at: () => '/console/', scopes: ['read'] },
+  '/usage': { at: () => '/console/usage', scopes: ['read'] },
+  '/tokens': { at: () => '/console/tokens', scopes: ['admin'] },
+  '/tokens/new': { at: () => '/console/tokens/new', scopes: ['admin'] },
+  '/tokens/revoke': { at: ({ tokenId }) => `/console/tokens/revoke?id=${tokenId}`, scopes: ['admin'] },
+  '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },
+  '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
+  '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
+  '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
+  '/connect': { at: () => '/console/connect', scopes: ['read'] },
+};
+
+/** Pages that are in no list: those of a visitor who has not signed in, and errors. */
+export const otherPages: Readonly<Record<string, TestedPage & { signedIn: boolean; status: number }>> = {
+  'sign-in': { at: () => '/console/sign-in', scopes: [], signedIn: false, status: 200 },
+  'not found': { at: () => '/console/none', scopes: [], signedIn: true, status: 404 },
+  'not found, not signed in': { at: () => '/console/none', scopes: [], signedIn: false, status: 404 },
+  'a wrong filter': { at: () => '/console/audit?type=wrong', scopes: [], signedIn: true, status: 400 },
+};
