@@ -94,3 +94,32 @@ export function focusOf(page: Page): Promise<Stop | undefined> {
     };
   });
 }
+
+/** What a text from outside could have added to a page of the console: scripts, handlers, styles, frames, addresses. */
+export function dangersIn(page: Page): Promise<string[]> {
+  return page.evaluate(() => {
+    const dangers: string[] = [];
+    const own = location.origin;
+    for (const element of document.querySelectorAll('*')) {
+      const isOwnScript = element instanceof HTMLScriptElement && element.src.startsWith(`${own}/console/assets/`);
+      if (element.matches('script, iframe, object, embed, base, style, meta[http-equiv], template') && !isOwnScript)
+        dangers.push(element.outerHTML.slice(0, 200));
+      for (const { name, value } of element.attributes) {
+        const isAddress = ['href', 'src', 'action', 'formaction', 'poster', 'srcset', 'ping'].includes(name);
+        const url = isAddress && URL.canParse(value, location.href) ? new URL(value, location.href) : undefined;
+        const isLink = element.matches('a') && url !== undefined && /^https?:$/.test(url.protocol);
+        if (/^on|^style$|^srcdoc$/.test(name) || (isAddress && url?.origin !== own && !isLink))
+          dangers.push(`${name}="${value}" of ${element.outerHTML.slice(0, 200)}`);
+      }
+    }
+    const scripts = document.scripts.length;
+    return scripts === 1 ? dangers : [...dangers, `${scripts} scripts`];
+  });
+}
+
+/** Opens all parts of a page that are closed at first. */
+export function openDetails(page: Page): Promise<void> {
+  return page.evaluate(() => {
+    for (const each of document.querySelectorAll('details')) each.open = true;
+  });
+}
