@@ -1,9 +1,9 @@
 import type { Scope } from '../../src/accounts/principal.ts';
-import type { ConsoleData } from '../support/console-data.ts';
+import type { ShownContent } from '../support/console-data.ts';
 
 export interface TestedPage {
   /** The address of the page, with the data of `startWithData`. */
-  at: (data: ConsoleData) => string;
+  at: (data: ShownContent) => string;
   /** The scopes that a visitor needs for it. */
   scopes: readonly Scope[];
   /** Other scopes of which one is enough instead. */

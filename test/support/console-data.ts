@@ -4,6 +4,7 @@ import { makeNupkg, type NupkgOptions } from './builders/nupkg.ts';
 import { TestFeed } from './feed.ts';
 import { flushEvents, flushTokens, flushUsage, flushUses, runJob } from './inside.ts';
 import { ociManifest, TestRepository } from './registry.ts';
+import { testClock } from './clock.ts';
 import { startTestServer, type TestServer } from './server.ts';
 import { serve, startFaultyUpstream } from './upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from './upstreams/upstream-feed.ts';
@@ -15,14 +16,17 @@ import { Visitor } from './visitor.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
 
-export interface ConsoleData {
-  server: TestServer;
-  /** What the pages with a parameter show. */
+/** What the pages with a parameter show. */
+export interface ShownContent {
   package: string;
   version: string;
   image: string;
   tokenId: string;
   sessionId: string;
+}
+
+export interface ConsoleData extends ShownContent {
+  server: TestServer;
 }
 
 export interface DataOptions {
@@ -100,19 +104,26 @@ function bytesOf(name: string, size: number): Buffer {
   return Buffer.alloc(size, block);
 }
 
-async function pushImage(server: TestServer, name: string, tag: string, size: number): Promise<void> {
-  const repository = new TestRepository(server, name);
+const images: readonly (readonly [name: string, tag: string, bytes: number])[] = [
+  ['billing/worker', 'v7', 420_000],
+  ['team/web', '2026-11', 1_900_000],
+  ['team/api', '1.4.0', 610_000],
+  ['team/api', '1.5.0', 640_000],
+  ['team/api', 'latest', 640_000],
+];
+
+async function pushImage(server: TestServer, token: string, [name, tag, size]: (typeof images)[number]): Promise<void> {
+  const repository = new TestRepository(server, name, token);
   const config = await repository.blob(
-    JSON.stringify({ architecture: 'amd64', os: 'linux', config: { Env: [`TAG=${tag}`] }, rootfs: { type: 'layers' } }),
+    JSON.stringify({ architecture: 'amd64', os: 'linux', config: { User: 'app' }, rootfs: { type: 'layers' } }),
     'application/vnd.oci.image.config.v1+json',
   );
   const layers = [
     await repository.blob(bytesOf('base', 2_400_000), 'application/vnd.oci.image.layer.v1.tar'),
-    await repository.blob(bytesOf(`${name}:${tag}`, size), 'application/vnd.oci.image.layer.v1.tar'),
+    await repository.blob(bytesOf(`${name} ${size}`, size), 'application/vnd.oci.image.layer.v1.tar'),
   ];
   const annotations = { 'org.opencontainers.image.source': `https://git.example.com/${name}` };
-  const manifest = { schemaVersion: 2, mediaType: ociManifest, config, layers, annotations };
-  const response = await repository.put(tag, manifest, ociManifest);
+  const response = await repository.put(tag, { schemaVersion: 2, mediaType: ociManifest, config, layers, annotations });
   if (response.status !== 201) throw new Error(`${name}:${tag}: ${response.status} ${await response.text()}`);
 }
 
@@ -129,38 +140,43 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
   }
   for (const name of ['library/alpine', 'library/postgres'])
     registry.image(name, name.endsWith('alpine') ? '3.21' : '17');
-  const server = await startTestServer(t, {
+  const all = {
     upstreams: [
       feed.as('nuget.org'),
       registry.settings('docker.io'),
       { name: 'ghcr.io', kind: 'registry', url: broken.url.href, allowPrivateNetwork: true, timeout: '2s' },
     ],
     retention: { packages: { keepVersions: 5 } },
+    prefetch: { files: ['/etc/entrepot/images.txt'] },
     ...settings,
-  });
+  };
+  const server = await startTestServer(t, all, {}, testClock(now - (days + 30) * day));
   server.clock.now = now - days * day;
   const tokens = await makeTokens(server, now);
-  await publish(server, tokens.ci);
-  for (let left = days; left >= 0; left -= 1) {
-    server.clock.now = now - left * day;
-    await useFor(server, tokens.read, days - left);
+  const feedOfCi = new TestFeed(server, tokens.ci);
+  for (let index = 0; index <= days; index += 1) {
+    server.clock.now = now - (days - index) * day;
+    // All is published in the end, also with few days.
+    const isDue = (place: number, all: number) => Math.floor((place * (days + 1)) / all) === index;
+    await feedOfCi.publish(...hosted.filter((_, place) => isDue(place, hosted.length)));
+    for (const image of images.filter((_, place) => isDue(place, images.length)))
+      await pushImage(server, tokens.ci, image);
+    await useFor(server, tokens.read, index);
     await flushUsage(server);
+    if (index % 7 === 6) await runJob(server, 'scrub');
   }
   broken.unplug();
   for (const tag of ['v2', 'v3']) await pull(server, tokens.read, `ghcr.io/example/tool/manifests/${tag}`);
-  for (const job of ['sample', 'gc', 'evict', 'scrub']) await runJob(server, job);
+  for (const job of ['sample', 'gc', 'evict', 'scrub', 'audit']) await runJob(server, job);
+  // The file with the list is missing.
+  await runJob(server, 'prefetch').catch(() => undefined);
+  server.clock.now += 40_000;
   await server.fetch('/v1/packages', { token: 'ent_of_someone_who_left' });
   await server.fetch(`/v1/tokens/${tokens.revokedId}`, { method: 'DELETE' });
   await flushAll(server);
   const sessionId = await openSessions(server);
-  return {
-    server,
-    package: 'Contoso.Core',
-    version: '2.1.1',
-    image: 'team/api',
-    tokenId: tokens.ciId,
-    sessionId,
-  };
+  server.clock.now += 200_000;
+  return { server, package: 'Contoso.Core', version: '2.1.1', image: 'team/api', tokenId: tokens.ciId, sessionId };
 }
 
 async function flushAll(server: TestServer): Promise<void> {
@@ -182,7 +198,11 @@ export async function makeToken(server: TestServer, body: object): Promise<{ id:
 }
 
 async function makeTokens(server: TestServer, now: number) {
-  const make = (name: string, scopes: string[], more: object = {}) => makeToken(server, { name, scopes, ...more });
+  const make = (name: string, scopes: string[], more: object = {}) => {
+    // Lists are in the order of time.
+    server.clock.now! += 1000;
+    return makeToken(server, { name, scopes, ...more });
+  };
   const in90Days = new Date(now + 90 * day).toISOString();
   const ci = await make('ci of platform', ['read', 'write'], { expires_at: in90Days });
   const read = await make('build agents', ['read']);
@@ -195,29 +215,23 @@ async function makeTokens(server: TestServer, now: number) {
   return { ci: ci.token, ciId: ci.id, read: read.token, revokedId: revoked.id };
 }
 
-async function publish(server: TestServer, token: string): Promise<void> {
-  await new TestFeed(server, token).publish(...hosted);
-  const tagged = { ...server, token };
-  for (const tag of ['1.4.0', '1.5.0', 'latest'])
-    await pushImage(tagged, 'team/api', tag, tag === '1.4.0' ? 610_000 : 640_000);
-  await pushImage(tagged, 'team/web', '2026-11', 1_900_000);
-  await pushImage(tagged, 'billing/worker', 'v7', 420_000);
-}
-
 /** Downloads of one day; some days have more. */
 async function useFor(server: TestServer, token: string, index: number): Promise<void> {
   const times = [3, 5, 4, 6, 5, 1, 1][index % 7]!;
   const feed = new TestFeed(server, token);
-  const packages = [...hosted.slice(3, 9), ...mirrored.map(([id, version]) => ({ id, version }))];
+  const packages = [...hosted.slice(1, 4), ...mirrored.map(([id, version]) => ({ id, version }))];
   for (const [place, { id, version }] of packages.entries()) {
     const key = id!.toLowerCase();
     for (let done = 0; done < times - (place % 3); done += 1) {
       await drain(feed.fetch(`/package/${key}/${version}/${key}.${version}.nupkg`));
     }
   }
-  await pull(server, token, 'team/api/manifests/latest');
-  for (const image of ['library/alpine/manifests/3.21', 'library/postgres/manifests/17']) {
-    await pull(server, token, `docker.io/${image}`);
+  for (const image of [
+    'docker.io/library/alpine/manifests/3.21',
+    'docker.io/library/postgres/manifests/17',
+    'team/api/manifests/1.5.0',
+  ]) {
+    await pull(server, token, image);
   }
 }
 

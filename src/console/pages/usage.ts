@@ -57,7 +57,7 @@ export const usagePage: Page = {
       </section>
       <section>
         <h2>By ${groupings.find(([key]) => key === grouping)![1].toLowerCase()}</h2>
-        <p>
+        <p class="choices">
           ${groupings.map(
             ([key, title]) =>
               html`<a
