@@ -1,5 +1,6 @@
 import type { NameKind } from './accounts/names.ts';
 import type { Operation } from './api/operation.ts';
+import type { SearchSource } from './api/search.ts';
 import type { Config } from './config/schema.ts';
 import type { Core } from './core.ts';
 import type { Mount } from './http/app.ts';
@@ -48,6 +49,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   mount(web: Web): Mount[];
   /** Its operations in `/v1`. */
   readonly operations: readonly Operation[];
+  /** What a search in `/v1` reads. */
+  readonly searches: readonly SearchSource[];
   readonly claims: EmptyClaims;
   /** Bytes of an account's unfinished uploads. */
   unfinishedBytes?(accountId: number): Promise<number>;

@@ -239,6 +239,8 @@ function mountAll(
   const { limits } = config;
   const operations = createOperations({
     operations: opened.flatMap((each) => each.operations),
+    searches: opened.flatMap((each) => each.searches),
+    claims: opened,
     database,
     accounts,
     tokens,

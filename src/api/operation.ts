@@ -3,6 +3,7 @@ import type { Action } from '../accounts/allow.ts';
 import type { NameKind } from '../accounts/names.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
+import type { Cost } from '../http/limit.ts';
 
 /** A request with checked credentials, query and body. */
 export interface Call<Query, Body> {
@@ -25,6 +26,8 @@ export interface Operation<
   id: string;
   summary: string;
   action: Action;
+  /** What it costs besides its answer, if that has a limit. */
+  cost?: Cost;
   /** The name that it concerns: its kind, the parameter of the path that holds it, and how names are compared. */
   subject?: { kind: NameKind; param: string; keyOf?: (name: string) => string };
   params?: Readonly<Record<string, string>>;

@@ -3,13 +3,16 @@ import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
+import type { Cost } from '../http/limit.ts';
 import type { Jobs } from '../jobs/jobs.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { accountOperations, type AccountParts } from './account.ts';
 import { auditOperations, type AuditParts } from './audit.ts';
+import { claimOperations, type ReleasableClaims } from './claims.ts';
 import { check, type Operation } from './operation.ts';
 import { jobOperations } from './jobs.ts';
 import { sessionOperations } from './sessions.ts';
+import { searchOperations, type SearchSource } from './search.ts';
 import { tokenOperations } from './tokens.ts';
 import { webhookOperations } from './webhooks.ts';
 
@@ -20,6 +23,8 @@ export interface OperationParts extends AccountParts, AuditParts {
   webhooks: OpenWebhooks;
   /** Operations of the protocols. */
   operations: readonly Operation[];
+  searches: readonly SearchSource[];
+  claims: readonly ReleasableClaims[];
 }
 
 /** The values of a request that are not checked yet. */
@@ -34,6 +39,8 @@ export interface Arguments {
 export function createOperations(parts: OperationParts): Operation[] {
   return [
     ...parts.operations,
+    ...searchOperations(parts.searches),
+    ...claimOperations(parts.claims),
     ...tokenOperations(parts.tokens),
     ...sessionOperations(parts.sessions),
     ...accountOperations(parts),
@@ -76,6 +83,11 @@ export class Api {
     const operation = this.#operations.get(id);
     if (operation?.answer !== answer) throw new Error(`the operation ${id} has another answer`);
     return (await this.#run(operation, principal, { params, query, body })) as z.input<Answer>;
+  }
+
+  /** What the operation `id` costs, if that has a limit. */
+  costOf(id: string): Cost | undefined {
+    return this.#operations.get(id)?.cost;
   }
 
   /** As `call`, for an operation whose answer has no body. */

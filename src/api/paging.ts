@@ -19,6 +19,14 @@ export const pageQuery = z.object({
     .optional()
     .meta({ description: '`next_cursor` of the previous page' }),
 });
+
+/** The query parameters of a list of hosted and mirrored content. */
+export const originQuery = pageQuery.extend({
+  origin: z
+    .enum(['hosted', 'mirrored'], 'expected hosted or mirrored')
+    .optional()
+    .meta({ description: 'Only content of this origin' }),
+});
 export type PageQuery = z.output<typeof pageQuery>;
 
 /** A list that is read page by page, in the order of a key that never changes. */
@@ -38,13 +46,26 @@ export async function readPage<Entry, Key extends readonly (string | number)[]>(
   { limit, cursor }: PageQuery,
   list: PagedList<Entry, Key>,
 ): Promise<{ entries: readonly Entry[]; next_cursor: string | null }> {
-  const after = cursor === undefined ? undefined : decode(cursor, list);
+  const after = readCursor(cursor, list);
   const entries = await readVisible(list, limit + 1, after);
   if (entries.length <= limit) return { entries, next_cursor: null };
   return {
     entries: entries.slice(0, limit),
-    next_cursor: Buffer.from(JSON.stringify([list.name, ...list.keyOf(entries[limit - 1]!)])).toString('base64url'),
+    next_cursor: cursorOf(list.name, list.keyOf(entries[limit - 1]!)),
   };
+}
+
+/** The cursor of a list called `name` for the entries after `key`. */
+export function cursorOf(name: string, key: readonly (string | number)[]): string {
+  return Buffer.from(JSON.stringify([name, ...key])).toString('base64url');
+}
+
+/** The key in a cursor of this list; undefined without a cursor. Throws `Invalid`. */
+export function readCursor<Key>(
+  cursor: string | undefined,
+  list: { name: string; key: z.ZodType<Key> },
+): Key | undefined {
+  return cursor === undefined ? undefined : decode(cursor, list);
 }
 
 async function readVisible<Entry, Key extends readonly (string | number)[]>(

@@ -83,6 +83,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
   return {
     action: definition.action,
     stores: false,
+    cost: definition.cost,
     run: async ({ request, response, principal, params }) => {
       const query = definition.query && check(definition.query, parametersOf(request), 'query');
       let body: unknown;

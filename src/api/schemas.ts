@@ -5,13 +5,15 @@ import { eventTypes, subjectKinds } from '../events/event.ts';
 
 // The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
 
-const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
-const count = z.int().min(0);
-const bytes = count.meta({ description: 'Bytes' });
-const origin = z
-  .enum(['hosted', 'mirrored'])
+export const text = z.string().nullable();
+export const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
+export const count = z.int().min(0);
+export const bytes = count.meta({ description: 'Bytes' });
+export const origins = ['hosted', 'mirrored'] as const;
+export const origin = z
+  .enum(origins)
   .meta({ description: 'hosted: pushed to this server; mirrored: copied from an upstream' });
-const upstream = z
+export const upstream = z
   .string()
   .nullable()
   .meta({ description: 'The upstream of mirrored content; null for hosted content' });

@@ -54,6 +54,11 @@ export function ago(time: string | null | undefined, now: number): Html {
   return html`<time class="exact" tabindex="0" datetime="${time}" title="${time}">${agoText(time, now)}</time>`;
 }
 
+/** The start of a text, with an ellipsis if something is left out. Never ends in half a surrogate pair. */
+export function short(text: string, length: number): string {
+  return text.length <= length ? text : `${text.slice(0, length).replace(/[\ud800-\udbff]$/, '')}…`;
+}
+
 /** A short text whose exact value appears on hover and on focus. */
 export function exact(text: string, value: string): Html {
   return html`<span class="exact" tabindex="0" title="${value}">${text}</span>`;

@@ -12,6 +12,10 @@ export const notices: Readonly<Record<string, string>> = {
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'session-ended': 'The session has ended.',
+  deleted: 'Deleted.',
+  unlisted: 'Unlisted. Searches no longer show it.',
+  relisted: 'Listed again.',
+  released: 'Released. Upstreams can serve the name now.',
 };
 
 export interface Frame {
@@ -41,7 +45,7 @@ export function layout({ title, body, json }: View, { assets, principal, section
         <a class="skip" href="#main">Skip to the content</a>
         <header class="top">
           <a class="brand" href="/console/">Entrepot</a>
-          ${principal && who(principal)}
+          ${principal && find} ${principal && who(principal)}
         </header>
         ${principal && navigation(principal, section)}
         <main id="main" tabindex="-1">
@@ -57,6 +61,12 @@ export function layout({ title, body, json }: View, { assets, principal, section
       </body>
     </html>`;
 }
+
+const find = html`<form class="find" role="search" method="get" action="/console/search">
+  <label class="unseen" for="find">Search packages and images</label>
+  <input id="find" name="q" type="search" placeholder="Search packages and images" maxlength="200" />
+  <button>Search</button>
+</form>`;
 
 function who(principal: Principal): Html {
   if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;

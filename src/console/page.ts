@@ -56,8 +56,8 @@ export interface Redirect {
 export interface Page {
   /** Below `/console`, in Express syntax. */
   path: string;
-  /** The entry of the navigation that it belongs to. */
-  section: Section;
+  /** The entry of the navigation that it belongs to; undefined if it belongs to none. */
+  section: Section | undefined;
   action: Action;
   show(call: PageCall): Promise<View>;
   /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
@@ -69,6 +69,8 @@ export type Section = (typeof sections)[number]['key'];
 /** The navigation. `action` is what a visitor needs to see the entry. */
 export const sections = [
   { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
+  { key: 'packages', title: 'Packages', path: '/console/packages', action: 'read' },
+  { key: 'images', title: 'Images', path: '/console/images', action: 'read' },
   { key: 'usage', title: 'Usage', path: '/console/usage', action: 'account' },
   { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
   { key: 'jobs', title: 'Jobs', path: '/console/jobs', action: 'operate' },

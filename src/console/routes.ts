@@ -12,7 +12,7 @@ import { DomainError } from '../errors.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
-import { limitLookUp, limitRequest, setLimitFields } from '../http/limit.ts';
+import { limitCost, limitLookUp, limitRequest, setLimitFields } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
@@ -177,7 +177,7 @@ async function send(parts: ConsoleParts, assets: Assets, page: Page, visit: Visi
 
 /** Throws `Unauthorized` and `ScopeMissing`. */
 function callOf({ api, urls, now }: ConsoleParts, page: Page, visit: Visit): PageCall {
-  const { request, session, principal } = visit;
+  const { request, response, session, principal } = visit;
   if (!principal) throw new DomainError('Unauthorized', 'Sign in to see this page.');
   allow(principal, page.action);
   return {
@@ -188,7 +188,10 @@ function callOf({ api, urls, now }: ConsoleParts, page: Page, visit: Visit): Pag
     values: (name) => valuesOf(request, name),
     urls: urls.of(request),
     api: {
-      call: (id, answer, args) => api.call(id, answer, principal, args),
+      call: async (id, answer, args) => {
+        await limitCost(response, api.costOf(id), false);
+        return api.call(id, answer, principal, args);
+      },
       do: (id, args) => api.do(id, principal, args),
     },
     now: now(),

@@ -4,7 +4,7 @@ import { systemOrigin } from '../caller.ts';
 import type { Config } from '../config/schema.ts';
 import type { RepeatedEvents } from '../events/repeated.ts';
 import { addressKey } from './address.ts';
-import { MemoryBuckets, mostKeys, SharedBuckets, type Taken, type TakeUnit } from './buckets.ts';
+import { MemoryBuckets, mostKeys, period, SharedBuckets, type Taken, type TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
 import { Turns } from './turns.ts';
 import { Occupancy, pause, type Waiter } from './waiting.ts';
@@ -49,6 +49,9 @@ const mostWaitingUploads = 1000;
 /** Concurrent look-ups of credentials for one address with too many failed sign-ins. */
 const mostLookUps = 2;
 
+/** The longest `Retry-After`, milliseconds. NuGet's clients wait up to an hour. */
+const longestRetry = 300_000;
+
 /** For `Retry-After` of an upload, whose turn cannot be known; seconds. */
 const uploadRetry = 5;
 
@@ -77,6 +80,8 @@ export class Limits {
   readonly #lookUps = new Turns(mostLookUps);
   /** Until when the credentials from an address are looked up in turns. */
   readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
+  /** The latest time that a `Retry-After` has named for a key. */
+  readonly #named = new LRUCache<string, number>({ max: mostKeys });
   /** From 0, because Prometheus cannot see the growth to a first value. */
   readonly #counts = new Map<string, number>(
     limitNames.flatMap((limit) => [
@@ -167,8 +172,22 @@ export class Limits {
       Object.assign(answer.always, rateFields(limit, quota, reset));
       return;
     }
-    const retryAfter = Math.max(1, Math.ceil(wait / 1000));
+    const retryAfter = this.#retryAfter(key, quota, wait);
     throw this.#refusal(limit, quota, client, retryAfter, rateFields(limit, quota, reset));
+  }
+
+  /**
+   * Seconds until a refused request may succeed. Each refusal names a later time than the one before it. If they named the
+   * same time, parallel requests of a client would come back together, and all but one would be refused again.
+   */
+  #retryAfter(key: string, quota: number, wait: number): number {
+    const now = this.#now();
+    const last = this.#named.get(key) ?? 0;
+    const soonest = now + wait;
+    const next = last > now + longestRetry ? soonest : Math.max(soonest, last + period / quota);
+    const time = Math.min(next, now + longestRetry);
+    this.#named.set(key, time);
+    return Math.max(1, Math.ceil((time - now) / 1000));
   }
 
   /**

@@ -4,6 +4,7 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import type { Digest } from '../digest.ts';
 import { record, type NameOwner, type Sighting } from '../history/history.ts';
 import { BackgroundTask } from '../upstream/background-task.ts';
+import { addWords } from './words.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
 export interface EntryKey {
@@ -124,6 +125,16 @@ export class Entries {
     return found;
   }
 
+  /** Up to 100 references other than digests under which content is stored, in byte order. */
+  async referencesOf({ upstream, kind, name }: Omit<EntryKey, 'reference'>, digest: Digest): Promise<string[]> {
+    const rows = await this.#database.select<{ reference: string }>(
+      `SELECT reference FROM mirror_entries WHERE digest = ? AND upstream = ? AND kind = ? AND name = ?
+       AND reference NOT LIKE '%:%' ORDER BY reference LIMIT 100`,
+      [digest, upstream, kind, name],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
   async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit = 100_000): Promise<string[]> {
     const rows = await this.#database.select<{ reference: string }>(
@@ -164,6 +175,8 @@ export class Entries {
     const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
     await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
     await record(tx, ownerOf(keys[0]!), sightings, this.#now());
+    // Content with a history is what people look for by name.
+    if (sightings.length > 0) await addWords(tx, keys[0]!);
   }
 
   /** Records `sightings` of content that is not stored. */

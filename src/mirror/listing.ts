@@ -115,6 +115,27 @@ export async function taggedEntries(
   return rows.map(listed);
 }
 
+/**
+ * Up to `limit` entries of a name whose reference is a digest, in the order of the digests, after `after`. Each with whether
+ * a tag of the name has the digest.
+ */
+export async function entriesOfName(
+  database: Database,
+  { kind, upstream }: { kind: string; upstream: string },
+  name: string,
+  after: string,
+  limit: number,
+): Promise<(ListedEntry & { isTagged: boolean })[]> {
+  const rows = await database.select<Row & { tagged: number | null }>(
+    `SELECT ${columns}, (SELECT 1 FROM mirror_entries t WHERE t.digest = e.digest AND t.upstream = e.upstream
+       AND t.kind = e.kind AND t.name = e.name AND t.reference NOT LIKE '%:%' LIMIT 1) AS tagged
+     FROM mirror_entries e WHERE kind = ? AND name = ? AND reference > ? AND reference LIKE '%:%' AND upstream = ?
+     ORDER BY reference LIMIT ?`,
+    [kind, name, after, upstream, limit],
+  );
+  return rows.map((row) => ({ ...listed(row), isTagged: row.tagged !== null }));
+}
+
 /** The totals of a name: tags and last use of the first of `kinds`, bytes of all of them. */
 export async function totalsOfName(
   database: Database,

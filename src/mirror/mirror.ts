@@ -1,5 +1,6 @@
 import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller.ts';
 import type { Transaction } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
@@ -128,6 +129,11 @@ export class Mirror {
   /** The number of fetches in progress. */
   get flights(): number {
     return this.#underWay.size;
+  }
+
+  /** See `Entries.referencesOf`. */
+  referencesOf(key: Omit<EntryKey, 'reference'>, digest: Digest): Promise<string[]> {
+    return this.#parts.entries.referencesOf(key, digest);
   }
 
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */

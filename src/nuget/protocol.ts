@@ -13,7 +13,9 @@ import type { FeedContext } from './hosted/feed-context.ts';
 import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
 import { listPackages } from './hosted/summary.ts';
+import { packageChanges } from './http/change-operations.ts';
 import { packageOperations } from './http/management.ts';
+import { packageSearches } from './http/search-sources.ts';
 import { createFeed } from './http/routes.ts';
 import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
@@ -92,7 +94,17 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    return packageOperations(this.#context, this.#mirrored);
+    const described = packageOperations({
+      feed: this.#context,
+      mirrored: this.#mirrored,
+      source: this.source,
+      views: this.views,
+    });
+    return [...packageChanges(this.#context), ...described];
+  }
+
+  get searches() {
+    return packageSearches(this.#context, this.#mirrored);
   }
 
   get claims() {

@@ -44,7 +44,10 @@ export async function getManifest(call: Call): Promise<void> {
   context.subject = manifest.repository;
   // An index alone is not a pull: the client then gets an image manifest.
   if (request.method === 'HEAD') context.act = 'version-check';
-  else if (!isIndex(mediaType)) context.act = 'download';
+  else if (!isIndex(mediaType)) {
+    context.act = 'download';
+    context.version = digest;
+  }
   await sendContent(request, response, content, {
     headers: { ...cacheStatus(served), 'Content-Type': mediaType, 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,

@@ -206,12 +206,22 @@ export class ImageMirror {
     return (await this.storedAmong(place, kind, [reference])).size > 0;
   }
 
+  /** What is stored of the repository under `reference`. Sends no request, and does not count as a use. */
+  stored(place: Place, kind: 'blob' | 'manifest' | 'referrers', reference: string): Promise<EntryMetadata | undefined> {
+    return this.#mirror.stored(resource(place, kind, reference).key);
+  }
+
+  /** The stored tags with this digest, in byte order. */
+  async tagsOf(place: Place, digest: Digest): Promise<string[]> {
+    return this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest);
+  }
+
   /** Those of `references` that are stored blobs, or manifests, of the repository. */
   storedAmong(place: Place, kind: 'blob' | 'manifest', references: readonly string[]): Promise<Set<string>> {
     return this.#mirror.among(resource(place, kind, '').key, references);
   }
 
-  /** Drops the stored entry of a tag, not that of its digest, and runs `also` with it; resolves to whether there was one. */
+  /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
   forgetTag(place: Place, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
     return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
   }

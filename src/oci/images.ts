@@ -66,6 +66,16 @@ export class Images {
   /** Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`; `only` of these if given. */
   async listRepositories(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<RepositorySummary[]> {
     const among = only?.where('r.name');
+    const values = [accountId, cursor, ...(among?.values ?? []), limit];
+    return this.#summaries(`r.name > ? ${among ? `AND ${among.sql}` : ''}`, values);
+  }
+
+  /** One repository of the account, with its tags; undefined if it holds no manifest. */
+  async getRepository(accountId: number, name: string): Promise<RepositorySummary | undefined> {
+    return (await this.#summaries('r.name = ?', [accountId, name, 1]))[0];
+  }
+
+  async #summaries(condition: string, values: readonly (string | number | null)[]): Promise<RepositorySummary[]> {
     const rows = await this.#database.select<{
       id: number;
       name: string;
@@ -76,9 +86,9 @@ export class Images {
       `SELECT r.id, r.name, r.pull_count, r.last_pulled_at,
          (SELECT COUNT(*) FROM tags t WHERE t.repository_id = r.id) AS tag_count
        FROM repositories r
-       WHERE r.account_id = ? AND r.name > ? AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
-       ${among ? `AND ${among.sql}` : ''} ORDER BY r.name LIMIT ?`,
-      [accountId, cursor, ...(among?.values ?? []), limit],
+       WHERE r.account_id = ? AND ${condition} AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+       ORDER BY r.name LIMIT ?`,
+      values,
     );
     const sizes = await this.#sizes(rows.map(({ id }) => id));
     const summaries: RepositorySummary[] = [];

@@ -7,7 +7,7 @@ import type { Images, RepositorySummary, TagSummary } from './images.ts';
 import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
 import { operation, type Operation } from '../api/operation.ts';
 import { historyPage } from '../api/history.ts';
-import { pageQuery, readPage } from '../api/paging.ts';
+import { originQuery, pageQuery, readPage } from '../api/paging.ts';
 import { container, containerTag, history, containerList, timeOf, timeOrNull } from '../api/schemas.ts';
 
 type Summary = RepositorySummary | MirroredSummary;
@@ -21,7 +21,7 @@ export function containerOperations(database: Database, images: Images, mirrored
       id: 'listContainers',
       summary: 'List all container images of the account and all mirrored images, by name',
       action: 'read',
-      query: pageQuery,
+      query: originQuery,
       status: 200,
       answer: containerList,
       run: async ({ principal, query }) => {
@@ -31,10 +31,12 @@ export function containerOperations(database: Database, images: Images, mirrored
           key: z.tuple([z.string()]),
           keyOf: (each: Summary) => [each.name] as [string],
           read: async (limit, after) => {
-            const hosted = readsHosted(principal)
-              ? await images.listRepositories(accountId, limit, after?.[0], names?.container)
-              : [];
-            const mirroredPage = await mirrored.list(accountId, limit, after?.[0], names?.container);
+            const hosted =
+              query.origin !== 'mirrored' && readsHosted(principal)
+                ? await images.listRepositories(accountId, limit, after?.[0], names?.container)
+                : [];
+            const mirroredPage =
+              query.origin === 'hosted' ? [] : await mirrored.list(accountId, limit, after?.[0], names?.container);
             return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });

@@ -7,6 +7,7 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import { sizeOf } from '../storage/sizes.ts';
 import { parsePushedManifest, verifyDigest, type Manifest } from './manifest.ts';
+import { tagRow } from './natural-order.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
 
@@ -110,8 +111,8 @@ export class Manifests {
       await tx.upsert(
         'tags',
         ['repository_id', 'name'],
-        tags.map((tag) => ({ repository_id: repositoryId, name: tag, digest: arrival.digest, updated_at: now })),
-        'digest = new.digest, updated_at = new.updated_at',
+        tags.map((tag) => tagRow(repositoryId, tag, arrival.digest, now)),
+        'digest = new.digest, updated_at = new.updated_at, sort_key = new.sort_key',
       );
       await record(
         tx,

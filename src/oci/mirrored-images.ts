@@ -1,15 +1,17 @@
 import type { NameSet } from '../accounts/names.ts';
 import type { MirroredOwner, NameOwner } from '../history/history.ts';
 import type { Database } from '../database/database.ts';
+import type { Digest } from '../digest.ts';
 import { recordEvent } from '../events/record.ts';
 import type { AccountViews } from '../mirror/account-views.ts';
 import { entryNames, taggedEntries, totalsOfName, type ListedEntry } from '../mirror/listing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { nameQuery, placeOf, storedNames, takeFrom } from '../mirror/words.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { tagsShown, type TagSummary } from './images.ts';
 import { claimsAmong } from './repositories.ts';
 import { imageBytesOf, manifestTypeOf, type ImageMirror } from './image-mirror.ts';
-import { listedName } from './place.ts';
+import { listedName, type Place } from './place.ts';
 
 /** A repository with mirrored content. Its name is the one by which a client pulls it: `<upstream>/<name>`. */
 export interface MirroredSummary {
@@ -62,6 +64,43 @@ export class MirroredImages {
     return found;
   }
 
+  /**
+   * Up to `limit` repositories that the account can pull from the mirror and whose name matches `text`, after a position;
+   * `only` of these if given. A text that begins with an upstream's name and a slash finds only what is mirrored from it.
+   */
+  async find(
+    accountId: number,
+    text: string,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<{ position: string; name: string; upstream: string; pulls: number }[]> {
+    const mirror = await this.#mirrors.of(accountId);
+    const named = mirror.upstreams.find(({ name }) => text.trim().toLowerCase().startsWith(`${name}/`));
+    const query = nameQuery(named ? text.trim().slice(named.name.length + 1) : text);
+    if (!query) return [];
+    const upstreams = new Map((named ? [named] : mirror.upstreams).map((each) => [each.id, each]));
+    const options = { upstreams: [...upstreams.keys()], place: placeOf(after) };
+    const found = await takeFrom(storedNames(this.#database, 'manifest', query, options), limit, async (rows) => {
+      const visible = new Set<string>();
+      for (const [id, some] of Map.groupBy(rows, (each) => each.upstream)) {
+        const prefix = `${upstreams.get(id)!.name}/`;
+        const own = some.map(({ name }) => name);
+        for (const name of await this.#visible(mirror, accountId, prefix, own, only)) visible.add(prefix + name);
+      }
+      return rows
+        .map(({ suffix, upstream: id, name }) => ({
+          position: JSON.stringify([suffix, id, name]),
+          name: listedName({ upstream: upstreams.get(id)!, name }),
+          upstream: upstreams.get(id)!.name,
+        }))
+        .filter(({ name }) => visible.has(name));
+    });
+    const names = found.map(({ name }) => name);
+    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', names);
+    return found.map((each) => ({ ...each, pulls: downloadsOf(each.name).total }));
+  }
+
   /** The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. */
   async historyOwners(accountId: number, name: string): Promise<(NameOwner | MirroredOwner)[]> {
     const { hosted, place } = (await this.#mirrors.of(accountId)).locate(name, undefined);
@@ -69,6 +108,12 @@ export class MirroredImages {
     if (!place) return hostedOwners;
     const { upstream, name: mirrored } = place;
     return [...hostedOwners, { accountId: 0, upstream: upstream.id, name: mirrored, upstreamName: upstream.name }];
+  }
+
+  /** One repository; undefined if nothing of it is stored. */
+  async get(accountId: number, { upstream, name }: Place): Promise<MirroredSummary | undefined> {
+    const names = await entryNames(this.#database, namedOnly(upstream, name), '', 1);
+    return names.length === 0 ? undefined : this.#summary(accountId, upstream, name);
   }
 
   /**
@@ -85,6 +130,19 @@ export class MirroredImages {
       const subject = { kind: 'container', name, reference: tag } as const;
       const details = { origin: 'mirrored', upstream: place.upstream.name };
       return recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, this.#now());
+    });
+  }
+
+  /** As `deleteTag`, for a manifest with its tags. */
+  async deleteManifest(accountId: number, place: Place, digest: Digest, mayDelete: () => void): Promise<boolean> {
+    const mirror = await this.#mirrors.of(accountId);
+    if (!(await mirror.isStored(place, 'manifest', digest))) return false;
+    mayDelete();
+    for (const tag of await mirror.tagsOf(place, digest)) await mirror.forgetTag(place, tag, async () => undefined);
+    return mirror.forgetTag(place, digest, (tx) => {
+      const subject = { kind: 'container', name: listedName(place), reference: digest } as const;
+      const details = { origin: 'mirrored', upstream: place.upstream.name };
+      return recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details }, this.#now());
     });
   }
 
@@ -134,4 +192,9 @@ function summaryOf(entry: ListedEntry): TagSummary {
     sizeBytes: imageBytesOf(entry),
     updatedAt: entry.storedAt,
   };
+}
+
+/** Selects the manifests of one repository. */
+function namedOnly({ id }: Upstream, name: string) {
+  return { kind: 'manifest', upstreams: [id], among: { sql: 'name = ?', values: [name] } };
 }

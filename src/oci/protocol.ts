@@ -14,6 +14,7 @@ import { urlBelow } from '../upstream/url.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
 import { dropAbandonedBlobs } from './abandoned-blobs.ts';
 import { imageClaims } from './claims.ts';
+import { imageOperations } from './detail-operations.ts';
 import { ImageMirror } from './image-mirror.ts';
 import { ImageSource } from './image-source.ts';
 import { Images } from './images.ts';
@@ -27,6 +28,7 @@ import { imageReferences, imageRowBytes } from './references.ts';
 import { addPulls } from './repositories.ts';
 import { retainImages } from './retention.ts';
 import { createRegistry } from './routes.ts';
+import { imageSearches } from './search-sources.ts';
 
 /** OCI Distribution: the container registry under `/v2`. */
 export const oci: Protocol = {
@@ -87,7 +89,13 @@ export class ContainerRegistry implements OpenProtocol {
   };
 
   get operations() {
-    return containerOperations(this.#core.database, this.images, this.#mirrored);
+    const { database, blobs } = this.#core;
+    const parts = { database, blobs, images: this.images, source: this.source, mirrors: this.#mirrors };
+    return [...containerOperations(database, this.images, this.#mirrored), ...imageOperations(parts, this.#mirrored)];
+  }
+
+  get searches() {
+    return imageSearches(this.images, this.#mirrored);
   }
 
   get claims() {

@@ -1,6 +1,7 @@
 import type { NameSet } from '../accounts/names.ts';
 import { placeholders, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { matchingNames, placeOf, suffixesOf, type NameQuery } from '../mirror/words.ts';
 import { addMirrored } from '../usage/mirrored.ts';
 import type { Downloads } from '../usage/record.ts';
 
@@ -38,6 +39,10 @@ export async function ensureRepository(tx: Transaction, accountId: number, name:
   const found = await findRepository(tx, accountId, name);
   if (found !== undefined) return found;
   await tx.insertNew('repositories', [{ account_id: accountId, name, created_at: now, updated_at: now }]);
+  await tx.insertNew(
+    'repository_words',
+    suffixesOf(name).map((suffix) => ({ account_id: accountId, suffix, name })),
+  );
   return (await findRepository(tx, accountId, name))!;
 }
 
@@ -69,6 +74,34 @@ export class Repositories {
     );
   }
 
+  /** Up to `limit` repositories with a manifest that `query` finds, after a position; with `only`, of these names only. */
+  async find(
+    accountId: number,
+    query: NameQuery,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<{ position: string; name: string; pulls: number }[]> {
+    const among = only?.where('w.name');
+    const sql = `SELECT w.suffix, w.name, r.pull_count FROM repository_words w
+      JOIN repositories r ON r.account_id = w.account_id AND r.name = w.name
+      WHERE w.account_id = ? AND (SELECT 1 FROM manifests m WHERE m.repository_id = r.id LIMIT 1) IS NOT NULL
+      ${among ? `AND ${among.sql}` : ''}`;
+    const table = { sql, values: [accountId, ...(among?.values ?? [])], keys: ['name'] };
+    const rows = matchingNames<{ suffix: string; name: string; pull_count: number }>(
+      this.#database,
+      table,
+      query,
+      placeOf(after),
+    );
+    const found = [];
+    for await (const { suffix, name, pull_count: pulls } of rows) {
+      found.push({ position: JSON.stringify([suffix, name]), name, pulls });
+      if (found.length === limit) break;
+    }
+    return found;
+  }
+
   /** Up to `limit` tags of a repository, after `last`; `NameUnknown` if the account has not claimed the repository. */
   async tags(accountId: number, name: string, limit: number, last: string): Promise<Page> {
     const repository = await this.#database.get<{ id: number }>(
@@ -97,12 +130,23 @@ export function pageOfNames(names: readonly string[], limit: number): Page {
   return { items: names.slice(0, limit), more: names.length > limit };
 }
 
-/** Adds pulls to a repository of the account. If it is not hosted, they count as pulls of a mirrored repository. */
+/** Adds pulls to a repository of the account and to its manifests. If it is not hosted, they count as pulls of a mirrored repository. */
 export async function addPulls(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {
   const pulls = [...versions.values()].reduce((sum, number) => sum + number, 0);
   const hosted = await tx.run(
     'UPDATE repositories SET pull_count = pull_count + ?, last_pulled_at = ? WHERE account_id = ? AND name = ?',
     [pulls, last, accountId, name],
   );
-  if (hosted === 0) await addMirrored(tx, 'container', { accountId, name, versions });
+  if (hosted === 0) {
+    await addMirrored(tx, 'container', { accountId, name, versions });
+    return;
+  }
+  for (const [digest, number] of versions) {
+    if (digest === '') continue;
+    await tx.run(
+      `UPDATE manifests SET pull_count = pull_count + ?, last_pulled_at = ?
+       WHERE repository_id = (SELECT id FROM repositories WHERE account_id = ? AND name = ?) AND digest = ?`,
+      [number, last, accountId, name, digest],
+    );
+  }
 }

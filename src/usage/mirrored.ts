@@ -1,7 +1,7 @@
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import type { Downloads } from './record.ts';
 
-/** The downloads of a mirrored package or image by one account, by version. Images have one version without a name. */
+/** The downloads of a mirrored package or image by one account, by version; of an image by the digest of its manifest. Older pulls of images have no digest. */
 export interface MirroredDownloads {
   total: number;
   versions: ReadonlyMap<string, number>;

@@ -9,7 +9,7 @@ import { dayOf, dayToWrite, periodAt } from './period.ts';
 export interface Downloads {
   accountId: number;
   name: string;
-  /** Number of downloads by version; images have one version without a name. */
+  /** Number of downloads by version; of an image by the digest of its manifest. */
   versions: ReadonlyMap<string, number>;
   /** Time of the last one; milliseconds since 1970 UTC. */
   last: number;
@@ -81,7 +81,7 @@ export class UsageRecord {
     this.#writtenAt = now();
   }
 
-  /** Counts a finished request if it is billable. `version` is the version of a downloaded package. */
+  /** Counts a finished request if it is billable. `version` is the version of a downloaded package, or the digest of an image. */
   count(accountId: number, use: Use, version = ''): void {
     if (!isBillable(use.status)) return;
     const entry = this.#entryFor(accountId, use);

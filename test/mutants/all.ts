@@ -10,6 +10,7 @@ import { mirror } from './mirror.ts';
 import type { Mutant } from './mutant.ts';
 import { nuget } from './nuget.ts';
 import { oci } from './oci.ts';
+import { pages } from './pages.ts';
 import { prefetch } from './prefetch.ts';
 import { process } from './process.ts';
 import { storage } from './storage.ts';
@@ -29,6 +30,7 @@ export const mutants: readonly Mutant[] = [
   ...mirror,
   ...nuget,
   ...oci,
+  ...pages,
   ...prefetch,
   ...process,
   ...storage,

@@ -89,7 +89,8 @@ async function seen(call: PageCall): Promise<Html | undefined> {
   </p>`;
 }
 
-function nugetConfig(index: string): string {
+/** A `nuget.config` with the feed at `index` only. */
+export function nugetConfig(index: string): string {
   const insecure = index.startsWith('http:') ? ' allowInsecureConnections="true"' : '';
   return `<?xml version="1.0" encoding="utf-8"?>
 <configuration>

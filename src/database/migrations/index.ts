@@ -22,6 +22,7 @@ import { events } from './020-events.ts';
 import { webhooks } from './021-webhooks.ts';
 import { sessions } from './022-sessions.ts';
 import { storageHolds } from './023-storage-holds.ts';
+import { names } from './024-names.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -48,4 +49,5 @@ export const migrations: readonly Migration[] = [
   ...webhooks,
   ...sessions,
   ...storageHolds,
+  ...names,
 ];

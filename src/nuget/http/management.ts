@@ -2,14 +2,14 @@ import { z } from 'zod';
 import { allow, credentialMissing } from '../../accounts/allow.ts';
 import { noAccount, readsHosted } from '../../accounts/principal.ts';
 import { isDomainError } from '../../errors.ts';
-import type { FeedContext } from '../hosted/feed-context.ts';
 import { deleteVersion } from '../hosted/publish.ts';
-import type { MirroredPackages, MirroredSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
-import { getPackage, listPackages, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
+import type { MirroredSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
+import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { operation, type Operation } from '../../api/operation.ts';
 import { historyPage } from '../../api/history.ts';
-import { pageQuery, readPage } from '../../api/paging.ts';
+import { originQuery, pageQuery, readPage } from '../../api/paging.ts';
+import { packageVersionDetails, packageVersionList } from '../../api/content-schemas.ts';
 import {
   history,
   packageList,
@@ -19,13 +19,16 @@ import {
   timeOf,
   timeOrNull,
 } from '../../api/schemas.ts';
+import { versionDetails, type DetailsParts } from './version-details.ts';
 
 const id = 'The package ID, in any letter case';
 
 type Summary = PackageSummary | MirroredSummary;
+type Ordered = (VersionSummary | MirroredVersion) & { order: string };
 
 /** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
-export function packageOperations(feed: FeedContext, mirrored: MirroredPackages): Operation[] {
+export function packageOperations(parts: DetailsParts): Operation[] {
+  const { feed, mirrored } = parts;
   return [
     operation({
       method: 'get',
@@ -33,7 +36,7 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
       id: 'listPackages',
       summary: 'List all packages of the account and all mirrored packages, by ID',
       action: 'read',
-      query: pageQuery,
+      query: originQuery,
       status: 200,
       answer: packageList,
       run: async ({ principal, query }) => {
@@ -43,10 +46,12 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
           keyOf: (each: Summary) => [each.key] as [string],
           read: async (limit, after) => {
             const [hosted, mirroredPage]: Summary[][] = await Promise.all([
-              readsHosted(principal)
+              query.origin !== 'mirrored' && readsHosted(principal)
                 ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package)
                 : [],
-              mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
+              query.origin === 'hosted'
+                ? []
+                : mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
             ]);
             return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
           },
@@ -90,6 +95,46 @@ export function packageOperations(feed: FeedContext, mirrored: MirroredPackages)
         const owners = await mirrored.historyOwners(principal.accountId, params['id']!);
         return historyPage(feed.database, principal, query, owners);
       },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id/versions',
+      id: 'listPackageVersions',
+      summary: 'List all versions of a package, the newest first; of a mirrored package those that are stored here',
+      action: 'read',
+      params: { id },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      query: pageQuery,
+      status: 200,
+      answer: packageVersionList,
+      run: async ({ principal, params, query }) => {
+        const id = params['id']!;
+        const { accountId } = principal;
+        const mayReadHosted = readsHosted(principal);
+        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
+        const stored = await mirrored.versions(accountId, id);
+        const { entries, next_cursor } = await readPage<Ordered, [string]>(query, {
+          name: 'versions',
+          key: z.tuple([z.string()]),
+          keyOf: ({ order }) => [order],
+          read: async (limit, after) =>
+            stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
+            listVersions(feed.database, mayReadHosted ? accountId : noAccount, id, limit, after?.[0]),
+        });
+        return { items: entries.map(toVersion), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id/:version',
+      id: 'getPackageVersion',
+      summary: 'Get one version with its metadata and README. A mirrored version must be stored here',
+      action: 'read',
+      params: { id, version: 'The version, normalised or not' },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      status: 200,
+      answer: packageVersionDetails,
+      run: ({ principal, params }) => versionDetails(parts, principal, params['id']!, params['version']!),
     }),
     operation({
       method: 'delete',

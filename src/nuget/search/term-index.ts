@@ -4,7 +4,7 @@ import type { VersionMetadata } from '../format/metadata.ts';
 import { isIdTerm, termsOf, tierWidth, type Term } from './terms.ts';
 
 /** The value of `packages.index_version` for the rules of this release; see the migration. */
-export const indexVersion = 1;
+export const indexVersion = 2;
 
 /** The columns of a package's row that its index entries depend on. */
 export interface IndexedPackage {
@@ -18,7 +18,7 @@ export interface IndexedPackage {
 }
 
 /**
- * Replaces the package's words, flags and frameworks in the index; without metadata, removes them. The caller has locked
+ * Replaces the package's words, flags, frameworks and dependencies in the index; without metadata, removes them. The caller has locked
  * the package's row.
  */
 export async function indexPackage(
@@ -28,6 +28,7 @@ export async function indexPackage(
   metadata: VersionMetadata | undefined,
 ): Promise<void> {
   await indexFrameworks(tx, row.id, metadata);
+  await indexDependencies(tx, row, metadata);
   const terms = metadata ? termsOf(metadata) : [];
   const described = describeTerms(terms);
   if (described === row.terms && flags === row.flags && row.index_version === indexVersion) return;
@@ -72,6 +73,27 @@ async function indexFrameworks(tx: Transaction, packageRow: number, metadata?: V
     'package_frameworks',
     [...lowest].map(([family, version]) => ({ package_row: packageRow, family, version })),
   );
+}
+
+/** Ids in one statement. */
+const idsAtOnce = 500;
+/** Characters of the longest id that can be stored. */
+const longestId = 128;
+
+async function indexDependencies(tx: Transaction, row: IndexedPackage, metadata?: VersionMetadata): Promise<void> {
+  const groups = metadata?.dependencyGroups ?? [];
+  const keys = groups.flatMap(({ dependencies }) => dependencies.map(({ id }) => id.toLowerCase()));
+  const wanted = new Set(keys.filter(({ length }) => length <= longestId));
+  const current = await tx.select<{ dependency_key: string }>(
+    'SELECT dependency_key FROM package_dependencies WHERE package_row = ?',
+    [row.id],
+  );
+  if (current.length === wanted.size && current.every((each) => wanted.has(each.dependency_key))) return;
+  await tx.run('DELETE FROM package_dependencies WHERE package_row = ?', [row.id]);
+  const rows = [...wanted].map((key) => ({ account_id: row.account_id, dependency_key: key, package_row: row.id }));
+  for (let start = 0; start < rows.length; start += idsAtOnce) {
+    await tx.insertNew('package_dependencies', rows.slice(start, start + idsAtOnce));
+  }
 }
 
 /** Changes the package's standing, for every word. The caller has locked the package's row. */

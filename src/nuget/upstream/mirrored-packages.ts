@@ -2,7 +2,9 @@ import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
 import { recordEvent } from '../../events/record.ts';
+import type { EntryMetadata } from '../../mirror/entries.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
+import { placeOf, storedNames, takeFrom, type NameQuery } from '../../mirror/words.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';
@@ -22,6 +24,18 @@ export interface MirroredVersion extends VersionSummary {
 export interface MirroredDetails extends MirroredSummary {
   /** Newest first, up to `shownVersions`. */
   versions: MirroredVersion[];
+}
+
+/** Details whose versions have their sort keys. */
+interface OrderedDetails extends MirroredDetails {
+  versions: (MirroredVersion & { order: string })[];
+}
+
+/** A stored version, and what identifies its nupkg. */
+export interface StoredVersion extends MirroredVersion {
+  id: string;
+  upstream: string;
+  nupkg: EntryMetadata;
 }
 
 /** Names in one statement. Those that the account claims are then left out. */
@@ -54,6 +68,35 @@ export class MirroredPackages {
     }
   }
 
+  /** Up to `limit` packages that `query` finds and the account gets from upstreams, after a position. `only` limits the ids. */
+  async find(
+    accountId: number,
+    query: NameQuery,
+    limit: number,
+    after: string,
+    only?: NameSet,
+  ): Promise<{ position: string; summary: MirroredSummary }[]> {
+    const { mirror } = await this.#views.of(accountId);
+    const upstreams = mirror.origin.idsIfLimited;
+    const nameOf = new Map(mirror.origin.all.map(({ id: key, name }) => [key, name]));
+    const stored = storedNames(this.#database, 'nupkg', query, { upstreams, place: placeOf(after) });
+    return takeFrom(stored, limit, async (rows) => {
+      const names = rows.map(({ name }) => name).filter((name) => only?.includes(name) ?? true);
+      const claimed = await claimedAmong(this.#database, accountId, names);
+      const packages = await this.#packages(
+        accountId,
+        names.filter((name) => !claimed.has(name)),
+      );
+      const summaries = new Map(packages.map((each) => [each.key, each]));
+      return rows.flatMap(({ suffix, upstream, name }) => {
+        const summary = summaries.get(name);
+        // An id of several upstreams is found once: at the one that it is served from.
+        if (summary?.upstream !== nameOf.get(upstream)) return [];
+        return summary ? [{ position: JSON.stringify([suffix, upstream, name]), summary }] : [];
+      });
+    });
+  }
+
   /** Whether the account gets the id only from upstreams: it does not claim it, and an upstream may be asked. */
   async isUpstreamOnly(accountId: number, id: string): Promise<boolean> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return false;
@@ -71,6 +114,26 @@ export class MirroredPackages {
   async get(accountId: number, id: string): Promise<MirroredDetails | undefined> {
     if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
     return (await this.#packages(accountId, [packageKey(id)]))[0];
+  }
+
+  /** All stored versions of a package, the newest first, each with its sort key; undefined as for `get`. */
+  async versions(accountId: number, id: string): Promise<(MirroredVersion & { order: string })[] | undefined> {
+    if ((await claimedAmong(this.#database, accountId, [id])).size > 0) return undefined;
+    return (await this.#packages(accountId, [packageKey(id)], Infinity))[0]?.versions;
+  }
+
+  /** One stored version by its key, with its nupkg; undefined if there is none, or the account may not get it. */
+  async version(accountId: number, id: string, key: string): Promise<StoredVersion | undefined> {
+    const { mirror } = await this.#views.of(accountId);
+    const claimed = (await claimedAmong(this.#database, accountId, [id])).size > 0;
+    if (claimed && !mirror.origin.isMerged(id)) return undefined;
+    const stored = await mirror.storedAt(id, key);
+    if (!stored) return undefined;
+    const { upstream, nupkg } = stored;
+    const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', [packageKey(id)]);
+    const entry = { ...nupkg, reference: key };
+    const shown = versionOf(entry, downloadsOf(packageKey(id)));
+    return { ...shown, id: nupkg.attributes['id'] ?? packageKey(id), upstream: upstream.name, nupkg };
   }
 
   /**
@@ -93,7 +156,7 @@ export class MirroredPackages {
   }
 
   /** The packages in the order of `names`, without names that are no longer served. */
-  async #packages(accountId: number, names: readonly string[]): Promise<MirroredDetails[]> {
+  async #packages(accountId: number, names: readonly string[], most = shownVersions): Promise<OrderedDetails[]> {
     const { mirror } = await this.#views.of(accountId);
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
@@ -102,7 +165,7 @@ export class MirroredPackages {
       // Only the first upstream with stored versions counts: copies from later upstreams are not served.
       for (const upstream of mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
-        if (stored.length > 0) return detailsOf(name, upstream.name, stored, downloadsOf(name));
+        if (stored.length > 0) return detailsOf(name, upstream.name, stored, downloadsOf(name), most);
       }
       return [];
     });
@@ -114,7 +177,8 @@ function detailsOf(
   upstream: string,
   entries: readonly ListedEntry[],
   downloads: MirroredDownloads,
-): MirroredDetails {
+  most: number,
+): OrderedDetails {
   const versions = entries
     .map((entry) => ({ ...entry, order: sortKey(parseVersion(entry.reference)!) }))
     .sort((a, b) => (a.order < b.order ? 1 : -1));
@@ -132,14 +196,21 @@ function detailsOf(
     createdAt: Math.min(...storedAt),
     updatedAt: Math.max(...storedAt),
     lastDownloadedAt: Math.max(...entries.map(({ usedAt }) => usedAt)),
-    versions: versions.slice(0, shownVersions).map(({ reference, attributes, ...entry }) => ({
-      version: attributes['version'] ?? reference,
-      listed: true,
-      publishedAt: Date.parse(entry.lastModified ?? '') || entry.storedAt,
-      cachedAt: entry.storedAt,
-      sizeBytes: entry.size,
-      sha512: attributes['sha512'] ?? '',
-      downloadCount: downloads.versions.get(reference) ?? 0,
-    })),
+    versions: versions.slice(0, most).map((entry) => ({ ...versionOf(entry, downloads), order: entry.order })),
+  };
+}
+
+function versionOf(
+  { reference, attributes, ...entry }: Omit<ListedEntry, 'upstream' | 'name' | 'type' | 'usedAt'>,
+  downloads: MirroredDownloads,
+): MirroredVersion {
+  return {
+    version: attributes['version'] ?? reference,
+    listed: true,
+    publishedAt: Date.parse(entry.lastModified ?? '') || entry.storedAt,
+    cachedAt: entry.storedAt,
+    sizeBytes: entry.size,
+    sha512: attributes['sha512'] ?? '',
+    downloadCount: downloads.versions.get(reference) ?? 0,
   };
 }

@@ -225,10 +225,16 @@ export class PackageMirror {
 
   /** Whether the nupkg of a version is stored, from any upstream. Sends no request. */
   async isStored(id: string, version: string): Promise<boolean> {
+    return (await this.storedAt(id, version)) !== undefined;
+  }
+
+  /** The first upstream with the stored nupkg of a version, and its entry. Sends no request. */
+  async storedAt(id: string, version: string): Promise<{ upstream: Upstream; nupkg: EntryMetadata } | undefined> {
     for (const upstream of this.#origin.candidates(id)) {
-      if (await this.#stored(upstream, packageKey(id), version)) return true;
+      const nupkg = await this.#stored(upstream, packageKey(id), version);
+      if (nupkg) return { upstream, nupkg };
     }
-    return false;
+    return undefined;
   }
 
   /** Removes the stored files of a version, of all upstreams; runs `also` with each nupkg. Resolves to whether there was one. */

@@ -1,0 +1,35 @@
+import { parentPort, workerData } from 'node:worker_threads';
+import MarkdownIt from 'markdown-it';
+import sanitize, { type Tag } from 'sanitize-html';
+import { webAddress } from './html.ts';
+
+// Renders one README, in a thread of its own: hostile Markdown can take seconds.
+
+const markdown = new MarkdownIt('default', { html: false, linkify: false, typographer: false });
+// Images of other sites would tell them who reads the page, so only their texts are shown.
+markdown.renderer.rules['image'] = (tokens, index) => markdown.utils.escapeHtml(tokens[index]!.content);
+
+const text = 'h3 h4 h5 h6 p ul ol li blockquote code pre em strong s hr br a'.split(' ');
+const tables = 'table thead tbody tr th td'.split(' ');
+
+/** The page has one `h1`, and its parts have `h2`. */
+const headings = { h1: 'h3', h2: 'h4', h3: 'h5', h4: 'h6', h5: 'h6', h6: 'h6' };
+
+const html = sanitize(markdown.render(workerData as string), {
+  allowedTags: [...text, ...tables],
+  allowedAttributes: { a: ['href', 'rel'] },
+  allowedSchemes: ['http', 'https'],
+  transformTags: {
+    ...headings,
+    a: (_name, { href }): Tag => {
+      const address = webAddress(href);
+      // An address that is not absolute belongs to the repository of the package. `nofollow`: the page does not vouch.
+      return address === undefined
+        ? { tagName: 'removed', attribs: {} }
+        : { tagName: 'a', attribs: { href: address, rel: 'nofollow noopener' } };
+    },
+  },
+});
+// The rule is about windows: a port has no origin.
+// oxlint-disable-next-line unicorn/require-post-message-target-origin
+parentPort!.postMessage(html);

@@ -1,0 +1,154 @@
+import test from 'ava';
+import { dangers, hostile } from '../support/hostile.ts';
+import { createToken, tokenOf } from '../support/inside.ts';
+import { ociIndex, TestRepository } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { Visitor } from '../support/visitor.ts';
+
+const configType = 'application/vnd.oci.image.config.v1+json';
+
+const order = (page: string) => [...page.matchAll(/name="tag" value="([^"]+)"/g)].map(([, tag]) => tag!);
+
+test('images are listed with their origin, and an image has a row for each tag in natural order, over all pages', async (t) => {
+  const hub = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [hub.settings('docker.io', { default: true })] });
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/images'), /class="empty">\s*No images yet/);
+  hub.image('library/alpine', '3');
+  await (await server.fetch('/v2/alpine/manifests/3')).arrayBuffer();
+  const repository = new TestRepository(server, 'team/app');
+  const config = await repository.blob(JSON.stringify({ os: 'linux', architecture: 'amd64' }), configType);
+  const { bytes } = await repository.image('v1', { config });
+  for (let number = 2; number <= 55; number += 1) await repository.put(`v${number}`, bytes);
+  const page = await visitor.page('/console/images');
+  t.regex(page, /<a href="\/console\/images\/team%2Fapp">team\/app<\/a>[^]*hosted[^]*55 tags/);
+  t.regex(page, /docker\.io%2Flibrary%2Falpine">[^]*mirrored from docker\.io/);
+  t.notRegex(await visitor.page('/console/images?origin=mirrored'), /team%2Fapp/);
+  const image = await visitor.page('/console/images/team%2Fapp');
+  t.deepEqual(
+    order(image),
+    Array.from({ length: 50 }, (_, index) => `v${index + 1}`),
+  );
+  t.regex(image, /same as v10, v11/);
+  t.regex(image, /<td>linux\/amd64<\/td>/);
+  t.regex(image, /docker pull 127\.0\.0\.1:\d+\/team\/app:v1</);
+  t.regex(image, /What tags pointed to/);
+  const [, next] = /<a href="([^"]+)" rel="next">/.exec(image)!;
+  t.deepEqual(order(await visitor.page(next!.replaceAll('&amp;', '&'))), ['v51', 'v52', 'v53', 'v54', 'v55']);
+  t.deepEqual(order(await visitor.page('/console/images/team%2Fapp?q=V1&order=desc')).slice(0, 3), [
+    'v19',
+    'v18',
+    'v17',
+  ]);
+  t.regex(await visitor.page('/console/images/team%2Fapp?q=none'), /No tag contains this text/);
+  const before = hub.requests().length;
+  const mirrored = await visitor.page('/console/images/docker.io%2Flibrary%2Falpine');
+  t.regex(mirrored, /not stored here/);
+  const [, digestPath] = /<td><a href="([^"]+)" title="sha256/.exec(mirrored)!;
+  t.regex(await visitor.page(digestPath!), /The config of this image is not stored\s+here: a page fetches nothing/);
+  t.is(hub.requests().length, before);
+  t.regex(
+    await (await visitor.fetch('/console/images/docker.io%2Fnone')).text(),
+    /not stored here\. An image of an upstream/,
+  );
+});
+
+test('the page of a digest has layers, commands, platforms, referrers and annotations; untagged manifests have theirs', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'team/app');
+  const history = [{ created: '2026-01-01T00:00:00Z', created_by: 'RUN make' }];
+  const config = await repository.blob(JSON.stringify({ os: 'linux', architecture: 'arm64', history }), configType);
+  const image = await repository.image('v1', { config, annotations: { 'org.test': 'a value' } });
+  const manifests = [
+    {
+      mediaType: image.mediaType,
+      digest: image.digest,
+      size: image.size,
+      platform: { os: 'linux', architecture: 'arm64' },
+    },
+  ];
+  const index = await repository.put('multi', { schemaVersion: 2, mediaType: ociIndex, manifests });
+  const indexDigest = index.headers.get('docker-content-digest')!;
+  const sbom = await repository.manifest({
+    artifactType: 'application/spdx+json',
+    subject: { mediaType: image.mediaType, digest: image.digest, size: image.size },
+  });
+  const pushed = await repository.put('sbom', sbom);
+  const sbomDigest = pushed.headers.get('docker-content-digest')!;
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page(`/console/images/team%2Fapp/${encodeURIComponent(image.digest)}`);
+  t.regex(page, /1 layer/);
+  t.regex(page, /<code>RUN make<\/code>/);
+  t.regex(page, /Platform<\/dt>\s*<dd>linux\/arm64/);
+  t.true(page.includes(`title="${indexDigest}"`), 'the index that lists it');
+  t.regex(page, /application\/spdx\+json/);
+  t.true(page.includes(`title="${sbomDigest}"`));
+  t.regex(page, /org\.test<\/code><\/td\s*><td>a value/);
+  t.true(page.includes(`/team/app@${image.digest}`));
+  const ofIndex = await visitor.page(`/console/images/team%2Fapp/${indexDigest}`);
+  t.regex(ofIndex, /1 manifest of this index[^]*linux\/arm64/);
+  await server.fetch('/v1/containers/team/app/v1', { method: 'DELETE' });
+  const untagged = await visitor.page('/console/images/team%2Fapp?show=untagged');
+  t.regex(untagged, /an index/);
+  t.true(untagged.includes(`title="${image.digest}"`));
+  t.is((await visitor.fetch(`/console/images/team%2Fapp/sha256:${'0'.repeat(64)}`)).status, 404);
+  t.is((await visitor.fetch('/console/images/team%2Fapp/x')).status, 404);
+  const other = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'other'));
+  t.notRegex(await other.page('/console/images'), /team/);
+  t.is((await other.fetch('/console/images/team%2Fapp')).status, 404);
+  t.is((await other.fetch(`/console/images/team%2Fapp/${image.digest}`)).status, 404);
+  const { value } = await createToken(server, ['read'], 'default', { containers: ['else'] });
+  const narrow = await Visitor.signedIn(server, value);
+  t.is((await narrow.fetch('/console/images/team%2Fapp')).status, 403);
+});
+
+test('hostile texts of an image are only text on every page that shows them', async (t) => {
+  const hub = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [hub.settings('docker.io', { default: true })] });
+  const visitor = await Visitor.signedIn(server);
+  for (const [index, text] of hostile.entries()) {
+    const name = `hostile/i${index}`;
+    const repository = new TestRepository(server, name);
+    const config = {
+      os: text,
+      architecture: text,
+      author: text,
+      created: text,
+      history: [{ created_by: text, created: text, comment: text }, text, null],
+      config: { Labels: { [text]: text } },
+    };
+    const blob = await repository.blob(JSON.stringify(config), configType);
+    const annotations = { [text]: text };
+    const image = await repository.image('v1', { config: blob, annotations, artifactType: text });
+    const subject = { mediaType: image.mediaType, digest: image.digest, size: image.size };
+    await repository.image('sig', { subject, annotations, artifactType: text });
+    const platform = { os: text, architecture: text };
+    await repository.put('multi', {
+      schemaVersion: 2,
+      mediaType: ociIndex,
+      manifests: [{ ...subject, platform }],
+      annotations,
+    });
+    const document = {
+      schemaVersion: 2,
+      mediaType: ociIndex,
+      manifests: [{ ...subject, mediaType: text, platform }, text],
+      annotations,
+    };
+    const { digest } = hub.manifest('up/hostile', document, `t${index}`);
+    await (await server.fetch(`/v2/docker.io/up/hostile/manifests/t${index}`)).arrayBuffer();
+    for (const path of [
+      `/console/images/${encodeURIComponent(name)}`,
+      `/console/images/${encodeURIComponent(name)}?show=untagged`,
+      `/console/images/${encodeURIComponent(name)}/${image.digest}`,
+      '/console/images/docker.io%2Fup%2Fhostile',
+      `/console/images/docker.io%2Fup%2Fhostile/${digest}`,
+      `/console/images/${encodeURIComponent(name)}?q=${encodeURIComponent(text)}`,
+      `/console/search?q=${encodeURIComponent(text)}`,
+    ]) {
+      t.deepEqual(dangers(await visitor.page(path)), [], `${path} ${text}`);
+    }
+    t.deepEqual(dangers(await (await visitor.fetch(`/console/images/${encodeURIComponent(text)}`)).text()), []);
+  }
+});

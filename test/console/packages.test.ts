@@ -1,0 +1,202 @@
+import test from 'ava';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { dangers, hostile } from '../support/hostile.ts';
+import { createToken, tokenOf } from '../support/inside.ts';
+import { startTestServer } from '../support/server.ts';
+import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { Visitor } from '../support/visitor.ts';
+
+test('the list has hosted and mirrored packages with their origin, filtered and paged, and empty states', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const visitor = await Visitor.signedIn(server);
+  t.regex(await visitor.page('/console/packages'), /class="empty">\s*No packages yet/);
+  t.regex(await visitor.page('/console/packages?origin=mirrored'), /class="empty">\s*No package was mirrored yet/);
+  const feed = new TestFeed(server);
+  await feed.publish(...Array.from({ length: 50 }, (_, index) => ({ id: `Made.P${String(index).padStart(2, '0')}` })));
+  await up.offer({ id: 'Zoo', versions: [{ version: '1.0.0' }] });
+  await (await feed.fetch('/package/zoo/1.0.0/zoo.1.0.0.nupkg')).arrayBuffer();
+  const page = await visitor.page('/console/packages');
+  t.regex(page, /<a href="\/console\/packages" aria-current="page">Packages<\/a>/);
+  t.regex(page, /<a href="\/console\/packages\/Made\.P49">/);
+  const [, next] = /<a href="([^"]+)" rel="next">/.exec(page)!;
+  const second = await visitor.page(next!.replaceAll('&amp;', '&'));
+  t.regex(second, /\/console\/packages\/Zoo">[^]*mirrored from up\.test/);
+  const mirrored = await visitor.page('/console/packages?origin=mirrored');
+  t.notRegex(mirrored, /Made\.P/);
+  t.regex(mirrored, /packages\/Zoo/);
+  t.notRegex(await visitor.page('/console/packages?origin=hosted'), /rel="next"|Zoo/);
+  const other = await Visitor.signedIn(server, await tokenOf(server, ['read'], 'other'));
+  t.notRegex(await other.page('/console/packages'), /Made\.P/);
+  t.is((await other.fetch('/console/packages/Made.P01')).status, 404);
+  t.is((await other.fetch('/console/packages/Made.P01/1.0.0')).status, 404);
+  const patterns = { packages: ['Made.P0*'] };
+  const { value } = await createToken(server, ['read'], 'default', patterns);
+  const narrow = await Visitor.signedIn(server, value);
+  t.notRegex(await narrow.page('/console/packages'), /Made\.P1|Zoo/);
+  t.is((await narrow.fetch('/console/packages/Made.P01')).status, 200);
+  t.is((await narrow.fetch('/console/packages/Made.P11')).status, 403);
+});
+
+test('the page of a hosted package has install lines, README, dependencies, facts, versions and who pushed it', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  const versions = Array.from({ length: 60 }, (_, index) => ({ id: 'Contoso.Json', version: `1.${index}.0` }));
+  await feed.publish(...versions, {
+    id: 'Contoso.Json',
+    version: '2.0.0',
+    title: 'Contoso JSON',
+    authors: 'Ada, Grace',
+    tags: 'json serialiser',
+    readme: '# Hello\n\nSee [docs](https://docs.test/) ![logo](https://evil.test/a.png)',
+    license: { type: 'expression', value: 'MIT' },
+    projectUrl: 'https://project.test/',
+    repository: { type: 'git', url: 'https://source.test/repo', commit: 'abc123' },
+    dependencyGroups: [{ targetFramework: 'net8.0', dependencies: [{ id: 'Contoso.Core', version: '[1.0, 2.0)' }] }],
+  });
+  await feed.fetch('/push/Contoso.Json/1.5.0', { method: 'DELETE' });
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/packages/contoso.json');
+  t.regex(page, /dotnet add package Contoso\.Json --version 2\.0\.0/);
+  t.regex(page, /&lt;PackageReference Include=&quot;Contoso\.Json&quot; Version=&quot;2\.0\.0&quot; \/&gt;/);
+  t.regex(page, /&lt;packageSources&gt;/);
+  t.regex(page, /<h3>Hello<\/h3>/);
+  t.regex(page, /<a href="https:\/\/docs\.test\/" rel="nofollow noopener">docs<\/a> logo/);
+  t.notRegex(page, /<img/);
+  t.regex(
+    page,
+    /net8\.0[^]*<a href="\/console\/packages\/Contoso\.Core">Contoso\.Core<\/a>\s*<span class="quiet">\[1\.0\.0, 2\.0\.0\)/,
+  );
+  for (const text of ['Ada, Grace', 'json, serialiser', 'MIT', 'https://project.test/', 'abc123', 'Contoso JSON']) {
+    t.true(page.includes(text), text);
+  }
+  t.regex(page, /<a href="https:\/\/source\.test\/repo" rel="nofollow noopener">/);
+  t.regex(page, /Who did what[^]*package\.unlisted/);
+  t.regex(page, /GET \/v1\/packages\/Contoso\.Json\/2\.0\.0/);
+  const [, next] = /<a href="([^"]+)" rel="next">/.exec(page)!;
+  const second = await visitor.page(next!.replaceAll('&amp;', '&'));
+  t.regex(second, /packages\/Contoso\.Json\/1\.5\.0">1\.5\.0<\/a><\/td>\s*<td><span class="state warn">unlisted/);
+  const old = await visitor.page('/console/packages/Contoso.Json/1.5');
+  t.regex(old, /<strong>Unlisted\.<\/strong>/);
+  t.regex(old, /--version 1\.5\.0/);
+  t.is((await visitor.fetch('/console/packages/Contoso.Json/9.9.9')).status, 404);
+  t.is((await visitor.fetch('/console/packages/Contoso.Json/%3Cscript%3E')).status, 404);
+  const reader = await Visitor.signedIn(server, await tokenOf(server, ['read']));
+  t.notRegex(await reader.page('/console/packages/Contoso.Json'), /Who did what/);
+});
+
+test('the page of a mirrored version shows what its upstream says, and says so if the upstream does not answer', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test', { freshFor: '1ms', timeout: '1s' })]);
+  const entry = {
+    deprecation: { reasons: ['Legacy'], message: 'Use the other', alternatePackage: { id: 'Better', range: '*' } },
+    vulnerabilities: [{ severity: '2', advisoryUrl: 'https://advisories.test/1' }],
+  };
+  const nupkg = await makeNupkg({ id: 'Old.Lib', version: '1.0.0', readme: '# From the nupkg' });
+  await up.offer({ id: 'Old.Lib', versions: [{ version: '1.0.0', nupkg, entry }, { version: '2.0.0' }] });
+  const visitor = await Visitor.signedIn(server);
+  const before = up.asked.length;
+  t.regex(await (await visitor.fetch('/console/packages/Old.Lib')).text(), /not stored here/);
+  t.is(up.asked.length, before, 'a page asks nothing for a package that is not here');
+  const feed = new TestFeed(server);
+  await (await feed.fetch('/package/old.lib/1.0.0/old.lib.1.0.0.nupkg')).arrayBuffer();
+  const page = await visitor.page('/console/packages/Old.Lib');
+  t.regex(page, /mirrored from up\.test/);
+  t.regex(
+    page,
+    /<strong>Deprecated<\/strong\s*>\s*\(Legacy\)\.\s*Use the other\s*Use\s*<a href="\/console\/packages\/Better">/,
+  );
+  t.regex(page, /1 known vulnerability:[^]*high: <a href="https:\/\/advisories\.test\/1" rel="nofollow noopener">/);
+  t.regex(page, /<h3>From the nupkg<\/h3>/);
+  t.regex(page, /First seen here/);
+  t.is((await visitor.fetch('/console/packages/Old.Lib/2.0.0')).status, 404, 'only stored versions');
+  t.false(
+    up.asked.some((path) => /readme|nuspec|2\.0\.0\.nupkg/.test(path)),
+    'no file is fetched for a page',
+  );
+});
+
+test('while the upstream is silent, a page of a mirrored package is ready in time', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test', { timeout: '30s' })]);
+  await up.offer({ id: 'Old.Lib', versions: [{ version: '1.0.0' }] });
+  up.upstream.on(
+    '/vulnerabilities/index.json',
+    json([{ '@name': 'base', '@id': `${up.url}/v.json`, '@updated': '2026-01-01T00:00:00Z' }]),
+  );
+  const known = { severity: 3, url: 'https://advisories.test/2', versions: '(, 2.0.0)' };
+  const others = { severity: 0, url: 'https://advisories.test/3', versions: '[2.0.0, )' };
+  up.upstream.on('/v.json', json({ 'old.lib': [known, others, null, { severity: 1 }] }));
+  up.upstream.on('/registration/old.lib/index.json', () => undefined);
+  const feed = new TestFeed(server);
+  await (await feed.fetch('/package/old.lib/1.0.0/old.lib.1.0.0.nupkg')).arrayBuffer();
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/packages/Old.Lib');
+  t.regex(page, /up\.test did not say whether this version is deprecated/);
+  t.regex(page, /critical: <a href="https:\/\/advisories\.test\/2"/);
+  t.notRegex(page, /advisories\.test\/3/);
+});
+
+test('hostile texts of a package are only text on every page that shows them', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const feed = new TestFeed(server);
+  const visitor = await Visitor.signedIn(server);
+  for (const [index, text] of hostile.entries()) {
+    const id = `Hostile${index}`;
+    const options = {
+      id,
+      title: text,
+      description: text,
+      authors: text,
+      tags: text,
+      projectUrl: text,
+      readme: `${text}\n\n[a](${text})\n\n![${text}](${text})\n\n<a href="${text}">x</a>`,
+      license: { type: 'file', value: 'README.md' },
+      repository: { type: text, url: text, commit: text },
+      packageTypes: [{ name: text.slice(0, 60) }],
+      dependencyGroups: [{ targetFramework: text, dependencies: [] }],
+      releaseNotes: text,
+    };
+    await feed.publish(options);
+    await up.offer({
+      id: `Mirrored${index}`,
+      versions: [
+        {
+          version: '1.0.0',
+          nupkg: await makeNupkg({ ...options, id: `Mirrored${index}` }),
+          entry: {
+            deprecation: { reasons: [text], message: text, alternatePackage: { id: text, range: text } },
+            vulnerabilities: [{ severity: text, advisoryUrl: text }],
+          },
+        },
+      ],
+    });
+    const key = `mirrored${index}`;
+    await (await feed.fetch(`/package/${key}/1.0.0/${key}.1.0.0.nupkg`)).arrayBuffer();
+    for (const path of [`/console/packages/${id}`, `/console/packages/Mirrored${index}`, '/console/search?q=hostile']) {
+      const page = await visitor.page(path);
+      t.deepEqual(dangers(page), [], `${path} ${text}`);
+    }
+  }
+});
+
+test('long texts are cut on the page', async (t) => {
+  const server = await startTestServer(t);
+  const long = 'w'.repeat(3000);
+  await new TestFeed(server).publish({
+    id: 'Long',
+    title: long,
+    authors: long,
+    tags: `${long} b`,
+    description: `d${long}`,
+    dependencies: Array.from({ length: 900 }, (_, index) => ({ id: `Dependency${index}`, version: '1.0.0' })),
+    repository: { url: `https://long.test/${'p'.repeat(1500)}`, commit: long },
+  });
+  const visitor = await Visitor.signedIn(server);
+  const page = await visitor.page('/console/packages/Long');
+  t.is(page.match(/packages\/Dependency\d+"/g)!.length, 300);
+  t.regex(page, /600 more are in the nuspec/);
+  t.true(Buffer.byteLength(page) < 100_000, `${page.length}`);
+});

@@ -1,0 +1,196 @@
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { createToken, databaseOf, flushUsage, tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { ociIndex, TestRepository } from '../support/registry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+async function get(server: TestServer, path: string, token?: string): Promise<any> {
+  const response = await server.fetch(`/v1/containers/${path}`, token === undefined ? {} : { token });
+  if (response.status !== 200) throw new Error(`${response.status} ${await response.text()}`);
+  return response.json();
+}
+
+async function walk(server: TestServer, path: string, query: string): Promise<any[]> {
+  const found: any[] = [];
+  for (let cursor = ''; ;) {
+    const page = await get(server, `${path}?${query}${cursor}`);
+    found.push(...page.items);
+    if (page.next_cursor === null) return found;
+    cursor = `&cursor=${page.next_cursor}`;
+  }
+}
+
+const names = (items: any[]) => items.map(({ name }) => name);
+const config = (more: object = {}) =>
+  JSON.stringify({ os: 'linux', architecture: 'amd64', created: '2026-01-01T00:00:00Z', ...more });
+const configType = 'application/vnd.oci.image.config.v1+json';
+
+for (const dialect of dialects) {
+  test(`${dialect}: tags are in natural order over all pages, with aliases, platforms and pulls`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const document = await OpenDocument.of(server);
+    const repository = new TestRepository(server, 'team/app');
+    const arm = await repository.blob(config({ architecture: 'arm64', variant: 'v8' }), configType);
+    const amd = await repository.blob(config(), configType);
+    const first = await repository.image('v10', { config: amd });
+    for (const tag of ['v2', 'V9', '1.10', '1.9', '1.09', 'latest']) await repository.put(tag, first.bytes);
+    const second = await repository.image('v1', { config: arm });
+    const children = [
+      { ...first, bytes: undefined, platform: { os: 'linux', architecture: 'amd64' } },
+      { ...second, bytes: undefined, platform: { os: 'linux', architecture: 'arm64', variant: 'v8' } },
+      {
+        ...second,
+        bytes: undefined,
+        digest: `sha256:${'0'.repeat(64)}`,
+        platform: { os: 'unknown', architecture: 'unknown' },
+      },
+    ];
+    await repository.put('multi', { schemaVersion: 2, mediaType: ociIndex, manifests: children });
+    const order = ['1.09', '1.9', '1.10', 'latest', 'multi', 'v1', 'v2', 'V9', 'v10'];
+    for (const size of [1, 2, 200]) {
+      t.deepEqual(names(await walk(server, 'team/app/tags', `limit=${size}`)), order);
+      t.deepEqual(names(await walk(server, 'team%2Fapp/tags', `limit=${size}&order=desc`)), order.toReversed());
+    }
+    t.deepEqual(names(await walk(server, 'team/app/tags', 'q=v&limit=2')), ['v1', 'v2', 'V9', 'v10']);
+    t.deepEqual(names(await walk(server, 'team/app/tags', 'q=%25')), []);
+    await (await repository.fetch('manifests/v2')).arrayBuffer();
+    await (await repository.fetch(`manifests/${second.digest}`)).arrayBuffer();
+    await (await repository.fetch('manifests/multi')).arrayBuffer();
+    await flushUsage(server);
+    const list: any = await document.read(
+      'GET /containers/{name}/tags',
+      await server.fetch('/v1/containers/team/app/tags'),
+    );
+    const row = (name: string) => list.items.find((each: any) => each.name === name);
+    t.like(row('v10'), { digest: first.digest, platforms: ['linux/amd64'], pull_count: 1 });
+    t.deepEqual(row('v10').aliases, ['1.09', '1.10', '1.9', 'V9', 'latest', 'v2']);
+    t.truthy(row('v10').last_pulled_at);
+    t.like(row('v1'), { platforms: ['linux/arm64/v8'], pull_count: 1, aliases: [] });
+    t.like(row('multi'), { platforms: ['linux/amd64', 'linux/arm64/v8'], pull_count: 2 });
+    t.like(await get(server, 'team/app'), { name: 'team/app', origin: 'hosted', tag_count: 9, pull_count: 2 });
+    await document.read('GET /containers/{name}', await server.fetch('/v1/containers/team/app'));
+    for (const bad of ['order=x', 'cursor=x', `q=${'a'.repeat(129)}`]) {
+      t.is((await server.fetch(`/v1/containers/team/app/tags?${bad}`)).status, 400, bad);
+    }
+    await databaseOf(server).transaction((tx) => tx.run("UPDATE tags SET sort_key = ''"));
+    t.deepEqual(names(await walk(server, 'team/app/tags', '')), order, 'tags of an older release get their keys');
+  });
+
+  test(`${dialect}: untagged manifests and the details of one, hosted`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const document = await OpenDocument.of(server);
+    const repository = new TestRepository(server, 'team/app');
+    const history = [
+      { created: '2026-01-01T00:00:00Z', created_by: 'COPY . .' },
+      { created_by: 'ENV a=b', empty_layer: true },
+    ];
+    const own = await repository.blob(config({ history, config: { Labels: { a: 'b' } }, author: 'Ada' }), configType);
+    const image = await repository.image('v1', { config: own, annotations: { note: 'n'.repeat(3000) } });
+    const child = await repository.image('tmp');
+    const index = {
+      schemaVersion: 2,
+      mediaType: ociIndex,
+      manifests: [{ mediaType: image.mediaType, digest: child.digest, size: child.size }],
+    };
+    await repository.put('multi', index);
+    await server.fetch('/v1/containers/team/app/tmp', { method: 'DELETE' });
+    const signature = await repository.manifest({
+      artifactType: 'application/vnd.test.signature',
+      subject: { mediaType: image.mediaType, digest: image.digest, size: image.size },
+    });
+    const signed = await repository.put('sig', signature);
+    const signatureDigest = signed.headers.get('docker-content-digest')!;
+    await server.fetch('/v1/containers/team/app/sig', { method: 'DELETE' });
+    const path = '/v1/containers/team/app/manifests';
+    const untagged: any = await document.read('GET /containers/{name}/manifests', await server.fetch(path));
+    const listed = untagged.items.map((each: any) => `${each.digest} ${each.is_child} ${each.subject}`);
+    t.deepEqual(listed.sort(), [`${child.digest} true null`, `${signatureDigest} false ${image.digest}`].sort());
+    t.is((await walk(server, 'team/app/manifests', 'limit=1')).length, 2);
+    const details: any = await document.read(
+      'GET /containers/{name}/manifests/{reference}',
+      await server.fetch(`${path}/${image.digest}`),
+    );
+    t.like(details, {
+      name: 'team/app',
+      origin: 'hosted',
+      tags: ['v1'],
+      config: { is_stored: true, platform: 'linux/amd64', author: 'Ada', labels: [{ name: 'a', value: 'b' }] },
+      history: [
+        { created_by: 'COPY . .', is_empty: false },
+        { created_by: 'ENV a=b', is_empty: true },
+      ],
+      are_referrers_known: true,
+    });
+    t.is(details.layers.length, 1);
+    t.is(details.annotations[0].value.length, 2000);
+    t.deepEqual(
+      details.referrers.map((each: any) => [each.digest, each.artifact_type]),
+      [[signatureDigest, 'application/vnd.test.signature']],
+    );
+    const ofChild = await get(server, `team/app/manifests/${child.digest}`);
+    t.is(ofChild.indexes.length, 1);
+    const ofIndex = await get(server, `team/app/manifests/${ofChild.indexes[0]}`);
+    t.like(ofIndex, { config: null, children: [{ digest: child.digest, is_stored: true }] });
+    t.is((await server.fetch(`${path}/sha256:${'1'.repeat(64)}`)).status, 404);
+    t.is((await server.fetch(`${path}/x`)).status, 404);
+    t.is((await get(server, 'team/app/manifests/v1')).digest, image.digest);
+    const other = await tokenOf(server, ['read'], 'other');
+    for (const each of ['team/app', 'team/app/tags', 'team/app/manifests', `team/app/manifests/${image.digest}`]) {
+      t.is((await server.fetch(`/v1/containers/${each}`, { token: other })).status, 404, each);
+    }
+    const { value } = await createToken(server, ['read'], 'default', { containers: ['else/*'] });
+    t.is((await server.fetch('/v1/containers/team/app/tags', { token: value })).status, 403);
+  });
+
+  test(`${dialect}: a mirrored image is described from what is stored, and nothing is fetched`, async (t) => {
+    const hub = await startUpstreamRegistry(t);
+    const server = await startTestServer(t, {
+      database: { url: await temporaryDatabase(t, dialect) },
+      upstreams: [hub.settings('docker.io', { default: true })],
+      anonymousRead: 'mirrored',
+    });
+    const image = hub.image('library/alpine', 'v2');
+    for (const tag of ['v10', '3']) hub.manifest('library/alpine', image.manifest.bytes, tag);
+    for (const tag of ['v2', 'v10', '3']) await (await server.fetch(`/v2/alpine/manifests/${tag}`)).arrayBuffer();
+    await flushUsage(server);
+    const before = hub.requests().length;
+    const path = 'docker.io%2Flibrary%2Falpine';
+    const tags = await walk(server, `${path}/tags`, 'limit=1');
+    t.deepEqual(names(tags), ['3', 'v2', 'v10']);
+    t.deepEqual(names(await walk(server, `${path}/tags`, 'limit=2&order=desc')), ['v10', 'v2', '3']);
+    t.like(tags[0], { platforms: null, pull_count: 3, aliases: ['v10', 'v2'] });
+    const details = await get(server, `${path}/manifests/${image.manifest.digest}`);
+    t.like(details, {
+      name: 'docker.io/library/alpine',
+      origin: 'mirrored',
+      upstream: 'docker.io',
+      config: { is_stored: false, platform: null },
+      are_referrers_known: false,
+    });
+    t.deepEqual(details.tags, ['3', 'v10', 'v2']);
+    t.deepEqual((await get(server, `${path}/manifests`)).items, []);
+    t.like(await get(server, 'alpine'), { name: 'docker.io/library/alpine', tag_count: 3, pull_count: 3 });
+    t.is((await server.fetch('/v1/containers/docker.io/library/none/tags')).status, 200, 'nothing is known of it');
+    t.is((await server.fetch('/v1/containers/docker.io/library/none')).status, 404);
+    t.is(hub.requests().length, before, 'nothing was fetched');
+    const { value } = await createToken(server, ['read'], 'default', { containers: ['alpine'] });
+    t.is((await server.fetch('/v1/containers/alpine/tags', { token: value })).status, 200);
+    await new TestRepository(server, 'team/app').image('v1');
+    t.is((await server.fetch('/v1/containers/alpine/tags', { token: null })).status, 200);
+    t.is((await server.fetch('/v1/containers/docker.io%2Flibrary%2Falpine', { token: null })).status, 200);
+    for (const each of ['team/app', 'team/app/tags', 'team/app/manifests']) {
+      t.is((await server.fetch(`/v1/containers/${each}`, { token: null })).status, 401, each);
+    }
+  });
+}
+
+test('a token for one spelling of a name does not read what is hosted under another', async (t) => {
+  const hub = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [hub.settings('docker.io', { default: true })] });
+  await new TestRepository(server, 'docker.io/library/alpine').image('v1');
+  const { value } = await createToken(server, ['read'], 'default', { containers: ['alpine'] });
+  t.is((await server.fetch('/v1/containers/alpine/tags', { token: value })).status, 403);
+  t.is((await server.fetch('/v1/containers/alpine/tags')).status, 200);
+});

@@ -1,0 +1,145 @@
+import { mutantsOf } from './mutant.ts';
+
+export const pages = [
+  ...mutantsOf(
+    'src/mirror/words.ts',
+    ['test/http/api-search.test.ts'],
+    [
+      ['a search by name reads any number of rows', 'read < mostRows', 'read >= 0'],
+      ['a search by name finds evicted content', 'row.here !== null &&', ''],
+      [
+        'a search by name ignores all words but the longest',
+        'others.every(',
+        'others.some(() => true) || others.every(',
+      ],
+      ['a name is found once for each of its words', '[0] === row.suffix', '[0] !== undefined'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/mirrored-images.ts',
+    ['test/http/api-search.test.ts'],
+    [['a search shows mirrored images that the token may not see', '.filter(({ name }) => visible.has(name))', '']],
+  ),
+  ...mutantsOf(
+    'src/nuget/upstream/mirrored-packages.ts',
+    ['test/http/api-search.test.ts'],
+    [
+      [
+        'a search shows mirrored packages that the token may not see',
+        '.filter((name) => only?.includes(name) ?? true)',
+        '',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/http/search-sources.ts',
+    ['test/http/api-search.test.ts'],
+    [['a search shows hosted packages to anonymous readers', 'if (!readsHosted(principal)) return [];', '']],
+  ),
+  ...mutantsOf(
+    'src/console/readme-worker.ts',
+    ['test/console/readme.test.ts'],
+    [
+      ['a README may contain HTML', 'html: false', 'html: true'],
+      [
+        'a README shows images of other sites',
+        "markdown.renderer.rules['image'] =",
+        "markdown.renderer.rules['none'] =",
+      ],
+      ['a link in a README leads to any address', 'const address = webAddress(href);', 'const address = href;'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/console/readme.ts',
+    ['test/console/readme.test.ts'],
+    [
+      ['any number of READMEs are rendered at a time', 'waiting >= mostWaiting', 'waiting < 0'],
+      ['a README may become any size', 'result.length <= longestHtml', 'result.length >= 0'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/http/version-details.ts',
+    ['test/console/packages.test.ts', 'test/http/api-package-details.test.ts'],
+    [
+      ['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;'],
+      ['a vulnerability of other versions is shown', '|| !satisfies(range, version)', ''],
+      [
+        'a visitor without a token learns which packages are hosted',
+        'throw credentialMissing();',
+        'void credentialMissing();',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/natural-order.ts',
+    ['test/http/api-images.test.ts'],
+    [
+      ['tags are sorted as text', '+ number;', '* 0 + digits;'],
+      ['leading zeros change the order of tags', "digits.replace(/^0+(?=\\d)/, '')", 'digits'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/stored-images.ts',
+    ['test/http/api-images.test.ts'],
+    [
+      [
+        'a token for one spelling reads what is hosted under another',
+        "allow(principal, action, 'container', names)",
+        "allow(principal, action, 'container')",
+      ],
+      ['a visitor without a token sees hosted images', 'throw credentialMissing();', 'void credentialMissing();'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/tag-list.ts',
+    ['test/http/api-images.test.ts'],
+    [
+      [
+        'tags of an older release stay without a place',
+        'if (rows.length === 0) return;',
+        'if (rows.length >= 0) return;',
+      ],
+      ['a tag is its own alias', '.filter((name) => name !== row.name)', ''],
+      [
+        'the pulls of an index are not those of its images',
+        'return sum ? { ...row,',
+        'return sum === null ? { ...row,',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/console/pages/package-delete.ts',
+    ['test/console/changes.test.ts'],
+    [
+      ['versions are deleted without a preview', "|| call.form.get('confirmed') !== 'yes'", ''],
+      ['a preview shows no dependent packages', 'if (items.length === 0) return', 'if (items.length >= 0) return'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/console/pages/image-delete.ts',
+    ['test/console/changes.test.ts'],
+    [['tags are deleted without a preview', "|| form.get('confirmed') !== 'yes'", '']],
+  ),
+  ...mutantsOf(
+    'src/oci/detail-operations.ts',
+    ['test/console/changes.test.ts'],
+    [
+      [
+        'a mirrored manifest is deleted without the scope operate',
+        "allow(principal, 'operate')",
+        "allow(principal, 'delete')",
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/nuget/search/term-index.ts',
+    ['test/console/changes.test.ts'],
+    [
+      [
+        'dependencies of older versions stay in the index',
+        "await tx.run('DELETE FROM package_dependencies WHERE package_row = ?', [row.id]);",
+        '',
+      ],
+    ],
+  ),
+];
