@@ -24,6 +24,14 @@ const tallest = 1500;
 /** Name of the file → page. */
 const shown: Readonly<Record<string, keyof typeof testedPages>> = {
   overview: '/',
+  search: '/search',
+  packages: '/packages',
+  package: '/packages/:id',
+  'package-delete': '/packages/:id/delete',
+  images: '/images',
+  image: '/images/:name',
+  digest: '/images/:name/:digest',
+  claims: '/claims',
   usage: '/usage',
   tokens: '/tokens',
   'token-new': '/tokens/new',

@@ -37,14 +37,20 @@ async function checkTabs(t: ExecutionContext, page: Page): Promise<void> {
   );
 }
 
-for (const [name, { at, signedIn }] of Object.entries({
-  ...Object.fromEntries(Object.entries(testedPages).map(([key, page]) => [key, { ...page, signedIn: true }])),
+for (const [name, { at, signedIn, status }] of Object.entries({
+  ...Object.fromEntries(
+    Object.entries(testedPages).map(([key, page]) => [key, { status: 200, ...page, signedIn: true }]),
+  ),
   'sign-in': otherPages['sign-in']!,
 })) {
   testInBrowser(`${name}: Tab reaches every element in order, visibly, and no element keeps the focus`, async (t) => {
     const all = await data();
     for (const width of [1280, 320]) {
-      const options = { ...(!signedIn && { token: null }), viewport: { width, height: 700 } };
+      const options = {
+        ...(!signedIn && { token: null }),
+        expected: new RegExp(`status of ${status}`),
+        viewport: { width, height: 700 },
+      };
       await visit(t, await browser(), all.server, options, async ({ page }) => {
         await page.goto(at(all));
         await checkTabs(t, page);

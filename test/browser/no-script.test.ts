@@ -26,8 +26,9 @@ async function textOf(page: Page, path: string): Promise<string> {
 
 testInBrowser('each page shows the same without JavaScript', async (t) => {
   const all = await data();
-  await visit(t, await browser(), all.server, {}, async ({ page: withScripts }) => {
-    await visit(t, await browser(), all.server, { javaScriptEnabled: false }, async ({ page }) => {
+  const expected = /status of 422/;
+  await visit(t, await browser(), all.server, { expected }, async ({ page: withScripts }) => {
+    await visit(t, await browser(), all.server, { expected, javaScriptEnabled: false }, async ({ page }) => {
       for (const { at } of Object.values(testedPages)) {
         const path = at(all);
         const without = await textOf(page, path);
@@ -89,7 +90,7 @@ testInBrowser(
 testInBrowser('each page weighs less than 100 kB with everything that it loads', async (t) => {
   const all = await data();
   for (const { at } of Object.values(testedPages)) {
-    await visit(t, await browser(), all.server, {}, async ({ page, context }) => {
+    await visit(t, await browser(), all.server, { expected: /status of 422/ }, async ({ page, context }) => {
       const session = await context.newCDPSession(page);
       let bytes = 0;
       let files = 0;

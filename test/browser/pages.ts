@@ -8,11 +8,38 @@ export interface TestedPage {
   scopes: readonly Scope[];
   /** Other scopes of which one is enough instead. */
   also?: readonly Scope[];
+  /** Of the answer; 200 by default. */
+  status?: number;
 }
 
 /** Every page of the console by its path. Each test with all pages takes them from here. */
 export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/': { at: () => '/console/', scopes: ['read'] },
+  '/search': { at: () => '/console/search?q=contoso', scopes: ['read'] },
+  '/packages': { at: () => '/console/packages', scopes: ['read'] },
+  '/packages/:id': { at: (data) => `/console/packages/${data.package}`, scopes: ['read'] },
+  '/packages/:id/:version': { at: (data) => `/console/packages/${data.package}/${data.version}`, scopes: ['read'] },
+  '/packages/:id/delete': {
+    at: (data) => `/console/packages/${data.package}/delete?version=${data.version}`,
+    scopes: ['read', 'delete'],
+  },
+  '/packages/:id/listing': {
+    at: (data) => `/console/packages/${data.package}/listing`,
+    scopes: ['read'],
+    status: 422,
+  },
+  '/images': { at: () => '/console/images', scopes: ['read'] },
+  '/images/:name': { at: ({ image }) => `/console/images/${encodeURIComponent(image)}`, scopes: ['read'] },
+  '/images/:name/delete': {
+    at: ({ image, tag }) => `/console/images/${encodeURIComponent(image)}/delete?tag=${tag}`,
+    scopes: ['read', 'delete'],
+  },
+  '/images/:name/:digest': {
+    at: ({ image, digest }) => `/console/images/${encodeURIComponent(image)}/${encodeURIComponent(digest)}`,
+    scopes: ['read'],
+  },
+  '/claims': { at: () => '/console/claims', scopes: ['admin'] },
+  '/claims/release': { at: () => '/console/claims/release?kind=package&name=contoso.legacy', scopes: ['admin'] },
   '/usage': { at: () => '/console/usage', scopes: ['read'] },
   '/tokens': { at: () => '/console/tokens', scopes: ['admin'] },
   '/tokens/new': { at: () => '/console/tokens/new', scopes: ['admin'] },

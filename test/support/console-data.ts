@@ -21,6 +21,8 @@ export interface ShownContent {
   package: string;
   version: string;
   image: string;
+  tag: string;
+  digest: string;
   tokenId: string;
   sessionId: string;
 }
@@ -154,6 +156,9 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
   server.clock.now = now - days * day;
   const tokens = await makeTokens(server, now);
   const feedOfCi = new TestFeed(server, tokens.ci);
+  // Its name stays claimed.
+  await feedOfCi.publish({ id: 'Contoso.Legacy', version: '1.0.0' });
+  await server.fetch('/v1/packages/Contoso.Legacy/versions/1.0.0', { method: 'DELETE' });
   for (let index = 0; index <= days; index += 1) {
     server.clock.now = now - (days - index) * day;
     // All is published in the end, also with few days.
@@ -175,8 +180,22 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
   await server.fetch(`/v1/tokens/${tokens.revokedId}`, { method: 'DELETE' });
   await flushAll(server);
   const sessionId = await openSessions(server);
+  const manifest = await server.fetch('/v2/team/api/manifests/1.5.0', {
+    method: 'HEAD',
+    headers: { accept: ociManifest },
+  });
+  const digest = manifest.headers.get('docker-content-digest')!;
   server.clock.now += 200_000;
-  return { server, package: 'Contoso.Core', version: '2.1.1', image: 'team/api', tokenId: tokens.ciId, sessionId };
+  return {
+    server,
+    package: 'Contoso.Core',
+    version: '2.1.1',
+    image: 'team/api',
+    tag: '1.5.0',
+    digest,
+    tokenId: tokens.ciId,
+    sessionId,
+  };
 }
 
 async function flushAll(server: TestServer): Promise<void> {

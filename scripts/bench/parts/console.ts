@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { testedPages } from '../../../test/browser/pages.ts';
 import type { ShownContent } from '../../../test/support/console-data.ts';
+import { ociManifest } from '../../../test/support/registry.ts';
 import { dayOf, periodAt } from '../../../src/usage/period.ts';
 import type { Bench } from '../bench.ts';
 import { compare, median } from '../report.ts';
@@ -28,24 +29,26 @@ export async function consolePages(bench: Bench): Promise<void> {
     package: hot.id,
     version: hot.versions.at(-1)!,
     image: hot.repository,
+    tag: hot.tag,
+    digest: await digestOfHot(server),
     tokenId: items[0]!.id,
     sessionId: sessions.items[0]!.id,
   };
-  for (const [path, { at }] of Object.entries(testedPages)) {
+  for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
     const title = `page ${path} among ${bench.many} packages with ${versions * bench.many} versions`;
-    const time = () => medianTime(server.url + at(content), cookie);
+    const time = () => medianTime(server.url + at(content), cookie, status);
     await compare({ title, unit: 'ms', bar: '≤ 50 ms' }, bench.rounds, { [server.name]: time });
   }
 }
 
 /** The median of milliseconds until the last byte, after some requests that are not measured. */
-async function medianTime(url: string, cookie: string): Promise<number> {
+async function medianTime(url: string, cookie: string, status: number): Promise<number> {
   const times: number[] = [];
   for (let done = -5; done < requests; done += 1) {
     const start = performance.now();
     const response = await fetch(url, { headers: { cookie }, redirect: 'manual' });
     await response.arrayBuffer();
-    if (response.status !== 200) throw new Error(`${url}: ${response.status}`);
+    if (response.status !== status) throw new Error(`${url}: ${response.status}`);
     if (done >= 0) times.push(performance.now() - start);
   }
   return median(times);
@@ -57,6 +60,12 @@ async function signIn({ url, token }: Entrepot): Promise<string> {
   const [cookie] = response.headers.getSetCookie();
   if (cookie === undefined) throw new Error(`sign-in: ${response.status}`);
   return cookie.split(';', 1)[0]!;
+}
+
+async function digestOfHot({ url, token }: Entrepot): Promise<string> {
+  const headers = { authorization: `Bearer ${token}`, accept: ociManifest };
+  const response = await fetch(`${url}/v2/${hot.repository}/manifests/${hot.tag}`, { method: 'HEAD', headers });
+  return response.headers.get('docker-content-digest')!;
 }
 
 async function read({ url, token }: Entrepot, path: string): Promise<unknown> {
