@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { ensureCommands } from '../packages.ts';
 import { Bench } from './bench.ts';
 import { blobs } from './parts/blobs.ts';
+import { consolePages } from './parts/console.ts';
 import { growth } from './parts/growth.ts';
 import { manifests } from './parts/manifests.ts';
 import { mirror } from './parts/mirror.ts';
@@ -24,7 +25,7 @@ const { values: flags } = parseArgs({
     production: { type: 'boolean', default: false },
   },
 });
-const parts = { manifests, blobs, pushes, packages, mirror, search, start, growth, restore };
+const parts = { manifests, blobs, pushes, packages, mirror, search, console: consolePages, start, growth, restore };
 const chosen = Object.entries(parts).filter(([name]) => flags.only === undefined || flags.only === name);
 if (chosen.length === 0) throw new Error(`--only takes one of ${Object.keys(parts).join(', ')}`);
 

@@ -26,7 +26,7 @@ export async function startEntrepot(
     ENTREPOT_UPSTREAMS: '[]',
     ...settings,
   };
-  const scopes = 'read,write,delete,admin';
+  const scopes = 'read,write,delete,admin,operate';
   const made = await execute(process.execPath, [main, 'token', 'create', '--name', 'bench', '--scope', scopes], {
     env,
   });

@@ -7,41 +7,41 @@ export interface Bar {
   text: string;
 }
 
-const width = 720;
-const height = 180;
-const foot = 22;
-const head = 16;
+/** Parts of the height for the text above the bars and for the labels below, in per cent. */
+const head = 12;
+const foot = 12;
 
-/** A bar chart. A table beside it must have the same values, because not everyone sees the chart. */
+/**
+ * A bar chart as wide as its place. It uses per cent, so that its texts have the same size in each window. A table beside it
+ * must have the same values, because not everyone sees the chart.
+ */
 export function barChart(bars: readonly Bar[], title: string): Html {
   const most = Math.max(...bars.map(({ value }) => value), 1);
-  const step = width / Math.max(1, bars.length);
+  const step = 100 / Math.max(1, bars.length);
   const top = bars.find(({ value }) => value === most);
-  return html`<svg
-    class="plot"
-    viewBox="0 0 ${width} ${height}"
-    role="img"
-    aria-label="${title}; the table has the values"
-  >
+  return html`<svg class="plot" role="img" aria-label="${title}; the table has the values">
+    ${top && html`<line class="axis" x1="0" x2="100%" y1="${percent(head)}" y2="${percent(head)}" />`}
     ${bars.map(({ label, value, text }, index) => {
-      const size = Math.max(value > 0 ? 1 : 0, (value / most) * (height - foot - head));
-      const x = (index * step + step * 0.12).toFixed(1);
+      const size = Math.max(value > 0 ? 0.5 : 0, (value / most) * (100 - foot - head));
       return html`<rect
           class="bar"
-          x="${x}"
-          y="${(height - foot - size).toFixed(1)}"
-          width="${(step * 0.76).toFixed(1)}"
-          height="${size.toFixed(1)}"
-          rx="1.5"
+          x="${percent(index * step + step * 0.12)}"
+          y="${percent(100 - foot - size)}"
+          width="${percent(step * 0.76)}"
+          height="${percent(size)}"
         >
           <title>${label}: ${text}</title>
         </rect>
         ${
           (index % 5 === 0 || bars.length < 12) &&
-          html`<text x="${(index * step + step / 2).toFixed(1)}" y="${height - 6}" text-anchor="middle">${label}</text>`
+          html`<text x="${percent((index + 0.5) * step)}" y="99%" text-anchor="middle">${label}</text>`
         }`;
     })}
-    <line class="axis" x1="0" x2="${width}" y1="${height - foot}" y2="${height - foot}" />
-    ${top && html`<text x="0" y="11">at most ${top.text}</text>`}
+    <line class="axis" x1="0" x2="100%" y1="${percent(100 - foot)}" y2="${percent(100 - foot)}" />
+    ${top && html`<text x="0" y="${percent(head - 3)}">at most ${top.text}</text>`}
   </svg>`;
+}
+
+function percent(value: number): string {
+  return `${value.toFixed(2)}%`;
 }

@@ -17,10 +17,13 @@ const headings = { h1: 'h3', h2: 'h4', h3: 'h5', h4: 'h6', h5: 'h6', h6: 'h6' };
 
 const html = sanitize(markdown.render(workerData as string), {
   allowedTags: [...text, ...tables],
-  allowedAttributes: { a: ['href', 'rel'] },
+  allowedAttributes: { a: ['href', 'rel'], pre: ['tabindex'], table: ['tabindex'] },
   allowedSchemes: ['http', 'https'],
   transformTags: {
     ...headings,
+    // With the focus, keys scroll them sideways.
+    pre: (tagName): Tag => ({ tagName, attribs: { tabindex: '0' } }),
+    table: (tagName): Tag => ({ tagName, attribs: { tabindex: '0' } }),
     a: (_name, { href }): Tag => {
       const address = webAddress(href);
       // An address that is not absolute belongs to the repository of the package. `nofollow`: the page does not vouch.

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { exportSPKI, generateKeyPair, importJWK, type CryptoKey, type JWTPayload } from 'jose';
 import { auditOf } from '../support/audit.ts';
-import { Browser } from '../support/browser.ts';
+import { Browser } from '../support/cookie-browser.ts';
 import { startIssuer, type TestIssuer } from '../support/issuer.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { within } from '../support/until.ts';

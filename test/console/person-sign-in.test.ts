@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
 import { Provider } from 'oidc-provider';
 import { auditOf } from '../support/audit.ts';
-import { Browser } from '../support/browser.ts';
+import { Browser } from '../support/cookie-browser.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';

@@ -49,7 +49,10 @@ export class TestRepository {
   /** Pushes a blob in one request. */
   async blob(bytes: Buffer | string, mediaType = 'application/octet-stream'): Promise<Descriptor> {
     const digest = digestOf(bytes);
-    const response = await this.fetch(`blobs/uploads/?digest=${digest}`, { method: 'POST', body: bytes });
+    const response = await this.fetch(`blobs/uploads/?digest=${digest}`, {
+      method: 'POST',
+      body: bytes as RequestInit['body'],
+    });
     if (response.status !== 201) throw new Error(`${response.status} ${await response.text()}`);
     return { mediaType, digest, size: Buffer.byteLength(bytes) };
   }
@@ -64,7 +67,7 @@ export class TestRepository {
   put(reference: string, manifest: Manifest | string | Buffer, type?: string): Promise<Response> {
     const raw = typeof manifest === 'string' || Buffer.isBuffer(manifest);
     const contentType = type ?? (raw ? ociManifest : (manifest.mediaType ?? ociManifest));
-    const body = raw ? manifest : JSON.stringify(manifest);
+    const body = (raw ? manifest : JSON.stringify(manifest)) as RequestInit['body'];
     return this.fetch(`manifests/${reference}`, { method: 'PUT', headers: { 'content-type': contentType }, body });
   }
 

@@ -35,6 +35,7 @@ export async function startTestServer(
     Surroundings,
     'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers' | 'droppedLines'
   > = {},
+  clock = testClock(),
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
   const token = 'bootstrap-token-of-a-test-server';
@@ -48,7 +49,6 @@ export async function startTestServer(
     server,
   });
   const lines: string[] = [];
-  const clock = testClock();
   const log = pino(
     { level: config.log.level },
     new Writable({

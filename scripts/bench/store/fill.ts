@@ -6,18 +6,21 @@ import { makeImages, repositoryRow, rowsOfImage } from './tags.ts';
 /** Packages per batch; a large batch, so that its words can be inserted in the order of the index. */
 const chunk = 20_000;
 
-/** Writes `count` generated packages into a database that has none. */
-export async function fillPackages(bulk: Bulk, accountId: number, count: number): Promise<void> {
+/** Writes `count` generated packages into a database that has none; with `average`, this many versions of each. */
+export async function fillPackages(bulk: Bulk, accountId: number, count: number, average?: number): Promise<void> {
   const now = Date.now();
   let [row, version] = [1, 1];
   let rows: ReturnType<typeof rowsOf>[] = [];
-  for (const made of makePackages(count)) {
+  let versions = 0;
+  for (const made of makePackages(count, average)) {
     rows.push(rowsOf(made, { accountId, package: row, firstVersion: version, now }));
     row += 1;
     version += made.versions.length;
-    if (rows.length < chunk && row <= count) continue;
+    versions += made.versions.length;
+    if (versions < 2 * chunk && rows.length < chunk && row <= count) continue;
     await insertAll(bulk, rows);
     rows = [];
+    versions = 0;
   }
 }
 

@@ -27,8 +27,11 @@ export interface PackageKeys {
   now: number;
 }
 
-/** Generates packages with different IDs: some vendors have many packages, few packages have many versions or downloads. */
-export function* makePackages(count: number): Generator<MadePackage> {
+/**
+ * Generates packages with different IDs: some vendors have many packages, few packages have many versions or downloads.
+ * With `average`, each package has this many versions on average.
+ */
+export function* makePackages(count: number, average?: number): Generator<MadePackage> {
   const random = numbers(2);
   const below = (limit: number) => Math.floor(random() * limit);
   const words = (number: number, from: readonly string[]) => Array.from({ length: number }, () => pick(from, random));
@@ -39,7 +42,8 @@ export function* makePackages(count: number): Generator<MadePackage> {
     const id = `${parts.join('.')}${last}`;
     if (seen.has(packageKey(id))) continue;
     seen.add(packageKey(id));
-    const number = random() < 0.75 ? 1 : 2 + Math.floor(14 * random() ** 3);
+    const few = () => (random() < 0.75 ? 1 : 2 + Math.floor(14 * random() ** 3));
+    const number = average === undefined ? few() : 1 + below(2 * average - 1);
     yield {
       id,
       nuspec: {

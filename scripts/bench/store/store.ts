@@ -31,17 +31,28 @@ export const hot = {
 const stores = new Map<string, Promise<Place>>();
 
 /**
- * A place with `count` packages and as many tags, created once per run. All except the pushed ones are written directly to
+ * A place with `count` packages, with `average` versions each if it is given, and `count` tags, created once per run. All except the pushed ones are written directly to
  * the database, without their files. Throws if these rows differ from the rows that a push writes.
  */
-export function storeOf(bench: Bench, count: number, dialect: Dialect = bench.dialect): Promise<Place> {
-  const name = `store-${count}-${dialect}`;
-  const store = stores.get(name) ?? makeStore(bench, name, count, dialect);
+export function storeOf(
+  bench: Bench,
+  count: number,
+  dialect: Dialect = bench.dialect,
+  average?: number,
+): Promise<Place> {
+  const name = `store-${count}-${dialect}${average === undefined ? '' : `-${average}`}`;
+  const store = stores.get(name) ?? makeStore(bench, name, count, dialect, average);
   stores.set(name, store);
   return store;
 }
 
-async function makeStore(bench: Bench, name: string, count: number, dialect: Dialect): Promise<Place> {
+async function makeStore(
+  bench: Bench,
+  name: string,
+  count: number,
+  dialect: Dialect,
+  average: number | undefined,
+): Promise<Place> {
   const place = await bench.place(name, dialect);
   const database = await openDatabase(place.databaseUrl);
   const bulk = openBulk(place.databaseUrl);
@@ -50,7 +61,7 @@ async function makeStore(bench: Bench, name: string, count: number, dialect: Dia
     // A start refuses rows without any file, unless the database and the storage were paired before.
     await (await bench.serve(place)).stop();
     const { account } = await new Accounts(database, Date.now).ensureDefault();
-    await fillPackages(bulk, account.id, count - 1);
+    await fillPackages(bulk, account.id, count - 1, average);
     await fillTags(bulk, account.id, count - 1);
     const server = await bench.serve(place);
     await pushHot(server, database, account.id);

@@ -138,7 +138,8 @@ function pairSection(title: string, pairs: readonly { name: string; value: strin
 }
 
 function table(columns: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
-  return html`<div class="table">
+  // Its cells have no links, so it takes the focus itself: without that, no key scrolls it.
+  return html`<div class="table" tabindex="0" role="group" aria-label="${columns.join(', ')}">
     <table>
       <thead>
         <tr>

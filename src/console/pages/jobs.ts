@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { jobList, jobPreview, jobRunList, type job, type jobRun } from '../../api/schemas.ts';
-import { ago, count, counted } from '../format.ts';
+import { ago, bytesText, count, counted } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, Redirect, View } from '../page.ts';
 
@@ -60,7 +60,10 @@ function resultOf({ outcome, counts, error }: Run): Html {
 function inWords(counts: Record<string, number>): string {
   const words = Object.entries(counts)
     .filter(([, value]) => value !== 0)
-    .map(([name, value]) => `${count(value)} ${name.replaceAll('_', ' ')}`);
+    .map(([name, value]) => {
+      const words = name.replaceAll('_', ' ');
+      return words.endsWith('bytes') ? `${bytesText(value)} ${words.slice(0, -6)}`.trim() : `${count(value)} ${words}`;
+    });
   return words.length === 0 ? 'nothing to do' : words.join(', ');
 }
 
@@ -111,6 +114,10 @@ async function previewOf({ api }: FormCall, name: string): Promise<Html> {
   </section>`;
 }
 
+function secondsText(seconds: number): string {
+  return seconds < 0.05 ? '< 0.1 s' : `${seconds.toFixed(1)} s`;
+}
+
 function runRows(runs: readonly Run[], now: number): Html {
   return html`<div class="table">
     <table>
@@ -127,7 +134,7 @@ function runRows(runs: readonly Run[], now: number): Html {
           const { started_at: start, ended_at: end, scheduled_at: due } = each;
           return html`<tr>
             <td>${ago(start, now)}</td>
-            <td>${end !== null && `${((Date.parse(end) - Date.parse(start)) / 1000).toFixed(1)} s`}</td>
+            <td>${end !== null && secondsText((Date.parse(end) - Date.parse(start)) / 1000)}</td>
             <td>${due === null ? 'a person' : 'the schedule'}</td>
             <td>${resultOf(each)}</td>
           </tr>`;

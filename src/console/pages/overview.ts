@@ -41,14 +41,14 @@ async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
       ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${count(requests.cache_hits)} of ${count(asked)} mirrored requests`)}
     </dl>
     <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
-    ${limitRows(limits)}
     ${
       recent &&
       html`<section>
         <h2>What happened last</h2>
         ${eventRows(recent.items, now)}
       </section>`
-    }`;
+    }
+    ${limitRows(limits)}`;
 }
 
 function figure(term: string, value: Html | string, detail: string): Html {
@@ -61,13 +61,25 @@ function figure(term: string, value: Html | string, detail: string): Html {
   </div>`;
 }
 
+const limitNames: Readonly<Record<string, string>> = {
+  package: 'Largest package',
+  manifest: 'Largest image manifest',
+  blob: 'Largest image layer',
+  storage: 'Storage of the account',
+  egress: 'Bytes sent each month',
+};
+
 function limitRows(limits: { name: string; unit: string; limit: number | null }[]): Html | undefined {
   const set = limits.filter(({ limit }) => limit !== null);
   if (set.length === 0) return undefined;
   return html`<section>
     <h2>Limits</h2>
-    <ul>
-      ${set.map(({ name, unit, limit }) => html`<li>${name}: ${unit === 'bytes' ? size(limit!) : `${count(limit!)} ${unit}`}</li>`)}
-    </ul>
+    <dl class="facts">
+      ${set.map(
+        ({ name, unit, limit }) =>
+          html`<dt>${limitNames[name] ?? name}</dt>
+            <dd>${unit.startsWith('bytes') ? size(limit!) : `${count(limit!)} ${unit}`}</dd>`,
+      )}
+    </dl>
   </section>`;
 }

@@ -60,7 +60,12 @@ function tokenRow(each: Token, now: number): Html {
   const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
   const isExpired = expires !== null && Date.parse(expires) <= now;
   return html`<tr>
-    <td>${revoked === null && html`<input type="checkbox" name="id" value="${id}" aria-label="Select ${name}" />`}</td>
+    <td>
+      ${
+        revoked === null &&
+        html`<label class="check"><input type="checkbox" name="id" value="${id}" aria-label="Select ${name}" /></label>`
+      }
+    </td>
     <th scope="row">${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}</th>
     <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
     <td>${each.scopes.join(', ')}</td>

@@ -1,8 +1,9 @@
 import type { z } from 'zod';
-import { usage, type usageItem } from '../../api/schemas.ts';
-import { ago, bytesText, count, ratio, size } from '../format.ts';
+import { tokenList, usage, type usageItem } from '../../api/schemas.ts';
+import { ago, bytesText, copyable, count, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
-import type { Page } from '../page.ts';
+import { may } from '../layout.ts';
+import type { Page, PageCall } from '../page.ts';
 import { listQuery, pager } from '../pager.ts';
 import { barChart } from '../plot.ts';
 
@@ -27,6 +28,7 @@ export const usagePage: Page = {
     const items = await call.api.call('getUsage', usage, {
       query: { ...listQuery(call), ...month, group_by: grouping },
     });
+    const names = grouping === 'token' ? await tokenNames(call) : new Map<string, string>();
     const { period, storage, bandwidth, requests, as_of: asOf } = days;
     const name = period.start.slice(0, 7);
     const asked = requests.cache_hits + requests.cache_misses;
@@ -55,7 +57,7 @@ export const usagePage: Page = {
       </section>
       <section>
         <h2>By ${groupings.find(([key]) => key === grouping)![1].toLowerCase()}</h2>
-        <p>
+        <p class="choices">
           ${groupings.map(
             ([key, title]) =>
               html`<a
@@ -65,7 +67,7 @@ export const usagePage: Page = {
               > `,
           )}
         </p>
-        ${itemRows(items.items, grouping)} ${pager(call, '/console/usage', items.next_cursor)}
+        ${itemRows(items.items, grouping, names)} ${pager(call, '/console/usage', items.next_cursor)}
       </section>`;
     return { title: `Usage in ${name}`, body, json: `/v1/account/usage?period=${name}` };
   },
@@ -123,12 +125,29 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
     </details>`;
 }
 
-function itemRows(items: readonly Item[], grouping: string): Html {
+/** Pages of 200 tokens that are read for their names. */
+const mostTokenPages = 5;
+
+/** Names of tokens by ID, for the first 1000 tokens of the account; none if the visitor may not see tokens. */
+async function tokenNames({ api, principal }: PageCall): Promise<Map<string, string>> {
+  const names = new Map<string, string>();
+  let cursor: string | null = may(principal, 'admin') ? '' : null;
+  for (let page = 0; page < mostTokenPages && cursor !== null; page += 1) {
+    const query: Record<string, string> = { limit: '200', ...(cursor !== '' && { cursor }) };
+    const list: z.input<typeof tokenList> = await api.call('listTokens', tokenList, { query });
+    for (const { id, name } of list.items) names.set(id, name);
+    cursor = list.next_cursor;
+  }
+  return names;
+}
+
+function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<string, string>): Html {
   if (items.length === 0) return html`<p class="empty">Nothing was used in this month.</p>`;
   const page = { package: 'packages', container: 'images' }[grouping];
   const nameOf = ({ key }: Item) => {
     if (key === null) return html`<span class="quiet">without a name</span>`;
-    return page === undefined ? key : html`<a href="/console/${page}/${encodeURIComponent(key)}">${key}</a>`;
+    if (page === undefined) return names.get(key) ?? copyable(key);
+    return html`<a href="/console/${page}/${encodeURIComponent(key)}">${key}</a>`;
   };
   return html`<div class="table">
     <table>

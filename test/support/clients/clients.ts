@@ -17,13 +17,14 @@ export const clientCommands = {
   dockerd: 'docker.io',
 };
 
-/** Tools that are not clients: one builds images, one is an upstream registry, one a reverse proxy, two read metrics. */
+/** Tools that are not clients: a builder of images, an upstream registry, a reverse proxy, readers of metrics, a browser. */
 export const toolCommands = {
   umoci: 'umoci',
   'docker-registry': 'docker-registry',
   nginx: 'nginx-light',
   prometheus: 'prometheus',
   promtool: 'prometheus',
+  'chromium-headless-shell': 'chromium-headless-shell',
 };
 
 /** No package manager here has the .NET SDK, so its tests run only if it is installed. */

@@ -1,0 +1,75 @@
+import test from 'ava';
+import { pages } from '../../src/console/pages/index.ts';
+import { browserCommand, browserIn, sharedIn, visit } from '../support/browser.ts';
+import { testWith } from '../support/clients/test-with.ts';
+import { startWithData } from '../support/console-data.ts';
+import { tokenOf } from '../support/inside.ts';
+import { Visitor } from '../support/visitor.ts';
+import { factsOf, violationsOf } from './in-page.ts';
+import { otherPages, testedPages } from './pages.ts';
+
+// Each page of the console: accessibility, width, titles, and the scopes that show it.
+
+const testInBrowser = testWith(browserCommand);
+const browser = browserIn(test);
+const data = sharedIn(test, (t) => startWithData(t, { days: 2, now: Date.now() }));
+
+test('every page of the console is in the table of tested pages', (t) => {
+  t.deepEqual(Object.keys(testedPages).sort(), pages.map(({ path }) => path).sort());
+});
+
+const everyPage = [
+  ...Object.entries(testedPages).map(([name, page]) => ({ name, signedIn: true, status: 200, ...page })),
+  ...Object.entries(otherPages).map(([name, page]) => ({ name, ...page })),
+];
+
+for (const { name, at, signedIn, status } of everyPage) {
+  testInBrowser(
+    `${name}: accessible in both schemes, and at 320 and 1280 pixels without sideways scrolling`,
+    async (t) => {
+      const all = await data();
+      const options = {
+        ...(!signedIn && { token: null }),
+        ...(status !== 200 && { expected: new RegExp(`status of ${status}`) }),
+        viewport: { width: 1280, height: 800 },
+        colorScheme: 'light' as const,
+      };
+      await visit(t, await browser(), all.server, options, async ({ page }) => {
+        const response = await page.goto(at(all));
+        t.is(response?.status(), status);
+        t.deepEqual(await violationsOf(page), []);
+        const wide = await factsOf(page);
+        t.like(wide, { lang: 'en', h1: 1, overflow: 0, wide: [], small: [] });
+        t.regex(wide.title, /^\S.* · Entrepot$/);
+        await page.emulateMedia({ colorScheme: 'dark' });
+        t.deepEqual(await violationsOf(page, ['color-contrast', 'link-in-text-block']), [], 'dark');
+        await page.setViewportSize({ width: 320, height: 700 });
+        t.like(await factsOf(page), { overflow: 0, wide: [], small: [] }, '320 pixels');
+        t.deepEqual(await violationsOf(page), [], '320 pixels');
+      });
+    },
+  );
+}
+
+testInBrowser('the titles of all pages differ', async (t) => {
+  const all = await data();
+  const visitor = await Visitor.signedIn(all.server);
+  const titles = new Map<string, string>();
+  for (const [path, { at }] of Object.entries(testedPages)) {
+    const [, title] = /<title>([^<]*)<\/title>/.exec(await (await visitor.fetch(at(all))).text())!;
+    t.false(titles.has(title!), `${path} and ${titles.get(title!)}: ${title}`);
+    titles.set(title!, path);
+  }
+});
+
+testInBrowser('each page needs exactly the scopes in the table', async (t) => {
+  const all = await data();
+  const every = ['read', 'write', 'delete', 'admin', 'operate'] as const;
+  for (const [path, { at, scopes, also = [], status = 200 }] of Object.entries(testedPages)) {
+    const enough = await Visitor.signedIn(all.server, await tokenOf(all.server, scopes));
+    t.is((await enough.fetch(at(all))).status, status, path);
+    const others = every.filter((each) => !scopes.includes(each) && !also.includes(each));
+    const tooLittle = await Visitor.signedIn(all.server, await tokenOf(all.server, others));
+    t.is((await tooLittle.fetch(at(all))).status, 403, path);
+  }
+});

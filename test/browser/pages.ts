@@ -1,0 +1,60 @@
+import type { Scope } from '../../src/accounts/principal.ts';
+import type { ShownContent } from '../support/console-data.ts';
+
+export interface TestedPage {
+  /** The address of the page, with the data of `startWithData`. */
+  at: (data: ShownContent) => string;
+  /** The scopes that a visitor needs for it. */
+  scopes: readonly Scope[];
+  /** Other scopes of which one is enough instead. */
+  also?: readonly Scope[];
+  /** Of the answer; 200 by default. */
+  status?: number;
+}
+
+/** Every page of the console by its path. Each test with all pages takes them from here. */
+export const testedPages: Readonly<Record<string, TestedPage>> = {
+  '/': { at: () => '/console/', scopes: ['read'] },
+  '/search': { at: () => '/console/search?q=contoso', scopes: ['read'] },
+  '/packages': { at: () => '/console/packages', scopes: ['read'] },
+  '/packages/:id': { at: (data) => `/console/packages/${data.package}`, scopes: ['read'] },
+  '/packages/:id/:version': { at: (data) => `/console/packages/${data.package}/${data.version}`, scopes: ['read'] },
+  '/packages/:id/delete': {
+    at: (data) => `/console/packages/${data.package}/delete?version=${data.version}`,
+    scopes: ['read', 'delete'],
+  },
+  '/packages/:id/listing': {
+    at: (data) => `/console/packages/${data.package}/listing`,
+    scopes: ['read'],
+    status: 422,
+  },
+  '/images': { at: () => '/console/images', scopes: ['read'] },
+  '/images/:name': { at: ({ image }) => `/console/images/${encodeURIComponent(image)}`, scopes: ['read'] },
+  '/images/:name/delete': {
+    at: ({ image, tag }) => `/console/images/${encodeURIComponent(image)}/delete?tag=${tag}`,
+    scopes: ['read', 'delete'],
+  },
+  '/images/:name/:digest': {
+    at: ({ image, digest }) => `/console/images/${encodeURIComponent(image)}/${encodeURIComponent(digest)}`,
+    scopes: ['read'],
+  },
+  '/claims': { at: () => '/console/claims', scopes: ['admin'] },
+  '/claims/release': { at: () => '/console/claims/release?kind=package&name=contoso.legacy', scopes: ['admin'] },
+  '/usage': { at: () => '/console/usage', scopes: ['read'] },
+  '/tokens': { at: () => '/console/tokens', scopes: ['admin'] },
+  '/tokens/new': { at: () => '/console/tokens/new', scopes: ['admin'] },
+  '/tokens/revoke': { at: ({ tokenId }) => `/console/tokens/revoke?id=${tokenId}`, scopes: ['admin'] },
+  '/sessions/:id': { at: ({ sessionId }) => `/console/sessions/${sessionId}`, scopes: ['admin'] },
+  '/jobs': { at: () => '/console/jobs', scopes: ['operate'] },
+  '/jobs/:name': { at: () => '/console/jobs/scrub', scopes: ['operate'] },
+  '/audit': { at: () => '/console/audit', scopes: ['admin'], also: ['operate'] },
+  '/connect': { at: () => '/console/connect', scopes: ['read'] },
+};
+
+/** Pages that are in no list: those of a visitor who has not signed in, and errors. */
+export const otherPages: Readonly<Record<string, TestedPage & { signedIn: boolean; status: number }>> = {
+  'sign-in': { at: () => '/console/sign-in', scopes: [], signedIn: false, status: 200 },
+  'not found': { at: () => '/console/none', scopes: [], signedIn: true, status: 404 },
+  'not found, not signed in': { at: () => '/console/none', scopes: [], signedIn: false, status: 404 },
+  'a wrong filter': { at: () => '/console/audit?type=wrong', scopes: [], signedIn: true, status: 400 },
+};
