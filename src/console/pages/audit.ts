@@ -2,7 +2,7 @@ import { eventTypes } from '../../events/event.ts';
 import { eventList } from '../../api/schemas.ts';
 import { html, type Html } from '../html.ts';
 import type { Page, PageCall } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 import { eventRows } from './event-rows.ts';
 
 const filters = ['type', 'actor', 'subject', 'since', 'until'] as const;
@@ -13,14 +13,14 @@ export const auditPage: Page = {
   section: 'audit',
   action: 'any',
   show: async (call) => {
-    const query = listQuery(call, filters);
+    const query = given(call.query, 'cursor', ...filters);
     // The browser's field for a day sends no time.
     for (const name of ['since', 'until']) {
       if (/^\d{4}-\d\d-\d\d$/.test(query[name] ?? '')) query[name] = `${query[name]}T00:00:00Z`;
     }
     const list = await call.api.call('listEvents', eventList, { query });
     const body = html`${filterForm(call)} ${eventRows(list.items, call.now, { details: true })}
-    ${pager(call, '/console/audit', list.next_cursor)}`;
+    ${pageLinks('/console/audit', call.query, list.next_cursor)}`;
     return { title: 'Audit', body, json: '/v1/audit' };
   },
 };

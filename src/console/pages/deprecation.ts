@@ -5,7 +5,7 @@ import { describedBy, fieldError, fieldErrors } from '../failure.ts';
 import { ago } from '../format.ts';
 import { html, webAddress, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 
 type Advisory = z.input<typeof advisory>;
 type Version = z.input<typeof versionDeprecationList>['items'][number];
@@ -100,7 +100,7 @@ async function packageView(call: PageCall, deprecation: Refused, advice: Refused
   const id = call.params['id']!;
   const versions = await call.api.call('listDeprecations', versionDeprecationList, {
     params: { id },
-    query: listQuery(call),
+    query: given(call.query, 'cursor'),
   });
   const query = { package: id, limit: advisoriesShown };
   const advisories = await call.api.call('listAdvisories', advisoryList, { query });
@@ -109,7 +109,7 @@ async function packageView(call: PageCall, deprecation: Refused, advice: Refused
       <h2>Deprecation</h2>
       <form method="post" class="panel">
         ${versionRows(versions.items, new Set(deprecation.form.getAll('version')))}
-        ${pager(call, addressOf(id), versions.next_cursor)} ${deprecationFields(deprecation)}
+        ${pageLinks(addressOf(id), call.query, versions.next_cursor)} ${deprecationFields(deprecation)}
         <button class="primary" name="act" value="deprecate">Deprecate</button>
         <button name="act" value="undeprecate">End the deprecation</button>
       </form>

@@ -4,7 +4,7 @@ import { describedBy, fieldError, fieldErrors } from '../failure.ts';
 import { ago, copyable, lines } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../rights.ts';
 
 type Token = z.input<typeof token>;
@@ -19,7 +19,7 @@ export const tokensPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const list = await call.api.call('listTokens', tokenList, { query: listQuery(call) });
+    const list = await call.api.call('listTokens', tokenList, { query: given(call.query, 'cursor') });
     const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
     const body = html`<p>
         <a class="button" href="/console/tokens/new">Create a token</a>
@@ -45,7 +45,7 @@ export const tokensPage: Page = {
             </tbody>
           </table>
         </div>
-        ${pager(call, '/console/tokens', list.next_cursor)}
+        ${pageLinks('/console/tokens', call.query, list.next_cursor)}
         <button class="danger">Revoke the selected tokens…</button>
       </form>
       <section>

@@ -5,7 +5,7 @@ import { ago, count, counted, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, Redirect, View } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 import {
   addressOf,
   durationText,
@@ -37,13 +37,13 @@ export const upstreamPage: Page = {
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query: kindOf(call) });
     const list = await call.api.call('listUpstreamEntries', upstreamEntryList, {
       params,
-      query: listQuery(call, ['kind', 'name', 'entry_kind']),
+      query: given(call.query, 'cursor', 'kind', 'name', 'entry_kind'),
     });
     const body = html`${facts(upstream, call.now)}
       <section>
         <h2>What is stored</h2>
         ${filter(call, upstream)} ${entriesForm(call, upstream, list.items)}
-        ${pager(call, `/console/mirror/${encodeURIComponent(params.id)}`, list.next_cursor)}
+        ${pageLinks(`/console/mirror/${encodeURIComponent(params.id)}`, call.query, list.next_cursor)}
       </section>`;
     return { title: `Upstream ${upstream.id}`, body, json: `/v1/upstreams/${encodeURIComponent(params.id)}` };
   },

@@ -4,7 +4,7 @@ import { ago, bytesText, copyable, count, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 import { barChart } from '../plot.ts';
 
 type Item = z.input<typeof usageItem>;
@@ -26,7 +26,7 @@ export const usagePage: Page = {
     const grouping = groupings.some(([key]) => key === query['group_by']) ? query['group_by']! : 'package';
     const days = await call.api.call('getUsage', usage, { query: { ...month, granularity: 'day', limit: '62' } });
     const items = await call.api.call('getUsage', usage, {
-      query: { ...listQuery(call), ...month, group_by: grouping },
+      query: { ...given(call.query, 'cursor'), ...month, group_by: grouping },
     });
     const names = grouping === 'token' ? await tokenNames(call) : new Map<string, string>();
     const { period, storage, bandwidth, requests, as_of: asOf } = days;
@@ -67,7 +67,7 @@ export const usagePage: Page = {
               > `,
           )}
         </p>
-        ${itemRows(items.items, grouping, names)} ${pager(call, '/console/usage', items.next_cursor)}
+        ${itemRows(items.items, grouping, names)} ${pageLinks('/console/usage', call.query, items.next_cursor)}
       </section>`;
     return { title: `Usage in ${name}`, body, json: `/v1/account/usage?period=${name}` };
   },

@@ -11,7 +11,7 @@ import { describedBy, fieldError } from '../failure.ts';
 import { ago, copyable, counted } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
 import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type Webhook } from './webhooks.ts';
 
@@ -98,7 +98,10 @@ interface Shown {
 async function webhookView(call: PageCall, { form, errors = {}, result }: Shown = {}): Promise<View> {
   const params = paramsOf(call);
   const found = await call.api.call('getWebhook', webhook, { params });
-  const list = await call.api.call('listWebhookDeliveries', deliveryList, { params, query: listQuery(call) });
+  const list = await call.api.call('listWebhookDeliveries', deliveryList, {
+    params,
+    query: given(call.query, 'cursor'),
+  });
   const path = pathOf(call);
   const isChange = form?.get('act') === 'change';
   const fields = isChange
@@ -107,7 +110,7 @@ async function webhookView(call: PageCall, { form, errors = {}, result }: Shown 
   const body = html`${facts(found, call.now)} ${result}
     <section>
       <h2>Deliveries of the last 14 days</h2>
-      ${deliveries(path, list.items, call.now, errors)} ${pager(call, path, list.next_cursor)}
+      ${deliveries(path, list.items, call.now, errors)} ${pageLinks(path, call.query, list.next_cursor)}
       ${
         list.items.length > 0 &&
         html`<form method="post" class="filter" action="${path}">

@@ -7,7 +7,7 @@ import { ago, copyable } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, View } from '../page.ts';
-import { listQuery, pager } from '../pager.ts';
+import { given, pageLinks } from '../links.ts';
 
 export type Webhook = z.input<typeof webhook>;
 export type Errors = Readonly<Record<string, string>>;
@@ -18,13 +18,13 @@ export const webhooksPage: Page = {
   section: 'webhooks',
   action: 'admin',
   show: async (call) => {
-    const list = await call.api.call('listWebhooks', webhookList, { query: listQuery(call) });
+    const list = await call.api.call('listWebhooks', webhookList, { query: given(call.query, 'cursor') });
     const body = html`<p>
         A webhook sends events of the account to an address. Each request is signed (Standard Webhooks).
       </p>
       <p><a class="button" href="/console/webhooks/new">Create a webhook</a></p>
       ${list.items.length === 0 ? html`<p class="empty">There are no webhooks. Create one to send events to a chat, a build or a catalog.</p>` : table(list.items, call.now)}
-      ${pager(call, '/console/webhooks', list.next_cursor)}`;
+      ${pageLinks('/console/webhooks', call.query, list.next_cursor)}`;
     return { title: 'Webhooks', body, json: '/v1/webhooks' };
   },
 };
