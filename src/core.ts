@@ -217,7 +217,7 @@ export async function openCore(
   const tokens = new Tokens(database, now);
   const people = new People(accounts, config.signIn.oidc);
   const sessions = new Sessions(database, { tokens, people }, config.signIn.session, now);
-  const identity = openIdentity({ config, database, accounts, tokens, people, proxy, now, watch });
+  const identity = await openIdentity({ config, database, accounts, tokens, people, proxy, now, watch });
   stack.defer(closing.part('the issuers', () => identity.close()));
   const events = new Events(database, (id) => accounts.nameOf(id));
   const repeatedEvents = new RepeatedEvents(database, now);

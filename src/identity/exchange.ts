@@ -4,7 +4,8 @@ import type { Tokens } from '../accounts/tokens.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { isForProject, mismatches, type Mismatch } from './claims.ts';
-import { tokenRefused, type Claims, type IdentityTokens, type VerifiedToken } from './identity-token.ts';
+import type { Claims, IdentityTokens, VerifiedToken } from './identity-token.ts';
+import { tokenRefused } from './refusal.ts';
 import type { Publisher } from './publisher.ts';
 import type { Publishers } from './publishers.ts';
 
@@ -26,7 +27,8 @@ interface ExchangeParts {
   accounts: Accounts;
   tokens: Tokens;
   publishers: Publishers;
-  identityTokens: IdentityTokens;
+  /** Loaded with the first token, because most installations exchange none. */
+  identityTokens: () => Promise<IdentityTokens>;
   now: () => number;
 }
 
@@ -79,7 +81,7 @@ export class Exchange {
    */
   async exchange({ token, account, scopes }: ExchangeRequest): Promise<Exchanged> {
     const { accounts, tokens, publishers, identityTokens, now } = this.#parts;
-    const verified = await identityTokens.verify(token);
+    const verified = await (await identityTokens()).verify(token);
     const { id: accountId } = (await accounts.named(typeof account === 'string' ? account : account(verified))) ?? {};
     const rules = accountId === undefined ? [] : await publishers.list(accountId);
     const compared = compare(rules, verified.issuer.name, verified.claims);
@@ -108,7 +110,8 @@ export class Exchange {
 
   /** Compares an identity token with the rules of an account, without an exchange. Rejects with `Invalid` for no token. */
   async explain(accountId: number, token: string): Promise<Explanation> {
-    const { publishers, identityTokens } = this.#parts;
+    const { publishers } = this.#parts;
+    const identityTokens = await this.#parts.identityTokens();
     const claims = claimsIn(identityTokens, token);
     const rules = await publishers.list(accountId);
     try {

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { decodeJwt, errors, jwtVerify, type JWTPayload } from 'jose';
 import { DomainError } from '../errors.ts';
 import type { IssuerKeys, TrustedIssuer } from './issuer-keys.ts';
+import { tokenRefused } from './refusal.ts';
 
 /** A trusted issuer and its keys. */
 export interface Issuer {
@@ -40,14 +41,6 @@ const algorithms = [
   'EdDSA',
   'Ed25519',
 ];
-
-/** The audience of every token of Azure Pipelines for Entra; any service that gets such a token could present it here. */
-export const azureAudience = 'api://AzureADTokenExchange';
-
-/** `Unauthorized`, for an identity token that is not accepted. */
-export function tokenRefused(message: string, cause?: unknown): DomainError {
-  return new DomainError('Unauthorized', message, { cause });
-}
 
 /** Reads and checks identity tokens of trusted issuers (RFC 7519, OpenID Connect Core 1.0, 3.1.3.7). */
 export class IdentityTokens {

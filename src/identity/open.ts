@@ -8,10 +8,9 @@ import type { ProxyEnvironment } from '../upstream/addresses.ts';
 import { CheckedFetch } from '../upstream/checked-fetch.ts';
 import { readProxies } from '../upstream/configured.ts';
 import { Exchange } from './exchange.ts';
-import { IdentityTokens } from './identity-token.ts';
-import { IssuerKeys } from './issuer-keys.ts';
+import type { IdentityTokens } from './identity-token.ts';
 import { checkPublisher, issuerWarnings } from './publisher.ts';
-import { PersonSignIn } from './person-sign-in.ts';
+import type { PersonSignIn } from './person-sign-in.ts';
 import { Publishers } from './publishers.ts';
 
 interface IdentityParts {
@@ -46,7 +45,7 @@ interface Reached {
 }
 
 /** Throws `ConfigError` for a wrong rule, an unreadable file or a wrong proxy. */
-export function openIdentity({
+export async function openIdentity({
   config,
   database,
   accounts,
@@ -55,7 +54,7 @@ export function openIdentity({
   proxy,
   now,
   watch = now,
-}: IdentityParts): Identity {
+}: IdentityParts): Promise<Identity> {
   const proxies = readProxies(proxy);
   const opened: CheckedFetch[] = [];
   const open = ({ allowPrivateNetwork: allowPrivate, caFile }: Reached, key: string) => {
@@ -64,10 +63,7 @@ export function openIdentity({
     opened.push(fetch);
     return fetch;
   };
-  const issuers = config.trustedIssuers.map((settings, index) => {
-    const fetch = open(settings, `trustedIssuers.${index}`);
-    return { settings, keys: new IssuerKeys(settings, (url) => fetch.fetch(url), watch) };
-  });
+  const documents = config.trustedIssuers.map((settings, index) => open(settings, `trustedIssuers.${index}`));
   const { trustedIssuers } = config;
   const rules = config.publishers.map(({ packages, containers, ...rule }) => ({
     ...rule,
@@ -86,12 +82,25 @@ export function openIdentity({
   }
   const accountName = (id: number) => accounts.nameOf(id);
   const publishers = new Publishers({ database, tokens, issuers: trustedIssuers, settings: rules, accountName, now });
-  const identityTokens = new IdentityTokens(issuers, now);
+  const load = async (): Promise<IdentityTokens> => {
+    const [{ IdentityTokens }, { IssuerKeys }] = await Promise.all([
+      import('./identity-token.ts'),
+      import('./issuer-keys.ts'),
+    ]);
+    const issuers = trustedIssuers.map((settings, index) => {
+      const { [index]: document } = documents;
+      return { settings, keys: new IssuerKeys(settings, (url) => document!.fetch(url), watch) };
+    });
+    return new IdentityTokens(issuers, now);
+  };
+  let loaded: Promise<IdentityTokens> | undefined;
+  const identityTokens = () => (loaded ??= load());
   const { oidc } = config.signIn;
-  const signIn =
-    oidc.issuer === undefined
-      ? undefined
-      : new PersonSignIn({ settings: oidc, fetch: open(oidc, 'signIn.oidc'), people, now: watch });
+  let signIn: PersonSignIn | undefined;
+  if (oidc.issuer !== undefined) {
+    const { PersonSignIn } = await import('./person-sign-in.ts');
+    signIn = new PersonSignIn({ settings: oidc, fetch: open(oidc, 'signIn.oidc'), people, now: watch });
+  }
   return {
     publishers,
     signIn,

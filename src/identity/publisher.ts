@@ -2,8 +2,10 @@ import { parsePatterns, type Patterns } from '../accounts/names.ts';
 import { parseScopes, type Scope } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 import { parseWanted, type Wanted } from './claims.ts';
-import { azureAudience } from './identity-token.ts';
 import type { TrustedIssuer } from './issuer-keys.ts';
+
+/** The audience of every token of Azure Pipelines for Entra; any service that gets such a token could present it here. */
+const azureAudience = 'api://AzureADTokenExchange';
 
 /** A rule of an account: identity tokens with these claims are exchanged for tokens with these scopes and names. */
 export interface Publisher {

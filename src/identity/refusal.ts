@@ -1,0 +1,6 @@
+import { DomainError } from '../errors.ts';
+
+/** `Unauthorized`, for an identity token that is not accepted. */
+export function tokenRefused(message: string, cause?: unknown): DomainError {
+  return new DomainError('Unauthorized', message, { cause });
+}
