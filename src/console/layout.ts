@@ -17,7 +17,7 @@ export const notices: Readonly<Record<string, string>> = {
   'webhook-disabled': 'The webhook is disabled. It gets no events until you enable it.',
   'webhook-deleted': 'The webhook is deleted.',
   redelivered: 'The deliveries are due again, with all attempts.',
-  'prefetch-cancelled': 'The prefetch stops. What it has fetched stays.',
+  'prefetch-cancelled': 'The prefetch stops after what it is fetching now. What it has fetched stays.',
   'session-ended': 'The session has ended.',
 };
 
