@@ -18,6 +18,7 @@ export const notices: Readonly<Record<string, string>> = {
   'webhook-deleted': 'The webhook is deleted.',
   redelivered: 'The deliveries are due again, with all attempts.',
   'prefetch-cancelled': 'The prefetch stops after what it is fetching now. What it has fetched stays.',
+  'package-published': 'The package is published.',
   'session-ended': 'The session has ended.',
 };
 

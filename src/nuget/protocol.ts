@@ -14,6 +14,7 @@ import { packageReferences, packageRowBytes } from './hosted/references.ts';
 import { retainPackages } from './hosted/retention.ts';
 import { listPackages } from './hosted/summary.ts';
 import { packageOperations } from './http/management.ts';
+import { publishOperation } from './http/publish-operation.ts';
 import { createFeed } from './http/routes.ts';
 import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
@@ -93,7 +94,8 @@ export class PackageFeed implements OpenProtocol {
   }
 
   get operations() {
-    return packageOperations(this.#context, this.#mirrored);
+    const publishing = { feed: this.#context, views: this.views, log: this.#core.log };
+    return [...packageOperations(this.#context, this.#mirrored), publishOperation(publishing)];
   }
 
   get claims() {

@@ -125,6 +125,19 @@ test('errors are beside their fields, the input is kept, and nothing is started'
   t.deepEqual(items, []);
 });
 
+/** The row of a run whose process died. */
+const dead = (slot: number) => ({
+  id: `00000000-0000-4000-8000-00000000000${slot}`,
+  slot,
+  account_id: 1,
+  state: 'running',
+  cancelled: 0,
+  created_at: 1,
+  beat_at: Date.now() - 61_000,
+  settings: JSON.stringify({ dryRun: false, platforms: [], frameworks: [], referrers: true, files: ['a'] }),
+  progress: JSON.stringify({ known: 1, ended: 0, received: 0 }),
+});
+
 test('two prefetches run at a time, a third is refused until one is stopped', async (t) => {
   const { upstream, server } = await open(t, { timeout: '60s' });
   const { manifest } = upstream.image('app', 'v1');
@@ -155,17 +168,6 @@ test('two prefetches run at a time, a third is refused until one is stopped', as
   await ended(server, next['id'] as string);
 
   // Two runs whose processes died.
-  const dead = (slot: number) => ({
-    id: `00000000-0000-4000-8000-00000000000${slot}`,
-    slot,
-    account_id: 1,
-    state: 'running',
-    cancelled: 0,
-    created_at: 1,
-    beat_at: Date.now() - 61_000,
-    settings: JSON.stringify({ dryRun: false, platforms: [], frameworks: [], referrers: true, files: ['a'] }),
-    progress: JSON.stringify({ known: 1, ended: 0, received: 0 }),
-  });
   const database = databaseOf(server);
   for (const slot of [0, 1]) await database.transaction((tx) => tx.insertNew('prefetch_runs', [dead(slot)]));
   const after = await document.read('POST /prefetch', await post(server, list));

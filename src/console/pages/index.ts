@@ -5,6 +5,7 @@ import { jobPage, jobsPage } from './jobs.ts';
 import { mirrorPage } from './mirror.ts';
 import { overviewPage } from './overview.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
+import { uploadPage } from './upload.ts';
 import { dropEntriesPage, upstreamPage } from './upstream.ts';
 import { usagePage } from './usage.ts';
 import { prefetchPage, prefetchRunPage } from './prefetch.ts';
@@ -15,6 +16,7 @@ import { newWebhookPage, webhooksPage } from './webhooks.ts';
 /** All pages except sign-in. */
 export const pages: readonly Page[] = [
   overviewPage,
+  uploadPage,
   mirrorPage,
   upstreamPage,
   dropEntriesPage,
