@@ -96,7 +96,7 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
       method: 'delete',
       path: '/prefetch/:id',
       id: 'cancelPrefetch',
-      summary: 'Stop a prefetch. What it has fetched stays',
+      summary: 'Stop a prefetch after what it is fetching now. What it has fetched stays',
       action,
       params: { id },
       status: 204,

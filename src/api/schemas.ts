@@ -321,6 +321,18 @@ export const jobPreview = z
   })
   .meta({ id: 'JobPreview' });
 
+export const packageForm = z
+  .object({ package: z.string().meta({ format: 'binary', description: 'A .nupkg file' }) })
+  .meta({ id: 'PackageForm' });
+
+export const publishedPackage = z
+  .strictObject({
+    id: z.string(),
+    version: z.string(),
+    warnings: z.array(z.string()).meta({ description: 'For the publisher' }),
+  })
+  .meta({ id: 'PublishedPackage' });
+
 export const jobList = listOf(job);
 export const jobRunList = listOf(jobRun);
 export const tokenList = listOf(token);

@@ -18,6 +18,7 @@ import { packageChanges } from './http/change-operations.ts';
 import { packageOperations } from './http/management.ts';
 import { packageSearches } from './http/search-sources.ts';
 import { noticeOperations } from './http/management-deprecation.ts';
+import { publishOperation } from './http/publish-operation.ts';
 import { createFeed } from './http/routes.ts';
 import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
@@ -103,7 +104,9 @@ export class PackageFeed implements OpenProtocol {
       source: this.source,
       views: this.views,
     });
-    return [...noticeOperations(this.#context), ...packageChanges(this.#context), ...described];
+    const publishing = { feed: this.#context, views: this.views, log: this.#core.log };
+    const changes = [...noticeOperations(this.#context), ...packageChanges(this.#context)];
+    return [...changes, ...described, publishOperation(publishing)];
   }
 
   get searches() {

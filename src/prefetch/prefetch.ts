@@ -35,7 +35,10 @@ export interface PrefetchOptions {
   /** Share of an upstream's announced rate limit that may be used, from 0 to 1. */
   rateLimitShare: number;
   window?: Window | undefined;
+  /** Ends it at once, with what it is fetching. */
   signal: AbortSignal;
+  /** Ends it after what it is fetching, for which clients may wait, too. */
+  stop?: AbortSignal | undefined;
   now: () => number;
   /** An upstream that is unavailable for this many milliseconds is not tried again. */
   patience?: number;
@@ -62,11 +65,13 @@ export const inUseLocation: Location = { file: 'content in use', line: 0 };
  * example a full disk.
  */
 export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): Promise<Report> {
-  const { signal, watch, patience = 30_000 } = options;
-  const task = new BackgroundTask(signal, options.rate);
+  const { watch, patience = 30_000 } = options;
+  const signal = options.stop ? AbortSignal.any([options.signal, options.stop]) : options.signal;
+  const task = new BackgroundTask(options.signal, options.rate);
   let waitReason: string | undefined;
   const run = new PrefetchRun({
     ...options,
+    signal,
     upstreams: parts.upstreams,
     share: options.rateLimitShare,
     patience,
@@ -81,7 +86,7 @@ export async function prefetch(parts: PrefetchParts, options: PrefetchOptions): 
       for (const requirement of options.requirements) {
         if (isUnclear(requirement)) run.missing(requirement.what, requirement.reason, requirement.location);
       }
-      for (const each of parts.protocols) await each.prefetch(run, options);
+      for (const each of parts.protocols) await each.prefetch(run, { ...options, signal });
       await run.done();
     });
   } finally {

@@ -78,7 +78,8 @@ export function countUse(counters: Counters, use: Omit<Use, 'at' | 'token' | 'ki
   const { act, status, cache } = use;
   counters.requests += 1;
   if (isDownload(use)) counters.downloads += 1;
-  else if (act === 'upload' && status === 201) counters.uploads += 1;
+  // The console answers a form with 303.
+  else if (act === 'upload' && (status === 201 || status === 303)) counters.uploads += 1;
   else if (act === 'version-check' && (status === 200 || status === 304)) counters.version_checks += 1;
   if (cache !== undefined && !cache.endsWith('detail=hosted')) {
     if (cache.startsWith('entrepot; hit')) counters.cache_hits += 1;

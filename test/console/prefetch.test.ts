@@ -17,10 +17,10 @@ function formOf(files: Files, fields: Record<string, string> = {}): FormData {
   return form;
 }
 
-async function open(t: ExecutionContext) {
+async function open(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const upstream = await startUpstreamRegistry(t);
   const server = await startTestServer(t, {
-    upstreams: [upstream.settings('up.test')],
+    upstreams: [upstream.settings('up.test', settings)],
     prefetch: { platforms: ['linux/amd64'] },
   });
   return { upstream, server };
@@ -125,10 +125,23 @@ test('errors are beside their fields, the input is kept, and nothing is started'
   t.deepEqual(items, []);
 });
 
+/** The row of a run whose process died. */
+const dead = (slot: number) => ({
+  id: `00000000-0000-4000-8000-00000000000${slot}`,
+  slot,
+  account_id: 1,
+  state: 'running',
+  cancelled: 0,
+  created_at: 1,
+  beat_at: Date.now() - 61_000,
+  settings: JSON.stringify({ dryRun: false, platforms: [], frameworks: [], referrers: true, files: ['a'] }),
+  progress: JSON.stringify({ known: 1, ended: 0, received: 0 }),
+});
+
 test('two prefetches run at a time, a third is refused until one is stopped', async (t) => {
-  const { upstream, server } = await open(t);
+  const { upstream, server } = await open(t, { timeout: '60s' });
   const { manifest } = upstream.image('app', 'v1');
-  const waiting = held(answer(404));
+  const waiting = held(answer(200, { 'content-type': manifest.mediaType }, manifest.bytes));
   upstream.on('/v2/app/manifests/v1', waiting.behaviour);
   t.teardown(waiting.release);
   const document = await OpenDocument.of(server);
@@ -145,20 +158,27 @@ test('two prefetches run at a time, a third is refused until one is stopped', as
   await until(async () => /data-version="\d\/[1-9]"/.test(await visitor.page(path)));
   const stopped = await visitor.send(path, { act: 'cancel' });
   t.is(stopped.headers.get('location'), `${path}?done=prefetch-cancelled`);
+  t.is((await post(server, list)).status, 429, 'what it is fetching is not broken off: clients may wait for it, too');
+  const client = server.fetch('/v2/up.test/app/manifests/v1');
+  waiting.release();
+  t.is((await client).status, 200);
   t.is((await ended(server, first['id'] as string))['state'], 'cancelled');
+  t.is((await ended(server, second['id'] as string))['state'], 'done');
   const next = await document.read('POST /prefetch', await post(server, list));
-  t.is(next['state'], 'running');
-  t.is((await server.fetch(`/v1/prefetch/${next['id'] as string}`, { method: 'DELETE' })).status, 204);
-
-  // The process of the other one died.
-  const lost = second['id'] as string;
-  await databaseOf(server).transaction((tx) =>
-    tx.run('UPDATE prefetch_runs SET beat_at = 0, cancelled = 1 WHERE id = ?', [lost]),
-  );
-  t.true(['lost', 'cancelled'].includes((await ended(server, lost))['state'] as string));
   await ended(server, next['id'] as string);
-  t.is((await post(server, list)).status, 201, 'both places are free');
-  t.truthy(manifest);
+
+  // Two runs whose processes died.
+  const database = databaseOf(server);
+  for (const slot of [0, 1]) await database.transaction((tx) => tx.insertNew('prefetch_runs', [dead(slot)]));
+  const after = await document.read('POST /prefetch', await post(server, list));
+  await ended(server, after['id'] as string);
+  t.is((await ended(server, dead(0).id))['state'], 'lost');
+  t.regex(await visitor.page(`/console/prefetch/${dead(1).id}`), /lost[^]*Send the files again/);
+  for (const slot of [0, 1]) {
+    const alive = { ...dead(slot), id: `00000000-0000-4000-8000-00000000001${slot}`, beat_at: Date.now() - 20_000 };
+    await database.transaction((tx) => tx.insertNew('prefetch_runs', [alive]));
+  }
+  t.is((await post(server, list)).status, 429, 'runs that showed themselves 20 seconds ago are not dead');
 });
 
 test('prefetches need operate and a token without name patterns', async (t) => {

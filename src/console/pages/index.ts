@@ -16,6 +16,7 @@ import { searchPage } from './search.ts';
 import { auditPage } from './audit.ts';
 import { publisherPages } from './publishers.ts';
 import { newTokenPage, revokePage, sessionPage, tokensPage } from './tokens.ts';
+import { uploadPage } from './upload.ts';
 import { dropEntriesPage, upstreamPage } from './upstream.ts';
 import { usagePage } from './usage.ts';
 import { prefetchPage, prefetchRunPage } from './prefetch.ts';
@@ -41,6 +42,7 @@ export const pages: readonly Page[] = [
   imageDigestPage,
   claimsPage,
   claimReleasePage,
+  uploadPage,
   mirrorPage,
   upstreamPage,
   dropEntriesPage,

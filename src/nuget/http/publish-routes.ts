@@ -2,21 +2,18 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Router } from 'express';
-import { allow } from '../../accounts/allow.ts';
-import { readsHosted, type Principal } from '../../accounts/principal.ts';
+import { readsHosted } from '../../accounts/principal.ts';
 import { DomainError } from '../../errors.ts';
 import { cacheStatus } from '../../http/cache-status.ts';
 import { oneLine } from '../../http/reason.ts';
 import { contextOf } from '../../http/request-context.ts';
 import { sendContent, sendJson } from '../../http/send.ts';
-import type { StagedFile } from '../../storage/staged-file.ts';
-import type { FeedContext } from '../hosted/feed-context.ts';
 import { packageKey } from '../hosted/packages.ts';
-import { publish, setListed } from '../hosted/publish.ts';
+import { setListed } from '../hosted/publish.ts';
 import { openSymbols, publishSymbols } from '../hosted/symbol-packages.ts';
 import { refuseMethods, type Answering, type Call, type FeedParts } from './call.ts';
 import { addDeprecation } from './deprecation-routes.ts';
-import { receiveFile } from './upload.ts';
+import { permitting, receivePackage, receiveUpload } from './receive-package.ts';
 
 const symbolHeaders = {
   'Content-Type': 'application/octet-stream',
@@ -35,7 +32,7 @@ function addPackagePublish(router: Router, answering: Answering, parts: FeedPart
   const { feed } = parts;
   router.put(
     '/push',
-    answering('write', (call) => receivePackage(parts, call), 'upload'),
+    answering('write', (call) => answerPush(parts, call), 'upload'),
   );
   router.delete(
     '/push/:id/:version',
@@ -55,19 +52,9 @@ function addPackagePublish(router: Router, answering: Answering, parts: FeedPart
   refuseMethods(router, '/push/:id/:version', 'DELETE, POST');
 }
 
-async function receivePackage({ feed, views, log }: FeedParts, call: Call): Promise<void> {
-  const { request, response, principal, accountId, addresses } = call;
-  const context = contextOf(response);
-  const { mirror } = await views.of(accountId);
-  const staged = await receiveUpload(feed, call);
-  const checks = { permit: permitting(principal), mirroredFrom: (each: string) => mirror.mirroredFrom(each) };
-  const { id, version, replaces: upstream, warnings } = await publish(feed, accountId, staged, checks);
-  context.subject = packageKey(id);
-  log.info({ request: context.id, id, version }, 'package published');
-  if (upstream !== undefined) {
-    log.warn({ account: accountId, id, upstream }, 'the pushed package now takes precedence over the mirrored one');
-    warnings.push(`${id} was mirrored from ${upstream} until now; ${consequence(mirror.origin.isMerged(id))}.`);
-  }
+async function answerPush(parts: FeedParts, call: Call): Promise<void> {
+  const { request, response, addresses } = call;
+  const { id, version, warnings } = await receivePackage(parts, call);
   for (const warning of warnings) response.appendHeader('X-NuGet-Warning', oneLine(warning));
   sendJson(request, response, 201, { id, version }, { Location: addresses.file(id, version, 'nupkg') });
 }
@@ -110,24 +97,6 @@ async function sendPdb({ feed, symbols }: FeedParts, call: Call): Promise<void> 
   if (!entry) throw new DomainError('NotFound', 'There are no symbols of this file in this feed or its upstreams.');
   const headers = { ...symbolHeaders, ...cacheStatus(entry.outcome) };
   return sendContent(request, response, entry.content, { headers, ranges: true });
-}
-
-/** The file in the request's body, staged; its bytes count as received. */
-function receiveUpload({ blobs, limits }: FeedContext, { request, response }: Call): Promise<StagedFile> {
-  const context = contextOf(response);
-  const upload = { size: limits.nupkg, idle: limits.uploadIdle };
-  return receiveFile(request, blobs, upload, (bytes) => (context.received += bytes));
-}
-
-/** Refuses ids that the principal is not allowed to push. */
-function permitting(principal: Principal): (id: string) => void {
-  return (id) => allow(principal, 'write', 'package', packageKey(id));
-}
-
-function consequence(isMerged: boolean): string {
-  return isMerged
-    ? 'from now on a version pushed here takes precedence over the same version there'
-    : 'from now on only versions pushed here are served';
 }
 
 /** The bytes are inflated from a zip, so ranges are not possible. */
