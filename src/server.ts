@@ -6,9 +6,9 @@ import { Api, createOperations } from './api/operations.ts';
 import type { PrefetchOperationParts } from './api/prefetch.ts';
 import { createApi } from './api/routes.ts';
 import { createTokenExchange } from './api/token-exchange.ts';
-import { ConfigError } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { createConsole } from './console/routes.ts';
+import { createFirstToken } from './first-token.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator, authorizationOf } from './http/authenticate.ts';
@@ -216,27 +216,6 @@ async function unfinishedBytes({ protocols: opened }: Installation, accountId: n
   let bytes = 0;
   for (const each of opened) bytes += (await each.unfinishedBytes?.(accountId)) ?? 0;
   return bytes;
-}
-
-/** Fewest characters of a chosen first token. */
-const minChosenLength = 32;
-
-/**
- * Creates the first token of account `default` if it is missing. Resolves to its value if it was created. Rejects with one
- * line if the setting `bootstrapToken` is too short for a new token; logs a warning if that token exists already.
- */
-export async function createFirstToken({ tokens, defaultAccount, config, log }: Core): Promise<string | undefined> {
-  const { bootstrapToken: chosen } = config;
-  if (chosen !== undefined && chosen.length < minChosenLength) {
-    const fewest = `${minChosenLength} characters`;
-    if (!(await tokens.isKnown(chosen))) {
-      throw new ConfigError(
-        `ENTREPOT_BOOTSTRAP_TOKEN: a new token needs at least ${fewest}, for example from "openssl rand -hex 32"`,
-      );
-    }
-    log.warn(`bootstrapToken has fewer than ${fewest}: create a longer token, and revoke this one`);
-  }
-  return tokens.bootstrap(defaultAccount.id, chosen);
 }
 
 /** The mounts of all protocols and of `/v1`. */
