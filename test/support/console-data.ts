@@ -158,7 +158,8 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
   const feedOfCi = new TestFeed(server, tokens.ci);
   // Its name stays claimed.
   await feedOfCi.publish({ id: 'Contoso.Legacy', version: '1.0.0' });
-  await server.fetch('/v1/packages/Contoso.Legacy/versions/1.0.0', { method: 'DELETE' });
+  const gone = await server.fetch('/v1/packages/Contoso.Legacy/1.0.0', { method: 'DELETE' });
+  if (gone.status !== 204) throw new Error(`the deletion answered ${gone.status}`);
   for (let index = 0; index <= days; index += 1) {
     server.clock.now = now - (days - index) * day;
     // All is published in the end, also with few days.

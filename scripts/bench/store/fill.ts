@@ -1,7 +1,7 @@
 import type { Row } from '../../../src/database/database.ts';
 import type { Bulk } from './bulk.ts';
 import { makePackages, rowsOf } from './packages.ts';
-import { makeImages, repositoryRow, rowsOfImage } from './tags.ts';
+import { makeImages, repositoryRow, rowsOfImage, wordRows } from './tags.ts';
 
 /** Packages per batch; a large batch, so that its words can be inserted in the order of the index. */
 const chunk = 20_000;
@@ -37,6 +37,10 @@ export async function fillTags(bulk: Bulk, accountId: number, count: number): Pr
   await bulk.insert(
     'repositories',
     [...repositories].map(([name, repository]) => repositoryRow(name, { accountId, repository, now })),
+  );
+  await bulk.insert(
+    'repository_words',
+    [...repositories.keys()].flatMap((name) => wordRows(name, accountId)),
   );
   await insertAll(bulk, rows);
 }

@@ -146,6 +146,11 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
       { digest: nupkg, size, stored_at: keys.now },
       { digest: text, size: 800, stored_at: keys.now },
     ]),
+    package_dependencies: [...new Set((metadata.dependencyGroups ?? []).flatMap(dependencyKeys))].map((key): Row => ({
+      account_id: keys.accountId,
+      dependency_key: key,
+      package_row: keys.package,
+    })),
     package_frameworks: [...lowestFrameworks(metadata.dependencyGroups ?? [])].map(([family, version]): Row => ({
       package_row: keys.package,
       family,
@@ -164,4 +169,8 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
 
 function capitalise(word: string): string {
   return `${word[0]!.toUpperCase()}${word.slice(1)}`;
+}
+
+function dependencyKeys({ dependencies }: { dependencies?: readonly { id: string }[] | undefined }): string[] {
+  return (dependencies ?? []).map(({ id }) => packageKey(id));
 }

@@ -92,6 +92,7 @@ async function pushHot(server: Entrepot, database: Database, accountId: number):
     ['package_versions', 'package_row', packageRow, ofPackage.package_versions],
     ['package_terms', 'package_row', packageRow, ofPackage.package_terms],
     ['package_frameworks', 'package_row', packageRow, ofPackage.package_frameworks],
+    ['package_dependencies', 'package_row', packageRow, ofPackage.package_dependencies],
     ['repositories', 'id', repository, [repositoryRow(hot.repository, { accountId, repository, now })]],
     ['manifests', 'id', manifest, ofImage.manifests],
     ['tags', 'repository_id', repository, ofImage.tags],
@@ -103,9 +104,9 @@ async function pushHot(server: Entrepot, database: Database, accountId: number):
   }
 }
 
-/** Sorted rows, without times and without values that only a file has. */
+/** Sorted rows, without times and without values that only a file or an upload has. */
 function comparable(rows: readonly Row[]): Row[] {
-  const own = /_at$|^sha512$|^size_bytes$|^nu(?:pkg|spec)_digest$/;
+  const own = /_at$|^sha512$|^size_bytes$|^nu(?:pkg|spec)_digest$|^upload_id$/;
   return rows
     .map((row) => Object.fromEntries(Object.entries(row).filter(([column]) => !own.test(column))))
     .sort((a, b) => (sortable(a) < sortable(b) ? -1 : 1));

@@ -1,6 +1,8 @@
 import type { Row } from '../../../src/database/database.ts';
-import { digestOf } from '../../../src/digest.ts';
+import { digestOf, type Digest } from '../../../src/digest.ts';
+import { suffixesOf } from '../../../src/mirror/words.ts';
 import { mediaTypes } from '../../../src/oci/manifest.ts';
+import { tagRow } from '../../../src/oci/natural-order.ts';
 
 /** An image with one tag, as from `pushImage`. */
 export interface MadeImage {
@@ -42,6 +44,11 @@ export function repositoryRow(name: string, keys: { accountId: number; repositor
   };
 }
 
+/** The rows by which a search finds a repository. */
+export function wordRows(name: string, accountId: number): Row[] {
+  return suffixesOf(name).map((suffix) => ({ account_id: accountId, suffix, name }));
+}
+
 /** The rows that a push of an image writes for its repository, by table. The files do not exist. */
 export function rowsOfImage(
   { tag, manifest, parts }: MadeImage,
@@ -61,9 +68,11 @@ export function rowsOfImage(
         image_bytes: [manifest, ...parts].reduce((sum, { size }) => sum + size, 0),
         pushed_at: now,
         untagged_at: null,
+        pull_count: 0,
+        last_pulled_at: null,
       },
     ],
-    tags: [{ repository_id: repository, name: tag, digest: manifest.digest, updated_at: now }],
+    tags: [tagRow(repository, tag, manifest.digest as Digest, now)],
     repository_blobs: parts.map(({ digest }): Row => ({ repository_id: repository, digest, linked_at: now })),
     manifest_references: parts.map(({ digest }): Row => ({ manifest_id: id, digest })),
     blobs: [manifest, ...parts].map(({ digest, size }): Row => ({ digest, size, stored_at: now })),
