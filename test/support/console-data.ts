@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ExecutionContext } from 'ava';
 import { makeNupkg, type NupkgOptions } from './builders/nupkg.ts';
+import { addExtras, extraSettings, type ExtraContent } from './console-extras.ts';
 import { TestFeed } from './feed.ts';
 import { flushEvents, flushTokens, flushUsage, flushUses, runJob } from './inside.ts';
 import { ociManifest, TestRepository } from './registry.ts';
@@ -17,7 +18,7 @@ import { Visitor } from './visitor.ts';
 type Test = Pick<ExecutionContext, 'teardown'>;
 
 /** What the pages with a parameter show. */
-export interface ShownContent {
+export interface ShownContent extends ExtraContent {
   package: string;
   version: string;
   image: string;
@@ -150,6 +151,7 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
     ],
     retention: { packages: { keepVersions: 5 } },
     prefetch: { files: ['/etc/entrepot/images.txt'] },
+    ...extraSettings,
     ...settings,
   };
   const server = await startTestServer(t, all, {}, testClock(now - (days + 30) * day));
@@ -186,8 +188,10 @@ export async function startWithData(t: Test, { days, now, settings }: DataOption
     headers: { accept: ociManifest },
   });
   const digest = manifest.headers.get('docker-content-digest')!;
+  const extras = await addExtras(t, server, { packageId: 'Contoso.Core', upstream: 'docker.io' });
   server.clock.now += 200_000;
   return {
+    ...extras,
     server,
     package: 'Contoso.Core',
     version: '2.1.1',

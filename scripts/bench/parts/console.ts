@@ -33,8 +33,12 @@ export async function consolePages(bench: Bench): Promise<void> {
     digest: await digestOfHot(server),
     tokenId: items[0]!.id,
     sessionId: sessions.items[0]!.id,
+    // The generated rows have none of these, so their pages are left out.
+    ...{ webhookId: '', deliveryId: '', ruleId: '', advisoryId: '', prefetchId: '', upstream: '', entryId: '' },
   };
+  const missing = /^\/(?:webhooks|publishers|prefetch|mirror)\/:|advisories/;
   for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
+    if (missing.test(path)) continue;
     const title = `page ${path} among ${bench.many} packages with ${versions * bench.many} versions`;
     const time = () => medianTime(server.url + at(content), cookie, status);
     await compare({ title, unit: 'ms', bar: '≤ 50 ms' }, bench.rounds, { [server.name]: time });

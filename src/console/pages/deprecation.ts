@@ -37,7 +37,7 @@ function addressOf(id: string): string {
 /** The deprecation of a hosted package's versions, and the advisories on the package. */
 export const deprecationPage: Page = {
   path: '/packages/:id/deprecation',
-  section: 'overview',
+  section: 'packages',
   action: 'write',
   show: (call) => packageView(call, noForm, noForm),
   send: async (call): Promise<View | Redirect> => {
@@ -153,13 +153,14 @@ function versionRows(versions: readonly Version[], chosen: ReadonlySet<string>):
           ({ version, listed, deprecation }) =>
             html`<tr>
               <td>
-                <input
-                  type="checkbox"
-                  name="version"
-                  value="${version}"
-                  aria-label="Select ${version}"
-                  ${chosen.has(version) ? html`checked` : ''}
-                />
+                <label class="check"
+                  ><input
+                    type="checkbox"
+                    name="version"
+                    value="${version}"
+                    aria-label="Select ${version}"
+                    ${chosen.has(version) ? html`checked` : ''}
+                /></label>
               </td>
               <th scope="row">${version}${!listed && html` <span class="quiet">unlisted</span>`}</th>
               <td>${deprecation ? html`<span class="state warn">deprecated</span>` : 'current'}</td>
@@ -294,7 +295,7 @@ function advisoryForm({ form, errors }: Refused): Html {
 /** Confirms that an advisory is deleted. */
 export const deleteAdvisoryPage: Page = {
   path: '/packages/:id/advisories/:advisory/delete',
-  section: 'overview',
+  section: 'packages',
   action: 'write',
   show: async ({ api, params }) => {
     const id = params['id']!;

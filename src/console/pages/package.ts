@@ -136,7 +136,7 @@ function versionRows(
           ${isHosted ? 'Delete…' : 'Drop from the mirror…'}
         </button>`
       }
-      ${mayRelist && html`<a href="${path}/deprecation">Deprecation and advisories…</a>`}
+      ${mayRelist && html`<a class="button" href="${path}/deprecation">Deprecation and advisories…</a>`}
     </p>
   </form>`;
 }

@@ -199,7 +199,7 @@ function result({ dry_run: isDry, can_fetch: canFetch }: Run, found: NonNullable
   ] as const;
   return html`<section>
       <h2>${isDry ? 'It would fetch' : 'It fetched'}</h2>
-      <div class="table">
+      <div class="table" tabindex="0" role="group" aria-label="Counts">
         <table>
           <thead>
             <tr>
@@ -236,7 +236,7 @@ function missingRows({ missing, missing_total: total }: NonNullable<Run['result'
   return html`<section>
     <h2>${counted(total, 'entry', 'entries')} not found or failed</h2>
     ${total > missing.length && html`<p>The first ${count(missing.length)} are shown.</p>`}
-    <div class="table">
+    <div class="table" tabindex="0" role="group" aria-label="Failures">
       <table>
         <thead>
           <tr>

@@ -92,8 +92,8 @@ function ruleTable(items: readonly Publisher[]): Html {
 }
 
 function ruleRow({ id, name, issuer, claims, scopes, patterns, source, warnings }: Publisher): Html {
-  const actions = html`<a href="/console/publishers/${id}">Change<span class="unseen"> ${name}</span></a>
-    <a href="/console/publishers/${id}/delete">Delete…<span class="unseen"> ${name}</span></a>`;
+  const actions = html`<a class="button" href="/console/publishers/${id}">Change<span class="unseen"> ${name}</span></a>
+    <a class="button" href="/console/publishers/${id}/delete">Delete…<span class="unseen"> ${name}</span></a>`;
   return html`<tr>
     <th scope="row">
       ${name} ${warnings.map((each) => html`<p class="quiet"><span class="state warn">Check</span> ${each}</p>`)}

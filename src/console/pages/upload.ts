@@ -19,7 +19,7 @@ const shown = new Set([
 /** The form that publishes a package from a file. */
 export const uploadPage: Page = {
   path: '/upload',
-  section: 'overview',
+  section: 'packages',
   action: 'write',
   show: () => Promise.resolve(uploadView()),
   receive: async (call): Promise<View | Redirect> => {

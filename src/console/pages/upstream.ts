@@ -180,7 +180,12 @@ function entryRow(
 ): Html {
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return html`<tr>
-    ${mayDrop && html`<td><input type="checkbox" name="entry" value="${id}" aria-label="Select ${text}" /></td>`}
+    ${
+      mayDrop &&
+      html`<td>
+        <label class="check"><input type="checkbox" name="entry" value="${id}" aria-label="Select ${text}" /></label>
+      </td>`
+    }
     <th scope="row">${name}</th>
     <td>${reference}</td>
     <td>${kind}</td>

@@ -194,7 +194,11 @@ function deliveries(path: string, items: z.input<typeof deliveryList>['items'], 
           ${items.map((each) => {
             const { id, created_at: at } = each;
             return html`<tr>
-              <td><input type="checkbox" name="delivery" value="${id}" aria-label="Select ${each.type} of ${at}" /></td>
+              <td>
+                <label class="check"
+                  ><input type="checkbox" name="delivery" value="${id}" aria-label="Select ${each.type} of ${at}"
+                /></label>
+              </td>
               <td>${ago(at, now)}</td>
               <th scope="row">${each.type}</th>
               <td>${deliveryState(each.state)}</td>

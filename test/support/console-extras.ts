@@ -1,0 +1,67 @@
+import type { ExecutionContext } from 'ava';
+import { allowLoopback, createWebhook, deliveriesOf, deliverUntil, startReceiver } from './receiver.ts';
+import type { TestServer } from './server.ts';
+
+// What the pages of the mirror, of prefetches, webhooks, rules and advisories show.
+
+/** Settings of the server. It never fetches the keys of the issuer. */
+export const extraSettings = {
+  ...allowLoopback,
+  trustedIssuers: [{ name: 'builds', issuer: 'https://builds.example.com', audience: 'https://hub.example.com' }],
+};
+
+export interface ExtraContent {
+  webhookId: string;
+  deliveryId: string;
+  ruleId: string;
+  advisoryId: string;
+  prefetchId: string;
+  /** An upstream, and an entry that is stored of it. */
+  upstream: string;
+  entryId: string;
+}
+
+/** Fills a server that hosts `packageId` and mirrors `upstream`. */
+export async function addExtras(
+  t: Pick<ExecutionContext, 'teardown'>,
+  server: TestServer,
+  { packageId, upstream }: { packageId: string; upstream: string },
+): Promise<ExtraContent> {
+  const post = async (path: string, body: object): Promise<{ id: string }> => {
+    const headers = { 'content-type': 'application/json' };
+    const response = await server.fetch(path, { method: 'POST', headers, body: JSON.stringify(body) });
+    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`);
+    return (await response.json()) as { id: string };
+  };
+  const rule = await post('/v1/publishers', {
+    name: 'releases of app',
+    issuer: 'builds',
+    claims: { project_id: '4711', ref: 'refs/tags/*' },
+    scopes: ['read', 'write'],
+  });
+  const receiver = await startReceiver(t);
+  const webhook = await createWebhook(server, receiver.url);
+  const advisory = await post('/v1/advisories', {
+    package: packageId,
+    versions: '[1.0.0, 1.2.0)',
+    severity: 2,
+    url: 'https://docs.example.com/advisories/1',
+  });
+  await deliverUntil(server, async () => (await deliveriesOf(server, webhook.id)).length > 0);
+  const [delivery] = await deliveriesOf(server, webhook.id);
+  const form = new FormData();
+  form.append('file', new Blob(['services:\n  db:\n    image: alpine:3.21\n']), 'compose.yaml');
+  const started = await server.fetch('/v1/prefetch', { method: 'POST', body: form });
+  const prefetch = (await started.json()) as { id: string };
+  const list = await server.fetch(`/v1/upstreams/${upstream}/entries`);
+  const { items } = (await list.json()) as { items: { id: string }[] };
+  return {
+    webhookId: webhook.id,
+    deliveryId: delivery!.id,
+    ruleId: rule.id,
+    advisoryId: advisory.id,
+    prefetchId: prefetch.id,
+    upstream,
+    entryId: items[0]!.id,
+  };
+}
