@@ -137,7 +137,8 @@ async function* bytesOf(path: string, entry: AsyncIterable<Uint8Array>): AsyncGe
   }
 }
 
-const tarErrors = /^(?:Unexpected end of data|Invalid (?:tar )?header|Header exceeds max size)/;
+/** A member that is read after the end of a truncated archive was found says only that its stream was destroyed. */
+const tarErrors = /^(?:Unexpected end of data|Invalid (?:tar )?header|Header exceeds max size|Stream was destroyed)/;
 
 function damaged(path: string, error: unknown): unknown {
   const { message } = error as Error;
