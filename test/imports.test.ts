@@ -56,7 +56,7 @@ const packages: Record<string, string> = {
   umzug: 'database',
   'node:sqlite': 'database',
   got: 'upstream',
-  'node:https': 'upstream tls http',
+  'node:https': 'upstream tls http storage',
   keyv: 'cache',
   '@keyv/redis': 'cache',
   '@redis/client': 'cache',
@@ -70,6 +70,7 @@ const packages: Record<string, string> = {
   '@fastify/busboy': 'nuget',
   'prom-client': 'http metrics',
   'tar-stream': 'backup',
+  '@aws-sdk/client-s3': 'storage',
 };
 
 interface Source {
