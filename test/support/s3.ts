@@ -76,6 +76,8 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
   };
   let bodies = 0;
   const server = createServer((request, response) => {
+    // The request loses its socket when it is closed.
+    const { socket } = request;
     const url = new URL(request.url!, 'http://s3');
     const [, bucket, ...rest] = decodeURIComponent(url.pathname).split('/');
     const key = rest.join('/');
@@ -87,7 +89,7 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
     const fault = s3.fault(known);
     const respond = async () => {
       if (fault === 'silent') return;
-      if (fault === 'reset') return void request.socket.destroy();
+      if (fault === 'reset') return void socket.destroy();
       if (typeof fault === 'object') {
         request.resume();
         return refuse(response, fault.status, fault.code, method);
@@ -95,11 +97,11 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
       bodies += 1;
       s3.mostBodies = Math.max(s3.mostBodies, method === 'PUT' ? bodies : 0);
       const body = await receive(request, fault).finally(() => (bodies -= 1));
-      if (body === undefined) return void request.socket.destroy();
+      if (body === undefined) return void socket.destroy();
       if (bucket !== s3.bucket) return refuse(response, 404, 'NoSuchBucket', method);
       perform(s3, known, request, body, fault === 'lose answer' ? lostAnswer(request) : response, fault);
     };
-    respond().catch(() => request.socket.destroy());
+    respond().catch(() => socket.destroy());
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   s3.endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -111,7 +113,8 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
 }
 
 function lostAnswer(request: IncomingMessage): ServerResponse {
-  const end = () => request.socket.destroy();
+  const { socket } = request;
+  const end = () => socket.destroy();
   return { writeHead: () => ({ end }), end } as unknown as ServerResponse;
 }
 
@@ -215,7 +218,7 @@ function send(
   if (fault === 'wrong bytes') part[part.length >> 1]! ^= 1;
   if (first !== undefined) headers['Content-Range'] = `bytes ${start}-${start + part.length - 1}/${bytes.length}`;
   response.writeHead(first === undefined ? 200 : 206, { ...headers, 'Content-Length': part.length });
-  if (fault === 'cut body') response.write(part.subarray(0, part.length / 2), () => request.socket.destroy());
+  if (fault === 'cut body') response.write(part.subarray(0, part.length / 2), () => response.destroy());
   else if (fault === 'stall body') response.write(part.subarray(0, part.length / 2));
   else response.end(part);
 }

@@ -227,6 +227,8 @@ async function inTime<T>(work: (signal: AbortSignal) => Promise<T>, limit: numbe
   }
 }
 
+const ignore = () => undefined;
+
 function connect(sdk: Sdk, options: BucketOptions, maxSockets: number): S3Client {
   const { endpoint, region, forcePathStyle, accessKeyId, secretAccessKey, ca } = options;
   const agents = { keepAlive: true, maxSockets };
@@ -242,6 +244,8 @@ function connect(sdk: Sdk, options: BucketOptions, maxSockets: number): S3Client
     responseChecksumValidation: 'WHEN_REQUIRED',
     // `Bucket` repeats requests itself, because the SDK does not repeat those with a stream.
     maxAttempts: 1,
+    // Otherwise the SDK writes warnings to the console. Failures are in the log of the server.
+    logger: { debug: ignore, info: ignore, warn: ignore, error: ignore },
     expectContinueHeader: false,
     requestHandler: {
       connectionTimeout: 5000,

@@ -15,7 +15,7 @@ export const swiftCommands = {
   'swift-account-server': 'swift-account',
   'swift-container-server': 'swift-container',
   'swift-object-server': 'swift-object',
-  'swift-ring-builder': 'python3-swift',
+  'swift-ring-builder': 'swift',
   memcached: 'memcached',
 };
 
