@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { clientCommands, clientVersions, toolCommands } from '../test/support/clients/clients.ts';
 import { serviceCommands, startServices } from '../test/support/processes/services.ts';
+import { swiftCommands } from '../test/support/processes/swift.ts';
 import { describeMissing, ensureCommands } from './packages.ts';
 
 // `npm test`, `npm run test:clients`, `npm run test:mutants`, `npm run test:faults`. Gives the run a MySQL and a Redis
@@ -82,7 +83,7 @@ async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promi
 }
 
 async function avaWithClients(env: NodeJS.ProcessEnv): Promise<number> {
-  const commands = await ensureCommands({ ...toolCommands, ...clientCommands });
+  const commands = await ensureCommands({ ...toolCommands, ...clientCommands, ...swiftCommands });
   if (commands.missing.length > 0) console.error(`entrepot: ${describeMissing(commands)}; their tests are skipped`);
 
   const used = join(folder, 'clients-used');

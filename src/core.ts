@@ -9,7 +9,7 @@ import { systemOrigin } from './caller.ts';
 import { deletionClock } from './clock.ts';
 import { Closing, inTime } from './closing.ts';
 import { ConfigError } from './config/load.ts';
-import type { Config } from './config/schema.ts';
+import { environmentName, type Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import type { TimeLimits } from './database/time-limits.ts';
@@ -32,8 +32,10 @@ import { localDisk, type Disk } from './storage/disk.ts';
 import type { Driver } from './storage/driver.ts';
 import { FilesystemDriver } from './storage/filesystem.ts';
 import { adopt, checkPair, WrongPair, type Adopted } from './storage/identity.ts';
+import { openS3 } from './storage/open.ts';
 import { Paths } from './storage/paths.ts';
 import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
+import { StorageSettingError } from './storage/s3/failures.ts';
 import { References, type BlobReferences } from './storage/references.ts';
 import { Room } from './storage/room.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
@@ -139,7 +141,7 @@ async function openUnmigrated(
   const { now, log } = surroundings;
   const paths = new Paths(config.data);
   const closing = new Closing(log);
-  const driver = surroundings.driver ?? new FilesystemDriver(paths);
+  const driver = surroundings.driver ?? (await openStorage(config, surroundings, paths));
   stack.defer(closing.part('the storage', () => driver.close()));
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
   const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config));
@@ -148,6 +150,19 @@ async function openUnmigrated(
   const database = await openNamed(config, cache.changes, surroundings);
   stack.defer(closing.part('the database', () => database.close()));
   return { closing, paths, cache, database, driver };
+}
+
+async function openStorage({ storage }: Config, { disk = localDisk }: Surroundings, paths: Paths): Promise<Driver> {
+  if (storage.driver === 'filesystem') return new FilesystemDriver(paths);
+  const hasRoom = async (bytes: number) => (await disk.free(paths.data)) - bytes > storage.reserve;
+  return openS3(storage, paths, hasRoom).catch(nameStorage);
+}
+
+/** For `catch`: names the setting of a storage that cannot be used. */
+function nameStorage(error: unknown): never {
+  if (error instanceof StorageSettingError)
+    throw new ConfigError(`${environmentName(error.setting)}: ${error.message}`, { cause: error });
+  return named('ENTREPOT_DATA', notWritable)(error);
 }
 
 /**
@@ -162,7 +177,7 @@ export async function adoptStorage(
   await using stack = new AsyncDisposableStack();
   const { database, driver, paths } = await openData(config, surroundings, stack);
   const blobs = new BlobStore(database, driver, paths, surroundings.now);
-  await blobs.prepare().catch(named('ENTREPOT_DATA', notWritable));
+  await blobs.prepare().catch(nameStorage);
   await adopt(database, driver, report);
 }
 
@@ -188,7 +203,7 @@ export interface Place extends AsyncDisposable {
 export async function openPlace(config: Config, surroundings: Surroundings): Promise<Place> {
   await using stack = new AsyncDisposableStack();
   const { database, driver, paths } = await openUnmigrated(config, surroundings, stack);
-  await new BlobStore(database, driver, paths, surroundings.now).prepare().catch(named('ENTREPOT_DATA', notWritable));
+  await new BlobStore(database, driver, paths, surroundings.now).prepare().catch(nameStorage);
   const rest = stack.move();
   return { database, driver, paths, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
@@ -210,7 +225,7 @@ export async function openCore(
   const { disk = localDisk } = surroundings;
   const room = new Room(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
   const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log), disk, room });
-  await blobs.prepare().catch(named('ENTREPOT_DATA', notWritable));
+  await blobs.prepare().catch(nameStorage);
   await checkPair(database, driver).catch(nameSides(config));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
@@ -325,12 +340,15 @@ function databaseKey({ database: { url } }: Config): string {
 
 /** For `catch`: names the settings of the sides that may be wrong. */
 function nameSides(config: Config): (error: unknown) => never {
-  const keys = { database: databaseKey(config), storage: 'ENTREPOT_DATA' };
+  const isBucket = config.storage.driver === 's3';
+  const storage = isBucket ? environmentName('storage.s3.bucket') : 'ENTREPOT_DATA';
+  const keys = { database: databaseKey(config), storage };
   return (error) => {
     if ((error as NodeJS.ErrnoException).syscall) return named('ENTREPOT_DATA', 'the storage cannot be read')(error);
     if (!(error instanceof WrongPair)) throw error;
     const settings = [...new Set(error.sides.map((side) => keys[side]))].join(', ');
-    throw new ConfigError(`${settings}: ${error.message} (data folder: ${config.data})`, { cause: error });
+    const place = isBucket ? `bucket: ${config.storage.s3.bucket}` : `data folder: ${config.data}`;
+    throw new ConfigError(`${settings}: ${error.message} (${place})`, { cause: error });
   };
 }
 

@@ -58,7 +58,7 @@ const packages: Record<string, string> = {
   umzug: 'database',
   'node:sqlite': 'database',
   got: 'upstream',
-  'node:https': 'upstream tls http',
+  'node:https': 'upstream tls http storage',
   keyv: 'cache',
   '@keyv/redis': 'cache',
   '@redis/client': 'cache',
@@ -74,6 +74,7 @@ const packages: Record<string, string> = {
   '@fastify/busboy': 'http',
   'prom-client': 'http metrics',
   'tar-stream': 'backup',
+  '@aws-sdk/client-s3': 'storage',
 };
 
 interface Source {

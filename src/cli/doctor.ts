@@ -53,7 +53,7 @@ export async function examine(installation: Installation, now: () => number): Pr
     }),
     await attempt('storage', 'give the server write access to its data folder', async () => {
       await checkAll(core, 'storage');
-      return `${core.config.data} is writable`;
+      return storageOf(core);
     }),
   ];
   if (core.config.redis.url !== undefined) {
@@ -79,6 +79,12 @@ export async function examine(installation: Installation, now: () => number): Pr
     return [...findings, { subject: 'upstreams', ok: true, text: 'offline: no upstream is contacted' }];
   for (const upstream of core.upstreams) findings.push(await examineUpstream(installation, upstream, now));
   return findings;
+}
+
+/** The start has written, read, listed and deleted an object of the bucket. */
+function storageOf({ config: { data, storage } }: Core): string {
+  if (storage.driver === 'filesystem') return `${data} is writable`;
+  return `${data} is writable, and the bucket ${storage.s3.bucket} can be written, read, listed and deleted from`;
 }
 
 /** Finds hosted names that could still be sent to an upstream. */

@@ -3,6 +3,7 @@ import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { limits } from './limits.ts';
+import { checkStorage, storage } from './storage.ts';
 import { duration, schedule, size, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
 
@@ -238,12 +239,14 @@ export const schema = z.strictObject({
     .prefault({}),
   storage: z
     .strictObject({
+      ...storage,
       reserve: size
         .prefault('256MiB')
         .describe(
           'Free disk space to keep; with less, pushes are refused with 507, and upstream content is sent to clients but not stored',
         ),
     })
+    .superRefine(checkStorage)
     .prefault({}),
   audit: z
     .strictObject({

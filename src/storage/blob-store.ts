@@ -110,7 +110,7 @@ export class BlobStore {
     let failure: { error: unknown } | undefined;
     for (const { digest, size } of samples) {
       try {
-        const content = await this.#driver.open(digest, size);
+        const content = await this.#driver.open(digest, size, true);
         await content.read(Buffer.alloc(1), 0).finally(() => content.close());
         return;
       } catch (error) {

@@ -90,7 +90,7 @@ export class DamageCheck {
   async #isWhole(digest: Digest, size: number, throttle: Throttle | undefined): Promise<boolean | undefined> {
     let content: Content;
     try {
-      content = await this.#driver.open(digest, size);
+      content = await this.#driver.open(digest, size, true);
     } catch (error) {
       if (isDomainError(error, 'BlobUnknown')) return undefined;
       if (isDomainError(error, 'ContentDamaged')) return false;

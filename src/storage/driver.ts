@@ -48,9 +48,10 @@ export interface Driver {
   put(digest: Digest, staged: StagedFile): Promise<void>;
   /**
    * Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are missing, and with `ContentDamaged` when
-   * they have another size.
+   * they have another size. With `forCheck`, reads the storage itself instead of a local copy, and does not compare the bytes
+   * with the digest.
    */
-  open(digest: Digest, size: number): Promise<Content>;
+  open(digest: Digest, size: number, forCheck?: boolean): Promise<Content>;
   /** Undefined when the bytes are missing. */
   stat(digest: Digest): Promise<StoredBytes | undefined>;
   /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */

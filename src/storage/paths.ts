@@ -8,6 +8,7 @@ import { join } from 'node:path';
  *       blobs/sha256/ab/ab12…          content, named by its digest; immutable (`FilesystemDriver`)
  *       blobs/identity                 the identity that this storage shares with its database (`identity.ts`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
+ *       cache/sha256-ab12…             local copies of content that is stored in S3 (`BlobCache`)
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
  *       secret-key                     the key that encrypts stored secrets, unless a setting names another file
  *       unwritten/<uuid>.jsonl         usage that a closing server could not write to the database (`Unwritten`)
@@ -19,6 +20,7 @@ export class Paths {
   readonly identity: string;
   readonly staging: string;
   readonly quarantine: string;
+  readonly cache: string;
   readonly unwritten: string;
   readonly secretKey: string;
 
@@ -28,6 +30,7 @@ export class Paths {
     this.identity = join(this.blobs, 'identity');
     this.staging = join(data, 'staging');
     this.quarantine = join(data, 'quarantine');
+    this.cache = join(data, 'cache');
     this.unwritten = join(data, 'unwritten');
     this.secretKey = join(data, 'secret-key');
   }

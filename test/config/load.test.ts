@@ -111,6 +111,16 @@ test('every setting can come from the environment', (t) => {
     'mirror.maxSize': '2TiB',
     'mirror.unreadRest': '1MiB',
     'mirror.keepPartial': '5m',
+    'storage.driver': 's3',
+    'storage.cache': '1GiB',
+    'storage.s3.endpoint': 'https://s3.internal:9000',
+    'storage.s3.region': 'eu-west-1',
+    'storage.s3.bucket': 'artifacts',
+    'storage.s3.prefix': 'entrepot',
+    'storage.s3.forcePathStyle': 'true',
+    'storage.s3.accessKeyId': 'key',
+    'storage.s3.secretAccessKey': 'secret',
+    'storage.s3.caFile': '/etc/ca.pem',
     'storage.reserve': '10GiB',
     'retention.packages.keepVersions': '5',
     'retention.containers.untaggedAfter': '30d',
@@ -223,7 +233,21 @@ test('every setting can come from the environment', (t) => {
     reserved: { packages: ['Contoso.*'], containers: ['team/*'] },
     merge: { packages: ['Fabrikam'] },
     mirror: { maxSize: 2 * 2 ** 40, unreadRest: 2 ** 20, keepPartial: 300_000 },
-    storage: { reserve: 10 * 2 ** 30 },
+    storage: {
+      driver: 's3',
+      cache: 2 ** 30,
+      s3: {
+        endpoint: 'https://s3.internal:9000',
+        region: 'eu-west-1',
+        bucket: 'artifacts',
+        prefix: 'entrepot',
+        forcePathStyle: true,
+        accessKeyId: 'key',
+        secretAccessKey: 'secret',
+        caFile: '/etc/ca.pem',
+      },
+      reserve: 10 * 2 ** 30,
+    },
     retention: {
       packages: { keepVersions: 5 },
       containers: { untaggedAfter: 30 * 86_400_000 },
@@ -267,7 +291,14 @@ test('the environment variables have their documented names', (t) => {
   t.is(new Set(names).size, names.length);
   t.deepEqual(
     settings.filter(({ secret }) => secret).map(({ environment }) => environment),
-    ['ENTREPOT_DATABASE_URL', 'ENTREPOT_REDIS_URL', 'ENTREPOT_BOOTSTRAP_TOKEN', 'ENTREPOT_SIGN_IN_OIDC_CLIENT_SECRET'],
+    [
+      'ENTREPOT_DATABASE_URL',
+      'ENTREPOT_REDIS_URL',
+      'ENTREPOT_BOOTSTRAP_TOKEN',
+      'ENTREPOT_SIGN_IN_OIDC_CLIENT_SECRET',
+      'ENTREPOT_STORAGE_S3_ACCESS_KEY_ID',
+      'ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY',
+    ],
   );
   for (const { path, doc } of settings) t.true(doc.length > 5, `${path} is documented`);
 });

@@ -4,6 +4,28 @@ const durability = ['test/storage/durability.test.ts'];
 
 export const storage = [
   ...mutantsOf(
+    'src/storage/s3/upload.ts',
+    ['test/storage/s3/faults.test.ts'],
+    [
+      ['the size of a stored object is not checked', 'if (stored?.size === staged.size) return;', 'return;'],
+      ['a failed upload in parts is not aborted', 'await abort(bucket, key, UploadId).catch(() => undefined);', ''],
+      ['recent uploads in parts are aborted', '|| Initiated.getTime() >= before', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/s3/ranged-content.ts',
+    ['test/storage/s3/faults.test.ts'],
+    [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
+  ),
+  ...mutantsOf(
+    'src/storage/cached-driver.ts',
+    ['test/storage/s3/server.test.ts'],
+    [
+      ['a deleted blob keeps its copy', 'await this.#cache.remove(digest);', ''],
+      ['concurrent readers copy a blob twice', 'if (fill?.isUsable) stored.close();', 'if (false) stored.close();'],
+    ],
+  ),
+  ...mutantsOf(
     'src/storage/collector.ts',
     ['test/jobs/rechecks.test.ts'],
     [

@@ -14,14 +14,14 @@ export interface TestedDriver<D extends Driver = Driver> {
   paths: Paths;
 }
 
+/** Makes an empty driver. */
+export type OpenDriver<D extends Driver = Driver> = (paths: Paths, t: ExecutionContext) => D | Promise<D>;
+
 /** Opens an empty driver with a staging folder until the test ends. */
-export async function openDriver<D extends Driver>(
-  t: ExecutionContext,
-  open: (paths: Paths) => D,
-): Promise<TestedDriver<D>> {
+export async function openDriver<D extends Driver>(t: ExecutionContext, open: OpenDriver<D>): Promise<TestedDriver<D>> {
   const paths = new Paths(await folderUntilEnd(t));
   await mkdir(paths.staging);
-  const driver = open(paths);
+  const driver = await open(paths, t);
   await driver.prepare();
   return { driver, paths };
 }
@@ -55,7 +55,7 @@ async function listed({ driver }: TestedDriver, prefix?: string): Promise<Listed
 }
 
 /** The tests that every driver must pass. */
-export function testDriver(name: string, open: (paths: Paths) => Driver): void {
+export function testDriver(name: string, open: OpenDriver): void {
   const suite = (title: string, run: (t: ExecutionContext, tested: TestedDriver) => Promise<void>) =>
     test(`${name}: ${title}`, async (t) => run(t, await openDriver(t, open)));
 

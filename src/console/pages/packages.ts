@@ -17,6 +17,7 @@ export const packagesPage: Page = {
     const { items, next_cursor: next } = await api.call('listPackages', packageList, { query });
     const body = html`<form class="filter" method="get" action="${path}">
         ${originChoice(query['origin'])} <button>Show</button>
+        ${may(principal, 'write') && html`<a class="button" href="/console/upload">Upload a package</a>`}
       </form>
       ${
         items.length === 0

@@ -1,0 +1,104 @@
+import { link, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
+import { isDigest, type Digest } from '../digest.ts';
+import type { Content } from './content.ts';
+import { openWholeFile } from './file-content.ts';
+
+/** After an eviction, the files have at most this share of the limit, so that not every new file causes one. */
+const keptShare = 0.9;
+/** Milliseconds without a write after which a part of another process counts as abandoned. */
+const abandonedAfter = 3_600_000;
+
+/**
+ * Copies of whole blobs as files in one folder, bounded in bytes. The time of a file is that of its last use. Processes can
+ * share the folder; then each sees the files of the others when it evicts, so that together they may exceed the limit by a
+ * tenth for each process.
+ */
+export class BlobCache {
+  readonly limit: number;
+  readonly #folder: string;
+  /** Bytes of all files at the last look, and of those added since. */
+  #bytes = 0;
+  #evicting: Promise<void> = Promise.resolve();
+
+  constructor(folder: string, limit: number) {
+    this.#folder = folder;
+    this.limit = limit;
+  }
+
+  async prepare(): Promise<void> {
+    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    await this.#evict();
+  }
+
+  /** The copy of a blob; undefined if there is none of this size. */
+  async open(digest: Digest, size: number): Promise<Content | undefined> {
+    const path = this.#pathOf(digest);
+    try {
+      const content = await openWholeFile(path, size);
+      if (!content) await rm(path, { force: true });
+      const now = new Date();
+      void utimes(path, now, now).catch(() => undefined);
+      return content;
+    } catch {
+      // A copy that cannot be read is not needed.
+      return undefined;
+    }
+  }
+
+  /** The path of a new file that will be kept with `keep`. */
+  partPath(): string {
+    return join(this.#folder, `${randomUUID()}.part`);
+  }
+
+  /** Makes the file at `part` the copy of a blob, and deletes the least recently used ones if there are too many bytes. */
+  async keep(digest: Digest, part: string, size: number): Promise<void> {
+    await rename(part, this.#pathOf(digest));
+    await this.#count(size);
+  }
+
+  /** Keeps the file at `path` also as a copy, without copying it. Does nothing if the disk has no hard links. */
+  async adopt(digest: Digest, path: string, size: number): Promise<void> {
+    if (size > this.limit) return;
+    try {
+      await link(path, this.#pathOf(digest));
+    } catch {
+      return;
+    }
+    await this.#count(size);
+  }
+
+  /** Forgets the copy of a blob. */
+  async remove(digest: Digest): Promise<void> {
+    await rm(this.#pathOf(digest), { force: true });
+  }
+
+  async #count(size: number): Promise<void> {
+    this.#bytes += size;
+    if (this.#bytes > this.limit) await (this.#evicting = this.#evicting.then(() => this.#evict()));
+  }
+
+  async #evict(): Promise<void> {
+    const files: { path: string; size: number; usedAt: number }[] = [];
+    for (const name of await readdir(this.#folder)) {
+      const path = join(this.#folder, name);
+      const found = await stat(path).catch(() => undefined);
+      if (!found?.isFile()) continue;
+      if (isDigest(name.replace('-', ':'))) files.push({ path, size: found.size, usedAt: found.mtimeMs });
+      else if (found.mtimeMs < Date.now() - abandonedAfter) await rm(path, { force: true });
+    }
+    let bytes = files.reduce((sum, { size }) => sum + size, 0);
+    const most = bytes > this.limit ? this.limit * keptShare : this.limit;
+    for (const { path, size } of files.toSorted((a, b) => a.usedAt - b.usedAt)) {
+      if (bytes <= most) break;
+      await rm(path, { force: true });
+      bytes -= size;
+    }
+    this.#bytes = bytes;
+  }
+
+  #pathOf(digest: Digest): string {
+    return join(this.#folder, digest.replace(':', '-'));
+  }
+}

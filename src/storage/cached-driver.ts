@@ -1,0 +1,172 @@
+import type { Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+import { BlobCache } from './blob-cache.ts';
+import type { Content } from './content.ts';
+import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
+import { Fill } from './fill.ts';
+import type { StagedFile } from './staged-file.ts';
+
+/** Most blobs that are copied to the cache at the same time. The readers of further ones read from the storage. */
+const mostFills = 64;
+
+/** Keeps local copies of blobs that were read or put, in front of a remote storage. */
+export class CachedDriver implements Driver {
+  readonly #origin: Driver;
+  readonly #cache: BlobCache;
+  readonly #hasRoom: (bytes: number) => Promise<boolean>;
+  readonly #fills = new Map<Digest, Fill>();
+
+  /** `limit` is in bytes. `hasRoom` says whether the disk has room for a copy. */
+  constructor(origin: Driver, folder: string, limit: number, hasRoom: (bytes: number) => Promise<boolean>) {
+    this.#origin = origin;
+    this.#cache = new BlobCache(folder, limit);
+    this.#hasRoom = hasRoom;
+  }
+
+  async prepare(): Promise<void> {
+    await this.#cache.prepare();
+    await this.#origin.prepare();
+  }
+
+  async put(digest: Digest, staged: StagedFile): Promise<void> {
+    await this.#origin.put(digest, staged);
+    await this.#cache.adopt(digest, staged.path, staged.size);
+  }
+
+  /** Does not ask the storage if there is a copy. The first read from the first byte on makes one. */
+  async open(digest: Digest, size: number, forCheck = false): Promise<Content> {
+    if (forCheck || size === 0 || size > this.#cache.limit) return this.#origin.open(digest, size, forCheck);
+    const copy = await this.#cache.open(digest, size);
+    if (copy) return copy;
+    const fill = this.#fills.get(digest);
+    if (fill?.isUsable) return this.#follow(fill, digest, size);
+    return this.#fillOnRead(digest, size, await this.#origin.open(digest, size));
+  }
+
+  stat(digest: Digest): Promise<StoredBytes | undefined> {
+    return this.#origin.stat(digest);
+  }
+
+  async delete(digest: Digest): Promise<void> {
+    await this.#origin.delete(digest);
+    await this.#forget(digest);
+  }
+
+  async setAside(digest: Digest, version: string): Promise<boolean> {
+    const isMoved = await this.#origin.setAside(digest, version);
+    if (isMoved) await this.#forget(digest);
+    return isMoved;
+  }
+
+  shrinkQuarantine(bounds: QuarantineBounds): Promise<QuarantineRemoved> {
+    return this.#origin.shrinkQuarantine(bounds);
+  }
+
+  list(prefix?: string): AsyncIterable<ListedBlob[]> {
+    return this.#origin.list(prefix);
+  }
+
+  readIdentity(): Promise<string | undefined> {
+    return this.#origin.readIdentity();
+  }
+
+  writeIdentity(identity: string, replace?: boolean): Promise<void> {
+    return this.#origin.writeIdentity(identity, replace);
+  }
+
+  check(): Promise<void> {
+    return this.#origin.check();
+  }
+
+  checkWrites(): Promise<void> {
+    return this.#origin.checkWrites();
+  }
+
+  async close(): Promise<void> {
+    const fills = [...this.#fills.values()];
+    for (const fill of fills) fill.abort();
+    await Promise.all(fills.map(({ ended }) => ended));
+    await this.#origin.close();
+  }
+
+  async #forget(digest: Digest): Promise<void> {
+    this.#fills.get(digest)?.drop();
+    await this.#cache.remove(digest);
+  }
+
+  /** `stored` is open content of the storage. */
+  #fillOnRead(digest: Digest, size: number, stored: Content): Content {
+    let chosen: Promise<Content> | undefined;
+    let isClosed = false;
+    const choose = async (position: number): Promise<Content> => {
+      if (position > 0 || this.#fills.size >= mostFills || !(await this.#hasRoom(size))) return stored;
+      if (isClosed) throw new DomainError('Aborted', 'The content was closed.');
+      let fill = this.#fills.get(digest);
+      if (fill?.isUsable) stored.close();
+      else fill = this.#start(digest, size, stored);
+      return this.#follow(fill, digest, size);
+    };
+    return {
+      size,
+      read: async (target, position) => {
+        const content = await (chosen ??= choose(position));
+        return content.read(target, position);
+      },
+      close: () => {
+        if (isClosed) return;
+        isClosed = true;
+        if (!chosen) stored.close();
+        else void chosen.then((content) => content.close()).catch(() => stored.close());
+      },
+    };
+  }
+
+  #start(digest: Digest, size: number, stored: Content): Fill {
+    const fill = new Fill(this.#cache, digest, size, stored);
+    this.#fills.set(digest, fill);
+    void this.#finish(digest, fill);
+    return fill;
+  }
+
+  async #finish(digest: Digest, fill: Fill): Promise<void> {
+    await fill.ended;
+    if (this.#fills.get(digest) === fill) this.#fills.delete(digest);
+    if (!fill.hasReaders) await fill.close();
+  }
+
+  /** Content of a blob that is being copied. */
+  #follow(fill: Fill, digest: Digest, size: number): Content {
+    fill.enter();
+    let direct: Promise<Content> | undefined;
+    let reading = 0;
+    let isOpen = true;
+    const leaveWhenIdle = () => {
+      if (isOpen || reading > 0) return;
+      fill.leave();
+      void this.#finish(digest, fill);
+      void direct?.then((content) => content.close()).catch(() => undefined);
+    };
+    return {
+      size,
+      read: async (target, position) => {
+        if (position >= size) return 0;
+        if (!isOpen) throw new DomainError('Aborted', 'The content was closed.');
+        reading += 1;
+        try {
+          const read = direct ? undefined : await fill.read(target, position);
+          if (read !== undefined) return read;
+          direct ??= this.#origin.open(digest, size);
+          return await (await direct).read(target, position);
+        } finally {
+          reading -= 1;
+          leaveWhenIdle();
+        }
+      },
+      close: () => {
+        if (!isOpen) return;
+        isOpen = false;
+        leaveWhenIdle();
+      },
+    };
+  }
+}

@@ -1,0 +1,167 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { ConfigError } from '../../../src/config/load.ts';
+import { runJob } from '../../support/inside.ts';
+import { TestFeed } from '../../support/feed.ts';
+import { TestRepository } from '../../support/registry.ts';
+import { startS3, type FakeS3 } from '../../support/s3.ts';
+import { startTestServer } from '../../support/server.ts';
+import { until } from '../../support/until.ts';
+
+// A whole server with its content in S3.
+
+interface SetUp {
+  s3: FakeS3;
+  /** Settings of the server; `cache` is in bytes. */
+  settings: (cache?: number) => Record<string, unknown>;
+  data: string;
+  /** Requests for the bodies of blobs so far. */
+  reads: () => number;
+}
+
+async function setUp(t: ExecutionContext): Promise<SetUp> {
+  const s3 = await startS3(t);
+  const data = await mkdtemp(join(tmpdir(), 'entrepot-s3-'));
+  t.teardown(() => rm(data, { recursive: true, force: true }));
+  const access = { forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
+  const bucket = { endpoint: s3.endpoint, bucket: s3.bucket, prefix: 'team', ...access };
+  return {
+    s3,
+    data,
+    settings: (cache = 2 ** 30) => ({
+      data,
+      gc: { grace: '0s' },
+      storage: { driver: 's3', cache, s3: bucket },
+    }),
+    reads: () => s3.requests.filter(({ method, key }) => method === 'GET' && key.startsWith('team/blobs/')).length,
+  };
+}
+
+const layer = randomBytes(3_000_000);
+
+test.serial('an image and a package are pushed, pulled after a restart, and collected', async (t) => {
+  const { s3, settings, data } = await setUp(t);
+  const first = await startTestServer(t, settings());
+  const repository = new TestRepository(first, 'team/app');
+  const big = await repository.blob(layer, 'application/vnd.oci.image.layer.v1.tar');
+  const image = await repository.image('1.0', { layers: [big] });
+  await new TestFeed(first).publish({ id: 'Contoso.Core', version: '1.0.0' });
+  t.false((await readdir(data)).includes('blobs'), 'no content is in the data folder');
+  await first.close();
+  await rm(join(data, 'cache'), { recursive: true });
+
+  const second = await startTestServer(t, settings());
+  const again = new TestRepository(second, 'team/app');
+  t.is(await (await again.fetch('manifests/1.0')).text(), image.bytes);
+  t.true(layer.equals(Buffer.from(await (await again.fetch(`blobs/${big.digest}`)).arrayBuffer())));
+  const part = await again.fetch(`blobs/${big.digest}`, { headers: { range: 'bytes=2000000-2000009' } });
+  t.deepEqual(Buffer.from(await part.arrayBuffer()), layer.subarray(2_000_000, 2_000_010));
+  const nupkg = await new TestFeed(second).fetch('/package/contoso.core/1.0.0/contoso.core.1.0.0.nupkg');
+  t.is(nupkg.status, 200);
+  await nupkg.arrayBuffer();
+
+  t.is((await again.fetch(`manifests/${image.digest}`, { method: 'DELETE' })).status, 202);
+  for (const { digest } of [big]) t.is((await again.fetch(`blobs/${digest}`, { method: 'DELETE' })).status, 202);
+  await runJob(second, 'gc');
+  const hex = big.digest.slice('sha256:'.length);
+  t.false(s3.objects.has(`team/blobs/sha256/${hex.slice(0, 2)}/${hex}`));
+  t.false((await readdir(join(data, 'cache'))).includes(`sha256-${hex}`), 'nor is there a copy');
+});
+
+test.serial('many first readers of a layer cost one request, later ones none', async (t) => {
+  const { settings, data, reads } = await setUp(t);
+  const server = await startTestServer(t, settings());
+  const repository = new TestRepository(server, 'team/app');
+  const { digest } = await repository.blob(layer);
+  await rm(join(data, 'cache', digest.replace(':', '-')));
+  const before = reads();
+  const pull = async () => Buffer.from(await (await repository.fetch(`blobs/${digest}`)).arrayBuffer());
+  for (const bytes of await Promise.all(Array.from({ length: 8 }, pull))) t.true(bytes.equals(layer));
+  await until(async () => (await readdir(join(data, 'cache'))).includes(digest.replace(':', '-')));
+  t.true((await pull()).equals(layer));
+  t.is(reads() - before, 1);
+});
+
+test.serial('the copies stay below their limit, and the server works without them', async (t) => {
+  const { settings, data } = await setUp(t);
+  const server = await startTestServer(t, settings(1_000_000));
+  const repository = new TestRepository(server, 'team/app');
+  const blobs = [layer, ...Array.from({ length: 5 }, () => randomBytes(300_000))];
+  const pushed = [];
+  for (const bytes of blobs) pushed.push(await repository.blob(bytes));
+  for (const [index, { digest }] of pushed.entries()) {
+    const body = await (await repository.fetch(`blobs/${digest}`)).arrayBuffer();
+    t.true(Buffer.from(body).equals(blobs[index]!));
+  }
+  await until(async () => (await readdir(join(data, 'cache'))).length <= 3);
+  t.pass();
+});
+
+test.serial('a reader does not wait for the rest of a copy, and damaged content never ends', async (t) => {
+  const { s3, settings, data } = await setUp(t);
+  const server = await startTestServer(t, settings());
+  const repository = new TestRepository(server, 'team/app');
+  const { digest } = await repository.blob(layer);
+  const copy = join(data, 'cache', digest.replace(':', '-'));
+  await rm(copy);
+  s3.fault = ({ text }) => (text.startsWith('GET team/blobs/') ? 'stall body' : undefined);
+  const response = await repository.fetch(`blobs/${digest}`);
+  const reader = response.body!.getReader();
+  const { value } = await reader.read();
+  t.true(layer.subarray(0, value!.length).equals(value), 'although the storage sent only a half');
+  await reader.cancel();
+
+  s3.fault = ({ text }) => (text.startsWith('GET team/blobs/') ? 'wrong bytes' : undefined);
+  const other = randomBytes(400_000);
+  const pushed = await repository.blob(other);
+  await rm(join(data, 'cache', pushed.digest.replace(':', '-')));
+  const damaged = await repository.fetch(`blobs/${pushed.digest}`);
+  await t.throwsAsync(damaged.arrayBuffer());
+  t.false((await readdir(join(data, 'cache'))).includes(pushed.digest.replace(':', '-')), 'it is not kept');
+});
+
+test.serial('while S3 is away, requests are 503 and nothing is lost', async (t) => {
+  const { s3, settings } = await setUp(t);
+  const server = await startTestServer(t, settings(0));
+  const repository = new TestRepository(server, 'team/app');
+  const { digest } = await repository.blob(layer);
+  s3.fault = () => ({ code: 'AccessDenied', status: 403 });
+  const refused = await repository.fetch(`blobs/${digest}`);
+  t.is(refused.status, 503);
+  t.truthy(refused.headers.get('retry-after'));
+  t.notRegex(await refused.text(), /127\.0\.0\.1|AccessDenied|artifacts/, 'the reason is only in the log');
+  const push = await repository.fetch(`blobs/uploads/?digest=${digest.replace(/.$/, '0')}`, { method: 'POST' });
+  await push.arrayBuffer();
+  t.is((await server.fetch('/readyz')).status, 503);
+  s3.fault = () => undefined;
+  t.true(layer.equals(Buffer.from(await (await repository.fetch(`blobs/${digest}`)).arrayBuffer())));
+});
+
+for (const [name, status, code, setting] of [
+  ['an unknown access key', 403, 'InvalidAccessKeyId', 'ACCESS_KEY_ID'],
+  ['a wrong secret', 403, 'SignatureDoesNotMatch', 'SECRET_ACCESS_KEY'],
+  ['another region', 400, 'AuthorizationHeaderMalformed', 'REGION'],
+  ['a missing bucket', 404, 'NoSuchBucket', 'BUCKET'],
+] as const) {
+  test.serial(`the start names the setting of ${name}`, async (t) => {
+    const { s3, settings } = await setUp(t);
+    // The answer to HEAD has no code.
+    s3.fault = ({ method }) => (method === 'HEAD' && status !== 404 ? undefined : { code, status });
+    const error = await t.throwsAsync(startTestServer(t, settings()), { instanceOf: ConfigError });
+    t.regex(error.message, new RegExp(`^ENTREPOT_STORAGE_S3_${setting}: .+\\(.+\\)$`));
+    t.notRegex(error.message, /secret\b.*=|\n/);
+  });
+}
+
+test.serial('the start says which permission is missing, and a missing CA file', async (t) => {
+  const { s3, settings } = await setUp(t);
+  s3.fault = ({ method }) => (method === 'DELETE' ? { code: 'AccessDenied', status: 403 } : undefined);
+  const error = await t.throwsAsync(startTestServer(t, settings()), { instanceOf: ConfigError });
+  t.regex(error.message, /^ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: the access key may not delete/);
+  const { storage } = settings() as { storage: { s3: object } };
+  const wrong = { ...settings(), storage: { ...storage, s3: { ...storage.s3, caFile: '/nowhere.pem' } } };
+  await t.throwsAsync(startTestServer(t, wrong), { message: /^ENTREPOT_STORAGE_S3_CA_FILE: the file cannot be read/ });
+});
