@@ -24,6 +24,8 @@ export async function run(words: readonly string[], environment: Environment, te
     .description('A NuGet feed, container registry and pull-through mirror in one server')
     .version(version)
     .exitOverride()
+    // An error is one line.
+    .showSuggestionAfterError(false)
     .configureOutput({
       writeOut: (text) => void terminal.stdout.write(text),
       writeErr: (text) => void terminal.stderr.write(text),
