@@ -171,6 +171,7 @@ test('two prefetches run at a time, a third is refused until one is stopped', as
   const database = databaseOf(server);
   for (const slot of [0, 1]) await database.transaction((tx) => tx.insertNew('prefetch_runs', [dead(slot)]));
   const after = await document.read('POST /prefetch', await post(server, list));
+  t.is(typeof after['id'], 'string', 'their places are free');
   await ended(server, after['id'] as string);
   t.is((await ended(server, dead(0).id))['state'], 'lost');
   t.regex(await visitor.page(`/console/prefetch/${dead(1).id}`), /lost[^]*Send the files again/);

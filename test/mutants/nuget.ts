@@ -260,10 +260,7 @@ export const nuget = [
   ...mutantsOf(
     'src/api/operations.ts',
     ['test/console/upload.test.ts'],
-    [
-      ['an upload of the console has no quota', 'if (stores) await admit(', 'if (!stores) await admit('],
-      ['an upload of the console needs no scope', 'allowOperation(operation, principal, {});', ''],
-    ],
+    [['an upload of the console has no quota', 'if (stores) await admit(', 'if (!stores) await admit(']],
   ),
   ...mutantsOf(
     'src/nuget/http/publish-operation.ts',
