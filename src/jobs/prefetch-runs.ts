@@ -121,14 +121,16 @@ export class PrefetchRuns {
         },
       );
       Object.assign(progress, { result: resultOf(report), waiting: undefined });
-      state = report.interrupted ? await this.#stateOfStopped(id) : 'done';
+      // A run can end before it notices that a user has cancelled it.
+      state = await this.#endedState(id, report.interrupted ? 'interrupted' : 'done');
       const seconds = (performance.now() - startedAt) / 1000;
       log.info(
         { prefetch: id, state, received: progress.received, missing: report.missing.length, seconds },
         'prefetch',
       );
     } catch (error) {
-      state = stop.signal.aborted || this.#closing.signal.aborted ? await this.#stateOfStopped(id) : 'failed';
+      state =
+        stop.signal.aborted || this.#closing.signal.aborted ? await this.#endedState(id, 'interrupted') : 'failed';
       progress.error = error instanceof DomainError ? error.message : 'The server failed. Its log has the details.';
       if (state === 'failed') log.error({ prefetch: id, err: error }, 'a prefetch failed');
     } finally {
@@ -139,8 +141,8 @@ export class PrefetchRuns {
       .catch((err: unknown) => log.warn({ prefetch: id, err }, 'the end of a prefetch was not recorded'));
   }
 
-  async #stateOfStopped(id: string): Promise<PrefetchState> {
+  async #endedState(id: string, otherwise: PrefetchState): Promise<PrefetchState> {
     const isCancelled = await this.#parts.table.isCancelled(id).catch(() => false);
-    return isCancelled ? 'cancelled' : 'interrupted';
+    return isCancelled ? 'cancelled' : otherwise;
   }
 }
