@@ -34,7 +34,13 @@ export async function consolePages(bench: Bench): Promise<void> {
     tokenId: items[0]!.id,
     sessionId: sessions.items[0]!.id,
     // The generated rows have none of these, so their pages are left out.
-    ...{ webhookId: '', deliveryId: '', ruleId: '', advisoryId: '', prefetchId: '', upstream: '', entryId: '' },
+    webhookId: '',
+    deliveryId: '',
+    ruleId: '',
+    advisoryId: '',
+    prefetchId: '',
+    upstream: '',
+    entryId: '',
   };
   const missing = /^\/(?:webhooks|publishers|prefetch|mirror)\/:|advisories/;
   for (const [path, { at, status = 200 }] of Object.entries(testedPages)) {
