@@ -29,7 +29,6 @@ export interface ReceivedForm {
   fields: z.ZodType;
   /** Whether it stores the files, which count against the limits of the account. */
   stores: boolean;
-  cost?: Cost;
 }
 
 /** One operation of `/v1`. Routing, checks and the OpenAPI document follow from it. */

@@ -123,7 +123,8 @@ export class Api {
     const operation = this.#operations.get(id);
     if (operation?.answer !== answer || !operation.receives) throw new Error(`the operation ${id} receives no form`);
     const { request, response } = receiving;
-    const { stores, cost } = operation.receives;
+    const { cost, receives } = operation;
+    const { stores } = receives;
     allowOperation(operation, principal, {});
     requireForm(request);
     if (stores) await admit(this.#quota, request, response, principal);

@@ -83,7 +83,7 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
   return {
     action: definition.action,
     stores: definition.receives?.stores ?? false,
-    cost: definition.receives?.cost ?? definition.cost,
+    cost: definition.cost,
     run: async ({ request, response, principal, params }) => {
       const query = definition.query && check(definition.query, parametersOf(request), 'query');
       let body: unknown;

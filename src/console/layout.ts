@@ -6,7 +6,7 @@ import { copyable } from './format.ts';
 import { html, type Html } from './html.ts';
 import { sections, type Section, type View } from './page.ts';
 
-/** Sentences that a page shows after a form has led to it. The address names one, so that nobody can write another. */
+/** Sentences that a page shows after a form was sent. The address has only the key of one, so it cannot bring another text. */
 export const notices: Readonly<Record<string, string>> = {
   'signed-out': 'You are signed out.',
   'account-changed': 'You use another account now.',
@@ -35,7 +35,7 @@ export const notices: Readonly<Record<string, string>> = {
 
 export interface Frame {
   assets: AssetAddresses;
-  /** Undefined for a visitor without credentials where nobody may read without them. */
+  /** Undefined for a visitor without a session, unless the server allows anonymous readers. */
   principal: Principal | undefined;
   section?: Section | undefined;
   /** A key of `notices`. */

@@ -23,7 +23,7 @@ export interface Publisher {
   updatedAt: number | null;
 }
 
-/** A rule as somebody writes it. */
+/** A rule before it is checked and stored. */
 export interface NewPublisher {
   name: string;
   issuer: string;

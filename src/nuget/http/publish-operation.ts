@@ -12,7 +12,8 @@ export function publishOperation(parts: PublishingParts): Operation {
     id: 'publishPackage',
     summary: 'Publish a package, as a push to the feed does',
     action: 'write',
-    receives: { fields: packageForm, stores: true, cost: 'pushes' },
+    cost: 'pushes',
+    receives: { fields: packageForm, stores: true },
     status: 201,
     answer: publishedPackage,
     run: async ({ principal, receiving }) => {
