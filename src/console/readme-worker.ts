@@ -1,9 +1,9 @@
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import MarkdownIt from 'markdown-it';
 import sanitize, { type Tag } from 'sanitize-html';
 import { webAddress } from './html.ts';
 
-// Renders one README, in a thread of its own: hostile Markdown can take seconds.
+// Renders one README, in a thread of its own: hostile Markdown can take seconds. It asks for the text when it is ready.
 
 const markdown = new MarkdownIt('default', { html: false, linkify: false, typographer: false });
 // Images of other sites would tell them who reads the page, so only their texts are shown.
@@ -15,7 +15,7 @@ const tables = 'table thead tbody tr th td'.split(' ');
 /** The page has one `h1`, and its parts have `h2`. */
 const headings = { h1: 'h3', h2: 'h4', h3: 'h5', h4: 'h6', h5: 'h6', h6: 'h6' };
 
-const html = sanitize(markdown.render(workerData as string), {
+const options = {
   allowedTags: [...text, ...tables],
   allowedAttributes: { a: ['href', 'rel'], pre: ['tabindex'], table: ['tabindex'] },
   allowedSchemes: ['http', 'https'],
@@ -32,7 +32,9 @@ const html = sanitize(markdown.render(workerData as string), {
         : { tagName: 'a', attribs: { href: address, rel: 'nofollow noopener' } };
     },
   },
-});
-// The rule is about windows: a port has no origin.
-// oxlint-disable-next-line unicorn/require-post-message-target-origin
-parentPort!.postMessage(html);
+} satisfies sanitize.IOptions;
+
+/* The rule is about windows: a port has no origin. */
+/* oxlint-disable unicorn/require-post-message-target-origin */
+parentPort!.once('message', (readme: string) => parentPort!.postMessage(sanitize(markdown.render(readme), options)));
+parentPort!.postMessage('ready');

@@ -7,8 +7,9 @@ import { html, Html } from './html.ts';
 /** Most characters of a README that are rendered, and of the HTML that is shown. */
 const longestText = 64 * 1024;
 const longestHtml = 256 * 1024;
-/** Most milliseconds for one README. */
+/** Most milliseconds for one README. Its thread needs longer to start on a busy machine, whatever the README is. */
 const renderTime = 1500;
+const startTime = 10_000;
 /** Most READMEs at a time, so that a page is ready in time; the others are shown as text. */
 const mostWaiting = 4;
 /** Most MiB of memory for one README. */
@@ -63,11 +64,13 @@ async function inTurn(key: string, text: string): Promise<string> {
 async function render(text: string): Promise<string> {
   const extension = import.meta.filename.slice(-3);
   const worker = new Worker(new URL(`readme-worker${extension}`, import.meta.url), {
-    workerData: text,
     resourceLimits: { maxOldGenerationSizeMb: memory },
   });
   worker.unref();
   try {
+    await once(worker, 'message', { signal: AbortSignal.timeout(startTime) });
+    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a port has no origin
+    worker.postMessage(text);
     const [result] = (await once(worker, 'message', { signal: AbortSignal.timeout(renderTime) })) as [string];
     return result.length <= longestHtml ? result : '';
   } catch {

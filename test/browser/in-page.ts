@@ -69,7 +69,9 @@ export interface Stop {
 /** Lists the elements that Tab should reach, for `focusOf`. Resolves to their number. */
 export function listStops(page: Page): Promise<number> {
   return page.evaluate(() => {
-    const focusable = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]';
+    // Tab reaches the chosen button of a radio group; arrow keys reach its others.
+    const input = 'input:not([type=hidden], [type=radio]:not(:checked))';
+    const focusable = `a[href], button, ${input}, select, textarea, summary, [tabindex]`;
     const stops = [...document.querySelectorAll<HTMLElement>(focusable)].filter(
       (each) => each.tabIndex >= 0 && !each.matches(':disabled') && each.checkVisibility({ visibilityProperty: true }),
     );

@@ -31,7 +31,10 @@ test('versions are chosen, previewed with what depends on them, and deleted; the
   await feed.publish({ id: 'Contoso.Old', version: '2.0.0' });
   const visitor = await Visitor.signedIn(server);
   const path = '/console/packages/Contoso.Core';
-  t.regex(await visitor.page(path), /<input type="checkbox" name="version" value="2\.0\.0" \/>/);
+  t.regex(
+    await visitor.page(path),
+    /<input type="checkbox" name="version" value="2\.0\.0" aria-label="Select 2\.0\.0"/,
+  );
   const preview = await visitor.send(`${path}/delete`, fields('version', ['1.0.0', '2.0.0']));
   t.is(preview.status, 200);
   const text = await preview.text();
@@ -89,7 +92,7 @@ test('tags and manifests are chosen, previewed with what needs them, and deleted
   await repository.image('v2');
   const visitor = await Visitor.signedIn(server);
   const path = '/console/images/team%2Fapp';
-  t.regex(await visitor.page(path), /<input type="checkbox" name="tag" value="v1" \/>/);
+  t.regex(await visitor.page(path), /<input type="checkbox" name="tag" value="v1" aria-label="Select v1"/);
   const tags = await (await visitor.send(`${path}/delete`, fields('tag', ['v1', 'v2']))).text();
   t.regex(tags, /<h1>Delete 2 tags of team\/app<\/h1>/);
   t.regex(tags, /It keeps the tags\s*same/);

@@ -3,6 +3,7 @@ import { ago, short } from '../format.ts';
 import { html } from '../html.ts';
 import { given, pageLinks, withQuery } from '../links.ts';
 import type { Page, PageCall, View } from '../page.ts';
+import { table } from '../table.ts';
 
 const path = '/console/claims';
 
@@ -21,33 +22,22 @@ export const claimsPage: Page = {
       ${
         items.length === 0
           ? html`<p class="empty">No claims without content. A name appears here when its last content is deleted.</p>`
-          : html`<div class="table">
-              <table>
-                <thead>
-                  <tr>
-                    <th scope="col">Name</th>
-                    <th scope="col">Kind</th>
-                    <th scope="col">Claimed</th>
-                    <th scope="col">Change</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${items.map(
-                    ({ kind, name, since }) =>
-                      html`<tr>
-                        <td>${short(name, 255)}</td>
-                        <td>${kind === 'package' ? 'package' : 'image'}</td>
-                        <td>${ago(since, now)}</td>
-                        <td>
-                          <a href="${withQuery(`${path}/release`, { kind, name })}"
-                            >Release<span class="unseen"> ${name}</span></a
-                          >
-                        </td>
-                      </tr>`,
-                  )}
-                </tbody>
-              </table>
-            </div>`
+          : table(
+              ['Name', 'Kind', 'Claimed', 'Change'],
+              items.map(
+                ({ kind, name, since }) =>
+                  html`<tr>
+                    <td>${short(name, 255)}</td>
+                    <td>${kind === 'package' ? 'package' : 'image'}</td>
+                    <td>${ago(since, now)}</td>
+                    <td>
+                      <a href="${withQuery(`${path}/release`, { kind, name })}"
+                        >Release<span class="unseen"> ${name}</span></a
+                      >
+                    </td>
+                  </tr>`,
+              ),
+            )
       }
       ${pageLinks(path, query, next)}`;
     return { title: 'Claims without content', body, json: '/v1/claims' };

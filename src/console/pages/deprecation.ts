@@ -6,6 +6,7 @@ import { ago } from '../format.ts';
 import { html, webAddress, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
 import { given, pageLinks } from '../links.ts';
+import { selectCell, table } from '../table.ts';
 
 type Advisory = z.input<typeof advisory>;
 type Version = z.input<typeof versionDeprecationList>['items'][number];
@@ -136,42 +137,20 @@ async function packageView(call: PageCall, deprecation: Refused, advice: Refused
 }
 
 function versionRows(versions: readonly Version[], chosen: ReadonlySet<string>): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col"><span class="unseen">Select</span></th>
-          <th scope="col">Version</th>
-          <th scope="col">State</th>
-          <th scope="col">Reasons</th>
-          <th scope="col">Message</th>
-          <th scope="col">Use instead</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${versions.map(
-          ({ version, listed, deprecation }) =>
-            html`<tr>
-              <td>
-                <label class="check"
-                  ><input
-                    type="checkbox"
-                    name="version"
-                    value="${version}"
-                    aria-label="Select ${version}"
-                    ${chosen.has(version) ? html`checked` : ''}
-                /></label>
-              </td>
-              <th scope="row">${version}${!listed && html` <span class="quiet">unlisted</span>`}</th>
-              <td>${deprecation ? html`<span class="state warn">deprecated</span>` : 'current'}</td>
-              <td>${deprecation?.reasons.join(', ')}</td>
-              <td>${deprecation?.message}</td>
-              <td>${deprecation?.alternative && `${deprecation.alternative.id} ${deprecation.alternative.range}`}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    [{ unseen: 'Select' }, 'Version', 'State', 'Reasons', 'Message', 'Use instead'],
+    versions.map(
+      ({ version, listed, deprecation }) =>
+        html`<tr>
+          ${selectCell('version', version, version, chosen.has(version))}
+          <th scope="row">${version}${!listed && html` <span class="quiet">unlisted</span>`}</th>
+          <td>${deprecation ? html`<span class="state warn">deprecated</span>` : 'current'}</td>
+          <td>${deprecation?.reasons.join(', ')}</td>
+          <td>${deprecation?.message}</td>
+          <td>${deprecation?.alternative && `${deprecation.alternative.id} ${deprecation.alternative.range}`}</td>
+        </tr>`,
+    ),
+  );
 }
 
 function deprecationFields({ form, errors }: Refused): Html {
@@ -219,35 +198,23 @@ ${form.get('message')}</textarea>
 }
 
 function advisoryRows(id: string, advisories: readonly Advisory[], now: number): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Affected versions</th>
-          <th scope="col">Severity</th>
-          <th scope="col">Address</th>
-          <th scope="col">Written</th>
-          <th scope="col"><span class="unseen">Action</span></th>
-        </tr>
-      </thead>
-      <tbody>
-        ${advisories.map(
-          (each) =>
-            html`<tr>
-              <th scope="row">${each.versions}</th>
-              <td>${severities[each.severity]}</td>
-              <td><a href="${webAddress(each.url)}" rel="nofollow noopener">${each.url}</a></td>
-              <td>${ago(each.created_at, now)}</td>
-              <td>
-                <a href="/console/packages/${encodeURIComponent(id)}/advisories/${each.id}/delete"
-                  >Delete…<span class="unseen"> the advisory on ${each.versions}</span></a
-                >
-              </td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    ['Affected versions', 'Severity', 'Address', 'Written', { unseen: 'Action' }],
+    advisories.map(
+      (each) =>
+        html`<tr>
+          <th scope="row">${each.versions}</th>
+          <td>${severities[each.severity]}</td>
+          <td><a href="${webAddress(each.url)}" rel="nofollow noopener">${each.url}</a></td>
+          <td>${ago(each.created_at, now)}</td>
+          <td>
+            <a href="/console/packages/${encodeURIComponent(id)}/advisories/${each.id}/delete"
+              >Delete…<span class="unseen"> the advisory on ${each.versions}</span></a
+            >
+          </td>
+        </tr>`,
+    ),
+  );
 }
 
 function advisoryForm({ form, errors }: Refused): Html {

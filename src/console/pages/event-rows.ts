@@ -2,6 +2,7 @@ import type { z } from 'zod';
 import type { event } from '../../api/schemas.ts';
 import { ago } from '../format.ts';
 import { html, type Html } from '../html.ts';
+import { table } from '../table.ts';
 
 type RecordedEvent = z.input<typeof event>;
 
@@ -10,39 +11,23 @@ export function eventRows(events: readonly RecordedEvent[], now: number, { detai
   if (events.length === 0) {
     return html`<p class="empty">No events. Pushes, deletions, new tokens and failed sign-ins appear here.</p>`;
   }
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">When</th>
-          <th scope="col">What</th>
-          <th scope="col">Subject</th>
-          <th scope="col">By</th>
+  return table(
+    ['When', 'What', 'Subject', 'By', details && 'Address', details && 'Details'],
+    events.map(
+      (each) =>
+        html`<tr>
+          <td>${ago(each.time, now)}</td>
+          <td>${each.type}</td>
+          <td>${subjectOf(each)}</td>
+          <td>${each.actor.name ?? each.actor.kind}</td>
           ${
             details &&
-            html`<th scope="col">Address</th>
-              <th scope="col">Details</th>`
+            html`<td>${each.address}</td>
+              <td>${detailsOf(each)}</td>`
           }
-        </tr>
-      </thead>
-      <tbody>
-        ${events.map(
-          (each) =>
-            html`<tr>
-              <td>${ago(each.time, now)}</td>
-              <td>${each.type}</td>
-              <td>${subjectOf(each)}</td>
-              <td>${each.actor.name ?? each.actor.kind}</td>
-              ${
-                details &&
-                html`<td>${each.address}</td>
-                  <td>${detailsOf(each)}</td>`
-              }
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+        </tr>`,
+    ),
+  );
 }
 
 function subjectOf({ subject: { kind, name, version, reference } }: RecordedEvent): Html {

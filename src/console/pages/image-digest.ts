@@ -5,6 +5,7 @@ import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import { imagePath, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
+import { table } from '../table.ts';
 import { digestLink, pullLine } from './image.ts';
 
 type Details = z.input<typeof manifestDetails>;
@@ -54,7 +55,7 @@ function fact(term: string, value: Html | string): Html {
 function childSection({ name, children }: Details): Html {
   return html`<section>
     <h2>${counted(children.length, 'manifest')} of this index</h2>
-    ${table(
+    ${textTable(
       ['Platform', 'Digest', 'Size', 'Here'],
       children.map((each) => [
         each.platform ?? html`<span class="quiet">none</span>`,
@@ -69,7 +70,7 @@ function childSection({ name, children }: Details): Html {
 function layerSection({ layers }: Details): Html {
   return html`<section>
     <h2>${counted(layers.length, 'layer')}</h2>
-    ${table(
+    ${textTable(
       ['Digest', 'Type', 'Size'],
       layers.map((each) => [
         copyable(each.digest, short(each.digest, 19)),
@@ -94,7 +95,7 @@ function historySection({ config, history, origin }: Details): Html | undefined 
     ${config.is_stored && history.length === 0 && html`<p class="quiet">The config has no history.</p>`}
     ${
       history.length > 0 &&
-      table(
+      textTable(
         ['Command', 'When', 'Layer'],
         history.map((each) => [
           html`<code>${short(each.created_by ?? each.comment ?? '', longestCommand)}</code>`,
@@ -113,7 +114,7 @@ function referrerSection({ name, referrers, are_referrers_known: isKnown }: Deta
     ${isKnown && referrers.length === 0 && html`<p class="quiet">None.</p>`}
     ${
       referrers.length > 0 &&
-      table(
+      textTable(
         ['Kind', 'Digest', 'Size', 'Annotations'],
         referrers.map((each) => [
           short(each.artifact_type ?? each.media_type, 100),
@@ -130,30 +131,20 @@ function pairSection(title: string, pairs: readonly { name: string; value: strin
   if (pairs.length === 0) return undefined;
   return html`<section>
     <h2>${title}</h2>
-    ${table(
+    ${textTable(
       ['Name', 'Value'],
       pairs.map((each) => [html`<code>${each.name}</code>`, short(each.value, longestValue)]),
     )}
   </section>`;
 }
 
-function table(columns: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
-  // Its cells have no links, so it takes the focus itself: without that, no key scrolls it.
-  return html`<div class="table" tabindex="0" role="group" aria-label="${columns.join(', ')}">
-    <table>
-      <thead>
-        <tr>
-          ${columns.map((each) => html`<th scope="col">${each}</th>`)}
-        </tr>
-      </thead>
-      <tbody>
-        ${rows.map(
-          (row) =>
-            html`<tr>
-              ${row.map((cell) => html`<td>${cell}</td>`)}
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+/** A table of texts. Its cells have no links, so it takes the focus itself. */
+function textTable(columns: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
+  const cells = rows.map(
+    (row) =>
+      html`<tr>
+        ${row.map((cell) => html`<td>${cell}</td>`)}
+      </tr>`,
+  );
+  return table(columns, cells, { label: columns.join(', ') });
 }

@@ -7,6 +7,7 @@ import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import { choice, given, imagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page, PageCall } from '../page.ts';
+import { selectCell, table } from '../table.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const longestFilter = 128;
@@ -78,40 +79,34 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
 }
 
 function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: number, mayDelete: boolean): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          ${mayDelete && html`<th scope="col">Choose</th>`}
-          <th scope="col">Tag</th>
-          <th scope="col">Digest</th>
-          <th scope="col">Platforms</th>
-          <th scope="col" class="number">Size</th>
-          <th scope="col" class="number">Pulls</th>
-          <th scope="col">Last pull</th>
-          <th scope="col">Updated</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(
-          (each) =>
-            html`<tr>
-              ${mayDelete && box('tag', each.name)}
-              <td>
-                ${each.name}
-                ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}
-              </td>
-              <td>${digestLink(name, each.digest)}</td>
-              <td>${each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`}</td>
-              <td class="number">${size(each.size_bytes)}</td>
-              <td class="number">${count(each.pull_count)}</td>
-              <td>${ago(each.last_pulled_at, now)}</td>
-              <td>${ago(each.updated_at, now)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    [
+      mayDelete && { unseen: 'Select' },
+      'Tag',
+      'Digest',
+      'Platforms',
+      { number: 'Size' },
+      { number: 'Pulls' },
+      'Last pull',
+      'Updated',
+    ],
+    items.map(
+      (each) =>
+        html`<tr>
+          ${mayDelete && selectCell('tag', each.name, each.name)}
+          <td>
+            ${each.name}
+            ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}
+          </td>
+          <td>${digestLink(name, each.digest)}</td>
+          <td>${each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`}</td>
+          <td class="number">${size(each.size_bytes)}</td>
+          <td class="number">${count(each.pull_count)}</td>
+          <td>${ago(each.last_pulled_at, now)}</td>
+          <td>${ago(each.updated_at, now)}</td>
+        </tr>`,
+    ),
+  );
 }
 
 async function untagged({ api, query: asked, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
@@ -138,55 +133,31 @@ function manifestTable(
   now: number,
   mayDelete: boolean,
 ): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          ${mayDelete && html`<th scope="col">Choose</th>`}
-          <th scope="col">Digest</th>
-          <th scope="col">Kind</th>
-          <th scope="col">Used by</th>
-          <th scope="col" class="number">Size</th>
-          <th scope="col" class="number">Pulls</th>
-          <th scope="col">Pushed</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(
-          (each) =>
-            html`<tr>
-              ${mayDelete && box('digest', each.digest)}
-              <td>${digestLink(name, each.digest)}</td>
-              <td>${short(each.artifact_type ?? each.media_type, 100)}</td>
-              <td>
-                ${each.is_child && 'an index'}
-                ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
-                ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}
-              </td>
-              <td class="number">${size(each.size_bytes)}</td>
-              <td class="number">${count(each.pull_count)}</td>
-              <td>${ago(each.updated_at, now)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
-}
-
-/** A box that chooses a row. */
-function box(field: 'tag' | 'digest', value: string): Html {
-  return html`<td>
-    <label class="check"
-      ><input type="checkbox" name="${field}" value="${value}" /><span class="unseen">${value}</span></label
-    >
-  </td>`;
+  return table(
+    [mayDelete && { unseen: 'Select' }, 'Digest', 'Kind', 'Used by', { number: 'Size' }, { number: 'Pulls' }, 'Pushed'],
+    items.map(
+      (each) =>
+        html`<tr>
+          ${mayDelete && selectCell('digest', each.digest, each.digest)}
+          <td>${digestLink(name, each.digest)}</td>
+          <td>${short(each.artifact_type ?? each.media_type, 100)}</td>
+          <td>
+            ${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
+            ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}
+          </td>
+          <td class="number">${size(each.size_bytes)}</td>
+          <td class="number">${count(each.pull_count)}</td>
+          <td>${ago(each.updated_at, now)}</td>
+        </tr>`,
+    ),
+  );
 }
 
 /** The table as a form that leads to the preview of a deletion, if the visitor may delete. */
-function deletable(name: string, mayDelete: boolean, table: Html): Html {
-  if (!mayDelete) return table;
+function deletable(name: string, mayDelete: boolean, rows: Html): Html {
+  if (!mayDelete) return rows;
   return html`<form method="post" action="${imagePath(name)}/delete">
-    ${table}
+    ${rows}
     <p><button class="danger">Delete…</button></p>
   </form>`;
 }
@@ -208,27 +179,17 @@ async function historyOf({ api, principal, now }: PageCall, name: string): Promi
   if (items.length === 0) return undefined;
   return html`<section>
     <h2>What tags pointed to</h2>
-    <div class="table">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">When</th>
-            <th scope="col">What</th>
-            <th scope="col">Digest from then on</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${items.map(
-            (each) =>
-              html`<tr>
-                <td>${ago(each.seen_at, now)}</td>
-                <td>${each.kind} ${each.kind === 'tag' && short(each.reference, 128)}</td>
-                <td>${each.digest === null ? 'deleted' : digestLink(name, each.digest)}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+    ${table(
+      ['When', 'What', 'Digest from then on'],
+      items.map(
+        (each) =>
+          html`<tr>
+            <td>${ago(each.seen_at, now)}</td>
+            <td>${each.kind} ${each.kind === 'tag' && short(each.reference, 128)}</td>
+            <td>${each.digest === null ? 'deleted' : digestLink(name, each.digest)}</td>
+          </tr>`,
+      ),
+    )}
     <p class="hint">
       As JSON: <code>GET ${withQuery(`/v1/containers/${encodeURIComponent(name)}/history`, query)}</code>
     </p>

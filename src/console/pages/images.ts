@@ -3,6 +3,7 @@ import { ago, count, counted, originOf, short, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { given, imagePath, originChoice, pageLinks, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
+import { table } from '../table.ts';
 
 const path = '/console/images';
 
@@ -20,33 +21,20 @@ export const imagesPage: Page = {
       ${
         items.length === 0
           ? empty(query)
-          : html`<div class="table">
-              <table>
-                <thead>
-                  <tr>
-                    <th scope="col">Image</th>
-                    <th scope="col">Origin</th>
-                    <th scope="col">Tags</th>
-                    <th scope="col" class="number">Size</th>
-                    <th scope="col" class="number">Pulls</th>
-                    <th scope="col">Last pull</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${items.map(
-                    (each) =>
-                      html`<tr>
-                        <td><a href="${imagePath(each.name)}">${short(each.name, 255)}</a></td>
-                        <td>${originOf(each)}</td>
-                        <td>${counted(each.tag_count, 'tag')}</td>
-                        <td class="number">${size(each.size_bytes)}</td>
-                        <td class="number">${count(each.pull_count)}</td>
-                        <td>${ago(each.last_pulled_at, now)}</td>
-                      </tr>`,
-                  )}
-                </tbody>
-              </table>
-            </div>`
+          : table(
+              ['Image', 'Origin', 'Tags', { number: 'Size' }, { number: 'Pulls' }, 'Last pull'],
+              items.map(
+                (each) =>
+                  html`<tr>
+                    <td><a href="${imagePath(each.name)}">${short(each.name, 255)}</a></td>
+                    <td>${originOf(each)}</td>
+                    <td>${counted(each.tag_count, 'tag')}</td>
+                    <td class="number">${size(each.size_bytes)}</td>
+                    <td class="number">${count(each.pull_count)}</td>
+                    <td>${ago(each.last_pulled_at, now)}</td>
+                  </tr>`,
+              ),
+            )
       }
       ${pageLinks(path, query, next)}`;
     return { title: 'Images', body, json: withQuery('/v1/containers', query) };

@@ -3,6 +3,7 @@ import { jobList, jobPreview, jobRunList, type job, type jobRun } from '../../ap
 import { ago, bytesText, count, counted } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, Redirect, View } from '../page.ts';
+import { table } from '../table.ts';
 
 type Job = z.input<typeof job>;
 type Run = z.input<typeof jobRun>;
@@ -15,22 +16,10 @@ export const jobsPage: Page = {
   show: async ({ api, now }) => {
     const { items } = await api.call('listJobs', jobList);
     const body = html`<p>Jobs keep the store small and sound. Of several instances, one performs each run.</p>
-      <div class="table">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Job</th>
-              <th scope="col">What it does</th>
-              <th scope="col">Next run</th>
-              <th scope="col">Last run</th>
-              <th scope="col">Result</th>
-            </tr>
-          </thead>
-          <tbody>
-            ${items.map((each) => jobRow(each, now))}
-          </tbody>
-        </table>
-      </div>`;
+      ${table(
+        ['Job', 'What it does', 'Next run', 'Last run', 'Result'],
+        items.map((each) => jobRow(each, now)),
+      )}`;
     return { title: 'Jobs', body, json: '/v1/jobs' };
   },
 };
@@ -119,27 +108,16 @@ function secondsText(seconds: number): string {
 }
 
 function runRows(runs: readonly Run[], now: number): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Began</th>
-          <th scope="col">Took</th>
-          <th scope="col">Started by</th>
-          <th scope="col">Result</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${runs.map((each) => {
-          const { started_at: start, ended_at: end, scheduled_at: due } = each;
-          return html`<tr>
-            <td>${ago(start, now)}</td>
-            <td>${end !== null && secondsText((Date.parse(end) - Date.parse(start)) / 1000)}</td>
-            <td>${due === null ? 'a person' : 'the schedule'}</td>
-            <td>${resultOf(each)}</td>
-          </tr>`;
-        })}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    ['Began', 'Took', 'Started by', 'Result'],
+    runs.map((each) => {
+      const { started_at: start, ended_at: end, scheduled_at: due } = each;
+      return html`<tr>
+        <td>${ago(start, now)}</td>
+        <td>${end !== null && secondsText((Date.parse(end) - Date.parse(start)) / 1000)}</td>
+        <td>${due === null ? 'a person' : 'the schedule'}</td>
+        <td>${resultOf(each)}</td>
+      </tr>`;
+    }),
+  );
 }

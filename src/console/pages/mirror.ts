@@ -4,6 +4,7 @@ import { upstreamList } from '../../api/upstream-schemas.ts';
 import { ago, count, counted, exact, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { Page } from '../page.ts';
+import { table } from '../table.ts';
 
 export type UpstreamItem = z.input<typeof upstreamItem>;
 
@@ -35,26 +36,10 @@ export const mirrorPage: Page = {
         This instance, with all of its workers, started ${ago(since, now)}. The figures of this month were added up
         ${ago(month.as_of, now)}. <a href="/console/prefetch">Prefetch from a file</a> fetches what builds will need.
       </p>
-      <div class="table">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Upstream</th>
-              <th scope="col">State</th>
-              <th scope="col">Rate limit</th>
-              <th scope="col">Answer time</th>
-              <th scope="col">Hits</th>
-              <th scope="col">Saved</th>
-              <th scope="col">Stored</th>
-              <th scope="col">Works offline</th>
-              <th scope="col">Last success</th>
-            </tr>
-          </thead>
-          <tbody>
-            ${items.map((each) => upstreamRow(each, now))}
-          </tbody>
-        </table>
-      </div>`;
+      ${table(
+        ['Upstream', 'State', 'Rate limit', 'Answer time', 'Hits', 'Saved', 'Stored', 'Works offline', 'Last success'],
+        items.map((each) => upstreamRow(each, now)),
+      )}`;
     return { title: 'Mirror', body, json: '/v1/upstreams' };
   },
 };

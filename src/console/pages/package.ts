@@ -7,6 +7,7 @@ import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import { given, packagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page, PageCall, View } from '../page.ts';
+import { selectCell, table } from '../table.ts';
 import { eventRows } from './event-rows.ts';
 import { dependencySection, installLines, readmeSection, versionFacts, warnings } from './package-version.ts';
 
@@ -87,46 +88,24 @@ function versionRows(
   const mayDelete = may(principal, 'delete') && (isHosted || may(principal, 'operate'));
   const mayRelist = isHosted && may(principal, 'write');
   const isForm = mayDelete || mayRelist;
-  const table = html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          ${isForm && html`<th scope="col">Choose</th>`}
-          <th scope="col">Version</th>
-          <th scope="col">State</th>
-          <th scope="col">Published</th>
-          <th scope="col" class="number">Size</th>
-          <th scope="col" class="number">Downloads</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${versions.map(
-          (each) =>
-            html`<tr>
-              ${
-                isForm &&
-                html`<td>
-                  <label class="check"
-                    ><input type="checkbox" name="version" value="${each.version}" /><span class="unseen"
-                      >${each.version}</span
-                    ></label
-                  >
-                </td>`
-              }
-              <td><a href="${packagePath(id, each.version)}">${each.version}</a></td>
-              <td>${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`}</td>
-              <td>${ago(each.published_at, now)}</td>
-              <td class="number">${size(each.size_bytes)}</td>
-              <td class="number">${count(each.download_count)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
-  if (!isForm) return table;
+  const rows = table(
+    [isForm && { unseen: 'Select' }, 'Version', 'State', 'Published', { number: 'Size' }, { number: 'Downloads' }],
+    versions.map(
+      (each) =>
+        html`<tr>
+          ${isForm && selectCell('version', each.version, each.version)}
+          <td><a href="${packagePath(id, each.version)}">${each.version}</a></td>
+          <td>${each.listed ? 'listed' : html`<span class="state warn">unlisted</span>`}</td>
+          <td>${ago(each.published_at, now)}</td>
+          <td class="number">${size(each.size_bytes)}</td>
+          <td class="number">${count(each.download_count)}</td>
+        </tr>`,
+    ),
+  );
+  if (!isForm) return rows;
   const path = packagePath(id);
   return html`<form method="post" action="${path}/listing">
-    ${table}
+    ${rows}
     <p>
       ${mayDelete && isHosted && html`<button name="change" value="unlist">Unlist</button>`}
       ${mayRelist && html`<button name="change" value="relist">List again</button>`}
@@ -160,26 +139,16 @@ async function historyOf({ api, principal, now }: PageCall, id: string): Promise
   if (items.length === 0) return undefined;
   return html`<section>
     <h2>First seen here</h2>
-    <div class="table">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">When</th>
-            <th scope="col">Version</th>
-            <th scope="col">From</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${items.map(
-            (each) =>
-              html`<tr>
-                <td>${ago(each.seen_at, now)}</td>
-                <td>${short(each.reference, 100)}</td>
-                <td>${each.upstream}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+    ${table(
+      ['When', 'Version', 'From'],
+      items.map(
+        (each) =>
+          html`<tr>
+            <td>${ago(each.seen_at, now)}</td>
+            <td>${short(each.reference, 100)}</td>
+            <td>${each.upstream}</td>
+          </tr>`,
+      ),
+    )}
   </section>`;
 }

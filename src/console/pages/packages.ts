@@ -4,6 +4,7 @@ import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import { given, originChoice, packagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
+import { table } from '../table.ts';
 
 const path = '/console/packages';
 
@@ -22,35 +23,29 @@ export const packagesPage: Page = {
       ${
         items.length === 0
           ? empty(query)
-          : html`<div class="table">
-              <table>
-                <thead>
-                  <tr>
-                    <th scope="col">Package</th>
-                    <th scope="col">Origin</th>
-                    <th scope="col">Newest version</th>
-                    <th scope="col">Versions</th>
-                    <th scope="col" class="number">Size</th>
-                    <th scope="col" class="number">Downloads</th>
-                    <th scope="col">Updated</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  ${items.map(
-                    (each) =>
-                      html`<tr>
-                        <td><a href="${packagePath(each.id)}">${each.id}</a></td>
-                        <td>${originOf(each)}</td>
-                        <td>${each.latest_version ?? html`<span class="quiet">all unlisted</span>`}</td>
-                        <td>${counted(each.version_count, 'version')}</td>
-                        <td class="number">${size(each.size_bytes)}</td>
-                        <td class="number">${count(each.download_count)}</td>
-                        <td>${ago(each.updated_at, now)}</td>
-                      </tr>`,
-                  )}
-                </tbody>
-              </table>
-            </div>`
+          : table(
+              [
+                'Package',
+                'Origin',
+                'Newest version',
+                'Versions',
+                { number: 'Size' },
+                { number: 'Downloads' },
+                'Updated',
+              ],
+              items.map(
+                (each) =>
+                  html`<tr>
+                    <td><a href="${packagePath(each.id)}">${each.id}</a></td>
+                    <td>${originOf(each)}</td>
+                    <td>${each.latest_version ?? html`<span class="quiet">all unlisted</span>`}</td>
+                    <td>${counted(each.version_count, 'version')}</td>
+                    <td class="number">${size(each.size_bytes)}</td>
+                    <td class="number">${count(each.download_count)}</td>
+                    <td>${ago(each.updated_at, now)}</td>
+                  </tr>`,
+              ),
+            )
       }
       ${pageLinks(path, query, next)}
       ${may(principal, 'admin') && html`<p><a href="/console/claims">Claims without content</a></p>`}`;

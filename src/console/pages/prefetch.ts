@@ -5,6 +5,7 @@ import { describedBy, fieldError } from '../failure.ts';
 import { ago, count, counted, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
+import { table } from '../table.ts';
 
 type Run = z.input<typeof prefetchRun>;
 type List = z.input<typeof prefetchList>;
@@ -105,29 +106,18 @@ function form({ kinds, defaults }: List, fields: Readonly<Record<string, string>
 
 function runRows(items: readonly Run[], now: number): Html {
   if (items.length === 0) return html`<p class="empty">None yet. Choose a file above.</p>`;
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Started</th>
-          <th scope="col">Files</th>
-          <th scope="col">State</th>
-          <th scope="col" class="number">Received</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(
-          (each) =>
-            html`<tr>
-              <td><a href="/console/prefetch/${each.id}">${ago(each.created_at, now)}</a></td>
-              <td>${each.files.join(', ')}</td>
-              <td>${stateOf(each)}</td>
-              <td class="number">${size(each.received_bytes)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    ['Started', 'Files', 'State', { number: 'Received' }],
+    items.map(
+      (each) =>
+        html`<tr>
+          <td><a href="/console/prefetch/${each.id}">${ago(each.created_at, now)}</a></td>
+          <td>${each.files.join(', ')}</td>
+          <td>${stateOf(each)}</td>
+          <td class="number">${size(each.received_bytes)}</td>
+        </tr>`,
+    ),
+  );
 }
 
 const states = { running: 'warn', done: 'good', failed: 'bad', cancelled: 'warn', interrupted: 'bad', lost: 'bad' };
@@ -199,27 +189,18 @@ function result({ dry_run: isDry, can_fetch: canFetch }: Run, found: NonNullable
   ] as const;
   return html`<section>
       <h2>${isDry ? 'It would fetch' : 'It fetched'}</h2>
-      <div class="table" tabindex="0" role="group" aria-label="Counts">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">What</th>
-              <th scope="col" class="number">${isDry ? 'To fetch' : 'Fetched'}</th>
-              <th scope="col" class="number">Stored before</th>
-            </tr>
-          </thead>
-          <tbody>
-            ${rows.map(
-              ([title, key]) =>
-                html`<tr>
-                  <th scope="row">${title}</th>
-                  <td class="number">${count(found.fetched[key].count)}, ${size(found.fetched[key].size_bytes)}</td>
-                  <td class="number">${count(found.present[key].count)}, ${size(found.present[key].size_bytes)}</td>
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>
+      ${table(
+        ['What', { number: isDry ? 'To fetch' : 'Fetched' }, { number: 'Stored before' }],
+        rows.map(
+          ([title, key]) =>
+            html`<tr>
+              <th scope="row">${title}</th>
+              <td class="number">${count(found.fetched[key].count)}, ${size(found.fetched[key].size_bytes)}</td>
+              <td class="number">${count(found.present[key].count)}, ${size(found.present[key].size_bytes)}</td>
+            </tr>`,
+        ),
+        { label: 'Counts' },
+      )}
       ${isDry && html`<p class="quiet">A dry run fetches manifests and version lists, because they list the rest.</p>`}
       ${found.unmeasured > 0 && html`<p>The size of ${count(found.unmeasured)} is unknown.</p>`}
       ${found.approximate && html`<p>The lowest version that applies was chosen for each dependency. A lock file is exact.</p>`}
@@ -236,27 +217,18 @@ function missingRows({ missing, missing_total: total }: NonNullable<Run['result'
   return html`<section>
     <h2>${counted(total, 'entry', 'entries')} not found or failed</h2>
     ${total > missing.length && html`<p>The first ${count(missing.length)} are shown.</p>`}
-    <div class="table" tabindex="0" role="group" aria-label="Failures">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">What</th>
-            <th scope="col">File and line</th>
-            <th scope="col">Why</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${missing.map(
-            ({ what, file, line, reason }) =>
-              html`<tr>
-                <th scope="row">${what}</th>
-                <td>${file}${line > 0 && `:${line}`}</td>
-                <td>${reason}</td>
-              </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
+    ${table(
+      ['What', 'File and line', 'Why'],
+      missing.map(
+        ({ what, file, line, reason }) =>
+          html`<tr>
+            <th scope="row">${what}</th>
+            <td>${file}${line > 0 && `:${line}`}</td>
+            <td>${reason}</td>
+          </tr>`,
+      ),
+      { label: 'Failures' },
+    )}
   </section>`;
 }
 

@@ -12,6 +12,7 @@ import { copyable, lines } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../rights.ts';
+import { table } from '../table.ts';
 
 type Publisher = z.input<typeof publisher>;
 type Issuer = z.input<typeof trustedIssuer>;
@@ -72,23 +73,7 @@ function exchangeLines({ urls, principal }: PageCall): string {
 }
 
 function ruleTable(items: readonly Publisher[]): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Name</th>
-          <th scope="col">Issuer</th>
-          <th scope="col">Claims</th>
-          <th scope="col">Scopes</th>
-          <th scope="col">Limited to</th>
-          <th scope="col"><span class="unseen">Action</span></th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(ruleRow)}
-      </tbody>
-    </table>
-  </div>`;
+  return table(['Name', 'Issuer', 'Claims', 'Scopes', 'Limited to', { unseen: 'Action' }], items.map(ruleRow));
 }
 
 function ruleRow({ id, name, issuer, claims, scopes, patterns, source, warnings }: Publisher): Html {

@@ -4,6 +4,7 @@ import { count, originOf, short } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
+import { table } from '../table.ts';
 
 /** Most characters of a search; `/v1/search` refuses more. */
 const longest = 200;
@@ -21,7 +22,7 @@ export const searchPage: Page = {
     const { items, next_cursor: next } = await api.call('search', searchResults, { query });
     return {
       title: 'Search',
-      body: html`${filters(query)} ${items.length > 0 ? table(items) : empty(query)} ${pageLinks(path, query, next)}`,
+      body: html`${filters(query)} ${items.length > 0 ? hitTable(items) : empty(query)} ${pageLinks(path, query, next)}`,
       json: withQuery('/v1/search', query),
     };
   },
@@ -54,33 +55,21 @@ function empty({ kind, origin, cursor, q }: Record<string, string>): Html {
   </p>`;
 }
 
-function table(items: readonly z.input<typeof searchHit>[]): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Name</th>
-          <th scope="col">Kind</th>
-          <th scope="col">Origin</th>
-          <th scope="col">Newest version</th>
-          <th scope="col" class="number">Downloads</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(
-          (each) =>
-            html`<tr>
-              <td>
-                <a href="${each.kind === 'package' ? packagePath(each.name) : imagePath(each.name)}">${each.name}</a>
-                ${each.description && html`<br /><span class="quiet">${short(each.description, 160)}</span>`}
-              </td>
-              <td>${each.kind === 'package' ? 'package' : 'image'}</td>
-              <td>${originOf(each)}</td>
-              <td>${each.version}</td>
-              <td class="number">${count(each.download_count)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+function hitTable(items: readonly z.input<typeof searchHit>[]): Html {
+  return table(
+    ['Name', 'Kind', 'Origin', 'Newest version', { number: 'Downloads' }],
+    items.map(
+      (each) =>
+        html`<tr>
+          <td>
+            <a href="${each.kind === 'package' ? packagePath(each.name) : imagePath(each.name)}">${each.name}</a>
+            ${each.description && html`<br /><span class="quiet">${short(each.description, 160)}</span>`}
+          </td>
+          <td>${each.kind === 'package' ? 'package' : 'image'}</td>
+          <td>${originOf(each)}</td>
+          <td>${each.version}</td>
+          <td class="number">${count(each.download_count)}</td>
+        </tr>`,
+    ),
+  );
 }

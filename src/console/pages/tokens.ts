@@ -6,6 +6,7 @@ import { html, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
 import { given, pageLinks } from '../links.ts';
 import { limitedTo, patternFields, patternsOf, scopeFields } from '../rights.ts';
+import { selectCell, table } from '../table.ts';
 
 type Token = z.input<typeof token>;
 type Errors = Readonly<Record<string, string>>;
@@ -26,25 +27,10 @@ export const tokensPage: Page = {
         <a class="button" href="/console/publishers">Rules for a CI</a>
       </p>
       <form action="/console/tokens/revoke">
-        <div class="table">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col"><span class="unseen">Select</span></th>
-                <th scope="col">Name</th>
-                <th scope="col">Begins with</th>
-                <th scope="col">Scopes</th>
-                <th scope="col">Limited to</th>
-                <th scope="col">Last used</th>
-                <th scope="col">Expires</th>
-                <th scope="col">State</th>
-              </tr>
-            </thead>
-            <tbody>
-              ${list.items.map((each) => tokenRow(each, call.now))}
-            </tbody>
-          </table>
-        </div>
+        ${table(
+          [{ unseen: 'Select' }, 'Name', 'Begins with', 'Scopes', 'Limited to', 'Last used', 'Expires', 'State'],
+          list.items.map((each) => tokenRow(each, call.now)),
+        )}
         ${pageLinks('/console/tokens', call.query, list.next_cursor)}
         <button class="danger">Revoke the selected tokens…</button>
       </form>
@@ -60,12 +46,7 @@ function tokenRow(each: Token, now: number): Html {
   const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
   const isExpired = expires !== null && Date.parse(expires) <= now;
   return html`<tr>
-    <td>
-      ${
-        revoked === null &&
-        html`<label class="check"><input type="checkbox" name="id" value="${id}" aria-label="Select ${name}" /></label>`
-      }
-    </td>
+    ${revoked === null ? selectCell('id', id, name) : html`<td></td>`}
     <th scope="row">${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}</th>
     <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
     <td>${each.scopes.join(', ')}</td>
@@ -82,35 +63,22 @@ function stateOf(isRevoked: boolean, isExpired: boolean): Html {
 }
 
 function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Who</th>
-          <th scope="col">Browser</th>
-          <th scope="col">Address</th>
-          <th scope="col">Began</th>
-          <th scope="col">Last used</th>
-          <th scope="col"><span class="unseen">Action</span></th>
-        </tr>
-      </thead>
-      <tbody>
-        ${sessions.map(
-          ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
-            html`<tr>
-              <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
-              <td>${agent.slice(0, 120)} ${id === session?.id && html`<strong>(this one)</strong>`}</td>
-              <td>${address}</td>
-              <td>${ago(began, now)}</td>
-              <td>${ago(used, now)}</td>
-              <td>
-                <a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>
-              </td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    ['Who', 'Browser', 'Address', 'Began', 'Last used', { unseen: 'Action' }],
+    sessions.map(
+      ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
+        html`<tr>
+          <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
+          <td>${agent.slice(0, 120)} ${id === session?.id && html`<strong>(this one)</strong>`}</td>
+          <td>${address}</td>
+          <td>${ago(began, now)}</td>
+          <td>${ago(used, now)}</td>
+          <td>
+            <a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>
+          </td>
+        </tr>`,
+    ),
+  );
 }
 
 const lifetimes: readonly (readonly [days: number, text: string])[] = [

@@ -6,6 +6,7 @@ import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, Redirect, View } from '../page.ts';
 import { given, pageLinks } from '../links.ts';
+import { selectCell, table } from '../table.ts';
 import {
   addressOf,
   durationText,
@@ -147,28 +148,22 @@ function entriesForm(call: PageCall, upstream: UpstreamItem, entries: readonly E
     </p>`;
   }
   const mayDrop = may(call.principal, 'delete');
-  const table = html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          ${mayDrop && html`<th scope="col"><span class="unseen">Select</span></th>`}
-          <th scope="col">Name</th>
-          <th scope="col">Version, tag or digest</th>
-          <th scope="col">Kind</th>
-          <th scope="col" class="number">Size</th>
-          <th scope="col">Last used</th>
-          <th scope="col">Stored</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${entries.map((each) => entryRow(each, mayDrop, call.now))}
-      </tbody>
-    </table>
-  </div>`;
-  if (!mayDrop) return table;
+  const rows = table(
+    [
+      mayDrop && { unseen: 'Select' },
+      'Name',
+      'Version, tag or digest',
+      'Kind',
+      { number: 'Size' },
+      'Last used',
+      'Stored',
+    ],
+    entries.map((each) => entryRow(each, mayDrop, call.now)),
+  );
+  if (!mayDrop) return rows;
   return html`<form action="/console/mirror/${encodeURIComponent(upstream.id)}/drop">
     <input type="hidden" name="kind" value="${upstream.kind}" />
-    ${table}
+    ${rows}
     <p><button class="danger">Drop the selected entries…</button></p>
   </form>`;
 }
@@ -180,12 +175,7 @@ function entryRow(
 ): Html {
   const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
   return html`<tr>
-    ${
-      mayDrop &&
-      html`<td>
-        <label class="check"><input type="checkbox" name="entry" value="${id}" aria-label="Select ${text}" /></label>
-      </td>`
-    }
+    ${mayDrop && selectCell('entry', id, text)}
     <th scope="row">${name}</th>
     <td>${reference}</td>
     <td>${kind}</td>

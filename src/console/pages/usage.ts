@@ -6,6 +6,7 @@ import { may } from '../layout.ts';
 import type { Page, PageCall } from '../page.ts';
 import { given, pageLinks } from '../links.ts';
 import { barChart } from '../plot.ts';
+import { table } from '../table.ts';
 
 type Item = z.input<typeof usageItem>;
 
@@ -97,31 +98,19 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
   return html`${barChart(bars, 'Bytes sent on each day of the month')}
     <details>
       <summary>As a table</summary>
-      <div class="table">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Day</th>
-              <th scope="col" class="number">Sent</th>
-              <th scope="col" class="number">Received</th>
-              <th scope="col" class="number">Downloads</th>
-              <th scope="col" class="number">Uploads</th>
-            </tr>
-          </thead>
-          <tbody>
-            ${items.map(
-              (each) =>
-                html`<tr>
-                  <th scope="row">${each.date}</th>
-                  <td class="number">${size(each.egress_bytes)}</td>
-                  <td class="number">${size(each.ingress_bytes)}</td>
-                  <td class="number">${count(each.downloads)}</td>
-                  <td class="number">${count(each.uploads)}</td>
-                </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>
+      ${table(
+        ['Day', { number: 'Sent' }, { number: 'Received' }, { number: 'Downloads' }, { number: 'Uploads' }],
+        items.map(
+          (each) =>
+            html`<tr>
+              <th scope="row">${each.date}</th>
+              <td class="number">${size(each.egress_bytes)}</td>
+              <td class="number">${size(each.ingress_bytes)}</td>
+              <td class="number">${count(each.downloads)}</td>
+              <td class="number">${count(each.uploads)}</td>
+            </tr>`,
+        ),
+      )}
     </details>`;
 }
 
@@ -149,31 +138,25 @@ function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<s
     if (page === undefined) return names.get(key) ?? copyable(key);
     return html`<a href="/console/${page}/${encodeURIComponent(key)}">${key}</a>`;
   };
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Name</th>
-          <th scope="col" class="number">Requests</th>
-          <th scope="col" class="number">Downloads</th>
-          <th scope="col" class="number">Sent</th>
-          <th scope="col" class="number">Received</th>
-          <th scope="col" class="number">From upstreams</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(
-          (each) =>
-            html`<tr>
-              <th scope="row">${nameOf(each)}</th>
-              <td class="number">${count(each.requests)}</td>
-              <td class="number">${count(each.downloads)}</td>
-              <td class="number">${size(each.egress_bytes)}</td>
-              <td class="number">${size(each.ingress_bytes)}</td>
-              <td class="number">${size(each.upstream_bytes)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+  return table(
+    [
+      'Name',
+      { number: 'Requests' },
+      { number: 'Downloads' },
+      { number: 'Sent' },
+      { number: 'Received' },
+      { number: 'From upstreams' },
+    ],
+    items.map(
+      (each) =>
+        html`<tr>
+          <th scope="row">${nameOf(each)}</th>
+          <td class="number">${count(each.requests)}</td>
+          <td class="number">${count(each.downloads)}</td>
+          <td class="number">${size(each.egress_bytes)}</td>
+          <td class="number">${size(each.ingress_bytes)}</td>
+          <td class="number">${size(each.upstream_bytes)}</td>
+        </tr>`,
+    ),
+  );
 }

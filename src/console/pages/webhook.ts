@@ -12,6 +12,7 @@ import { ago, copyable, counted } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../page.ts';
 import { given, pageLinks } from '../links.ts';
+import { selectCell, table } from '../table.ts';
 import { attemptFacts, deliveryState } from './webhook-delivery.ts';
 import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type Webhook } from './webhooks.ts';
 
@@ -176,43 +177,33 @@ function deliveries(path: string, items: z.input<typeof deliveryList>['items'], 
     </p>`;
   }
   return html`<form method="post" action="${path}">
-    <div class="table">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col"><span class="unseen">Select</span></th>
-            <th scope="col">When</th>
-            <th scope="col">Event</th>
-            <th scope="col">State</th>
-            <th scope="col">Attempts</th>
-            <th scope="col">Last answer</th>
-            <th scope="col">Next attempt</th>
-            <th scope="col"><span class="unseen">Details</span></th>
-          </tr>
-        </thead>
-        <tbody>
-          ${items.map((each) => {
-            const { id, created_at: at } = each;
-            return html`<tr>
-              <td>
-                <label class="check"
-                  ><input type="checkbox" name="delivery" value="${id}" aria-label="Select ${each.type} of ${at}"
-                /></label>
-              </td>
-              <td>${ago(at, now)}</td>
-              <th scope="row">${each.type}</th>
-              <td>${deliveryState(each.state)}</td>
-              <td>${each.attempts}</td>
-              <td>${answerOf(each.last_attempt)}</td>
-              <td>${each.next_attempt_at === null ? '' : ago(each.next_attempt_at, now)}</td>
-              <td>
-                <a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>
-              </td>
-            </tr>`;
-          })}
-        </tbody>
-      </table>
-    </div>
+    ${table(
+      [
+        { unseen: 'Select' },
+        'When',
+        'Event',
+        'State',
+        'Attempts',
+        'Last answer',
+        'Next attempt',
+        { unseen: 'Details' },
+      ],
+      items.map((each) => {
+        const { id, created_at: at } = each;
+        return html`<tr>
+          ${selectCell('delivery', id, `${each.type} of ${at}`)}
+          <td>${ago(at, now)}</td>
+          <th scope="row">${each.type}</th>
+          <td>${deliveryState(each.state)}</td>
+          <td>${each.attempts}</td>
+          <td>${answerOf(each.last_attempt)}</td>
+          <td>${each.next_attempt_at === null ? '' : ago(each.next_attempt_at, now)}</td>
+          <td>
+            <a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>
+          </td>
+        </tr>`;
+      }),
+    )}
     ${fieldError('delivery', errors)}
     <button name="act" value="redeliver">Deliver the selected ones again</button>
   </form>`;

@@ -8,6 +8,7 @@ import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, View } from '../page.ts';
 import { given, pageLinks } from '../links.ts';
+import { table } from '../table.ts';
 
 export type Webhook = z.input<typeof webhook>;
 export type Errors = Readonly<Record<string, string>>;
@@ -23,36 +24,25 @@ export const webhooksPage: Page = {
         A webhook sends events of the account to an address. Each request is signed (Standard Webhooks).
       </p>
       <p><a class="button" href="/console/webhooks/new">Create a webhook</a></p>
-      ${list.items.length === 0 ? html`<p class="empty">There are no webhooks. Create one to send events to a chat, a build or a catalog.</p>` : table(list.items, call.now)}
+      ${list.items.length === 0 ? html`<p class="empty">There are no webhooks. Create one to send events to a chat, a build or a catalog.</p>` : webhookTable(list.items, call.now)}
       ${pageLinks('/console/webhooks', call.query, list.next_cursor)}`;
     return { title: 'Webhooks', body, json: '/v1/webhooks' };
   },
 };
 
-function table(items: readonly Webhook[], now: number): Html {
-  return html`<div class="table">
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Address</th>
-          <th scope="col">Events</th>
-          <th scope="col">State</th>
-          <th scope="col">Created</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${items.map(
-          (each) =>
-            html`<tr>
-              <th scope="row"><a href="/console/webhooks/${each.id}">${each.url}</a></th>
-              <td>${each.events.join(', ')}</td>
-              <td>${webhookState(each)}</td>
-              <td>${ago(each.created_at, now)}</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
+function webhookTable(items: readonly Webhook[], now: number): Html {
+  return table(
+    ['Address', 'Events', 'State', 'Created'],
+    items.map(
+      (each) =>
+        html`<tr>
+          <th scope="row"><a href="/console/webhooks/${each.id}">${each.url}</a></th>
+          <td>${each.events.join(', ')}</td>
+          <td>${webhookState(each)}</td>
+          <td>${ago(each.created_at, now)}</td>
+        </tr>`,
+    ),
+  );
 }
 
 /** Whether the webhook is enabled, as words. */
