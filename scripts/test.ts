@@ -6,6 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { clientCommands, clientVersions, toolCommands } from '../test/support/clients/clients.ts';
 import { serviceCommands, startServices } from '../test/support/processes/services.ts';
+import { writeSchemas } from '../test/support/schema-copy.ts';
 import { swiftCommands } from '../test/support/processes/swift.ts';
 import { describeMissing, ensureCommands } from './packages.ts';
 
@@ -21,8 +22,8 @@ const kind = args[0] === 'clients' || Object.hasOwn(programs, args[0] ?? '') ? a
 
 // Short, because it contains sockets; in lower case, because podman makes image names from its path.
 const name = `entrepot-${randomBytes(4).toString('hex')}`;
-// Each test creates all tables of its database, which takes a tenth of the time in memory. The stores of container clients
-// need a disk.
+// Each test has its own database, and creates one in a tenth of the time in memory. The stores of container clients need
+// a disk.
 const folder = join(kind === 'clients' ? tmpdir() : await memoryOr(tmpdir()), name);
 await mkdir(folder, { mode: 0o700 });
 let running: ChildProcess | undefined;
@@ -46,6 +47,8 @@ if (interrupted !== undefined) process.exitCode = 130;
 async function main(): Promise<number> {
   const services = await servicesForRun();
   try {
+    await writeSchemas(folder, services.env.ENTREPOT_TEST_DATABASE_URL!);
+    services.env.ENTREPOT_TEST_SCHEMAS = folder;
     if (kind === 'clients') return await avaWithClients(services.env);
     const program = programs[kind];
     return await run(program === undefined ? avaEntry : join(root, program), args, services.env);
@@ -66,7 +69,7 @@ async function memoryOr(other: string): Promise<string> {
 
 async function servicesForRun(): Promise<{ env: NodeJS.ProcessEnv; stop(): Promise<void> }> {
   const { ENTREPOT_TEST_DATABASE_URL: database, ENTREPOT_TEST_REDIS_URL: redis } = process.env;
-  if (database !== undefined && redis !== undefined) return { env: process.env, stop: async () => {} };
+  if (database !== undefined && redis !== undefined) return { env: { ...process.env }, stop: async () => {} };
 
   const commands = await ensureCommands(serviceCommands);
   if (commands.missing.length > 0)

@@ -5,11 +5,11 @@ import { migrate } from '../../src/database/migrate.ts';
 import { readTables } from '../../src/database/tables.ts';
 import type { Value } from '../../src/database/database.ts';
 import { Pace } from '../../src/storage/pace.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects, openUntilEnd, emptyDatabase } from '../support/databases.ts';
 
 for (const dialect of dialects) {
   test(`${dialect}: every table of the schema is in a backup, or is named as left out`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     await migrate(database);
     const all = (await readTables(database)).map(({ name }) => name);
     const dumped = (await dumpedTables(database)).map(({ name }) => name);
@@ -20,7 +20,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: values keep their types, and pages follow a key of several columns`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const blob = dialect === 'mysql' ? 'VARBINARY(100)' : 'BLOB';
     const text = dialect === 'mysql' ? 'VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin' : 'VARCHAR(100)';
     await database.transaction((tx) =>

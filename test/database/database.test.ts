@@ -9,7 +9,7 @@ import {
   type Value,
 } from '../../src/database/database.ts';
 
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects, openUntilEnd, emptyDatabase } from '../support/databases.ts';
 import { eventually } from '../support/until.ts';
 
 // One suite for the interface, run on both databases.
@@ -52,7 +52,7 @@ function row(name: string, amount: number): { name: string; amount: number; note
 for (const dialect of dialects) {
   const suite = (title: string, run: (t: ExecutionContext, database: Database, url: string) => Promise<void>) =>
     test(`${dialect}: ${title}`, async (t) => {
-      const url = await temporaryDatabase(t, dialect);
+      const url = await emptyDatabase(t, dialect);
       await run(t, await withItems(t, url), url);
     });
 
@@ -310,7 +310,7 @@ async function synchronous(tx: Transaction): Promise<number> {
 }
 
 test('sqlite: a transaction waits for the disk unless it is fleeting', async (t) => {
-  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  const database = await openUntilEnd(t, await emptyDatabase(t, 'sqlite'));
   const [normal, full] = [1, 2];
   const asked = [{}, { fleeting: true }, {}, { fleeting: true }, { fleeting: false }];
   const found = await Promise.all(asked.map((options) => database.transaction(synchronous, options)));
@@ -318,7 +318,7 @@ test('sqlite: a transaction waits for the disk unless it is fleeting', async (t)
 });
 
 test('sqlite: a cached row is not read again until any process writes', async (t) => {
-  const url = await temporaryDatabase(t, 'sqlite');
+  const url = await emptyDatabase(t, 'sqlite');
   const database = await withItems(t, url);
   const other = await openUntilEnd(t, url);
   await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
@@ -334,7 +334,7 @@ test('sqlite: a cached row is not read again until any process writes', async (t
 });
 
 test('sqlite: a write of rows that no cached read uses leaves cached rows, and hides no other write', async (t) => {
-  const url = await temporaryDatabase(t, 'sqlite');
+  const url = await emptyDatabase(t, 'sqlite');
   const database = await withItems(t, url);
   const other = await openUntilEnd(t, url);
   await database.transaction((tx) => tx.insertNew('items', [row('a', 1)]));
@@ -369,7 +369,7 @@ test('sqlite: a write of rows that no cached read uses leaves cached rows, and h
 });
 
 test('mysql: a cached row is not read again while the version stays, and read each time without a version', async (t) => {
-  const url = await temporaryDatabase(t, 'mysql');
+  const url = await emptyDatabase(t, 'mysql');
   const writer = await withItems(t, url);
   const changes = { current: 'a' as string | undefined, announced: 0 };
   const database = await openDatabase(url, {
@@ -415,7 +415,7 @@ test('mysql: a cached row is not read again while the version stays, and read ea
 test.serial(
   'mysql: without a write signal, another process’s write may stay unseen for the lag that the caller allows',
   async (t) => {
-    const url = await temporaryDatabase(t, 'mysql');
+    const url = await emptyDatabase(t, 'mysql');
     const database = await withItems(t, url);
     const elsewhere = await createConnection(url);
     t.teardown(() => elsewhere.end());

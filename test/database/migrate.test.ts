@@ -5,7 +5,7 @@ import { migrations } from '../../src/database/migrations/index.ts';
 import { entrepot } from '../support/in-process.ts';
 import { databaseOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
-import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, emptyDatabase } from '../support/databases.ts';
 
 async function recorded(database: Database): Promise<string[]> {
   const rows = await database.select<{ name: string }>('SELECT name FROM migrations');
@@ -37,7 +37,7 @@ function cutOff(database: Database, steps: number): Database {
 
 for (const dialect of dialects) {
   const open = async (t: ExecutionContext) => {
-    const url = await temporaryDatabase(t, dialect);
+    const url = await emptyDatabase(t, dialect);
     return { url, database: await openUntilEnd(t, url) };
   };
 
@@ -71,7 +71,7 @@ for (const dialect of dialects) {
 
 for (const dialect of dialects) {
   test(`${dialect}: the migration measures the bytes of existing packages in the database`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const before = migrations.findIndex(({ name }) => name.startsWith('009-'));
     await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
     // MySQL has run the migration that was not recorded.
@@ -120,7 +120,7 @@ for (const dialect of dialects) {
   test(`${dialect}: of the existing tokens, only the oldest token of "default" with all scopes gets operate`, async (t) => {
     const all = 'read,write,delete,admin';
     const run = async (revoked: number | null) => {
-      const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+      const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
       const before = migrations.findIndex(({ name }) => name === '012-1-operate-scope');
       t.true(before > 0);
       await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
@@ -152,7 +152,7 @@ for (const dialect of dialects) {
 
 for (const dialect of dialects) {
   test(`${dialect}: no prefix is kept of existing tokens that were chosen`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const before = migrations.findIndex(({ name }) => name === '012-2-token-prefix');
     await t.throwsAsync(migrate(cutOff(database, before)), { message: /cut off/ });
     await database.transaction(async (tx) => {
@@ -195,7 +195,7 @@ const older = (version: string) => ({ version, migrations });
 
 for (const dialect of dialects) {
   test(`${dialect}: an older program starts beside a newer, compatible schema, and changes nothing`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     await migrate(database);
     t.deepEqual(await versionOf(database), { newest_migration: newest, oldest_program: '0.1.0' });
     await migrate(database, compatible);
@@ -208,7 +208,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a program that is too old for the schema is refused, with both versions`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     await migrate(database, incompatible);
     t.deepEqual(await versionOf(database), { newest_migration: '998-3', oldest_program: '0.10.0' });
     for (const version of ['0.1.0', '0.9.9', '0.10.0-rc.1']) {
@@ -220,7 +220,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: an old program is refused from the moment when an incompatible migration begins`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const refused = { message: /^it needs Entrepot 0\.10\.0 or later, and this is Entrepot 0\.1\.0\./ };
     await migrate(database);
     // It waits for the lock while the newer program migrates.
@@ -240,7 +240,7 @@ for (const dialect of dialects) {
 
 for (const dialect of dialects) {
   test(`${dialect}: the server starts on a newer, compatible schema, and refuses a newer, incompatible one in one line`, async (t) => {
-    const url = await temporaryDatabase(t, dialect);
+    const url = await emptyDatabase(t, dialect);
     const server = await startTestServer(t, { database: { url } });
     const inject = (oldest: string) =>
       databaseOf(server).transaction(async (tx) => {
@@ -272,7 +272,7 @@ test('every migration has a unique name', (t) => {
 
 for (const dialect of dialects) {
   test(`${dialect}: a start that cannot read the version of the schema fails, and changes nothing`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     await migrate(database, incompatible);
     const before = await recorded(database);
     const failing = (table: string) => {

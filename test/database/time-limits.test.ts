@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import { openDatabase } from '../../src/database/database.ts';
 import { inBackground } from '../../src/database/time-limits.ts';
-import { temporaryDatabase } from '../support/databases.ts';
+import { emptyDatabase } from '../support/databases.ts';
 import { until } from '../support/until.ts';
 
 // Times in milliseconds.
@@ -10,7 +10,7 @@ import { until } from '../support/until.ts';
 const limits = { read: 3000, transaction: 3000, connection: 20_000, lock: 1000, background: 60_000 };
 
 test('a slow statement of a request ends in time, on the server too; background work may take longer', async (t) => {
-  const url = await temporaryDatabase(t, 'mysql');
+  const url = await emptyDatabase(t, 'mysql');
   const database = await openDatabase(url, undefined, limits);
   t.teardown(() => database.close());
   const slow = 'SELECT SLEEP(4) AS slept';
@@ -30,7 +30,7 @@ test('a slow statement of a request ends in time, on the server too; background 
 });
 
 test('the statements of a transaction have one time limit together', async (t) => {
-  const database = await openDatabase(await temporaryDatabase(t, 'mysql'), undefined, limits);
+  const database = await openDatabase(await emptyDatabase(t, 'mysql'), undefined, limits);
   t.teardown(() => database.close());
   let ended = 0;
   const work = database.transaction(async (tx) => {
@@ -42,7 +42,7 @@ test('the statements of a transaction have one time limit together', async (t) =
 
 test('a mistake in a statement is not taken for an unavailable database', async (t) => {
   for (const dialect of ['sqlite', 'mysql'] as const) {
-    const database = await openDatabase(await temporaryDatabase(t, dialect));
+    const database = await openDatabase(await emptyDatabase(t, dialect));
     t.teardown(() => database.close());
     for (const work of [
       () => database.select('SELECT nothing FROM nowhere'),

@@ -3,6 +3,7 @@ import type { ExecutionContext } from 'ava';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { createDatabase } from './processes/services.ts';
 import { folderUntilEnd } from './folder.ts';
+import { copySchema } from './schema-copy.ts';
 
 type Test = Pick<ExecutionContext, 'teardown'>;
 
@@ -10,7 +11,7 @@ type Test = Pick<ExecutionContext, 'teardown'>;
 export const dialects: readonly Dialect[] = ['sqlite', 'mysql'];
 
 /** The URL of a new, empty database, which is removed when the test ends. */
-export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<string> {
+export async function emptyDatabase(t: Test, dialect: Dialect): Promise<string> {
   if (dialect === 'mysql') {
     const database = await createDatabase();
     t.teardown(() => database.drop());
@@ -18,6 +19,13 @@ export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<stri
   }
   const folder = await folderUntilEnd(t);
   return `sqlite:${join(folder, 'entrepot.db')}`;
+}
+
+/** The URL of a new database with all tables and no content, which is removed when the test ends. */
+export async function temporaryDatabase(t: Test, dialect: Dialect): Promise<string> {
+  const url = await emptyDatabase(t, dialect);
+  await copySchema(url);
+  return url;
 }
 
 /** Opens `url`, and closes it when the test ends. */

@@ -8,6 +8,7 @@ import { schema, type Config } from '../../src/config/schema.ts';
 import type { Surroundings } from '../../src/core.ts';
 import { timeLimits } from '../../src/database/time-limits.ts';
 import { startServer, type RunningServer } from '../../src/server.ts';
+import { copySchema } from './schema-copy.ts';
 import { testClock, type TestClock } from './clock.ts';
 
 export interface TestServer extends RunningServer {
@@ -38,6 +39,8 @@ export async function startTestServer(
   clock = testClock(),
 ): Promise<TestServer> {
   const data = (settings['data'] as string | undefined) ?? (await mkdtemp(join(tmpdir(), 'entrepot-test-')));
+  if (settings['data'] === undefined && settings['database'] === undefined)
+    await copySchema(`sqlite:${join(data, 'entrepot.db')}`);
   const token = 'bootstrap-token-of-a-test-server';
   const server = { host: '127.0.0.1', port: 0, ...(settings['server'] as object | undefined) };
   const config: Config = schema.parse({

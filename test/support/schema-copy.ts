@@ -1,0 +1,55 @@
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createConnection, escape, type RowDataPacket } from 'mysql2/promise';
+import { openDatabase } from '../../src/database/database.ts';
+import { migrate } from '../../src/database/migrate.ts';
+import { createDatabase } from './processes/services.ts';
+
+// All migrations take two seconds on MySQL. A run makes them once for each kind of database, and copies the result.
+
+/** Writes the schemas of both kinds of database to `folder`. ENTREPOT_TEST_SCHEMAS names the folder to the tests. */
+export async function writeSchemas(folder: string, server: string): Promise<void> {
+  await migrated(`sqlite:${join(folder, 'schema.db')}`);
+  const database = await createDatabase(server);
+  await migrated(database.url);
+  await writeFile(join(folder, 'schema.sql'), await statementsOf(database.url));
+  await database.drop();
+}
+
+/** Gives the empty database at `url` all tables, as all migrations do. Outside of a run of tests, it stays empty. */
+export async function copySchema(url: string): Promise<void> {
+  const folder = process.env.ENTREPOT_TEST_SCHEMAS;
+  if (folder === undefined) return;
+  if (url.startsWith('sqlite:')) return copyFile(join(folder, 'schema.db'), url.slice('sqlite:'.length));
+  const statements = await readFile(join(folder, 'schema.sql'), 'utf8');
+  const connection = await createConnection({ uri: url, multipleStatements: true });
+  try {
+    await connection.query(statements);
+  } finally {
+    await connection.end();
+  }
+}
+
+async function migrated(url: string): Promise<void> {
+  const database = await openDatabase(url);
+  await migrate(database);
+  await database.close();
+}
+
+/** The statements that make the tables of a MySQL database, and their rows. */
+async function statementsOf(url: string): Promise<string> {
+  const connection = await createConnection(url);
+  try {
+    const [tables] = await connection.query<RowDataPacket[]>('SHOW TABLES');
+    const statements: string[] = [];
+    for (const name of tables.map((row) => String(Object.values(row)[0]))) {
+      const [[created]] = await connection.query<RowDataPacket[]>(`SHOW CREATE TABLE ${name}`);
+      statements.push(String(created?.['Create Table']));
+      const [rows] = await connection.query<RowDataPacket[]>({ sql: `SELECT * FROM ${name}`, rowsAsArray: true });
+      if (rows.length > 0) statements.push(`INSERT INTO ${name} VALUES ${escape(rows)}`);
+    }
+    return statements.join(';\n');
+  } finally {
+    await connection.end();
+  }
+}
