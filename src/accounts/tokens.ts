@@ -141,17 +141,17 @@ export class Tokens implements Verifier {
   }
 
   /**
-   * Up to `limit` tokens of the account in the order of creation, after `cursor` (`created_at`, `id`), without expired ones
-   * that a rule gave.
+   * Up to `limit` tokens of the account, the latest first, after `cursor` (`created_at`, `id`), without expired ones that a
+   * rule gave.
    */
   async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Token[]> {
-    const [createdAt, id] = cursor ?? [-1, ''];
+    const [createdAt, id] = cursor ?? [Number.MAX_SAFE_INTEGER, ''];
     const rows = await this.#database.select<TokenRow>(
-      `SELECT * FROM tokens WHERE account_id = ? AND (created_at > ? OR (created_at = ? AND id > ?))
-       AND (publisher_id IS NULL OR expires_at > ?) ORDER BY created_at, id LIMIT ?`,
+      `SELECT * FROM tokens WHERE account_id = ? AND (created_at < ? OR (created_at = ? AND id < ?))
+       AND (publisher_id IS NULL OR expires_at > ?) ORDER BY created_at DESC, id DESC LIMIT ?`,
       [accountId, createdAt, createdAt, id, this.#now(), limit],
     );
-    return rows.map((row) => toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at }));
+    return rows.map((row) => this.#toToken(row));
   }
 
   /** One token of the account, in any state; undefined if the account has no token with this ID. */
@@ -160,7 +160,12 @@ export class Tokens implements Verifier {
       id,
       accountId,
     ]);
-    return row && toToken(row);
+    return row && this.#toToken(row);
+  }
+
+  /** With uses that are not yet in the database. */
+  #toToken(row: TokenRow): Token {
+    return toToken({ ...row, last_used_at: this.#used.get(row.id) ?? row.last_used_at });
   }
 
   /** Revokes a token at once on all instances (but see `lag`); `NotFound` if the account does not have it. */

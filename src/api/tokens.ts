@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { allow, allowToken, coversPatterns } from '../accounts/allow.ts';
 import { tokenIdOf } from '../accounts/principal.ts';
 import type { Token, Tokens } from '../accounts/tokens.ts';
+import { DomainError } from '../errors.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
 import { tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from './schemas.ts';
@@ -16,7 +17,7 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       method: 'get',
       path: '/tokens',
       id: 'listTokens',
-      summary: 'List all API tokens, including revoked ones, without their values',
+      summary: 'List all API tokens, including revoked ones, without their values, the latest first',
       action: 'admin',
       query: pageQuery,
       status: 200,
@@ -47,6 +48,24 @@ export function tokenOperations(tokens: Tokens): Operation[] {
         allowToken(principal, scopes, patterns);
         const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt });
         return { ...toToken(created.token), token: created.value };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/tokens/:id',
+      id: 'getToken',
+      summary: 'Show an API token, without its value',
+      action: 'admin',
+      params: { id: 'The ID of the token, not its value' },
+      status: 200,
+      answer: token,
+      run: async ({ principal, params }) => {
+        const found = await tokens.get(principal.accountId, params['id']!);
+        // A limited token sees the tokens within its own limits, as in the list.
+        if (!found || !coversPatterns(principal, found.patterns)) {
+          throw new DomainError('NotFound', 'This account has no such token.');
+        }
+        return toToken(found);
       },
     }),
     operation({

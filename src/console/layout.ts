@@ -111,7 +111,7 @@ function nameOf(principal: Exclude<Principal, { kind: 'anonymous' }>): string {
 }
 
 function navigation(principal: Principal, current: Section | undefined): Html {
-  const visible = sections.filter(({ action }) => may(principal, action));
+  const visible = sections.filter(({ actions }) => actions.some((each) => may(principal, each)));
   return html`<nav class="sections" aria-label="Sections">
     <ul>
       ${visible.map(

@@ -74,16 +74,16 @@ export interface Page {
 
 export type Section = (typeof sections)[number]['key'];
 
-/** The navigation. `action` is what a visitor needs to see the entry. */
+/** The navigation. A visitor who may do one of `actions` sees the entry. */
 export const sections = [
-  { key: 'overview', title: 'Overview', path: '/console/', action: 'read' },
-  { key: 'packages', title: 'Packages', path: '/console/packages', action: 'read' },
-  { key: 'images', title: 'Images', path: '/console/images', action: 'read' },
-  { key: 'mirror', title: 'Mirror', path: '/console/mirror', action: 'operate' },
-  { key: 'usage', title: 'Usage', path: '/console/usage', action: 'account' },
-  { key: 'tokens', title: 'Tokens', path: '/console/tokens', action: 'admin' },
-  { key: 'jobs', title: 'Jobs', path: '/console/jobs', action: 'operate' },
-  { key: 'audit', title: 'Audit', path: '/console/audit', action: 'admin' },
-  { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', action: 'admin' },
-  { key: 'connect', title: 'Connect', path: '/console/connect', action: 'read' },
-] as const satisfies readonly { key: string; title: string; path: string; action: Action }[];
+  { key: 'overview', title: 'Overview', path: '/console/', actions: ['read'] },
+  { key: 'packages', title: 'Packages', path: '/console/packages', actions: ['read'] },
+  { key: 'images', title: 'Images', path: '/console/images', actions: ['read'] },
+  { key: 'mirror', title: 'Mirror', path: '/console/mirror', actions: ['operate'] },
+  { key: 'usage', title: 'Usage', path: '/console/usage', actions: ['account'] },
+  { key: 'tokens', title: 'Tokens', path: '/console/tokens', actions: ['admin'] },
+  { key: 'jobs', title: 'Jobs', path: '/console/jobs', actions: ['operate'] },
+  { key: 'audit', title: 'Audit', path: '/console/audit', actions: ['admin', 'operate'] },
+  { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', actions: ['admin'] },
+  { key: 'connect', title: 'Connect', path: '/console/connect', actions: ['read'] },
+] as const satisfies readonly { key: string; title: string; path: string; actions: readonly Action[] }[];

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { createToken, tokenOf } from '../support/inside.ts';
+import { createToken, flushUsage, tokenOf } from '../support/inside.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until } from '../support/until.ts';
@@ -22,11 +22,19 @@ test('the mirror page shows each upstream with its state and what it saved, and 
   t.regex(page, /href="\/console\/mirror\/up\.test\?kind=registry"[^]*in use[^]*66\.7 %[^]*2 requests/);
   t.regex(page, /off\.test[^]*set to offline[^]*nothing is stored/);
 
+  await flushUsage(server);
+  const overview = async () => (await visitor.page('/console/')).replace(/\s+/g, ' ');
+  t.regex(await overview(), />working<\/span> 2 upstreams, none of them paused\./);
+
   upstream.unplug();
   t.true((await server.fetch(`/v2/up.test/app/blobs/sha256:${'1'.repeat(64)}`)).status >= 500);
   const paused = await visitor.page('/console/mirror/up.test?kind=registry');
   t.regex(paused, /class="state bad">paused<\/span>\s*since[^]*Next try/);
   t.regex(paused, new RegExp(`${layer.digest}</td>`));
+  t.regex(
+    await overview(),
+    />1 upstream paused<\/span> <a href="\/console\/mirror\/up\.test\?kind=registry">up\.test<\/a> of 2\./,
+  );
   t.is((await visitor.fetch('/console/mirror/none')).status, 404);
 });
 

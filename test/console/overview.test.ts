@@ -18,6 +18,9 @@ test('the overview waits for the first client, and then shows what the server ho
   const { value } = await createToken(server, ['read']);
   const reader = await Visitor.signedIn(server, value);
   t.notRegex(await reader.page('/console/'), /package\.published/, 'the events need a scope');
+  server.clock.now = Date.now() + 70 * 86_400_000;
+  const later = await Visitor.signedIn(server);
+  t.regex(await later.page('/console/'), /<h1>Overview<\/h1>/, 'also in a month without a request');
 });
 
 test('the lines of the page Connect name the public addresses', async (t) => {

@@ -43,7 +43,9 @@ test('a token can be created, used, listed without its value, and revoked', asyn
   t.false(text.includes('hash'));
   const { items } = (await document.read('GET /tokens', listed)) as { items: { id: string; last_used_at: string }[] };
   t.is(items.length, 2);
-  t.not(items.find((each) => each.id === id)!.last_used_at, null);
+  const inList = items.find((each) => each.id === id)!;
+  t.not(inList.last_used_at, null);
+  t.deepEqual(await document.read('GET /tokens/{id}', await server.fetch(`/v1/tokens/${id}`)), inList);
 
   const revoked = await server.fetch(`/v1/tokens/${id}`, { method: 'DELETE' });
   await document.read('DELETE /tokens/{id}', revoked.clone());
@@ -79,6 +81,14 @@ test('cursor and Link lead through all pages of tokens, with each token once', a
   t.is(pages, 3);
   t.is(seen.length, 7, 'no entry is on two pages');
   t.is(new Set(seen).size, 7, 'with the same creation time, no entry is repeated or missing');
+  server.clock.now += 1000;
+  const { id } = await make(server, ['read'], { name: 'last' });
+  const { items } = (await (await server.fetch('/v1/tokens?limit=1')).json()) as { items: { id: string }[] };
+  t.deepEqual(
+    items.map((each) => each.id),
+    [id],
+    'the latest is the first',
+  );
 });
 
 test('a bad limit or cursor is 400 and names the field', async (t) => {
@@ -184,6 +194,7 @@ test('tokens of another account are not found', async (t) => {
   const server = await startTestServer(t);
   const { token, value } = await createToken(server, ['read', 'admin'], 'other');
   t.is((await server.fetch(`/v1/tokens/${token.id}`, { method: 'DELETE' })).status, 404);
+  t.is((await server.fetch(`/v1/tokens/${token.id}`)).status, 404);
   t.is((await server.fetch('/v1/account', { token: value })).status, 200, 'and it still works');
   const { items } = (await (await server.fetch('/v1/tokens', { token: value })).json()) as { items: { id: string }[] };
   t.deepEqual(

@@ -47,6 +47,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'GET /audit',
       'GET /sessions',
       'GET /tokens',
+      'GET /tokens/{id}',
       'POST /jobs/{name}/preview',
       'POST /jobs/{name}/runs',
       'POST /packages/{id}/{version}/relist',
@@ -97,7 +98,7 @@ test('an unsupported method is 405 with the supported methods', async (t) => {
   const server = await startTestServer(t);
   const cases: [string, string, string][] = [
     ['PUT', '/v1/tokens', 'GET, HEAD, POST'],
-    ['GET', '/v1/tokens/x', 'DELETE'],
+    ['PUT', '/v1/tokens/x', 'GET, HEAD, DELETE'],
     ['PUT', '/v1/containers/team/app/v1', 'DELETE'],
     ['DELETE', '/v1/containers', 'GET, HEAD'],
     ['PUT', '/v1/packages', 'GET, HEAD, POST'],

@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import { usage } from '../../api/schemas.ts';
 import { lines } from '../format.ts';
 import { html, type Html } from '../html.ts';
@@ -11,10 +12,19 @@ export const connectPage: Page = {
   show: async (call) => ({ title: 'Connect your clients', body: await connectLines(call), json: '/v1/account' }),
 };
 
-/** Whether a client of the account has used the server this month. The console itself does not count. */
+/**
+ * Whether a client of the account has used the server: this month or the month before, or ever, if the account stores
+ * anything. The console itself does not count.
+ */
 export async function isConnected({ api, principal }: PageCall): Promise<boolean> {
   if (principal.kind === 'anonymous') return true;
-  const { requests } = await api.call('getUsage', usage);
+  const thisMonth = await api.call('getUsage', usage);
+  if (hasRequests(thisMonth) || thisMonth.storage.current_bytes > 0) return true;
+  const period = new Date(Date.parse(thisMonth.period.start) - 1).toISOString().slice(0, 7);
+  return hasRequests(await api.call('getUsage', usage, { query: { period } }));
+}
+
+function hasRequests({ requests }: z.input<typeof usage>): boolean {
   return requests.downloads + requests.uploads + requests.version_checks > 0;
 }
 
@@ -84,9 +94,7 @@ async function seen(call: PageCall): Promise<Html | undefined> {
       <a href="">Check now</a>
     </p>`;
   }
-  return html`<p class="notice" role="status">
-    <strong>Seen.</strong> A client of this account has used the server this month.
-  </p>`;
+  return html`<p class="notice" role="status"><strong>Seen.</strong> A client of this account has used the server.</p>`;
 }
 
 /** A `nuget.config` with the feed at `index` only. */

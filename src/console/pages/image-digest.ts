@@ -6,7 +6,7 @@ import { may } from '../layout.ts';
 import { imagePath, withQuery } from '../links.ts';
 import type { Page } from '../page.ts';
 import { table } from '../table.ts';
-import { digestLink, pullLine } from './image.ts';
+import { digestLink, pullLine, shownDigest } from './image.ts';
 
 type Details = z.input<typeof manifestDetails>;
 
@@ -43,7 +43,7 @@ export const imageDigestPage: Page = {
       ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}
       ${pairSection('Labels', config?.labels ?? [])}`;
     const json = `/v1/containers/${encodeURIComponent(found.name)}/manifests/${found.digest}`;
-    return { title: short(`${found.name}@${found.digest}`, 100), body, json };
+    return { title: `${short(found.name, 100)}@${found.digest.slice(0, shownDigest)}`, body, json };
   },
 };
 

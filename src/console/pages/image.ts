@@ -12,7 +12,7 @@ import { selectCell, table } from '../table.ts';
 /** Most characters of a filter of tags; `/v1` refuses more. */
 const longestFilter = 128;
 /** Characters of a digest in a table. */
-const shownDigest = 19;
+export const shownDigest = 19;
 
 /** An image: one row for each tag, in natural order. With `untagged`, its manifests without a tag instead. */
 export const imagePage: Page = {

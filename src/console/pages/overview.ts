@@ -1,10 +1,13 @@
+import type { z } from 'zod';
 import { account, eventList, usage } from '../../api/schemas.ts';
-import { ago, bytesText, count, ratio, size } from '../format.ts';
+import { upstreamList } from '../../api/upstream-schemas.ts';
+import { ago, bytesText, count, counted, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, View } from '../page.ts';
 import { connectLines, isConnected } from './connect.ts';
 import { eventRows } from './event-rows.ts';
+import { addressOf } from './mirror.ts';
 
 /** What the server holds and does. Until a first client is seen, the lines that connect one. */
 export const overviewPage: Page = {
@@ -27,10 +30,11 @@ const anonymousBody = html`<p>
 
 async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
   const seesEvents = may(principal, 'admin') || may(principal, 'operate');
-  const [report, { name, limits }, recent] = await Promise.all([
+  const [report, { name, limits }, recent, upstreams] = await Promise.all([
     api.call('getUsage', usage),
     api.call('getAccount', account),
     seesEvents ? api.call('listEvents', eventList, { query: { limit: '10' } }) : undefined,
+    may(principal, 'operate') ? api.call('listUpstreams', upstreamList) : undefined,
   ]);
   const { storage, bandwidth, requests, as_of: asOf } = report;
   const asked = requests.cache_hits + requests.cache_misses;
@@ -41,6 +45,7 @@ async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
       ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${count(requests.cache_hits)} of ${count(asked)} mirrored requests`)}
     </dl>
     <p class="quiet">Account ${name}, as of ${ago(asOf, now)}.</p>
+    ${upstreams && mirrorLine(upstreams.items)}
     ${
       recent &&
       html`<section>
@@ -49,6 +54,20 @@ async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
       </section>`
     }
     ${limitRows(limits)}`;
+}
+
+/** The health of the mirror in a sentence. */
+function mirrorLine(upstreams: z.input<typeof upstreamList>['items']): Html | undefined {
+  if (upstreams.length === 0) return undefined;
+  const paused = upstreams.filter(({ breaker }) => breaker.state === 'open');
+  const state =
+    paused.length === 0
+      ? html`<span class="state good">working</span> ${counted(upstreams.length, 'upstream')}, none of them paused.`
+      : html`<span class="state bad">${counted(paused.length, 'upstream')} paused</span> ${paused
+            .slice(0, 5)
+            .map(({ id, kind }) => html`<a href="${addressOf({ id, kind })}">${id}</a> `)}
+          of ${count(upstreams.length)}. What is stored of them is served.`;
+  return html`<p><a href="/console/mirror">Mirror</a>: ${state}</p>`;
 }
 
 function figure(term: string, value: Html | string, detail: string): Html {

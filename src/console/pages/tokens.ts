@@ -1,5 +1,6 @@
 import type { z } from 'zod';
-import { newToken, sessionList, tokenList, type token } from '../../api/schemas.ts';
+import { newToken, sessionList, token, tokenList } from '../../api/schemas.ts';
+import { DomainError } from '../../errors.ts';
 import { describedBy, fieldError, fieldErrors } from '../failure.ts';
 import { ago, copyable, lines } from '../format.ts';
 import { html, type Html } from '../html.ts';
@@ -180,17 +181,18 @@ export const revokePage: Page = {
   },
 };
 
-/** The valid tokens of the account with these IDs. */
+/** The tokens of the account with these IDs that are not revoked. */
 async function findTokens({ api }: PageCall, ids: ReadonlySet<string>): Promise<Token[]> {
   const found: Token[] = [];
-  let cursor: string | null = null;
-  do {
-    const query: Record<string, string> = { limit: '200', ...(cursor !== null && { cursor }) };
-    const page: z.input<typeof tokenList> = await api.call('listTokens', tokenList, { query });
-    found.push(...page.items.filter(({ id, revoked_at: revoked }) => ids.has(id) && revoked === null));
-    cursor = page.next_cursor;
-  } while (cursor !== null && found.length < ids.size);
+  for (const id of ids) {
+    const each = await api.call('getToken', token, { params: { id } }).catch(unlessMissing);
+    if (each?.revoked_at === null) found.push(each);
+  }
   return found;
+}
+
+function unlessMissing(error: unknown): undefined {
+  if (!(error instanceof DomainError && error.name === 'NotFound')) throw error;
 }
 
 /** Confirms the end of a session. */
