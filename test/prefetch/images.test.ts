@@ -83,6 +83,22 @@ test('an image and its tag are stored when the upstream is down, and its content
   t.is(await get(`library/alpine/blobs/${config.digest}`), 200);
 });
 
+test('a name without a registry is taken from docker.io if no upstream is the default, unless it is hosted here', async (t) => {
+  const { registry, mirror, get } = await setUp(t, {}, { default: false });
+  registry.image('library/alpine', '3.20');
+  const team = new TestRepository(mirror, 'team/api');
+  await team.image('v1');
+  const report = await prefetchInto(mirror, wishesOf('alpine:3.20', 'team/api:v1', 'library/none:1'));
+  t.deepEqual(missingIn(report), ['library/none:1: docker.io does not have this image']);
+  t.deepEqual([...report.skipped], [['team/api:v1', 'hosted here']]);
+  t.false(
+    registry.requests().some((each) => each.includes('team/api')),
+    'a hosted name is never sent',
+  );
+  registry.unplug();
+  t.is(await get('docker.io/library/alpine/manifests/3.20'), 200);
+});
+
 test('only the chosen platforms of an index are fetched, and the index does not change', async (t) => {
   const { registry, mirror } = await setUp(t);
   const { images, attested, index } = offerIndex(registry, 'team/app', '1', [

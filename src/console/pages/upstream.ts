@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { upstreamEntry, upstreamEntryList, upstreamItem } from '../../api/upstream-schemas.ts';
 import { DomainError } from '../../errors.ts';
-import { ago, count, counted, size } from '../format.ts';
+import { ago, copyable, count, counted, short, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, Redirect, View } from '../page.ts';
@@ -22,6 +22,8 @@ type Entry = z.input<typeof upstreamEntry>;
 
 /** Most entries that are dropped together. */
 const mostTogether = 200;
+/** Most characters of a tag, version or digest in the table; a button copies a longer one. */
+const longestReference = 40;
 
 /** The query of `/v1` that names one upstream. */
 function kindOf({ query }: PageCall): Record<string, string> {
@@ -177,7 +179,9 @@ function entryRow(
   return html`<tr>
     ${mayDrop && selectCell('entry', id, text)}
     <th scope="row">${name}</th>
-    <td>${reference}</td>
+    <td>
+      ${reference.length > longestReference ? copyable(reference, short(reference, longestReference)) : reference}
+    </td>
     <td>${kind}</td>
     <td class="number">${size(bytes)}</td>
     <td>${ago(each.last_used_at, now)}</td>

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { delivery, deliveryDetails, type webhookTest } from '../../api/webhook-schemas.ts';
-import { ago, copyable, count } from '../format.ts';
+import { ago, copyable, count, counted } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { Page, Redirect } from '../page.ts';
 
@@ -60,7 +60,7 @@ export const deliveryPage: Page = {
         <dt>Event</dt>
         <dd>${found.type}</dd>
         <dt>State</dt>
-        <dd>${deliveryState(found.state)} after ${count(found.attempts)} attempts</dd>
+        <dd>${deliveryState(found.state)} after ${counted(found.attempts, 'attempt')}</dd>
         <dt>Made</dt>
         <dd>${ago(found.created_at, now)}</dd>
         ${

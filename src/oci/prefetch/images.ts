@@ -102,21 +102,24 @@ class WantedImages {
 
   /** The upstream and repository of an image; undefined if it cannot be fetched: the report then has the reason. */
   async #locate({ text, registry, repository }: ImageName, location: Location): Promise<Place | undefined> {
-    if (registry === undefined || this.#isHere(registry)) return this.#open(repository, text, location);
+    const isUpstream = (known: string) => this.#parts.imageMirror.upstreams.some(({ name }) => name === known);
+    // Docker takes a name without a registry from Docker Hub, also if that is not the default upstream here.
+    const hub = registry === undefined && isUpstream('docker.io') ? `docker.io/${repository}` : undefined;
+    if (registry === undefined || this.#isHere(registry)) return this.#open(repository, text, location, hub);
     const known = ['index.docker.io', 'registry-1.docker.io'].includes(registry) ? 'docker.io' : registry;
-    if (this.#parts.imageMirror.upstreams.some(({ name }) => name === known)) {
-      return this.#open(`${known}/${repository}`, text, location);
-    }
+    if (isUpstream(known)) return this.#open(`${known}/${repository}`, text, location);
     this.#run.missing(text, `no upstream is named ${known}`, location);
     return undefined;
   }
 
-  async #open(name: string, image: string, location: Location): Promise<Place | undefined> {
+  /** The place of `name`; if no upstream has the name, the place of `other`. Never asks for a name that is hosted here. */
+  async #open(name: string, image: string, location: Location, other?: string): Promise<Place | undefined> {
     const { hosted, place } = this.#parts.imageMirror.locate(name, undefined);
     const claims = await claimsAmong(this.#parts.database, this.#options.accountId, hosted);
     if ([...claims.values()].includes(true)) this.#run.report.skipped.set(image, 'hosted here');
     else if (hosted.some(this.#isReserved)) this.#run.report.skipped.set(image, 'reserved');
     else if (place) return place;
+    else if (other !== undefined) return this.#open(other, image, location);
     else this.#run.missing(image, 'no upstream is configured for this name', location);
     return undefined;
   }
