@@ -1,5 +1,4 @@
 import test from 'ava';
-import type { Row } from '../../src/database/database.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
@@ -17,7 +16,7 @@ const counted = `SELECT r.name,
   FROM repositories r ORDER BY r.name`;
 const kept = 'SELECT name, tag_count, manifest_count, size_bytes FROM repositories ORDER BY name';
 
-const stored = (server: TestServer) => rowsOf<Row>(server, kept);
+const stored = (server: TestServer) => rowsOf(server, kept);
 
 for (const dialect of dialects) {
   test(`${dialect}: each change of a repository keeps its numbers of tags, manifests and bytes`, async (t) => {
@@ -157,10 +156,10 @@ for (const dialect of dialects) {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     const database = databaseOf(server);
     const statements: [string, readonly (string | number | null)[]][] = [];
-    const { select } = database;
-    database.select = async (sql, values = []) => {
+    const select = database.select.bind(database);
+    database.select = (sql, values = []) => {
       statements.push([sql, values]);
-      return select.call(database, sql, values) as never;
+      return select(sql, values);
     };
     t.is((await server.fetch('/v1/claims')).status, 200);
     database.select = select;
