@@ -10,7 +10,7 @@ import { itemsOf, storageOf, totalsOf, type Grouping, type UsageItem } from '../
 import type { StoredBytes } from '../usage/stored.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
-import { account, timeOf, usage, type usageItem } from './schemas.ts';
+import { account, timeOf, timeOrNull, usage, type usageItem } from './schemas.ts';
 
 export interface AccountParts {
   database: Database;
@@ -48,7 +48,7 @@ function getAccount({ database, accounts, stored, limits, now }: AccountParts): 
     run: async ({ principal }) => {
       const found = (await accounts.get(principal.accountId))!;
       const period = periodAt(now());
-      const { hosted, mirrored } = await stored.of(found.id);
+      const { hosted = 0, mirrored = 0, asOf } = (await stored.of(found.id)) ?? {};
       const totals = await totalsOf(database, found.id, period);
       return {
         id: String(found.id),
@@ -57,6 +57,7 @@ function getAccount({ database, accounts, stored, limits, now }: AccountParts): 
         billing_period: { start: timeOf(period.start), end: timeOf(period.end) },
         usage: {
           storage_bytes: hosted + mirrored,
+          storage_as_of: timeOrNull(asOf ?? null),
           egress_bytes: totals.egress_bytes,
           ingress_bytes: totals.ingress_bytes,
           requests: totals.requests,
@@ -99,8 +100,9 @@ function getUsage({ database, usage: record, stored, now }: AccountParts): Opera
           end: timeOf(period.end),
           status: isClosed(period, time) ? ('closed' as const) : ('open' as const),
         },
-        as_of: timeOf(Math.min(record.asOf, storage.asOf)),
+        as_of: timeOf(Math.min(record.asOf, storage.asOf ?? record.asOf)),
         storage: {
+          as_of: timeOrNull(storage.asOf ?? null),
           current_bytes: hosted + mirrored,
           peak_bytes: storage.peak,
           average_bytes: storage.average,

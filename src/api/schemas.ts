@@ -155,6 +155,10 @@ export const container = z
 
 const period = { start: time, end: time.meta({ description: 'The first moment after the period' }) };
 
+const measuredAt = time.nullable().meta({
+  description: 'When the stored bytes were measured; null if they were not measured yet, and then they are 0',
+});
+
 export const account = z
   .strictObject({
     id: z.string(),
@@ -163,6 +167,7 @@ export const account = z
     billing_period: z.strictObject(period).meta({ description: 'The current calendar month, UTC' }),
     usage: z.strictObject({
       storage_bytes: bytes,
+      storage_as_of: measuredAt,
       egress_bytes: bytes,
       ingress_bytes: bytes,
       requests: count,
@@ -210,6 +215,7 @@ export const usage = z
       description: 'The report is complete up to this time, except for the last few seconds of other instances',
     }),
     storage: z.strictObject({
+      as_of: measuredAt,
       current_bytes: bytes,
       peak_bytes: bytes,
       average_bytes: bytes,

@@ -3,6 +3,7 @@ import type { Digest } from '../digest.ts';
 import { Pace } from '../storage/pace.ts';
 import { sizeOf } from '../storage/sizes.ts';
 import { lockRepository } from './repositories.ts';
+import { addCounts, bytesOfLinks } from './repository-counts.ts';
 
 export interface AbandonedOptions {
   /** Only blobs that were pushed, or lost their last manifest, before this time; milliseconds since 1970 UTC. */
@@ -80,11 +81,12 @@ function drop(
       [repositoryId, ...old.map(({ digest }) => digest)],
     );
     if (free.length === 0) return [];
+    const removed = new Set(free.map(({ digest }) => digest));
+    await addCounts(tx, repositoryId, { bytes: -(await bytesOfLinks(tx, repositoryId, [...removed])) });
     await tx.run(`DELETE FROM repository_blobs WHERE repository_id = ? AND digest IN (${placeholders(free)})`, [
       repositoryId,
-      ...free.map(({ digest }) => digest),
+      ...removed,
     ]);
-    const removed = new Set(free.map(({ digest }) => digest));
     return links.filter(({ digest }) => removed.has(digest));
   });
 }

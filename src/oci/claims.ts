@@ -9,7 +9,7 @@ export function imageClaims(database: Database, now: () => number): EmptyClaims 
     list: (accountId, after, limit) =>
       database.select<EmptyClaim>(
         `SELECT name, name AS position, claimed_at AS since FROM repositories
-         WHERE account_id = ? AND name > ? AND claimed_at IS NOT NULL
+         WHERE account_id = ? AND manifest_count = 0 AND name > ? AND claimed_at IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM manifests WHERE manifests.repository_id = repositories.id)
          ORDER BY name LIMIT ?`,
         [accountId, after, limit],

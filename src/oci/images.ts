@@ -1,9 +1,8 @@
 import type { NameSet } from '../accounts/names.ts';
 import type { Config } from '../config/schema.ts';
-import { placeholders, type Database } from '../database/database.ts';
+import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import { sizeOf } from '../storage/sizes.ts';
 import { ImageBlobs } from './image-blobs.ts';
 import { Manifests } from './manifests.ts';
 import { Referrers } from './referrers.ts';
@@ -27,7 +26,7 @@ export interface RepositorySummary {
   tagCount: number;
   pullCount: number;
   lastPulledAt: number | null;
-  /** In byte order, at most `tagsShown`; `tagCount` is the number of all. */
+  /** In byte order, at most as many as the caller wants; `tagCount` is the number of all. */
   tags: TagSummary[];
 }
 
@@ -63,46 +62,42 @@ export class Images {
     await this.flush();
   }
 
-  /** Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`; `only` of these if given. */
-  async listRepositories(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<RepositorySummary[]> {
+  /**
+   * Up to `limit` repositories of the account that hold a manifest, by name, after the name `cursor`, with up to `tags` tags
+   * each; `only` of these repositories if given.
+   */
+  async listRepositories(
+    accountId: number,
+    limit: number,
+    cursor = '',
+    only?: NameSet,
+    tags = tagsShown,
+  ): Promise<RepositorySummary[]> {
     const among = only?.where('r.name');
     const values = [accountId, cursor, ...(among?.values ?? []), limit];
-    return this.#summaries(`r.name > ? ${among ? `AND ${among.sql}` : ''}`, values);
+    return this.#summaries(`r.name > ? ${among ? `AND ${among.sql}` : ''}`, values, tags);
   }
 
-  /** One repository of the account, with its tags; undefined if it holds no manifest. */
+  /** One repository of the account, without its tags; undefined if it holds no manifest. */
   async getRepository(accountId: number, name: string): Promise<RepositorySummary | undefined> {
-    return (await this.#summaries('r.name = ?', [accountId, name, 1]))[0];
+    return (await this.#summaries('r.name = ?', [accountId, name, 1], 0))[0];
   }
 
-  async #summaries(condition: string, values: readonly (string | number | null)[]): Promise<RepositorySummary[]> {
-    const rows = await this.#database.select<{
-      id: number;
-      name: string;
-      pull_count: number;
-      last_pulled_at: number | null;
-      tag_count: number;
-    }>(
-      `SELECT r.id, r.name, r.pull_count, r.last_pulled_at,
-         (SELECT COUNT(*) FROM tags t WHERE t.repository_id = r.id) AS tag_count
+  async #summaries(
+    condition: string,
+    values: readonly (string | number | null)[],
+    tags: number,
+  ): Promise<RepositorySummary[]> {
+    const rows = await this.#database.select<Omit<RepositorySummary, 'tags'>>(
+      `SELECT r.id, r.name, r.size_bytes AS sizeBytes, r.tag_count AS tagCount, r.pull_count AS pullCount,
+         r.last_pulled_at AS lastPulledAt
        FROM repositories r
        WHERE r.account_id = ? AND ${condition} AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
        ORDER BY r.name LIMIT ?`,
       values,
     );
-    const sizes = await this.#sizes(rows.map(({ id }) => id));
     const summaries: RepositorySummary[] = [];
-    for (const row of rows) {
-      summaries.push({
-        id: row.id,
-        name: row.name,
-        sizeBytes: sizes.get(row.id) ?? 0,
-        tagCount: row.tag_count,
-        pullCount: row.pull_count,
-        lastPulledAt: row.last_pulled_at,
-        tags: await this.#tags(row.id),
-      });
-    }
+    for (const row of rows) summaries.push({ ...row, tags: tags > 0 ? await this.#tags(row.id, tags) : [] });
     return summaries;
   }
 
@@ -111,26 +106,12 @@ export class Images {
     return this.manifests.deleteTag(accountId, name, tag);
   }
 
-  async #sizes(ids: readonly number[]): Promise<Map<number, number>> {
-    if (ids.length === 0) return new Map();
-    const rows = await this.#database.select<{ repository_id: number; total: number }>(
-      `SELECT repository_id, COALESCE(SUM(size), 0) AS total FROM (
-         SELECT rb.repository_id, rb.digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb
-         WHERE rb.repository_id IN (${placeholders(ids)})
-         UNION
-         SELECT m.repository_id, m.digest, m.size_bytes FROM manifests m WHERE m.repository_id IN (${placeholders(ids)})
-       ) AS stored GROUP BY repository_id`,
-      [...ids, ...ids],
-    );
-    return new Map(rows.map((row) => [row.repository_id, row.total]));
-  }
-
-  async #tags(repositoryId: number): Promise<TagSummary[]> {
+  async #tags(repositoryId: number, limit: number): Promise<TagSummary[]> {
     return this.#database.select<TagSummary>(
       `SELECT t.name, t.digest, m.media_type AS mediaType, m.image_bytes AS sizeBytes, t.updated_at AS updatedAt
        FROM tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.digest = t.digest
-       WHERE t.repository_id = ? ORDER BY t.name LIMIT ${tagsShown}`,
-      [repositoryId],
+       WHERE t.repository_id = ? ORDER BY t.name LIMIT ?`,
+      [repositoryId, limit],
     );
   }
 }

@@ -6,10 +6,12 @@ import { record } from '../history/history.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Content } from '../storage/content.ts';
 import { sizeOf } from '../storage/sizes.ts';
+import { batches } from './batches.ts';
 import { parsePushedManifest, verifyDigest, type Manifest } from './manifest.ts';
-import { tagRow } from './natural-order.ts';
 import type { Reference } from './reference.ts';
 import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
+import { addCounts, isLinked } from './repository-counts.ts';
+import { deleteTag, deleteTags, noteUntagged, ownerOf, writeTags } from './tags.ts';
 
 /** A manifest to serve. */
 export interface StoredManifest {
@@ -54,8 +56,6 @@ interface ManifestRow {
   size_bytes: number;
 }
 
-/** The most digests in one statement. */
-const batch = 500;
 /** The most tags in the details of an event. */
 const tagsInEvent = 50;
 
@@ -108,12 +108,7 @@ export class Manifests {
       const children = await childSizes(tx, repositoryId, manifest, isWhole);
       await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
       await noteUntagged(tx, repositoryId, tags, now);
-      await tx.upsert(
-        'tags',
-        ['repository_id', 'name'],
-        tags.map((tag) => tagRow(repositoryId, tag, arrival.digest, now)),
-        'digest = new.digest, updated_at = new.updated_at, sort_key = new.sort_key',
-      );
+      await writeTags(tx, repositoryId, tags, arrival.digest, now);
       await record(
         tx,
         { accountId, upstream: '', name },
@@ -204,6 +199,9 @@ export class Manifests {
     const update = 'media_type = new.media_type, artifact_type = new.artifact_type, image_bytes = new.image_bytes';
     await tx.upsert('manifests', ['repository_id', 'digest'], [row], update);
     await resizeParents(tx, repositoryId, digest, row.image_bytes - (before?.image_bytes ?? 0));
+    if (!before) {
+      await addCounts(tx, repositoryId, { manifests: 1, bytes: (await isLinked(tx, repositoryId, digest)) ? 0 : size });
+    }
     const stored = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', key);
     for (const part of batches(manifest.references)) {
       await tx.insertNew(
@@ -272,8 +270,8 @@ export async function deleteManifest(
   since = now,
 ): Promise<number> {
   const key = [repositoryId, digest];
-  const row = await tx.get<{ id: number; image_bytes: number }>(
-    'SELECT id, image_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
+  const row = await tx.get<{ id: number; image_bytes: number; size_bytes: number }>(
+    'SELECT id, image_bytes, size_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
     key,
   );
   if (!row) return 0;
@@ -301,72 +299,14 @@ export async function deleteManifest(
   await deleteTags(tx, repositoryId, tags, now);
   const subject = { kind: 'container', name, reference: digest } as const;
   await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: tagsOf(tags) }, now);
+  const bytes = (await isLinked(tx, repositoryId, digest)) ? 0 : row.size_bytes;
+  await addCounts(tx, repositoryId, { manifests: -1, bytes: -bytes });
   return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
-}
-
-async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now: number): Promise<number> {
-  const found = await tx.get<{ digest: Digest }>('SELECT digest FROM tags WHERE repository_id = ? AND name = ?', [
-    repositoryId,
-    tag,
-  ]);
-  if (!found) return 0;
-  await noteUntagged(tx, repositoryId, [tag], now);
-  const deleted = await deleteTags(tx, repositoryId, [tag], now);
-  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
-  const subject = { kind: 'container', name, reference: tag } as const;
-  const details = { digest: found.digest };
-  if (deleted > 0) await recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, now);
-  return deleted;
-}
-
-/** The account and the name of a repository. */
-async function ownerOf(tx: Transaction, repositoryId: number): Promise<{ account_id: number; name: string }> {
-  const sql = 'SELECT account_id, name FROM repositories WHERE id = ?';
-  return (await tx.get<{ account_id: number; name: string }>(sql, [repositoryId]))!;
 }
 
 /** Tags for the details of an event; those above the limit are only counted. */
 function tagsOf(tags: readonly string[]): { tags: string[]; tag_count: number } {
   return { tags: tags.slice(0, tagsInEvent), tag_count: tags.length };
-}
-
-/** Deletes tags, and records that in their history; resolves to how many there were. */
-async function deleteTags(
-  tx: Transaction,
-  repositoryId: number,
-  tags: readonly string[],
-  now: number,
-): Promise<number> {
-  if (tags.length === 0) return 0;
-  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
-  const gone = tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: '' }));
-  await record(tx, { accountId, upstream: '', name }, gone, now);
-  let deleted = 0;
-  for (const part of batches(tags)) {
-    const among = `name IN (${placeholders(part)})`;
-    deleted += await tx.run(`DELETE FROM tags WHERE repository_id = ? AND ${among}`, [repositoryId, ...part]);
-  }
-  return deleted;
-}
-
-/** Sets the time since which the manifests of `tags` count as untagged; called before the tags are moved or deleted. */
-async function noteUntagged(
-  tx: Transaction,
-  repositoryId: number,
-  tags: readonly string[],
-  now: number,
-): Promise<void> {
-  if (tags.length === 0) return;
-  const rows = await tx.select<{ digest: Digest }>(
-    `SELECT digest FROM tags WHERE repository_id = ? AND name IN (${placeholders(tags)})`,
-    [repositoryId, ...tags],
-  );
-  if (rows.length === 0) return;
-  await tx.run(`UPDATE manifests SET untagged_at = ? WHERE repository_id = ? AND digest IN (${placeholders(rows)})`, [
-    now,
-    repositoryId,
-    ...rows.map(({ digest }) => digest),
-  ]);
 }
 
 /** `ManifestBlobUnknown`, for blobs or manifests that a repository lacks. */
@@ -383,11 +323,4 @@ export function manifestUnknown(reference: Reference): DomainError {
   return new DomainError('ManifestUnknown', 'This repository has no manifest with this tag or digest.', {
     detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
   });
-}
-
-/** `items` in parts that are small enough for one statement. */
-export function batches<T>(items: readonly T[]): T[][] {
-  const parts: T[][] = [];
-  for (let start = 0; start < items.length; start += batch) parts.push(items.slice(start, start + batch));
-  return parts;
 }

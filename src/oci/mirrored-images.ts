@@ -22,7 +22,7 @@ export interface MirroredSummary {
   tagCount: number;
   pullCount: number;
   lastPulledAt: number;
-  /** In byte order, at most `tagsShown`. */
+  /** In byte order, at most as many as the caller wants. */
   tags: TagSummary[];
 }
 
@@ -41,8 +41,17 @@ export class MirroredImages {
     this.#now = now;
   }
 
-  /** Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`; `only` of these if given. */
-  async list(accountId: number, limit: number, cursor = '', only?: NameSet): Promise<MirroredSummary[]> {
+  /**
+   * Up to `limit` repositories that the account can pull from the mirror, by name, after the name `cursor`, with up to `tags`
+   * tags each; `only` of these repositories if given.
+   */
+  async list(
+    accountId: number,
+    limit: number,
+    cursor = '',
+    only?: NameSet,
+    tags = tagsShown,
+  ): Promise<MirroredSummary[]> {
     const found: MirroredSummary[] = [];
     const mirror = await this.#mirrors.of(accountId);
     // No upstream's name contains a slash, so sorted by prefix the names of two upstreams never mix.
@@ -55,7 +64,7 @@ export class MirroredImages {
         const names = await entryNames(this.#database, selection, after, namesAtATime);
         for (const name of await this.#visible(mirror, accountId, prefix, names, only)) {
           if (found.length === limit) return found;
-          found.push(await this.#summary(accountId, upstream, name));
+          found.push(await this.#summary(accountId, upstream, name, tags));
         }
         if (names.length < namesAtATime) break;
         after = names.at(-1)!;
@@ -110,10 +119,10 @@ export class MirroredImages {
     return [...hostedOwners, { accountId: 0, upstream: upstream.id, name: mirrored, upstreamName: upstream.name }];
   }
 
-  /** One repository; undefined if nothing of it is stored. */
+  /** One repository without its tags; undefined if nothing of it is stored. */
   async get(accountId: number, { upstream, name }: Place): Promise<MirroredSummary | undefined> {
     const names = await entryNames(this.#database, namedOnly(upstream, name), '', 1);
-    return names.length === 0 ? undefined : this.#summary(accountId, upstream, name);
+    return names.length === 0 ? undefined : this.#summary(accountId, upstream, name, 0);
   }
 
   /**
@@ -166,9 +175,9 @@ export class MirroredImages {
       .map(({ name }) => name);
   }
 
-  async #summary(accountId: number, upstream: Upstream, name: string): Promise<MirroredSummary> {
+  async #summary(accountId: number, upstream: Upstream, name: string, limit: number): Promise<MirroredSummary> {
     const { id } = upstream;
-    const tags = await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, tagsShown);
+    const tags = limit > 0 ? await taggedEntries(this.#database, { kind: 'manifest', upstream: id }, name, limit) : [];
     const totals = await totalsOfName(this.#database, id, ['manifest', 'blob'], name);
     const listed = listedName({ upstream, name });
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'container', [listed]);

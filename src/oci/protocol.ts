@@ -27,6 +27,7 @@ import { listedName, type Place } from './place.ts';
 import { Pushes } from './pushes.ts';
 import { imageReferences, imageRowBytes } from './references.ts';
 import { addPulls } from './repositories.ts';
+import { correctCounts } from './repository-counts.ts';
 import { retainImages } from './retention.ts';
 import { createRegistry } from './routes.ts';
 import { imageSearches } from './search-sources.ts';
@@ -125,9 +126,10 @@ export class ContainerRegistry implements OpenProtocol {
     return { manifests: await retainImages(database, { ...work, ...rules }) };
   }
 
-  release(work: Work, before: number): Promise<Counts> {
+  async release(work: Work, before: number): Promise<Counts> {
     const { database, now } = this.#core;
-    return dropAbandonedBlobs(database, { ...work, before, now: now() });
+    if (!work.dryRun) await correctCounts(database, now, work.signal);
+    return { ...(await dropAbandonedBlobs(database, { ...work, before, now: now() })) };
   }
 
   prefetch(...asked: Parameters<OpenProtocol['prefetch']>): Promise<void> {

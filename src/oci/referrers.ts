@@ -3,7 +3,8 @@ import { isDigest, type Digest } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import { readAll } from '../storage/content.ts';
 import { isIndex, parseManifest, type Descriptor } from './manifest.ts';
-import { batches, type Manifests } from './manifests.ts';
+import { batches } from './batches.ts';
+import type { Manifests } from './manifests.ts';
 import { fallbackTag } from './reference.ts';
 import { findRepository } from './repositories.ts';
 

@@ -19,8 +19,11 @@ export interface StorageUse {
   peak: number;
   average: number;
   byteHours: number;
-  /** When `current` was measured; now, if it is the last sample of a closed month. */
-  asOf: number;
+  /**
+   * When `current` was measured; now, if it is the last sample of a closed month. Undefined if the account was never
+   * measured: then `current` is 0.
+   */
+  asOf: number | undefined;
 }
 
 type CountRow = Counters & { name: string; day: number };
@@ -72,7 +75,7 @@ export async function itemsOf(
 }
 
 /**
- * The bytes that an account stored in a period: from its hourly samples and, while the period is open, a measurement now.
+ * The bytes that an account stored in a period: from its hourly samples and, while the period is open, the latest measurement.
  * An hour in which no instance ran has no sample and counts as zero.
  */
 export async function storageOf(
@@ -88,9 +91,11 @@ export async function storageOf(
      FROM storage_samples WHERE ${inBounds}`,
     bounds,
   );
-  const { asOf, ...current } =
+  const measured =
     now < period.end ? await stored.of(accountId) : { ...(await lastSample(database, bounds)), asOf: now };
-  const bytes = current.hosted + current.mirrored;
+  const { hosted = 0, mirrored = 0, asOf } = measured ?? {};
+  const current = { hosted, mirrored };
+  const bytes = hosted + mirrored;
   const { samples = 0, peak, total } = summary ?? {};
   return {
     current,

@@ -1,6 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { listAccounts } from '../accounts/accounts.ts';
+import { runForSystem } from '../caller.ts';
 import { placeholders, type Database } from '../database/database.ts';
+import { inBackground } from '../database/time-limits.ts';
 import type { References } from '../storage/references.ts';
 import { hourOf } from './period.ts';
 import type { RowBytes } from './row-bytes.ts';
@@ -11,9 +13,16 @@ export interface Stored {
   mirrored: number;
 }
 
+/** Stored bytes, and when they were measured, in milliseconds since 1970; for an hourly sample, the start of its hour. */
+export interface MeasuredBytes extends Stored {
+  asOf: number;
+}
+
 interface Measurement {
   accounts: Promise<Map<number, Stored>>;
   startedAt: number;
+  /** The same by `performance.now()`, which no test sets. */
+  began: number;
   /** Duration in milliseconds; undefined while it runs. */
   took: number | undefined;
   /** Duration of the measurement before. */
@@ -22,6 +31,8 @@ interface Measurement {
 
 /** A measurement that takes longer than this many milliseconds is shared by several callers. */
 const long = 250;
+/** How long a caller waits for a measurement that should be short; milliseconds. */
+const patience = 2000;
 const samplesPerStatement = 200;
 
 /** Measures the stored bytes of accounts. All accounts share mirrored content; it counts for one of them. */
@@ -31,7 +42,7 @@ export class StoredBytes {
   readonly #mirrorAccount: number;
   readonly #now: () => number;
   #latest: Measurement | undefined;
-  #last: Map<number, Stored> | undefined;
+  #last: { accounts: Map<number, Stored>; startedAt: number } | undefined;
 
   /** `mirrorAccount` is the account for which mirrored content counts. */
   constructor(database: Database, measures: Measures, mirrorAccount: number, now: () => number) {
@@ -42,19 +53,22 @@ export class StoredBytes {
   }
 
   /**
-   * The bytes of `accountId`, and when they were measured, in milliseconds since 1970. Each call measures, but a long
-   * measurement is reused for twenty times its duration.
+   * The bytes of `accountId`. Each call measures, but a long measurement is reused for twenty times its duration. While a
+   * long one runs, this resolves at once to the result before, or to the last hourly sample; to undefined if there is
+   * neither, because the account was never measured.
    */
-  async of(accountId: number): Promise<Stored & { asOf: number }> {
-    const { accounts, startedAt } = this.#measurement();
-    return { ...((await accounts).get(accountId) ?? nothing), asOf: startedAt };
+  async of(accountId: number): Promise<MeasuredBytes | undefined> {
+    const measurement = this.#measurement();
+    if (!(await this.#endsSoon(measurement, accountId))) return this.#earlier(accountId);
+    return { ...((await measurement.accounts).get(accountId) ?? nothing), asOf: measurement.startedAt };
   }
 
-  /** As `of`, but does not wait for a long measurement if there is an earlier result. */
+  /** As `of`, but waits for the first measurement of an account that was never measured. */
   async recent(accountId: number): Promise<Stored> {
-    const { accounts, took, expected } = this.#measurement();
-    const known = (took ?? expected) > long && this.#last ? this.#last : await accounts;
-    return known.get(accountId) ?? nothing;
+    const measurement = this.#measurement();
+    const known = (await this.#endsSoon(measurement, accountId)) ? undefined : await this.#earlier(accountId);
+    if (known) return { hosted: known.hosted, mirrored: known.mirrored };
+    return (await measurement.accounts).get(accountId) ?? nothing;
   }
 
   /**
@@ -101,6 +115,26 @@ export class StoredBytes {
     return all;
   }
 
+  /** Waits for a measurement as long as its result is worth it; resolves to whether it has ended. Rejects if it fails. */
+  async #endsSoon(measurement: Measurement, accountId: number): Promise<boolean> {
+    if (measurement.took !== undefined) return true;
+    if (measurement.expected > long) return false;
+    // The first measurement of this process may take very long.
+    const isKnown = this.#last !== undefined || !(await this.#earlier(accountId));
+    const end = measurement.began + (isKnown ? patience : long);
+    using deadline = timer(end - performance.now());
+    return await Promise.race([measurement.accounts.then(() => true), deadline.over]);
+  }
+
+  async #earlier(accountId: number): Promise<MeasuredBytes | undefined> {
+    if (this.#last) return { ...(this.#last.accounts.get(accountId) ?? nothing), asOf: this.#last.startedAt };
+    return this.#database.get<MeasuredBytes>(
+      `SELECT hosted_bytes AS hosted, mirrored_bytes AS mirrored, hour AS asOf FROM storage_samples
+       WHERE account_id = ? ORDER BY hour DESC LIMIT 1`,
+      [accountId],
+    );
+  }
+
   #measurement(): Measurement {
     return this.#latest && this.#isReusable(this.#latest) ? this.#latest : this.#measure();
   }
@@ -114,8 +148,11 @@ export class StoredBytes {
 
   #measure(): Measurement {
     const startedAt = this.#now();
-    const accounts = measureStored(this.#database, this.#measures, this.#mirrorAccount);
-    const measurement: Measurement = { accounts, startedAt, took: undefined, expected: this.#latest?.took ?? 0 };
+    const accounts = runForSystem('usage', () =>
+      inBackground(() => measureStored(this.#database, this.#measures, this.#mirrorAccount)),
+    );
+    const began = performance.now();
+    const measurement: Measurement = { accounts, startedAt, began, took: undefined, expected: this.#latest?.took ?? 0 };
     this.#latest = measurement;
     void this.#end(measurement);
     return measurement;
@@ -124,12 +161,19 @@ export class StoredBytes {
   /** Ignores a failure: the callers that wait for the measurement get it. */
   async #end(measurement: Measurement): Promise<void> {
     try {
-      this.#last = await measurement.accounts;
+      this.#last = { accounts: await measurement.accounts, startedAt: measurement.startedAt };
       measurement.took = this.#now() - measurement.startedAt;
     } catch {
       if (this.#latest === measurement) this.#latest = undefined;
     }
   }
+}
+
+/** `over` resolves to false after this many milliseconds. */
+function timer(milliseconds: number): Disposable & { over: Promise<false> } {
+  const { promise: over, resolve } = Promise.withResolvers<false>();
+  const handle = setTimeout(() => resolve(false), Math.max(0, milliseconds));
+  return { over, [Symbol.dispose]: () => clearTimeout(handle) };
 }
 
 const nothing: Stored = { hosted: 0, mirrored: 0 };

@@ -144,7 +144,14 @@ test('the account has its period, its limits, and no stored bytes at first', asy
   t.like(body, {
     name: 'default',
     billing_period: { start: '2026-12-01T00:00:00.000Z', end: '2027-01-01T00:00:00.000Z' },
-    usage: { storage_bytes: 0, egress_bytes: 0, ingress_bytes: 0, requests: 0, downloads: 0 },
+    usage: {
+      storage_bytes: 0,
+      storage_as_of: '2026-12-31T23:59:59.999Z',
+      egress_bytes: 0,
+      ingress_bytes: 0,
+      requests: 0,
+      downloads: 0,
+    },
   });
   t.deepEqual(body['limits'], [
     { name: 'package', unit: 'bytes', limit: 10 * 1024 * 1024 },

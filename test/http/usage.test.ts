@@ -10,7 +10,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { json, startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { eventually, until } from '../support/until.ts';
-import { createToken, flushUsage, rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, flushUsage, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 
 type Json = any;
 
@@ -372,4 +372,26 @@ test('a manifest that refers to an index counts as an upload; fetching an index 
   await repository.put('all', { schemaVersion: 2, mediaType: ociIndex, manifests: [{ mediaType, digest, size }] });
   await take(repository.fetch('manifests/all'));
   t.like((await report(server)).requests, { uploads: 2, downloads: 0 });
+});
+
+test('a report does not wait for a long measurement of stored bytes', async (t) => {
+  const server = await startTestServer(t);
+  const database = databaseOf(server);
+  const get = database.get.bind(database);
+  const counted = Promise.withResolvers<undefined>();
+  t.teardown(() => counted.resolve(undefined));
+  database.get = (sql, values) =>
+    sql.includes('AS last\n         FROM (SELECT digest FROM blobs') ? counted.promise : get(sql, values);
+  server.clock.now = Date.UTC(2028, 1, 29, 12);
+  const storage = async () => {
+    const report = (await (await server.fetch('/v1/account/usage')).json()) as any;
+    const account = (await (await server.fetch('/v1/account')).json()) as any;
+    t.is(account.usage.storage_bytes, report.storage.current_bytes);
+    t.is(account.usage.storage_as_of, report.storage.as_of);
+    return [report.storage.current_bytes, report.storage.as_of, report.as_of];
+  };
+  t.deepEqual(await storage(), [0, null, '2028-02-29T12:00:00.000Z']);
+  const sample = { account_id: 1, hour: Date.UTC(2028, 1, 29, 11), hosted_bytes: 5, mirrored_bytes: 6 };
+  await database.transaction((tx) => tx.insert('storage_samples', sample));
+  t.deepEqual(await storage(), [11, '2028-02-29T11:00:00.000Z', '2028-02-29T11:00:00.000Z']);
 });

@@ -6,6 +6,7 @@ import { storageOf } from '../../src/usage/report.ts';
 import { measureStored, StoredBytes } from '../../src/usage/stored.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { measures } from '../support/store.ts';
+import { until } from '../support/until.ts';
 
 /** The result of a database with only blobs for all other queries. */
 const noRows = { count: 0, last: null };
@@ -14,6 +15,7 @@ const noRows = { count: 0, last: null };
 function slowDatabase(clock: { now: number; cost: number }): { database: Database; looks: () => number } {
   let looks = 0;
   const get = async (sql: string) => {
+    if (sql.includes('FROM storage_samples')) return undefined;
     if (!sql.includes('FROM blobs')) return noRows;
     looks += 1;
     await new Promise(setImmediate);
@@ -42,7 +44,40 @@ test('short measurements are repeated for each call, long ones are reused for a 
   t.deepEqual(await stored.of(2), { hosted: 0, mirrored: 0, asOf: startedAt });
   clock.now = startedAt + 20_000;
   t.is((await stored.recent(1)).hosted, 3, '`recent` uses the earlier result and does not wait');
-  t.is((await stored.of(1)).hosted, 4);
+  t.deepEqual(await stored.of(1), { hosted: 3, mirrored: 100, asOf: startedAt }, 'and so does `of`');
+  await until(async () => (await stored.of(1))?.hosted === 4);
+});
+
+const sevenBytes = async () => [{ account_id: 1, mirrored: 0, bytes: 7 }];
+
+/** A database with this last sample, which counts no blobs before `measure` is called. */
+function unmeasured(sample: object | undefined): { database: Database; measure: () => void } {
+  const counted = Promise.withResolvers<{ blobs: number; last: string }>();
+  const get = async (sql: string) => {
+    if (sql.includes('FROM storage_samples')) return sample;
+    return sql.includes('FROM blobs') ? counted.promise : noRows;
+  };
+  const measure = () => counted.resolve({ blobs: 1, last: 'sha256:00' });
+  return { database: { get, select: sevenBytes } as unknown as Database, measure };
+}
+
+test('until the first measurement of a process ends, the last hourly sample is the answer, with its time', async (t) => {
+  const { database, measure } = unmeasured({ hosted: 5, mirrored: 6, asOf: 3_600_000 });
+  const stored = new StoredBytes(database, measures, 1, () => 7_000_000);
+  t.deepEqual(await stored.of(1), { hosted: 5, mirrored: 6, asOf: 3_600_000 });
+  t.deepEqual(await stored.recent(1), { hosted: 5, mirrored: 6 });
+  measure();
+  await until(async () => (await stored.of(1))?.hosted === 7);
+  t.deepEqual(await stored.of(1), { hosted: 7, mirrored: 0, asOf: 7_000_000 });
+});
+
+test('without any sample the bytes are not measured yet, but a limit waits for them', async (t) => {
+  const { database, measure } = unmeasured(undefined);
+  const stored = new StoredBytes(database, measures, 1, () => 7_000_000);
+  t.is(await stored.of(1), undefined);
+  const limit = stored.recent(1);
+  measure();
+  t.deepEqual(await limit, { hosted: 7, mirrored: 0 });
 });
 
 test('a call during a long measurement waits for it; a failed one is discarded', async (t) => {
@@ -50,6 +85,7 @@ test('a call during a long measurement waits for it; a failed one is discarded',
   let answer = Promise.withResolvers<{ blobs: number; last: string }>();
   let looks = 0;
   const get = async (sql: string) => {
+    if (sql.includes('FROM storage_samples')) return undefined;
     if (!sql.includes('FROM blobs')) return noRows;
     looks += 1;
     return answer.promise;
@@ -70,7 +106,7 @@ test('a call during a long measurement waits for it; a failed one is discarded',
   await t.throwsAsync(second, { message: 'gone' });
   answer = Promise.withResolvers();
   answer.resolve({ blobs: 1, last: 'sha256:00' });
-  t.is((await stored.of(1)).hosted, 7);
+  t.is((await stored.of(1))?.hosted, 7);
 });
 
 test('sqlite: other work can run during a measurement, after every hundred blobs and packages', async (t) => {

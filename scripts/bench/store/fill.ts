@@ -1,7 +1,7 @@
 import type { Row } from '../../../src/database/database.ts';
 import type { Bulk } from './bulk.ts';
 import { makePackages, rowsOf } from './packages.ts';
-import { makeImages, repositoryRow, rowsOfImage, wordRows } from './tags.ts';
+import { makeImages, repositoryRow, rowsOfImage, wordRows, type Counts } from './tags.ts';
 
 /** Packages per batch; a large batch, so that its words can be inserted in the order of the index. */
 const chunk = 20_000;
@@ -27,16 +27,24 @@ export async function fillPackages(bulk: Bulk, accountId: number, count: number,
 /** Writes `count` generated tags into a database that has none. */
 export async function fillTags(bulk: Bulk, accountId: number, count: number): Promise<void> {
   const now = Date.now();
-  const repositories = new Map<string, number>();
+  const repositories = new Map<string, { repository: number; counts: Counts }>();
   const rows: ReturnType<typeof rowsOfImage>[] = [];
   for (const image of makeImages(count)) {
-    const repository = repositories.get(image.repository) ?? repositories.size + 1;
-    repositories.set(image.repository, repository);
+    const { repository, counts } = repositories.get(image.repository) ?? {
+      repository: repositories.size + 1,
+      counts: { tag_count: 0, manifest_count: 0, size_bytes: 0 },
+    };
+    counts.tag_count += 1;
+    counts.manifest_count += 1;
+    for (const { size } of [image.manifest, ...image.parts]) counts.size_bytes += size;
+    repositories.set(image.repository, { repository, counts });
     rows.push(rowsOfImage(image, { repository, id: rows.length + 1, now }));
   }
   await bulk.insert(
     'repositories',
-    [...repositories].map(([name, repository]) => repositoryRow(name, { accountId, repository, now })),
+    [...repositories].map(([name, { repository, counts }]) =>
+      repositoryRow(name, { accountId, repository, now }, counts),
+    ),
   );
   await bulk.insert(
     'repository_words',

@@ -85,6 +85,7 @@ async function pushHot(server: Entrepot, database: Database, accountId: number):
   const repository = await key('SELECT id FROM repositories WHERE name = ?', hot.repository);
   const manifest = await key('SELECT id FROM manifests WHERE repository_id = ?', repository);
   const now = Date.now();
+  const countsOfHot = { tag_count: 1, manifest_count: 1, size_bytes: 0 };
   const ofPackage = rowsOf(hot, { accountId, package: packageRow, firstVersion, now });
   const ofImage = rowsOfImage(image, { repository, id: manifest, now });
   for (const [table, where, id, made] of [
@@ -93,7 +94,7 @@ async function pushHot(server: Entrepot, database: Database, accountId: number):
     ['package_terms', 'package_row', packageRow, ofPackage.package_terms],
     ['package_frameworks', 'package_row', packageRow, ofPackage.package_frameworks],
     ['package_dependencies', 'package_row', packageRow, ofPackage.package_dependencies],
-    ['repositories', 'id', repository, [repositoryRow(hot.repository, { accountId, repository, now })]],
+    ['repositories', 'id', repository, [repositoryRow(hot.repository, { accountId, repository, now }, countsOfHot)]],
     ['manifests', 'id', manifest, ofImage.manifests],
     ['tags', 'repository_id', repository, ofImage.tags],
     ['repository_blobs', 'repository_id', repository, ofImage.repository_blobs],

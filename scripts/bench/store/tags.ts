@@ -29,8 +29,19 @@ export function* makeImages(count: number): Generator<MadeImage> {
   }
 }
 
-/** The row that the first push to a repository writes. */
-export function repositoryRow(name: string, keys: { accountId: number; repository: number; now: number }): Row {
+/** What `repositories` counts of the content of a repository. */
+export interface Counts {
+  tag_count: number;
+  manifest_count: number;
+  size_bytes: number;
+}
+
+/** The row of a repository with this content. */
+export function repositoryRow(
+  name: string,
+  keys: { accountId: number; repository: number; now: number },
+  counts: Counts,
+): Row {
   const { accountId, repository, now } = keys;
   return {
     id: repository,
@@ -41,6 +52,7 @@ export function repositoryRow(name: string, keys: { accountId: number; repositor
     updated_at: now,
     pull_count: 0,
     last_pulled_at: null,
+    ...counts,
   };
 }
 
