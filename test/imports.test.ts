@@ -31,7 +31,7 @@ const rooms: Record<string, string> = {
   limits: 'events cache config caller.ts errors.ts',
   identity: 'accounts events database upstream config errors.ts',
   mirror: 'history events storage database upstream cache metrics config caller.ts digest.ts incoming.ts errors.ts',
-  usage: 'closing.ts accounts storage database errors.ts',
+  usage: 'closing.ts accounts storage database caller.ts errors.ts',
   accounts: 'events database caller.ts errors.ts',
   history: 'database',
   events: 'database caller.ts',

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { migrations } from '../../src/database/migrations/index.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects, emptyDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { digestOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -100,7 +100,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: a migration counts what was pushed before`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const before = migrations.filter(({ name }) => name < '030');
     await migrate(database, { version: '0.1.0', migrations: before });
     await database.transaction(async (tx) => {

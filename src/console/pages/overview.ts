@@ -39,7 +39,7 @@ async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
   const { storage, bandwidth, requests, as_of: asOf } = report;
   const asked = requests.cache_hits + requests.cache_misses;
   return html`<dl class="figures">
-      ${figure('Stored', size(storage.current_bytes), `${bytesText(storage.by_origin.hosted)} hosted, ${bytesText(storage.by_origin.mirrored)} mirrored`)}
+      ${storedFigure(storage)}
       ${figure('Downloads this month', count(requests.downloads), `${bytesText(bandwidth.egress_bytes)} sent`)}
       ${figure('Uploads this month', count(requests.uploads), `${bytesText(bandwidth.ingress_bytes)} received`)}
       ${figure('Answered without the upstream', ratio(requests.cache_hits, asked), `${count(requests.cache_hits)} of ${count(asked)} mirrored requests`)}
@@ -68,6 +68,12 @@ function mirrorLine(upstreams: z.input<typeof upstreamList>['items']): Html | un
             .map(({ id, kind }) => html`<a href="${addressOf({ id, kind })}">${id}</a> `)}
           of ${count(upstreams.length)}. What is stored of them is served.`;
   return html`<p><a href="/console/mirror">Mirror</a>: ${state}</p>`;
+}
+
+function storedFigure({ as_of: asOf, current_bytes: bytes, by_origin: by }: z.input<typeof usage>['storage']): Html {
+  return asOf === null
+    ? figure('Stored', '…', 'it is being measured')
+    : figure('Stored', size(bytes), `${bytesText(by.hosted)} hosted, ${bytesText(by.mirrored)} mirrored`);
 }
 
 function figure(term: string, value: Html | string, detail: string): Html {

@@ -120,6 +120,8 @@ export async function runMariadb(
     '--performance-schema=OFF',
     '--max-connections=2000',
     '--back-log=1000',
+    // A busy machine can take longer than the 10 s of the default to greet a client.
+    '--connect-timeout=60',
     '--innodb-buffer-pool-size=64M',
     '--innodb-log-file-size=16M',
     '--innodb-flush-method=nosync',
