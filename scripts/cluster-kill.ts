@@ -60,7 +60,6 @@ async function main(): Promise<void> {
   closing.teardown(() => registry.stop());
   const images = { name: 'images.test', kind: 'registry', url: registry.url, allowPrivateNetwork: true };
   const cluster = await startCluster(closing, folder.path, {
-    ENTREPOT_DATA: at('data'), // TODO
     ENTREPOT_UPSTREAMS: JSON.stringify([feed.as('feed.test'), images]),
   });
   console.log(`three instances behind ${cluster.nginx.url}; ${load()}`);
@@ -118,7 +117,8 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
   );
   console.table(Object.fromEntries(commands.counts));
   for (const each of commands.failures) console.log(each);
-  for (const [kind, { failed }] of commands.counts) if (failed > 0) defects.push(`${kind}: ${failed} failed four times`);
+  for (const [kind, { failed }] of commands.counts)
+    if (failed > 0) defects.push(`${kind}: ${failed} failed four times`);
 
   const requests = (await cluster.nginx.requests()).map((line) => line.split(' '));
   const retried = requests.filter((fields) => fields.slice(3).join(' ').includes(',')).length;

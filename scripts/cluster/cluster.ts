@@ -83,7 +83,8 @@ export async function startCluster(
 
 async function requireSwift(): Promise<Swift> {
   const swift = await startSwift();
-  if (!swift) throw new Error('OpenStack Swift, the S3 server of the cluster, is not installed: see scripts/packages.ts');
+  if (!swift)
+    throw new Error('OpenStack Swift, the S3 server of the cluster, is not installed: see scripts/packages.ts');
   return swift;
 }
 
