@@ -39,7 +39,8 @@ const crowdSize = options.short
   ? { clients: 100, bytes: 64 * mebibyte, rounds: 1 }
   : { clients: 100, bytes: 256 * mebibyte, rounds: 3 };
 
-// What runs as a child process ends with this one.
+// Each child process ends with this one, by a listener.
+process.setMaxListeners(50);
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(130));
 
 const defects: string[] = [];

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { createLayout } from '../../test/support/builders/images.ts';
 import { makeNupkg } from '../../test/support/builders/nupkg.ts';
@@ -32,6 +33,8 @@ export interface Surroundings {
 const layers = 4;
 const layerBytes = 2 ** 20;
 const packageBytes = 300_000;
+/** Milliseconds after each round of a client, which leave processor time to the others. */
+const pause = 200;
 
 /** Each kind with the programs that it needs, and its preparation, which resolves to one round. */
 const kinds: { needs: string[]; prepare: (all: Surroundings) => Promise<(index: number) => Promise<void>> }[] = [
@@ -54,7 +57,10 @@ export async function startClients(all: Surroundings): Promise<() => Promise<voi
     rounds.push(await prepare(all));
   }
   const loops = rounds.map(async (round) => {
-    for (let index = 0; !stop.signal.aborted; index += 1) await round(index);
+    for (let index = 0; !stop.signal.aborted; index += 1) {
+      await round(index);
+      await sleep(pause);
+    }
   });
   return async () => {
     stop.abort();
