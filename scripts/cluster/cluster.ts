@@ -10,6 +10,7 @@ import { startNginx, type Nginx } from '../../test/support/processes/nginx.ts';
 import { ownRedis } from '../../test/support/processes/redis.ts';
 import { answers, createDatabase, freePort } from '../../test/support/processes/services.ts';
 import { startSwift, type Swift } from '../../test/support/processes/swift.ts';
+import { until } from '../../test/support/until.ts';
 
 // A cluster on this machine, all on loopback addresses: three instances as processes, with a private MariaDB, Redis and Swift,
 // behind nginx with docker/nginx.cluster.conf. Each instance has a data folder of its own.
@@ -43,7 +44,9 @@ export async function startCluster(
   const database = await createDatabase(mariadb.url);
   const bucket = 'artifacts';
   const connected = await Bucket.open({ ...swift, bucket, forcePathStyle: true });
-  await connected.client.send(new connected.sdk.CreateBucketCommand({ Bucket: bucket }));
+  const create = new connected.sdk.CreateBucketCommand({ Bucket: bucket });
+  // Swift answers 503 until all its parts have started.
+  await until(() => connected.client.send(create).then(Boolean, () => false), startLimit);
   connected.close();
 
   const secret = async (name: string) => {
