@@ -40,7 +40,14 @@ test('the table of settings has every setting with its default and description',
 
 test('documents name only settings that exist', async (t) => {
   const known = new Set([...names, 'ENTREPOT_CONFIG', 'ENTREPOT_TEST_DATABASE_URL', 'ENTREPOT_TEST_REDIS_URL']);
-  const files = [...(await documents()), 'docker/Dockerfile', 'docker/compose.yaml', 'scripts/entrepot.service'];
+  const inDocker = [
+    'Dockerfile',
+    'compose.yaml',
+    'compose.cluster.yaml',
+    'nginx.cluster.conf',
+    'kubernetes/deployment.yaml',
+  ];
+  const files = [...(await documents()), ...inDocker.map((name) => `docker/${name}`), 'scripts/entrepot.service'];
   for (const path of [...files, 'config/example.yaml', 'config/default.yaml']) {
     for (const [name] of (await read(path)).matchAll(/ENTREPOT_[A-Z0-9_]*[A-Z0-9]/g)) {
       t.true(known.has(name), `${path}: ${name}`);

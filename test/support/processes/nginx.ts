@@ -6,9 +6,16 @@ import { requiredCommand } from '../clients/clients.ts';
 import { endWithThisProcess } from './ending.ts';
 import { answers, freePort } from './services.ts';
 
-// nginx with the configuration that the project documents, in front of two instances.
+// nginx with a configuration that the project documents, in front of several instances.
 
-const documented = join(import.meta.dirname, '../../../docker/nginx.conf');
+const folderOfDocuments = join(import.meta.dirname, '../../../docker');
+
+/** The documented configurations, and what each one listens on. Instance `index` is replaced by its own port. */
+const documents = {
+  'nginx.conf': { listen: 'listen 443 ssl;', instance: (index: number) => `127.0.0.1:${8080 + index} ` },
+  'nginx.cluster.conf': { listen: 'listen 8080;', instance: (index: number) => `10.89.77.${11 + index}:8080 ` },
+};
+type Document = keyof typeof documents;
 
 export interface Nginx {
   /** `http://host:port` */
@@ -19,26 +26,30 @@ export interface Nginx {
 }
 
 /** The documented configuration, with these ports instead of its own, and without TLS. */
-async function site(port: number, instances: readonly number[]): Promise<string> {
-  let text = await readFile(documented, 'utf8');
+async function site(name: Document, port: number, instances: readonly number[]): Promise<string> {
+  let text = await readFile(join(folderOfDocuments, name), 'utf8');
   const replace = (pattern: RegExp | string, by: string): void => {
-    const changed = text.replace(pattern, by);
-    if (changed === text) throw new Error(`${documented} has no ${String(pattern)}`);
+    const changed = text.replaceAll(pattern, by);
+    if (changed === text) throw new Error(`docker/${name} has no ${String(pattern)}`);
     text = changed;
   };
-  replace('listen 443 ssl;', `listen 127.0.0.1:${port};`);
-  replace(/ +ssl_certificate .*\n/, '');
-  replace(/ +ssl_certificate_key .*\n/, '');
-  for (const [index, instance] of instances.entries()) replace(`127.0.0.1:${8080 + index} `, `127.0.0.1:${instance} `);
+  const { listen, instance } = documents[name];
+  replace(listen, `listen 127.0.0.1:${port};`);
+  if (name === 'nginx.conf') replace(/ +ssl_certificate(?:_key)? .*\n/g, '');
+  for (const [index, each] of instances.entries()) replace(instance(index), `127.0.0.1:${each} `);
   return text;
 }
 
 /** Waits until the instances answer through it. Writes only to `folder`. */
-export async function startNginx(folder: string, instances: readonly number[]): Promise<Nginx> {
+export async function startNginx(
+  folder: string,
+  instances: readonly number[],
+  document: Document = 'nginx.conf',
+): Promise<Nginx> {
   const at = (name: string): string => join(folder, name);
   const port = await freePort();
   await mkdir(folder, { recursive: true });
-  await writeFile(at('site.conf'), await site(port, instances));
+  await writeFile(at('site.conf'), await site(document, port, instances));
   const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
   await writeFile(
     at('nginx.conf'),
