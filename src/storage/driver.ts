@@ -47,6 +47,11 @@ export interface Driver {
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
   /**
+   * As `put`, for `size` bytes that are stored elsewhere and were compared with the digest. Reads them more than once. A driver
+   * without it needs a staged file.
+   */
+  putContent?(digest: Digest, content: Content, size: number): Promise<void>;
+  /**
    * Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are missing, and with `ContentDamaged` when
    * they have another size. With `forCheck`, reads the storage itself instead of a local copy, and does not compare the bytes
    * with the digest.

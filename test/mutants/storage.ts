@@ -18,6 +18,30 @@ export const storage = [
     [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
   ),
   ...mutantsOf(
+    'src/storage/copy.ts',
+    ['test/storage/copy.test.ts'],
+    [
+      [
+        'a copy is not compared with its digest',
+        "return `${algorithm}:${hash.digest('hex')}` === digest;",
+        'return true;',
+      ],
+      ['a copy makes one pass', 'while (!copied.isSettled && copied.passes < mostPasses);', 'while (false);'],
+      [
+        'a copy does not hold the content',
+        "await Hold.take(database, options.lease, 'copy')",
+        "await Hold.take(database, 1, 'copy')",
+      ],
+      [
+        'a copy is paired before it is complete',
+        'await checkTarget(database, target);',
+        'await pairTarget(database, target);',
+      ],
+      ['a copy does not skip what the target has', '(await stored.sizeOf(row.digest)) !== row.size && ', ''],
+      ['a damaged blob is tried in each pass, and the copy never settles', ' && !this.#problems.has(row.digest)', ''],
+    ],
+  ),
+  ...mutantsOf(
     'src/storage/cached-driver.ts',
     ['test/storage/s3/server.test.ts'],
     [

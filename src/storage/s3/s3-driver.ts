@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { algorithmOf, hexOf, isDigest, type Digest } from '../../digest.ts';
+import { algorithmOf, hexOf, isDigest, type Digest, type DigestAlgorithm } from '../../digest.ts';
 import { DomainError } from '../../errors.ts';
 import type { Content } from '../content.ts';
 import { contentDamaged } from '../damage.ts';
@@ -9,7 +9,7 @@ import { storageUnavailable } from '../unavailable.ts';
 import { Bucket, type BucketOptions } from './bucket.ts';
 import { settingError } from './failures.ts';
 import { RangedContent } from './ranged-content.ts';
-import { abortStaleUploads, upload, uploadSizes, type UploadSizes } from './upload.ts';
+import { abortStaleUploads, upload, uploadSizes, type UploadBytes, type UploadSizes } from './upload.ts';
 
 /** S3 copies larger objects only in parts. */
 const largestCopy = 5 * 2 ** 30;
@@ -63,10 +63,14 @@ export class S3Driver implements Driver {
     }
   }
 
-  async put(digest: Digest, staged: StagedFile): Promise<void> {
-    const key = this.#keyOf(digest);
-    if ((await this.#bucket.head(key))?.size === staged.size) return;
-    await upload(this.#bucket, key, staged, this.#sizes);
+  put(digest: Digest, staged: StagedFile): Promise<void> {
+    return this.#put(digest, staged);
+  }
+
+  putContent(digest: Digest, content: Content, size: number): Promise<void> {
+    const runningDigest = (algorithm: DigestAlgorithm) => (algorithmOf(digest) === algorithm ? digest : undefined);
+    const read = (target: Buffer, position: number) => content.read(target, position);
+    return this.#put(digest, { path: digest, size, read, runningDigest });
   }
 
   async open(digest: Digest, size: number, forCheck = false): Promise<Content> {
@@ -180,6 +184,12 @@ export class S3Driver implements Driver {
   close(): Promise<void> {
     this.#bucket.close();
     return Promise.resolve();
+  }
+
+  async #put(digest: Digest, bytes: UploadBytes): Promise<void> {
+    const key = this.#keyOf(digest);
+    if ((await this.#bucket.head(key))?.size === bytes.size) return;
+    await upload(this.#bucket, key, bytes, this.#sizes);
   }
 
   get #identityKey(): string {
