@@ -212,7 +212,10 @@ export class BlobStore {
   async open(digest: Digest, size: number, checked = false): Promise<Content> {
     for (let isLast = false; ; isLast = true) {
       try {
-        return await this.#small.open(digest, size, checked);
+        const content = await this.#small.open(digest, size, checked);
+        const location = this.#driver.locationOf?.(digest);
+        if (location) content.location = location;
+        return content;
       } catch (error) {
         if (!isDomainError(error, 'BlobUnknown') && !isDomainError(error, 'ContentDamaged')) throw error;
         const [row] = await findBlobs(this.#database, [digest]);

@@ -43,6 +43,10 @@ export class CachedDriver implements Driver {
     return this.#fillOnRead(digest, size, await this.#origin.open(digest, size));
   }
 
+  locationOf(digest: Digest): (() => Promise<string>) | undefined {
+    return this.#origin.locationOf?.(digest);
+  }
+
   stat(digest: Digest): Promise<StoredBytes | undefined> {
     return this.#origin.stat(digest);
   }

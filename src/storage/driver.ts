@@ -57,6 +57,8 @@ export interface Driver {
    * with the digest.
    */
   open(digest: Digest, size: number, forCheck?: boolean): Promise<Content>;
+  /** Makes a URL from which clients can get stored bytes themselves; undefined if they cannot. See `Content.location`. */
+  locationOf?(digest: Digest): (() => Promise<string>) | undefined;
   /** Undefined when the bytes are missing. */
   stat(digest: Digest): Promise<StoredBytes | undefined>;
   /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */

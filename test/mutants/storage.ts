@@ -18,6 +18,25 @@ export const storage = [
     [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
   ),
   ...mutantsOf(
+    'src/http/send.ts',
+    ['test/storage/s3/redirect.test.ts'],
+    [
+      ['small content is redirected', 'size !== undefined && size >= leastRedirected', 'size !== undefined'],
+      [
+        'a HEAD is redirected',
+        "if (method !== 'GET' || headers.range !== undefined) return false;",
+        'if (headers.range !== undefined) return false;',
+      ],
+      [
+        'a range is redirected',
+        "if (method !== 'GET' || headers.range !== undefined) return false;",
+        "if (method !== 'GET') return false;",
+      ],
+      ['a redirect may be cached', "'Cache-Control': 'no-store', ", ''],
+      ['redirected bytes are not counted', 'contextOf(response).redirected = size!;', ''],
+    ],
+  ),
+  ...mutantsOf(
     'src/storage/copy.ts',
     ['test/storage/copy.test.ts'],
     [

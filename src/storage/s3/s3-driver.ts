@@ -93,6 +93,10 @@ export class S3Driver implements Driver {
     await this.#bucket.delete(this.#keyOf(digest));
   }
 
+  locationOf(digest: Digest): (() => Promise<string>) | undefined {
+    return this.#bucket.redirects ? () => this.#bucket.signedUrl(this.#keyOf(digest)) : undefined;
+  }
+
   /** S3 copies the bytes within the bucket. Bytes of more than 5 GiB are deleted. */
   async setAside(digest: Digest, version: string): Promise<boolean> {
     const bucket = this.#bucket;
