@@ -300,8 +300,9 @@ export class BlobStore {
       });
     } catch (error) {
       if (error instanceof Overtaken) throw error;
-      // Without the database, waiting again would only delay the answer. The collector removes the pending rows later.
-      if (isDomainError(error, 'DatabaseUnavailable')) throw error;
+      // Without the database, waiting again would only delay the answer. A deletion that the storage does not confirm would make
+      // the next push of these bytes wait until it is given up. The collector removes the pending rows later.
+      if (isDomainError(error, 'DatabaseUnavailable') || isDomainError(error, 'StorageUnavailable')) throw error;
       // If this fails, the collector removes the pending rows later.
       await this.#takeBack(announced).catch(() => undefined);
       throw error;

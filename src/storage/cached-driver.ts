@@ -11,6 +11,7 @@ const mostFills = 64;
 
 /** Keeps local copies of blobs that were read or put, in front of a remote storage. */
 export class CachedDriver implements Driver {
+  readonly isRemote = true;
   readonly #origin: Driver;
   readonly #cache: BlobCache;
   readonly #hasRoom: (bytes: number) => Promise<boolean>;

@@ -38,6 +38,8 @@ export interface QuarantineRemoved {
  * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/driver-suite.ts`.
  */
 export interface Driver {
+  /** Whether each call is a request to another machine: then copies in memory are used without a look at the storage. */
+  readonly isRemote?: boolean;
   /** Called once at the start; rejects when the storage cannot be used. */
   prepare(): Promise<void>;
   /**
@@ -75,7 +77,7 @@ export interface Driver {
   writeIdentity(identity: string, replace?: boolean): Promise<void>;
   /** Rejects when stored bytes cannot be read now, also because the storage is not the one that was prepared. */
   check(): Promise<void>;
-  /** Rejects when the storage is not writable now. May leave this to `put`. */
+  /** Rejects when the storage is not writable now. May answer from a write of the last minute. */
   checkWrites(): Promise<void>;
   /** Called once, at the end. */
   close(): Promise<void>;

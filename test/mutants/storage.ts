@@ -37,6 +37,34 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
+    'src/storage/s3/s3-driver.ts',
+    ['test/storage/s3/outage.test.ts'],
+    [
+      [
+        'each check writes to S3',
+        'if (performance.now() - this.#writtenAt < this.#bucket.times.checkEvery) return;',
+        '',
+      ],
+      ['after a failed put, no check writes', 'this.#writtenAt = Number.NEGATIVE_INFINITY;\n      throw', 'throw'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/small-blobs.ts',
+    ['test/storage/s3/outage.test.ts'],
+    [['small blobs with a local copy need S3', 'this.#driver.isRemote && !checked ?', 'false ?']],
+  ),
+  ...mutantsOf(
+    'src/mirror/flight.ts',
+    ['test/storage/s3/outage.test.ts'],
+    [
+      [
+        'content that cannot be stored is not sent',
+        "const isUnavailable = isDomainError(error, 'StorageUnavailable');",
+        'const isUnavailable = false;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
     'src/storage/copy.ts',
     ['test/storage/copy.test.ts'],
     [

@@ -38,11 +38,20 @@ export interface BucketTimes {
   assemble: number;
   /** First pause before a repeated request; each further one is twice as long, and twice that if the server is busy. */
   pause: number;
+  /** How long a successful write counts as a check that the bucket can be written. */
+  checkEvery: number;
   /** Attempts of a request. */
   attempts: number;
 }
 
-const bucketTimes: BucketTimes = { request: 6000, idle: 30_000, assemble: 300_000, pause: 250, attempts: 4 };
+const bucketTimes: BucketTimes = {
+  request: 6000,
+  idle: 30_000,
+  assemble: 300_000,
+  pause: 250,
+  checkEvery: 60_000,
+  attempts: 4,
+};
 /** Longest pause between two attempts. */
 const longestPause = 3000;
 /** Connections for requests, and for bodies that are being read. */
