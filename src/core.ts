@@ -181,7 +181,7 @@ export async function adoptStorage(
   await adopt(database, driver, report);
 }
 
-/** A storage in a folder, for a backup. */
+/** A storage in a folder, for a backup or a copy. */
 export interface FolderStorage {
   paths: Paths;
   driver: Driver;

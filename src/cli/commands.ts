@@ -14,6 +14,7 @@ import { addJobs } from './jobs.ts';
 import { addPrefetch } from './prefetch.ts';
 import { addPublisher } from './publisher.ts';
 import { addServe } from './serve.ts';
+import { addStorage } from './storage.ts';
 import { addToken } from './token.ts';
 import { addUsage } from './usage.ts';
 import { addWebhook } from './webhook.ts';
@@ -42,6 +43,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addWebhook(program, environment, terminal);
   addAdopt(program, environment, terminal);
   addBackup(program, environment, terminal);
+  addStorage(program, environment, terminal);
   addDoctor(program, environment, terminal);
   addCert(program, environment, terminal);
   addPrefetch(program, environment, terminal);

@@ -9,6 +9,7 @@ import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import { withheldFrom } from '../upstream/credentials.ts';
 import { checksOf, type Installation } from '../server.ts';
+import { redirectState } from './doctor-redirect.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 
@@ -56,6 +57,11 @@ export async function examine(installation: Installation, now: () => number): Pr
       return storageOf(core);
     }),
   ];
+  const redirects = redirectState(core.config);
+  if (redirects) {
+    const { problem, text } = redirects;
+    findings.push({ subject: 'redirects', ok: problem === undefined, text: problem ?? text });
+  }
   if (core.config.redis.url !== undefined) {
     findings.push(
       await attempt('redis', 'check ENTREPOT_REDIS_URL', async () => {

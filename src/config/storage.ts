@@ -43,6 +43,14 @@ export const storage = {
         .describe('Access key; by default the credentials that the AWS SDK finds, such as a role of the machine'),
       secretAccessKey: text.optional().meta({ secret: true }).describe('Secret of the access key'),
       caFile: text.optional().describe('PEM file of the authority that signed the certificate of the S3 server'),
+      redirect: flag
+        .default(false)
+        .describe('Answer downloads of 1 MiB or more with 307, so that clients get the bytes from S3 itself'),
+      publicEndpoint: z
+        .url({ protocol: /^https?$/, error: 'expected an http or https URL', abort: true })
+        .refine(hasNoUser, 'a URL here cannot have a user name or password')
+        .optional()
+        .describe('URL of the S3 server as clients reach it, for `redirect`; by default `storage.s3.endpoint`'),
     })
     .prefault({}),
 };

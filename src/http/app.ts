@@ -126,7 +126,7 @@ function accessLine(
   at: number,
 ): AccessLine {
   const { statusCode: status, context } = response;
-  const { principal, remote, received, sent, fetched, kind, subject, act, cache } = context;
+  const { principal, remote, received, fetched, kind, subject, act, cache } = context;
   return {
     request: context.id,
     at,
@@ -136,7 +136,7 @@ function accessLine(
     complete: response.writableFinished,
     seconds: Math.round(seconds * 1e6) / 1e6,
     received,
-    sent,
+    sent: context.sent + context.redirected,
     fetched,
     remote,
     agent: request.headers['user-agent'],

@@ -31,6 +31,8 @@ export interface RequestContext {
   received: number;
   /** Bytes of the body that were handed to the operating system, including the last write of an interrupted answer. */
   sent: number;
+  /** Bytes that the client gets from the storage itself, if it follows the redirect. */
+  redirected: number;
   /** Bytes of bodies that upstreams sent because of this request, until it ended. */
   fetched: number;
   /** Number of upstream bodies in progress. `fetchedLater` receives their bytes after the request has ended. */
@@ -54,6 +56,7 @@ function newContext(): RequestContext {
     source: undefined,
     received: 0,
     sent: 0,
+    redirected: 0,
     fetched: 0,
     fetching: 0,
     fetchedLater: undefined,

@@ -7,6 +7,8 @@ import { parseByteRange } from './ranges.ts';
 /** Up to this many streams read the next piece while one is sent. More streams keep the machine busy without it. */
 const readAheadStreams = 4;
 const maxWholeBytes = 64 * 1024;
+/** Smaller content is sent at once: a second request would take longer. */
+const leastRedirected = 2 ** 20;
 let activeStreams = 0;
 
 const endings: [ServerResponse, Buffer | undefined][] = [];
@@ -17,6 +19,8 @@ export interface SendOptions {
   etag?: string;
   /** Answer 206 and 416 (RFC 9110, 14). */
   ranges?: boolean;
+  /** Lead the client to the storage, if the content is large and has a `location`. */
+  redirect?: boolean;
 }
 
 /**
@@ -40,6 +44,12 @@ export async function sendContent(
       }
     }
     const { size } = content;
+    if (options.redirect && isRedirected(request, content)) {
+      const Location = await content.location!();
+      contextOf(response).redirected = size!;
+      finish(response.writeHead(307, { ...options.headers, ...redirectHeaders, Location }));
+      return;
+    }
     let start = 0;
     let end = size === undefined ? Number.POSITIVE_INFINITY : size;
     let status = 200;
@@ -102,6 +112,18 @@ function finish(response: ServerResponse, bytes?: Buffer): void {
 
 function endAll(): void {
   for (const [response, bytes] of endings.splice(0)) response.end(bytes);
+}
+
+/** The URL is valid for a short time, and only for this client. */
+const redirectHeaders = { 'Cache-Control': 'no-store', 'Content-Length': 0 };
+
+/**
+ * A HEAD has no body to save, and the storage does not know its headers. A client that resumes with If-Range sends the validator of
+ * this server, which the storage does not know either.
+ */
+function isRedirected({ method, headers }: IncomingMessage, { size, location }: Content): boolean {
+  if (method !== 'GET' || headers.range !== undefined) return false;
+  return location !== undefined && size !== undefined && size >= leastRedirected;
 }
 
 function matches(header: string | undefined, etag: string): boolean {

@@ -282,8 +282,10 @@ export class Flight {
       else if (sightings.length > 0) await entries.record(resource.key, sightings);
     } catch (error) {
       // The body is verified, and its readers still have its file. So only storing it has failed.
-      if (!storageFull(error) || metadata.size === 0) throw error;
-      log.warn({ ...resource.key, err: error }, 'the disk is full: fetched content was not stored');
+      const isUnavailable = isDomainError(error, 'StorageUnavailable');
+      if ((!isUnavailable && !storageFull(error)) || metadata.size === 0) throw error;
+      const reason = isUnavailable ? 'the storage cannot be written' : 'the disk is full';
+      log.warn({ ...resource.key, err: error }, `${reason}: fetched content was not stored`);
       isStored = false;
     }
     this.#intake!.tail.verified();

@@ -32,6 +32,7 @@ export async function getBlob(call: Call): Promise<void> {
     headers: { ...cacheStatus(served), 'Content-Type': 'application/octet-stream', 'Docker-Content-Digest': digest },
     etag: `"${digest}"`,
     ranges: true,
+    redirect: true,
   });
 }
 

@@ -212,7 +212,10 @@ export class BlobStore {
   async open(digest: Digest, size: number, checked = false): Promise<Content> {
     for (let isLast = false; ; isLast = true) {
       try {
-        return await this.#small.open(digest, size, checked);
+        const content = await this.#small.open(digest, size, checked);
+        const location = this.#driver.locationOf?.(digest);
+        if (location) content.location = location;
+        return content;
       } catch (error) {
         if (!isDomainError(error, 'BlobUnknown') && !isDomainError(error, 'ContentDamaged')) throw error;
         const [row] = await findBlobs(this.#database, [digest]);
@@ -297,8 +300,9 @@ export class BlobStore {
       });
     } catch (error) {
       if (error instanceof Overtaken) throw error;
-      // Without the database, waiting again would only delay the answer. The collector removes the pending rows later.
-      if (isDomainError(error, 'DatabaseUnavailable')) throw error;
+      // Without the database, waiting again would only delay the answer. A deletion that the storage does not confirm would make
+      // the next push of these bytes wait until it is given up. The collector removes the pending rows later.
+      if (isDomainError(error, 'DatabaseUnavailable') || isDomainError(error, 'StorageUnavailable')) throw error;
       // If this fails, the collector removes the pending rows later.
       await this.#takeBack(announced).catch(() => undefined);
       throw error;

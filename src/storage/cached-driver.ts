@@ -11,6 +11,7 @@ const mostFills = 64;
 
 /** Keeps local copies of blobs that were read or put, in front of a remote storage. */
 export class CachedDriver implements Driver {
+  readonly isRemote = true;
   readonly #origin: Driver;
   readonly #cache: BlobCache;
   readonly #hasRoom: (bytes: number) => Promise<boolean>;
@@ -41,6 +42,10 @@ export class CachedDriver implements Driver {
     const fill = this.#fills.get(digest);
     if (fill?.isUsable) return this.#follow(fill, digest, size);
     return this.#fillOnRead(digest, size, await this.#origin.open(digest, size));
+  }
+
+  locationOf(digest: Digest): (() => Promise<string>) | undefined {
+    return this.#origin.locationOf?.(digest);
   }
 
   stat(digest: Digest): Promise<StoredBytes | undefined> {

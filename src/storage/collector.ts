@@ -29,7 +29,7 @@ export interface Collected {
   /** Unreferenced blobs, and their size. */
   blobs: number;
   bytes: number;
-  /** 1 if nothing was removed because a backup runs. */
+  /** 1 if nothing was removed because a backup or a copy runs. */
   held?: number;
 }
 
@@ -46,8 +46,8 @@ const mostFailures = 100;
  * Removes unreferenced blobs while pushes continue. A transaction locks a row, checks that it has no reference, and marks
  * it `deleting`. Every reference is written under the same lock, and only while the row is not `deleting`. Then the bytes
  * are deleted, and then the row. Bytes without a row are kept: they come from outside, for example from a backup, or from
- * a process that was killed during a put that took longer than the grace. While a backup holds the bytes, only deletions that
- * had begun before are finished.
+ * a process that was killed during a put that took longer than the grace. While a backup or a copy holds the bytes, only deletions
+ * that had begun before are finished.
  */
 export class Collector {
   readonly #database: Database;

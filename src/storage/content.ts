@@ -9,6 +9,8 @@ export interface Content {
   readonly source?: string | undefined;
   /** All bytes, if they are in memory. Must not be changed. */
   readonly bytes?: Buffer;
+  /** Makes a URL at which a client gets these bytes from the storage itself, without credentials, for some minutes. */
+  location?: (() => Promise<string>) | undefined;
   /** Reads into `target` from `position` on; resolves to the number of bytes read, 0 at the end. */
   read(target: Buffer, position: number): Promise<number>;
   close(): void;

@@ -38,6 +38,8 @@ export interface QuarantineRemoved {
  * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/driver-suite.ts`.
  */
 export interface Driver {
+  /** Whether each call is a request to another machine: then copies in memory are used without a look at the storage. */
+  readonly isRemote?: boolean;
   /** Called once at the start; rejects when the storage cannot be used. */
   prepare(): Promise<void>;
   /**
@@ -47,11 +49,18 @@ export interface Driver {
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
   /**
+   * As `put`, for `size` bytes that are stored elsewhere and were compared with the digest. Reads them more than once. A driver
+   * without it needs a staged file.
+   */
+  putContent?(digest: Digest, content: Content, size: number): Promise<void>;
+  /**
    * Opens stored bytes of known `size`; rejects with `BlobUnknown` when they are missing, and with `ContentDamaged` when
    * they have another size. With `forCheck`, reads the storage itself instead of a local copy, and does not compare the bytes
    * with the digest.
    */
   open(digest: Digest, size: number, forCheck?: boolean): Promise<Content>;
+  /** Makes a URL from which clients can get stored bytes themselves; undefined if they cannot. See `Content.location`. */
+  locationOf?(digest: Digest): (() => Promise<string>) | undefined;
   /** Undefined when the bytes are missing. */
   stat(digest: Digest): Promise<StoredBytes | undefined>;
   /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */
@@ -68,7 +77,7 @@ export interface Driver {
   writeIdentity(identity: string, replace?: boolean): Promise<void>;
   /** Rejects when stored bytes cannot be read now, also because the storage is not the one that was prepared. */
   check(): Promise<void>;
-  /** Rejects when the storage is not writable now. May leave this to `put`. */
+  /** Rejects when the storage is not writable now. May answer from a write of the last minute. */
   checkWrites(): Promise<void>;
   /** Called once, at the end. */
   close(): Promise<void>;

@@ -21,18 +21,21 @@ export class Hold implements AsyncDisposable {
   readonly #database: Database;
   readonly #id = randomUUID();
   readonly #lease: number;
+  readonly #work: string;
   readonly #controller = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #renewedAt = performance.now();
   #renewing: Promise<void> | undefined;
 
-  private constructor(database: Database, lease: number) {
+  private constructor(database: Database, lease: number, work: string) {
     this.#database = database;
     this.#lease = lease;
+    this.#work = work;
   }
 
-  static async take(database: Database, lease = holdLease): Promise<Hold> {
-    const hold = new Hold(database, lease);
+  /** `lease` is in milliseconds. `work` names what needs the bytes, for the message of a lost hold. */
+  static async take(database: Database, lease = holdLease, work = 'backup'): Promise<Hold> {
+    const hold = new Hold(database, lease, work);
     await database.transaction(async (tx) => {
       await lockHolds(tx);
       await tx.run(`DELETE FROM storage_holds WHERE expires_at <= ${now[tx.dialect]}`);
@@ -72,8 +75,7 @@ export class Hold implements AsyncDisposable {
 
   #lose(): void {
     clearInterval(this.#timer);
-    const message =
-      'The lease that keeps stored content during a backup has expired, because the database could not be reached in time. Start the backup again.';
+    const message = `The lease that keeps stored content during a ${this.#work} has expired, because the database could not be reached in time. Start the ${this.#work} again.`;
     this.#controller.abort(new DomainError('DatabaseUnavailable', message));
   }
 }

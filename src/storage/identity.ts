@@ -69,7 +69,7 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
   if (stored === undefined) {
     throw new WrongPair(
       ['storage'],
-      'the storage of this database is not here: it has no identity. Mount the storage or correct the setting; if the content was moved here on purpose, run "entrepot adopt"',
+      'the storage of this database is not here: it has no identity. Mount the storage or correct the setting; to move the content here, run "entrepot storage copy"; if it was moved here by other means, run "entrepot adopt"',
     );
   }
   if (stored !== row.identity) {
@@ -142,6 +142,24 @@ export async function pairRestored(database: Database, driver: Driver): Promise<
   const { identity } = (await readRow(database))!;
   await driver.writeIdentity(identity, true);
   await setState(database, identity, 'paired');
+}
+
+/** Checks before a copy that `target` is empty, or belongs to this database; rejects with `WrongPair`. */
+export async function checkTarget(database: Database, target: Driver): Promise<void> {
+  const stored = await target.readIdentity();
+  if (stored === restoringMark) throw unfinishedRestore();
+  const row = await readRow(database);
+  if (stored !== undefined && stored !== row?.identity)
+    throw new WrongPair(
+      ['storage'],
+      'the target of the copy belongs to another installation. Copy to an empty place, or correct the setting',
+    );
+}
+
+/** Gives a complete copy the identity of the database, so that servers can use it. */
+export async function pairTarget(database: Database, target: Driver): Promise<void> {
+  const { identity } = (await readRow(database))!;
+  await target.writeIdentity(identity, true);
 }
 
 function unfinishedRestore(): WrongPair {

@@ -18,6 +18,8 @@ export interface S3Settings {
     accessKeyId?: string | undefined;
     secretAccessKey?: string | undefined;
     caFile?: string | undefined;
+    redirect: boolean;
+    publicEndpoint?: string | undefined;
   };
 }
 

@@ -111,7 +111,7 @@ async function problemOf(
 }
 
 /** Whether the blob was neither removed nor stored again since its row was read. */
-async function isSame(database: Database, { digest, generation }: BlobRow): Promise<boolean> {
+export async function isSame(database: Database, { digest, generation }: BlobRow): Promise<boolean> {
   const [row] = await findBlobs(database, [digest]);
   return row?.state === 'live' && row.generation === generation;
 }

@@ -68,9 +68,9 @@ export function isBillable(status: number): boolean {
   return status < 500 && status !== 401 && status !== 403 && status !== 404 && status !== 429;
 }
 
-/** Whether a request was a download of a whole file that succeeded completely. */
+/** Whether a request was a download of a whole file that succeeded completely, or was redirected to the storage. */
 export function isDownload({ act, status, complete }: Pick<Use, 'act' | 'status' | 'complete'>): boolean {
-  return act === 'download' && status === 200 && complete;
+  return act === 'download' && (status === 200 || status === 307) && complete;
 }
 
 /** Counts one billable request. Hosted content is neither a hit nor a miss of the cache. */

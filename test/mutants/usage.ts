@@ -74,7 +74,11 @@ export const usage = [
     'src/usage/counters.ts',
     ['test/http/usage.test.ts'],
     [
-      ['an interrupted download counts', ' && status === 200 && complete', ' && status === 200'],
+      [
+        'an interrupted download counts',
+        ' && (status === 200 || status === 307) && complete',
+        ' && (status === 200 || status === 307)',
+      ],
       [
         'hosted content counts as a miss',
         "cache !== undefined && !cache.endsWith('detail=hosted')",

@@ -18,6 +18,8 @@ export interface S3Request {
 /** How the server misbehaves. A number is a status; `reset` destroys the socket at once. */
 export type S3Fault =
   | { code: string; status: number }
+  /** Performs the request after this. */
+  | { after: Promise<unknown> }
   | 'reset'
   /** Reads half of the body, then destroys the socket. */
   | 'cut upload'
@@ -90,7 +92,8 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
     const respond = async () => {
       if (fault === 'silent') return;
       if (fault === 'reset') return void socket.destroy();
-      if (typeof fault === 'object') {
+      if (typeof fault === 'object' && 'after' in fault) await fault.after;
+      else if (typeof fault === 'object') {
         request.resume();
         return refuse(response, fault.status, fault.code, method);
       }

@@ -65,6 +65,7 @@ async function sendFile(source: PackageSource, { request, response, accountId, p
     headers: { 'Content-Type': file.type, ...immutable(file.served) },
     ...(file.digest && { etag: `"${file.digest}"` }),
     ranges: true,
+    redirect: kind === 'nupkg',
   });
 }
 

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { S3Client } from '@aws-sdk/client-s3';
 import { storageUnavailable } from '../unavailable.ts';
 import { isMissing, isThrottled, isTransient } from './failures.ts';
+import { presign } from './presign.ts';
 
 /** Names a bucket and the access to it. */
 export interface BucketOptions {
@@ -20,6 +21,10 @@ export interface BucketOptions {
   secretAccessKey?: string | undefined;
   /** PEM of a certificate authority. */
   ca?: string | undefined;
+  /** Whether clients may get objects from S3 itself. */
+  redirect?: boolean | undefined;
+  /** URL of the server as those clients reach it; by default `endpoint`. */
+  publicEndpoint?: string | undefined;
   times?: Partial<BucketTimes> | undefined;
 }
 
@@ -33,16 +38,28 @@ export interface BucketTimes {
   assemble: number;
   /** First pause before a repeated request; each further one is twice as long, and twice that if the server is busy. */
   pause: number;
+  /** How long a successful write counts as a check that the bucket can be written. */
+  checkEvery: number;
   /** Attempts of a request. */
   attempts: number;
 }
 
-const bucketTimes: BucketTimes = { request: 6000, idle: 30_000, assemble: 300_000, pause: 250, attempts: 4 };
+const bucketTimes: BucketTimes = {
+  request: 6000,
+  idle: 30_000,
+  assemble: 300_000,
+  pause: 250,
+  checkEvery: 60_000,
+  attempts: 4,
+};
 /** Longest pause between two attempts. */
 const longestPause = 3000;
 /** Connections for requests, and for bodies that are being read. */
 const requestSockets = 256;
 const readSockets = 1024;
+
+/** Seconds in which a client must send its request to a signed URL. */
+const urlExpires = 300;
 
 type Sdk = typeof import('@aws-sdk/client-s3');
 export type { Sdk };
@@ -64,10 +81,12 @@ export class Bucket {
   readonly times: BucketTimes;
   readonly client: S3Client;
   readonly #reader: S3Client;
+  readonly #options: BucketOptions;
 
   private constructor(sdk: Sdk, options: BucketOptions) {
     this.sdk = sdk;
     this.name = options.bucket;
+    this.#options = options;
     const path = (options.prefix ?? '').replace(/^\/+|\/+$/g, '');
     this.prefix = path === '' ? '' : `${path}/`;
     this.times = { ...bucketTimes, ...options.times };
@@ -145,6 +164,29 @@ export class Bucket {
     if (part.start === start && part.length <= end - start && part.length >= 0) return part;
     body.destroy();
     throw new Error(`S3 sent bytes ${part.start}+${part.length}, not ${start}+${end - start}`);
+  }
+
+  /** Whether clients may get objects from S3 itself, with `signedUrl`. */
+  get redirects(): boolean {
+    return this.#options.redirect === true;
+  }
+
+  /** A URL for one GET of an object by a client without credentials. Sends nothing to S3. */
+  async signedUrl(key: string): Promise<string> {
+    const { endpoint, publicEndpoint, region, bucket, forcePathStyle } = this.#options;
+    const credentials = await this.client.config.credentials().catch((error: unknown) => {
+      throw bucketUnavailable(error);
+    });
+    return presign({
+      endpoint: publicEndpoint ?? endpoint ?? `https://s3.${region}.amazonaws.com`,
+      forcePathStyle,
+      region,
+      bucket,
+      key,
+      credentials,
+      expires: urlExpires,
+      now: Date.now(),
+    });
   }
 
   /** Removes an object; resolves also if it is missing. */

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { algorithmOf, hexOf, isDigest, type Digest } from '../../digest.ts';
+import { algorithmOf, hexOf, isDigest, type Digest, type DigestAlgorithm } from '../../digest.ts';
 import { DomainError } from '../../errors.ts';
 import type { Content } from '../content.ts';
 import { contentDamaged } from '../damage.ts';
@@ -9,7 +9,7 @@ import { storageUnavailable } from '../unavailable.ts';
 import { Bucket, type BucketOptions } from './bucket.ts';
 import { settingError } from './failures.ts';
 import { RangedContent } from './ranged-content.ts';
-import { abortStaleUploads, upload, uploadSizes, type UploadSizes } from './upload.ts';
+import { abortStaleUploads, upload, uploadSizes, type UploadBytes, type UploadSizes } from './upload.ts';
 
 /** S3 copies larger objects only in parts. */
 const largestCopy = 5 * 2 ** 30;
@@ -18,14 +18,17 @@ const staleUpload = 3 * 86_400_000;
 
 /**
  * Stores bytes as objects of an S3 bucket: `blobs/sha256/ab/ab12…`. A put sends the bytes to their final key, where they
- * appear when they are complete. The bucket also has the keys `identity`, `quarantine/sha256-ab12…/<time>`, and for a moment
- * `probe/<uuid>`.
+ * appear when they are complete. The bucket also has the keys `identity`, `quarantine/sha256-ab12…/<time>`, `probe/write`, and for
+ * a moment `probe/<uuid>`.
  */
 export class S3Driver implements Driver {
+  readonly isRemote = true;
   readonly #bucket: Bucket;
   readonly #sizes: UploadSizes;
   /** The identity that the bucket had when it was last read or written. */
   #identity: string | undefined;
+  /** When the bucket was last written, by `performance.now()`; in the past if the last write failed. */
+  #writtenAt = Number.NEGATIVE_INFINITY;
 
   private constructor(bucket: Bucket, sizes: UploadSizes) {
     this.#bucket = bucket;
@@ -48,8 +51,10 @@ export class S3Driver implements Driver {
       return work();
     };
     try {
-      await perform('find the bucket', () => bucket.check());
+      // A list, because S3 sends no reason in an answer to HEAD.
+      await perform('find the bucket', () => bucket.list(key).next());
       await perform('write', () => bucket.write(key, text));
+      this.#writtenAt = performance.now();
       const part = await perform('read', () => bucket.read(key, text.length - 1));
       if (part !== text.slice(0, -1)) throw new Error('a range of an object has other bytes than were written');
       const found = await perform('list', async () => {
@@ -63,10 +68,14 @@ export class S3Driver implements Driver {
     }
   }
 
-  async put(digest: Digest, staged: StagedFile): Promise<void> {
-    const key = this.#keyOf(digest);
-    if ((await this.#bucket.head(key))?.size === staged.size) return;
-    await upload(this.#bucket, key, staged, this.#sizes);
+  put(digest: Digest, staged: StagedFile): Promise<void> {
+    return this.#put(digest, staged);
+  }
+
+  putContent(digest: Digest, content: Content, size: number): Promise<void> {
+    const runningDigest = (algorithm: DigestAlgorithm) => (algorithmOf(digest) === algorithm ? digest : undefined);
+    const read = (target: Buffer, position: number) => content.read(target, position);
+    return this.#put(digest, { path: digest, size, read, runningDigest });
   }
 
   async open(digest: Digest, size: number, forCheck = false): Promise<Content> {
@@ -87,6 +96,10 @@ export class S3Driver implements Driver {
 
   async delete(digest: Digest): Promise<void> {
     await this.#bucket.delete(this.#keyOf(digest));
+  }
+
+  locationOf(digest: Digest): (() => Promise<string>) | undefined {
+    return this.#bucket.redirects ? () => this.#bucket.signedUrl(this.#keyOf(digest)) : undefined;
   }
 
   /** S3 copies the bytes within the bucket. Bytes of more than 5 GiB are deleted. */
@@ -172,14 +185,34 @@ export class S3Driver implements Driver {
     );
   }
 
-  /** Left to `put`, because each write costs money. */
-  checkWrites(): Promise<void> {
-    return Promise.resolve();
+  /**
+   * Writes a small object, at most once a minute as long as the bucket can be written, because each write costs money. Rejects
+   * with `StorageSettingError`.
+   */
+  async checkWrites(): Promise<void> {
+    if (performance.now() - this.#writtenAt < this.#bucket.times.checkEvery) return;
+    const key = `${this.#bucket.prefix}probe/write`;
+    await this.#bucket.write(key, 'entrepot').catch((error: Error) => {
+      throw settingError(error.cause ?? error, 'write');
+    });
+    this.#writtenAt = performance.now();
   }
 
   close(): Promise<void> {
     this.#bucket.close();
     return Promise.resolve();
+  }
+
+  async #put(digest: Digest, bytes: UploadBytes): Promise<void> {
+    const key = this.#keyOf(digest);
+    if ((await this.#bucket.head(key))?.size === bytes.size) return;
+    try {
+      await upload(this.#bucket, key, bytes, this.#sizes);
+      this.#writtenAt = performance.now();
+    } catch (error) {
+      this.#writtenAt = Number.NEGATIVE_INFINITY;
+      throw error;
+    }
   }
 
   get #identityKey(): string {

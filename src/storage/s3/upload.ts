@@ -14,6 +14,9 @@ export interface UploadSizes {
   part: number;
 }
 
+/** What an upload reads: a staged file, or stored bytes. `path` is for messages. */
+export type UploadBytes = Pick<StagedFile, 'path' | 'size' | 'read' | 'runningDigest'>;
+
 export const uploadSizes: UploadSizes = { single: 64 * 2 ** 20, part: 32 * 2 ** 20 };
 const mostParts = 9000;
 /** Parts of one file that are sent at the same time. */
@@ -22,10 +25,10 @@ const atOnce = 3;
 const readSize = 256 * 1024;
 
 /**
- * Sends a staged file to its final key, and checks the size of the result. The object appears when all bytes have arrived.
+ * Sends bytes to their final key, and checks the size of the result. The object appears when all bytes have arrived.
  * S3 compares the bytes with their SHA-256. Rejects with `StorageUnavailable` after the last attempt.
  */
-export async function upload(bucket: Bucket, key: string, staged: StagedFile, sizes: UploadSizes): Promise<void> {
+export async function upload(bucket: Bucket, key: string, staged: UploadBytes, sizes: UploadSizes): Promise<void> {
   if (staged.size > sizes.single) await sendParts(bucket, key, staged, sizes.part);
   else {
     // Computed while the bytes arrived, so S3 also refuses bytes that the local disk has damaged since.
@@ -59,7 +62,7 @@ export async function abortStaleUploads(bucket: Bucket, prefix: string, before: 
   return aborted;
 }
 
-async function sendWhole(bucket: Bucket, key: string, staged: StagedFile, sha256: string): Promise<void> {
+async function sendWhole(bucket: Bucket, key: string, staged: UploadBytes, sha256: string): Promise<void> {
   const { PutObjectCommand } = bucket.sdk;
   await sendBody(bucket, staged, 0, staged.size, (body, abortSignal) => {
     const command = new PutObjectCommand({
@@ -74,7 +77,7 @@ async function sendWhole(bucket: Bucket, key: string, staged: StagedFile, sha256
   });
 }
 
-async function sendParts(bucket: Bucket, key: string, staged: StagedFile, leastPart: number): Promise<void> {
+async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, leastPart: number): Promise<void> {
   const { CreateMultipartUploadCommand, UploadPartCommand, CompleteMultipartUploadCommand } = bucket.sdk;
   const object = { Bucket: bucket.name, Key: key };
   const { UploadId } = await bucket.run((abortSignal) =>
@@ -137,7 +140,7 @@ async function abort(bucket: Bucket, key: string, UploadId: string): Promise<voi
 /** Sends bytes of a staged file; repeats it from their start after a temporary failure. Ends an attempt that makes no progress. */
 async function sendBody<T>(
   bucket: Bucket,
-  staged: StagedFile,
+  staged: UploadBytes,
   start: number,
   end: number,
   send: (body: Readable, signal: AbortSignal) => Promise<T>,
@@ -165,7 +168,7 @@ async function sendBody<T>(
 }
 
 async function* readRange(
-  staged: StagedFile,
+  staged: UploadBytes,
   start: number,
   end: number,
   onProgress: () => void,
@@ -180,7 +183,7 @@ async function* readRange(
   }
 }
 
-async function hashRange(staged: StagedFile, start: number, end: number): Promise<string> {
+async function hashRange(staged: UploadBytes, start: number, end: number): Promise<string> {
   const hash = createHash('sha256');
   for await (const piece of readRange(staged, start, end, () => undefined)) hash.update(piece);
   return hash.digest('hex');

@@ -1,0 +1,109 @@
+import { Option, type Command } from 'commander';
+import { ConfigError, type Environment } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { environmentName } from '../config/schema.ts';
+import { parseSize } from '../config/units.ts';
+import { folderStorage, type FolderStorage } from '../core.ts';
+import { DomainError } from '../errors.ts';
+import { copyStorage } from '../storage/copy.ts';
+import type { Installation } from '../server.ts';
+import { openS3 } from '../storage/open.ts';
+import { StorageSettingError } from '../storage/s3/failures.ts';
+import { bytesText, ProgressBar } from './progress.ts';
+import { withInstallation, type Terminal } from './with-installation.ts';
+
+type Place = Config['storage']['driver'];
+
+/** Bytes per second that a copy reads by default, so that clients hardly notice it. */
+const defaultRate = '64MiB';
+/** Damaged blobs that an error names. */
+const mostNamed = 10;
+
+/** `entrepot storage` */
+export function addStorage(program: Command, environment: Environment, terminal: Terminal): void {
+  const storage = program.command('storage').description('where the stored content is');
+  storage
+    .command('copy')
+    .description(
+      'copy all stored content from the data folder to the bucket of storage.s3, or back, while servers run; repeat it to continue',
+    )
+    .addOption(
+      new Option('--to <driver>', 'where to copy the content').choices(['s3', 'filesystem']).makeOptionMandatory(),
+    )
+    .option('--rate <size>', 'most bytes per second to read', defaultRate)
+    .action((options: CopyFlags) => copy(environment, terminal, options));
+}
+
+interface CopyFlags {
+  to: Place;
+  rate: string;
+}
+
+async function copy(environment: Environment, terminal: Terminal, { to, rate: text }: CopyFlags): Promise<void> {
+  const rate = parseSize(text);
+  if (rate === undefined || rate < 1) throw new DomainError('Invalid', '--rate needs a size such as 64MiB.');
+  const say = (line: string) => void terminal.stdout.write(`${line}\n`);
+  const controller = new AbortController();
+  const stop = () =>
+    controller.abort(new DomainError('Aborted', 'The copy was stopped. Run the command again to continue it.'));
+  terminal.once('SIGINT', stop);
+  terminal.once('SIGTERM', stop);
+  const work = async ({ core: { config, database, blobs } }: Installation): Promise<void> => {
+    await using stack = new AsyncDisposableStack();
+    const folder: FolderStorage = folderStorage(config.data);
+    stack.defer(() => folder.driver.close());
+    const bucketKey = environmentName('storage.s3.bucket');
+    if (config.storage.s3.bucket === undefined)
+      throw new DomainError('Invalid', `${bucketKey}: a copy to or from S3 needs the bucket.`);
+    const bucket = await openS3({ ...config.storage, cache: 0 }, folder.paths, () => Promise.resolve(false));
+    stack.defer(() => bucket.close());
+    const [source, target] = to === 's3' ? [folder.driver, bucket] : [bucket, folder.driver];
+    const bar = new ProgressBar(terminal.stderr);
+    const done = await copyStorage(
+      { database, source, target, stage: (size, algorithms) => blobs.stageHosted(size, algorithms) },
+      {
+        rate,
+        signal: controller.signal,
+        report: (line) => {
+          bar.clear();
+          say(line);
+        },
+        onProgress: (progress) => bar.show({ ...progress, waiting: undefined }),
+      },
+    ).finally(() => bar.clear());
+    const { blobs: count, bytes, copied, copiedBytes, isSettled, problems } = done;
+    say(`${placeText(config, to)}: ${count} blobs, ${bytesText(bytes)}; copied ${copied}, ${bytesText(copiedBytes)}`);
+    if (!isSettled) say('pushes continue: the last blobs were pushed while they were copied');
+    for (const line of nextSteps(config, to)) say(line);
+    if (problems.size === 0) return;
+    const names = [...problems].slice(0, mostNamed).join(', ');
+    throw new DomainError(
+      'Invalid',
+      `The copy is complete, except ${problems.size} blobs that are missing or damaged in the source itself: ${names}. "entrepot verify" shows what needs them.`,
+    );
+  };
+  await withInstallation(environment, (installation) => work(installation).catch(nameSetting));
+}
+
+function placeText({ data, storage }: Config, place: Place): string {
+  return place === 's3' ? `bucket ${storage.s3.bucket}` : `data folder ${data}`;
+}
+
+/** What the operator must do after the copy. */
+function nextSteps({ storage }: Config, to: Place): string[] {
+  const command = `entrepot storage copy --to ${to}`;
+  if (storage.driver === to) return ['the servers use this storage already: everything that it lacked was copied'];
+  return [
+    'next: 1. stop all servers',
+    `      2. run "${command}" again: it copies what was pushed since`,
+    `      3. set storage.driver: ${to} (${environmentName('storage.driver')}=${to}) for all instances, and start them`,
+    '      4. run "entrepot verify", then remove the content from the old place',
+  ];
+}
+
+/** For `catch`: names the setting of a bucket that cannot be used. */
+function nameSetting(error: unknown): never {
+  if (error instanceof StorageSettingError)
+    throw new ConfigError(`${environmentName(error.setting)}: ${error.message}`, { cause: error });
+  throw error;
+}
