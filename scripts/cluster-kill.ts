@@ -114,7 +114,7 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
     await victim.kill();
     const start = victim.start().then((milliseconds) => {
       restarts.push(milliseconds);
-      starting.delete(victim);
+      return starting.delete(victim);
     });
     starting.set(victim, start);
   }
