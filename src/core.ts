@@ -235,7 +235,7 @@ export async function openCore(
   await checkPair(database, driver).catch(nameSides(config));
   const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
   const instances = new Instances(database, folder, log, surroundings.instanceTimes);
-  stack.defer(closing.part('the instance', () => instances.leave()));
+  stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);

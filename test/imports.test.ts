@@ -27,7 +27,7 @@ const rooms: Record<string, string> = {
   webhooks: 'closing.ts events storage upstream database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
-  instances: 'http database config package.ts incoming.ts errors.ts',
+  instances: 'closing.ts http database config package.ts incoming.ts errors.ts',
   http: 'accounts limits usage storage tls metrics config caller.ts incoming.ts errors.ts',
   limits: 'events cache config caller.ts errors.ts',
   identity: 'accounts events database upstream config errors.ts',

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
+import { inTime } from '../closing.ts';
 import { databaseTime } from '../database/clock.ts';
 import type { Database, Dialect, Transaction, Value } from '../database/database.ts';
 import { version } from '../package.ts';
@@ -23,6 +24,8 @@ const keepDead = 3_600_000;
 /** After this many heartbeats, rows of dead instances are removed. */
 const beatsPerRemoval = 100;
 const mostListed = 1000;
+/** How long the removal of this process may take at its end; milliseconds. */
+const longestLeave = 1000;
 
 /** What all instances of an installation must have in common. Fingerprints, never secrets. Null: not known or not used. */
 export interface Facts {
@@ -134,12 +137,17 @@ export class Instances {
     }, this.#times.beat).unref();
   }
 
-  /** Removes this process, if it was added. */
-  async leave(): Promise<void> {
+  /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
+  async leave(milliseconds: number): Promise<void> {
     clearInterval(this.#timer);
-    await this.#beating;
     if (!this.#own) return;
-    this.#own = undefined;
+    await inTime(() => this.#delete(), Math.min(longestLeave, milliseconds / 2)).catch((error: unknown) =>
+      this.#log.warn({ err: error }, 'this instance was not removed from the list of instances; it is dead there'),
+    );
+  }
+
+  async #delete(): Promise<void> {
+    await this.#beating;
     await this.#database.transaction((tx) => tx.run('DELETE FROM instances WHERE id = ?', [this.id]), fleeting);
   }
 
