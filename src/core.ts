@@ -74,7 +74,7 @@ export interface Surroundings {
   exchange?: Exchange | undefined;
   /** The name of this process among the instances; by default the host name. */
   instanceName?: string | undefined;
-  instanceTimes?: InstanceTimes | undefined;
+  instanceTimes?: Partial<InstanceTimes> | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */

@@ -15,8 +15,8 @@ const rooms: Record<string, string> = {
     'console nuget oci protocol.ts measures.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
-  oci: 'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts errors.ts',
-  'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
+  oci: 'protocol.ts core.ts api prefetch jobs instances http mirror accounts usage history events storage database upstream cache config caller.ts digest.ts errors.ts',
+  'protocol.ts': 'core.ts api prefetch jobs instances http mirror accounts usage storage upstream config',
   'first-token.ts': 'core.ts config',
   'measures.ts': 'core.ts jobs http mirror usage tls upstream metrics',
   'core.ts':
@@ -27,7 +27,7 @@ const rooms: Record<string, string> = {
   webhooks: 'closing.ts events storage upstream database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
-  instances: 'closing.ts http database config package.ts incoming.ts errors.ts',
+  instances: 'closing.ts http database config caller.ts package.ts incoming.ts errors.ts',
   http: 'accounts limits usage storage tls metrics config caller.ts incoming.ts errors.ts',
   limits: 'events cache config caller.ts errors.ts',
   identity: 'accounts events database upstream config errors.ts',

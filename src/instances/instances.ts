@@ -11,12 +11,14 @@ export interface InstanceTimes {
   beat: number;
   /** An instance that was not seen for this long is dead. */
   lease: number;
+  /** How long another instance may take to accept a call. */
+  answer: number;
 }
 
 /** Processes on SQLite share one machine, so nobody waits for their state, and a write costs more there. */
 const defaultTimes: Readonly<Record<Dialect, InstanceTimes>> = {
-  mysql: { beat: 5000, lease: 20_000 },
-  sqlite: { beat: 30_000, lease: 120_000 },
+  mysql: { beat: 5000, lease: 20_000, answer: 10_000 },
+  sqlite: { beat: 30_000, lease: 120_000, answer: 10_000 },
 };
 
 /** Dead instances are listed for this many milliseconds. */
@@ -111,18 +113,18 @@ export class Instances {
   /** The identity of the data folder of this process. */
   readonly folder: string;
   readonly #database: Database;
-  readonly #times: InstanceTimes;
+  readonly times: InstanceTimes;
   readonly #log: Logger;
   #own: OwnFacts | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
   #beats = 0;
 
-  constructor(database: Database, folder: string, log: Logger, times = defaultTimes[database.dialect]) {
+  constructor(database: Database, folder: string, log: Logger, times: Partial<InstanceTimes> = {}) {
     this.#database = database;
     this.folder = folder;
     this.#log = log;
-    this.#times = times;
+    this.times = { ...defaultTimes[database.dialect], ...times };
   }
 
   /** Adds this process, which serves, and renews its row until `leave`. */
@@ -134,7 +136,7 @@ export class Instances {
     }, fleeting);
     this.#timer = setInterval(() => {
       this.#beating ??= this.#beat().finally(() => (this.#beating = undefined));
-    }, this.#times.beat).unref();
+    }, this.times.beat).unref();
   }
 
   /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
@@ -186,7 +188,7 @@ export class Instances {
     await tx.run(
       `INSERT INTO instances (id, name, address, version, folder, storage, secret, redis, database_node,
          started_at, seen_at, lease) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${now}, ${now}, ?)`,
-      [...values, this.#times.lease],
+      [...values, this.times.lease],
     );
   }
 
