@@ -145,7 +145,9 @@ export function uploadHandler(images: Images, accounts: Accounts, quota: Quota, 
   return {
     name: handlerName,
     run: async (given: unknown, request: IncomingMessage): Promise<number | null> => {
-      const { do: what, accountId, repository, id, digest, ...place } = uploadWork.parse(given);
+      const parsed = uploadWork.safeParse(given);
+      if (!parsed.success) throw new DomainError('UploadInvalid', 'The other instance does not accept this request.');
+      const { do: what, accountId, repository, id, digest, ...place } = parsed.data;
       const key = { accountId, repository: parseRepositoryName(repository), id };
       const account = await accounts.get(accountId);
       if (!account) throw uploadUnknown(id);
@@ -158,19 +160,11 @@ export function uploadHandler(images: Images, accounts: Accounts, quota: Quota, 
         // The sender counts the bytes.
         onData: () => undefined,
       };
-      switch (what) {
-        case 'received':
-          return uploads.received(key);
-        case 'append':
-          return uploads.append(key, chunk);
-        case 'finish':
-          if (digest === undefined) throw new DomainError('DigestInvalid', 'The digest is missing.');
-          await uploads.finish(key, parseDigest(digest), chunk);
-          return null;
-        case 'cancel':
-          await uploads.cancel(key);
-          return null;
-      }
+      if (what === 'received') return uploads.received(key);
+      if (what === 'append') return uploads.append(key, chunk);
+      if (what === 'finish') await uploads.finish(key, parseDigest(digest ?? ''), chunk);
+      else await uploads.cancel(key);
+      return null;
     },
   };
 }

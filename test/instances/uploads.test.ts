@@ -126,6 +126,26 @@ test('instances with one data folder continue sessions without a relay', async (
   t.is((await at.fetch(`${location}?digest=${digest}`, { method: 'PUT' })).status, 201);
 });
 
+test('workers of one machine share an internal port, and any of them continues an upload', async (t) => {
+  const start = await instancesOf(t);
+  const first = await start();
+  const [{ address }] = (await rowsOf(first, 'SELECT address FROM instances')) as [{ address: string }];
+  await first.close();
+  const { internal } = first.installation.core.config.server;
+  const settings = { data: first.data, server: { workers: 2, internal: { ...internal, port: address.split(':')[1] } } };
+  const workers = [await start(settings), await start(settings)];
+  const b = await start();
+  t.is((await rowsOf(b, `SELECT id FROM instances WHERE address = '${address}'`)).length, 2);
+  const at = new TestRepository(b, 'app');
+  for (const worker of workers) {
+    const location = await new TestRepository(worker, 'app').start();
+    // Each call is a new connection, which the system gives to one of the workers.
+    for (let chunk = 0; chunk < 3; chunk += 1)
+      t.is((await at.fetch(location, { method: 'PATCH', body: 'x' })).status, 202);
+    t.is((await at.fetch(`${location}?digest=${digestOf('xxx')}`, { method: 'PUT' })).status, 201);
+  }
+});
+
 test('sessions whose data folder is gone for an hour do not count any more', async (t) => {
   const start = await instancesOf(t);
   const [a, b] = [await start(), await start()];
