@@ -104,7 +104,7 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
   const startedAt = performance.now();
   const elapsed = () => performance.now() - startedAt;
   const restarts: number[] = [];
-  const starting = new Map<Instance, Promise<void>>();
+  const starting = new Map<Instance, Promise<unknown>>();
   for (let kills = 1; elapsed() + killEvery <= seconds * 1000; kills += 1) {
     await sleep(Math.max(0, kills * killEvery - elapsed()));
     // On a busy machine a start takes longer than the interval. One other instance is always ready.

@@ -26,6 +26,7 @@ import { names } from './024-names.ts';
 import { identity } from './025-identity.ts';
 import { notices } from './026-notices.ts';
 import { prefetchRuns } from './027-prefetch-runs.ts';
+import { instances } from './028-instances.ts';
 import { counts } from './030-counts.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
@@ -57,5 +58,6 @@ export const migrations: readonly Migration[] = [
   ...identity,
   ...notices,
   ...prefetchRuns,
+  ...instances,
   ...counts,
 ];
