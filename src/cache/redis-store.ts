@@ -101,6 +101,11 @@ export class RedisStore {
     return this.#attempt(() => this.#connection.evaluate(script, key, values).catch((error) => this.#refused(error)));
   }
 
+  /** As `evaluate`, with the key under which `get` and `set` have their value. */
+  evaluateAt(key: string, script: string, values: readonly string[]): Promise<unknown> {
+    return this.evaluate(script, `:${key}`, values);
+  }
+
   /** A Redis whose user may not run scripts works for everything else. */
   #refused(error: unknown): undefined {
     if (!(error instanceof ErrorReply)) throw error;

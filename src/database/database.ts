@@ -7,10 +7,12 @@ import type { Times } from '../metrics/times.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';
 import { readEveryTable } from './probe.ts';
+import type { Versions } from './row-cache.ts';
 import { keepsRows, SequelizeDatabase } from './sequelize-database.ts';
 import { SqliteFiles } from './sqlite-files.ts';
 import { sqliteSnapshot } from './sqlite-snapshot.ts';
 import { Connection, Driver, isBusy } from './sqlite.ts';
+import type { Tables } from './statement-tables.ts';
 import { inBackground, lockTimeout, lockTimeoutMessage, timeLimits, type TimeLimits } from './time-limits.ts';
 
 export type Value = string | number | null;
@@ -57,8 +59,9 @@ export interface CachedReadOptions {
 export interface Database extends Queryable {
   readonly times: DatabaseTimes;
   /**
-   * As `get`, for queries that every request makes: answered from memory until any instance writes. The caller must not
-   * change the row. `sql` should be a constant: a new string must be hashed at each request.
+   * As `get`, for queries that every request makes: answered from memory until any instance writes to a table that `sql`
+   * names after FROM or JOIN; on SQLite, to any table. The caller must not change the row. `sql` should be a constant: a new
+   * string must be hashed at each request.
    */
   getCached<T extends object = Row>(
     sql: string,
@@ -97,10 +100,10 @@ export interface DatabaseTimes {
 
 /** Tells instances on one MySQL database about each other's writes. SQLite does not need it. */
 export interface WriteSignal {
-  /** Changes after every write by any instance; undefined while it is unknown. */
-  version(): Promise<string | undefined>;
-  /** Changes the version. Resolves when no instance can still get the old one. */
-  announce(): Promise<void>;
+  /** They change after every write by any instance to their tables; undefined while they are unknown. */
+  versions(): Promise<Versions | undefined>;
+  /** Changes the versions of `tables`, or of all if they are undefined. Resolves when no instance can still get the old ones. */
+  announce(tables: Tables): Promise<void>;
 }
 
 /**
@@ -146,7 +149,7 @@ class SqliteDatabase extends SequelizeDatabase {
   readonly #driver: Driver;
   readonly #files: SqliteFiles;
   #writing: Promise<unknown> = Promise.resolve();
-  #current: { commits: number; version: Promise<string> } | undefined;
+  #current: { commits: number; versions: Promise<Versions> } | undefined;
 
   constructor(path: string, limits: TimeLimits) {
     mkdirSync(dirname(path), { recursive: true });
@@ -221,16 +224,18 @@ class SqliteDatabase extends SequelizeDatabase {
    * Reads the file's version once per turn of the event loop. A client that knows of a later write cannot have sent a
    * request that this turn handles.
    */
-  protected override version(): Promise<string> {
+  protected override versions(): Promise<Versions> {
     if (!this.#current) setImmediate(() => (this.#current = undefined));
     const { commits } = this;
-    if (this.#current?.commits !== commits) this.#current = { commits, version: this.#readVersion() };
-    return this.#current.version;
+    if (this.#current?.commits !== commits) this.#current = { commits, versions: this.#readVersion() };
+    return this.#current.versions;
   }
 
-  async #readVersion(): Promise<string> {
+  /** The file has one version for all tables. */
+  async #readVersion(): Promise<Versions> {
     try {
-      return this.#driver.version;
+      const { version } = this.#driver;
+      return { of: () => version };
     } catch (error) {
       throw databaseFailure(error);
     }

@@ -5,7 +5,9 @@ import type { Queryable, Row, Value, WriteSignal } from './database.ts';
 import { databaseFailure } from './failure.ts';
 import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';
 import { readEveryTable } from './probe.ts';
+import type { Versions } from './row-cache.ts';
 import { SequelizeDatabase } from './sequelize-database.ts';
+import type { Tables } from './statement-tables.ts';
 import { select } from './statements.ts';
 import { inBackground, isInBackground, lockTimeout, lockTimeoutMessage, type TimeLimits } from './time-limits.ts';
 
@@ -71,14 +73,16 @@ export class MysqlDatabase extends SequelizeDatabase {
     await this.#reader.close();
   }
 
-  protected override async version(lag: number): Promise<string | undefined> {
-    if (this.#changes) return this.#changes.version();
-    return lag > 0 ? `${this.commits} ${Math.floor(performance.now() / lag)}` : undefined;
+  protected override async versions(lag: number): Promise<Versions | undefined> {
+    if (this.#changes) return this.#changes.versions();
+    if (lag <= 0) return undefined;
+    const version = `${this.commits} ${Math.floor(performance.now() / lag)}`;
+    return { of: () => version };
   }
 
-  protected override async afterWrite(): Promise<void> {
-    await super.afterWrite();
-    await this.#changes?.announce();
+  protected override async afterWrite(tables: Tables): Promise<void> {
+    await super.afterWrite(tables);
+    await this.#changes?.announce(tables);
   }
 
   override exclusively<T>(work: () => Promise<T>): Promise<T> {

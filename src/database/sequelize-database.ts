@@ -14,8 +14,9 @@ import type {
 import { databaseFailure } from './failure.ts';
 import { runUntil } from './mysql-connection.ts';
 import { writeProbe } from './probe.ts';
-import { RowCache } from './row-cache.ts';
+import { RowCache, type Versions } from './row-cache.ts';
 import { isBusy } from './sqlite.ts';
+import type { Tables } from './statement-tables.ts';
 import { SequelizeWork, type Effects } from './statements.ts';
 import { isInBackground, type TimeLimits } from './time-limits.ts';
 
@@ -61,18 +62,18 @@ export abstract class SequelizeDatabase implements Database {
     values: readonly Value[] = [],
     { lag = 0 }: CachedReadOptions = {},
   ): Promise<readonly T[]> {
-    const version = await this.version(lag);
-    if (version === undefined) return this.select<T>(sql, values);
-    return this.#cachedRows.get(version, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
+    const versions = await this.versions(lag);
+    if (versions === undefined) return this.select<T>(sql, values);
+    return this.#cachedRows.get(versions, sql, values, () => this.select(sql, values)) as Promise<readonly T[]>;
   }
 
   /**
-   * Cached rows are valid while this stays the same; undefined: do not cache. See `WriteSignal` and
+   * Cached rows are valid while the version of their tables stays the same; undefined: do not cache. See `WriteSignal` and
    * `CachedReadOptions`.
    */
-  protected abstract version(lag: number): Promise<string | undefined>;
-  /** Called after each commit that wrote. Resolves when the next version on every instance is a new one. */
-  protected async afterWrite(): Promise<void> {
+  protected abstract versions(lag: number): Promise<Versions | undefined>;
+  /** Called after each commit that wrote. Resolves when the next versions of `tables` on every instance are new ones. */
+  protected async afterWrite(_tables: Tables): Promise<void> {
     this.#commits += 1;
   }
 
@@ -101,12 +102,12 @@ export abstract class SequelizeDatabase implements Database {
 
   async #attempt<T>(work: (tx: Transaction) => Promise<T>, keeps: boolean, deadline: number): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
-      const effects: Effects = { wrote: false };
+      const effects: Effects = { wrote: false, tables: new Set() };
       try {
         const result = await this.sequelize.transaction((transaction) =>
           work(new SequelizeWork(this.sequelize, transaction, this.dialect, effects)),
         );
-        if (effects.wrote && !keeps) await this.afterWrite();
+        if (effects.wrote && !keeps) await this.afterWrite(effects.tables && [...effects.tables]);
         return result;
       } catch (error) {
         if (attempt >= 10 || performance.now() > deadline || !isConflict(error)) throw databaseFailure(error);

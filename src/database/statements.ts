@@ -1,5 +1,6 @@
 import type { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import type { Dialect, Row, Transaction, Value } from './database.ts';
+import { tableWritten } from './statement-tables.ts';
 
 const numberedStatements = new Map<string, string>();
 
@@ -29,6 +30,8 @@ export async function select<T extends object>(
 /** What a transaction did. */
 export interface Effects {
   wrote: boolean;
+  /** The written tables; undefined if one is not known. */
+  tables: Set<string> | undefined;
 }
 
 /** Runs the statements of one transaction through Sequelize. */
@@ -83,6 +86,9 @@ export class SequelizeWork implements Transaction {
 
   async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
     this.#effects.wrote = true;
+    const table = tableWritten(sql);
+    if (table === undefined) this.#effects.tables = undefined;
+    else this.#effects.tables?.add(table);
     const [first, second] = (await this.#sequelize.query(numberPlaceholders(sql), {
       bind: [...values],
       raw: true,

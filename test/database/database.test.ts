@@ -373,7 +373,7 @@ test('mysql: a cached row is not read again while the version stays, and read ea
   const writer = await withItems(t, url);
   const changes = { current: 'a' as string | undefined, announced: 0 };
   const database = await openDatabase(url, {
-    version: async () => changes.current,
+    versions: async () => (changes.current === undefined ? undefined : { of: () => changes.current! }),
     announce: async () => void (changes.announced += 1),
   });
   t.teardown(() => database.close());
@@ -435,7 +435,7 @@ test.serial(
     t.is(await amount(day), 3, 'its own write is visible at once');
 
     // While the version is unknown, an instance must not use cached rows.
-    const cutOff = await openDatabase(url, { version: async () => undefined, announce: async () => undefined });
+    const cutOff = await openDatabase(url, { versions: async () => undefined, announce: async () => undefined });
     t.teardown(() => cutOff.close());
     for (const written of [4, 5]) {
       await elsewhere.query('UPDATE items SET amount = ?', [written]);

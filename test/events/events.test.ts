@@ -234,7 +234,7 @@ test('mysql: to give positions and to write repeated events is not announced', a
   const url = await temporaryDatabase(t, 'mysql');
   let announced = 0;
   const database = await openDatabase(url, {
-    version: () => Promise.resolve('1'),
+    versions: () => Promise.resolve({ of: () => '1' }),
     announce: () => Promise.resolve(void (announced += 1)),
   });
   t.teardown(() => database.close());

@@ -5,9 +5,10 @@ export const database = [
     'src/database/row-cache.ts',
     ['test/database/row-cache.test.ts'],
     [
-      ['the row cache has no bound', ' || this.#count >= maxResults', ''],
-      ['the row cache keeps failed reads', 'found.catch(() => rows.delete(key));', 'found.catch(() => undefined);'],
-      ['the row cache ignores the version', 'version !== this.#version || ', ''],
+      ['the row cache has no bound', 'if (this.#count >= maxResults) {', 'if (this.#count < 0) {'],
+      ['the row cache keeps failed reads', 'if (rows.delete(key) && ', 'if ('],
+      ['the row cache ignores the version', 'cached?.version !== version', '!cached'],
+      ['a statement does not depend on its tables', 'versions.of(this.#tablesOf(sql))', 'versions.of([])'],
     ],
   ),
   ...mutantsOf(
@@ -17,10 +18,38 @@ export const database = [
   ),
 
   ...mutantsOf(
+    'src/database/statement-tables.ts',
+    ['test/database/statement-tables.test.ts'],
+    [
+      ['joined tables do not count', '(?:FROM|JOIN)\\s+(\\w+|\\()', '(?:FROM)\\s+(\\w+|\\()'],
+      ['a list of tables counts as its first one', "tables!.includes(',')", "tables!.includes(';')"],
+      ['a write to joined tables counts as one to the first', 'UPDATE\\s+(\\w+)\\s+SET\\b', 'UPDATE\\s+(\\w+)'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/database/statements.ts',
+    ['test/http/instances.test.ts'],
+    [
+      [
+        'only the first written table is announced',
+        'else this.#effects.tables?.add(table);',
+        'else if (this.#effects.tables?.size === 0) this.#effects.tables.add(table);',
+      ],
+    ],
+  ),
+
+  ...mutantsOf(
     'src/cache/changes.ts',
     ['test/cache/changes.test.ts'],
     [
-      ['a version is valid for ever', '`${String(entry.value)} ${period}`', '`${String(entry.value)}`'],
+      ['a version is valid for ever', '`${period} ${all}`', '`${all}`'],
+      ['a version of everything is not that of a table', '[this.#all, ...tables', '[...tables'],
+      ['other tables lose their versions', 'if not renewed[name] then parts', 'if false then parts'],
+      [
+        'a read that runs already is shared',
+        'await this.#reading;\n    await new Promise((resolve) => setImmediate(resolve));\n    this.#pending = undefined;',
+        'await new Promise((resolve) => setImmediate(resolve));',
+      ],
       [
         'a write that could not be announced is not waited for',
         'performance.now() <= end;',

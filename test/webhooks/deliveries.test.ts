@@ -70,7 +70,7 @@ test('sqlite: deliveries leave cached rows', async (t) => {
 test('mysql: deliveries are not announced', async (t) => {
   let announced = 0;
   const parts = await opened(t, await temporaryDatabase(t, 'mysql'), {
-    version: () => Promise.resolve('1'),
+    versions: () => Promise.resolve({ of: () => '1' }),
     announce: () => Promise.resolve(void (announced += 1)),
   });
   await write(parts.database);

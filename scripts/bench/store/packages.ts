@@ -137,6 +137,7 @@ export function rowsOf({ id, nuspec, versions: texts, downloads }: MadePackage, 
       icon_type: null,
       snupkg_digest: null,
       metadata: JSON.stringify(metadata),
+      deprecation: null,
       metadata_bytes: bytesOfMetadata(metadata),
     })),
     package_blobs: files.flatMap(({ nupkg, nuspec: text }, index): Row[] =>
