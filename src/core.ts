@@ -57,6 +57,8 @@ export interface Surroundings {
   now: () => number;
   /** A monotonic clock in milliseconds. Without it, `now` is trusted also when it jumps. */
   watch?: (() => number) | undefined;
+  /** Most milliseconds between `now` and the clock of a MySQL database. */
+  clockBound?: number | undefined;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
   /** Stores committed bytes; by default in the data folder. */
@@ -328,9 +330,13 @@ export async function unknownAccounts(accounts: Accounts, { config }: Upstream):
   return unknown;
 }
 
-/** Separates installations that use the same Redis. The instances of one installation share a database. */
+/**
+ * Separates installations that use the same Redis. The instances of one installation share a database. While its password is
+ * changed, they have different ones.
+ */
 function namespaceOf({ data, database: { url } }: Config): string {
-  return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
+  const place = url?.replace(/^m\w+:\/\/(?:[^/]*@)?/, 'mysql://') ?? data;
+  return `entrepot-${digestOf(place).slice('sha256:'.length, 'sha256:'.length + 12)}`;
 }
 
 /** The setting that says where the database is. */

@@ -175,4 +175,38 @@ export const database = [
       ],
     ],
   ),
+  ...mutantsOf(
+    'src/database/engine.ts',
+    ['test/requirements.test.ts'],
+    [
+      ['a group with several primaries is accepted', "single !== undefined && !isOn(single) && group !== ''", 'false'],
+      ['a server without a group is refused for its mode', " && group !== ''", ''],
+      ['an address of several Galera nodes is accepted', 'nodes.size > 1', 'nodes.size > 100'],
+      ['no connection is asked for its node', 'const askedConnections = 4;', 'const askedConnections = 0;'],
+      ['an optimistic TiDB is accepted', "txnMode !== 'pessimistic'", 'false'],
+      ['TiDB 6.1 counts as too old', '< major * 1000 + minor', '<= major * 1000 + minor'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/requirements.ts',
+    ['test/requirements.test.ts'],
+    [
+      ['a clock may differ by a minute', 'const clockBound = 2000;', 'const clockBound = 60_000;'],
+      ['a clock that is behind is accepted', 'const size = Math.abs(difference);', 'const size = difference;'],
+      ['a running server repeats its warning', 'if (reported.get(subject) === state) return;', ''],
+      ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/cache/redis-owner.ts',
+    ['test/requirements.test.ts'],
+    [
+      [
+        'another installation is not recognised',
+        "if (!found.startsWith(`${this.#installation} `)) return 'other';",
+        '',
+      ],
+      ['a server that ends leaves its mark', "redis.call('DEL', KEYS[1])", ''],
+    ],
+  ),
 ];

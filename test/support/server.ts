@@ -33,7 +33,7 @@ export async function startTestServer(
   settings: Record<string, unknown> = {},
   surroundings: Pick<
     Surroundings,
-    'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers' | 'droppedLines'
+    'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers' | 'droppedLines' | 'clockBound'
   > = {},
   clock = testClock(),
 ): Promise<TestServer> {
@@ -58,7 +58,15 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: clock.time, proxy: {}, databaseLimits, ...surroundings });
+  const running = await startServer(config, {
+    log,
+    now: clock.time,
+    // Tests have clocks of their own.
+    clockBound: Infinity,
+    proxy: {},
+    databaseLimits,
+    ...surroundings,
+  });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;
