@@ -76,16 +76,16 @@ function tidb(version: string, txnMode: string): Engine {
 
 /** The nodes that several connections lead to. */
 async function nodesOf(database: Database): Promise<Set<string>> {
-  const read = async (from: Queryable) => nodeOf(await readVariables(from));
   const asked = Array.from({ length: askedConnections }, () => [
-    read(database),
-    database.transaction(read, { uncached: true }),
+    readNode(database),
+    database.transaction(readNode, { uncached: true }),
   ]);
   return new Set(await Promise.all(asked.flat()));
 }
 
 /** Nodes on one machine differ by their port, and nodes in containers by their host name. */
-function nodeOf(variables: ReadonlyMap<string, string>): string {
+async function readNode(from: Queryable): Promise<string> {
+  const variables = await readVariables(from);
   const host = `${variables.get('hostname')}:${variables.get('port')}`;
   const name = variables.get('wsrep_node_name');
   return name && name !== variables.get('hostname') ? `${name} at ${host}` : host;
