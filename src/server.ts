@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net';
+import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
@@ -172,6 +173,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
+  await core.instances.enter({ name: surroundings.instanceName ?? hostname(), address: null });
   await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,
@@ -242,6 +244,7 @@ function mountAll(
     sessions,
     publishers: identity,
     jobs,
+    instances: core.instances,
     events,
     webhooks,
     prefetches,

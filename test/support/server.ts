@@ -33,7 +33,16 @@ export async function startTestServer(
   settings: Record<string, unknown> = {},
   surroundings: Pick<
     Surroundings,
-    'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers' | 'droppedLines' | 'clockBound'
+    | 'driver'
+    | 'disk'
+    | 'watch'
+    | 'databaseLimits'
+    | 'healthTimes'
+    | 'receivers'
+    | 'droppedLines'
+    | 'instanceName'
+    | 'instanceTimes'
+    | 'clockBound'
   > = {},
   clock = testClock(),
 ): Promise<TestServer> {
