@@ -1,21 +1,28 @@
+import { stat } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { claimInterval, RedisOwner } from './cache/redis-owner.ts';
 import { ConfigError } from './config/load.ts';
 import { environmentName } from './config/schema.ts';
-import type { Core } from './core.ts';
+import type { Core, RequirementBounds } from './core.ts';
 import { clockDifference } from './database/clock-difference.ts';
 import { examineEngine } from './database/engine.ts';
+import { bucketFact, disagreement, folderFact, noRedis } from './instances/agreement.ts';
+import type { Facts, Instance, OwnFacts } from './instances/instances.ts';
 import type { Chore } from './jobs/chores.ts';
 import { installationIdentity } from './storage/identity.ts';
-
-/**
- * Most milliseconds between the clock of this machine and that of the database, so that two instances differ by less than
- * 4 s: the lease of an upload has at least that time left while its writer lives, and an instance whose clock is further
- * ahead would take it away.
- */
-const clockBound = 2000;
+import { Paths } from './storage/paths.ts';
+import { keyFingerprint } from './webhooks/secrets.ts';
 
 /** Milliseconds between two checks of a running server. */
-const checkInterval = 30_000;
+const checkInterval = 10_000;
+
+const defaultBounds: RequirementBounds = {
+  // Two instances then differ by less than 4 s: the lease of an upload has at least that time left while its writer lives,
+  // and an instance whose clock is further ahead would take it away.
+  clock: 2000,
+  // The interval of the checks, and that of heartbeats, which write what they found.
+  patience: checkInterval + 6000,
+};
 
 /** Something that must be true of what several instances share. */
 export interface Requirement {
@@ -32,69 +39,123 @@ export interface RequirementState {
 
 export interface Requirements {
   readonly list: readonly Requirement[];
-  /** Rejects with the `ConfigError` of the first requirement that is not met, and logs doubts. */
+  /** Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. */
   enforce(): Promise<void>;
+  /** Adds this process to the live instances; rejects with `ConfigError` if it does not agree with those before it. */
+  enter(own: OwnFacts): Promise<void>;
   /** Repeats the checks of a running server, which only warns, once for each state. */
   readonly chores: readonly Chore[];
   close(): Promise<void>;
 }
 
-type Parts = Pick<Core, 'config' | 'cache' | 'database' | 'now' | 'log'>;
+type Parts = Pick<Core, 'config' | 'cache' | 'database' | 'instances' | 'now' | 'log'>;
 
-/** The requirements of this installation; SQLite without Redis has none. `bound` replaces `clockBound`. */
-export async function openRequirements(parts: Parts, bound = clockBound): Promise<Requirements> {
-  const { config, cache, database, log } = parts;
-  const owner =
-    config.redis.url === undefined ? undefined : new RedisOwner(cache, await installationIdentity(database));
-  const list = [
-    ...(database.dialect === 'mysql' ? [engineRequirement(parts), clockRequirement(parts, bound)] : []),
+/** The requirements of this installation. SQLite without Redis has none. */
+export async function openRequirements(parts: Parts, bounds = defaultBounds): Promise<Requirements> {
+  const { config, cache, database, instances, log } = parts;
+  const installation = await installationIdentity(database);
+  const owner = config.redis.url === undefined ? undefined : new RedisOwner(cache, installation);
+  let databaseNode: string | null = null;
+  const facts = async (): Promise<Facts> => ({
+    storage: await storageFact(parts, installation),
+    secret: await secretFact(parts),
+    redis: owner ? (owner.identity ?? null) : noRedis,
+    databaseNode,
+  });
+  const isShared = database.dialect === 'mysql';
+  const engine = engineRequirement(parts, (node) => (databaseNode = node ?? null));
+  const own = [
+    ...(isShared ? [engine, clockRequirement(parts, bounds.clock)] : []),
     ...(owner ? [ownerRequirement(owner)] : []),
   ];
-  const reported = new Map<string, 'doubt' | 'problem'>();
-  /** Logs a new state, and not another text for the same one, such as a drift that grows. */
-  const report = (subject: string, state?: 'doubt' | 'problem', text?: string) => {
-    if (reported.get(subject) === state) return;
-    if (state === undefined) {
-      reported.delete(subject);
-      log.info(`${subject}: the problem is over`);
-    } else {
-      reported.set(subject, state);
-      log.warn(`${subject}: ${text}`);
-    }
+  const agreement: Requirement = {
+    subject: 'instances',
+    check: async () => {
+      const others = (await instances.live()).filter(({ id }) => id !== instances.id);
+      const found = disagreement(await facts(), others);
+      if (found) throw new ConfigError(found.message);
+      return { text: `agrees with all live servers (${others.length})` };
+    },
   };
-  const run = async ({ subject, check }: Requirement) => {
-    const { doubt } = await check();
-    report(subject, doubt === undefined ? undefined : 'doubt', doubt);
-  };
+  const report = reporter(log);
+  const run = async ({ subject, check }: Requirement) => report(subject, (await check()).doubt);
+  const list = isShared ? [...own, agreement] : own;
   const watch = async () => {
     for (const each of list) {
       await run(each).catch((error: unknown) => {
         // Readiness reports a database that cannot be reached.
-        if (error instanceof ConfigError) report(each.subject, 'problem', error.message);
+        if (error instanceof ConfigError) report(each.subject, error.message);
       });
     }
+    instances.note(await facts());
   };
   const failure = 'the requirements for several instances were not checked';
-  const chores: Chore[] = list.length === 0 ? [] : [{ interval: checkInterval, run: watch, failure }];
-  if (owner) {
-    const claim = async () => void (await owner.claim());
-    chores.push({ interval: claimInterval, run: claim, failure: 'Redis was not marked' });
-  }
+  const chores: Chore[] = isShared ? [{ interval: checkInterval, run: watch, failure }] : [];
+  if (owner && !isShared) chores.push({ interval: claimInterval, run: watch, failure });
+  const agree = async () => {
+    for (const until = performance.now() + bounds.patience; ; await sleep(1000)) {
+      const found = disagreement(await facts(), precedingOf(instances.id, await instances.list()));
+      if (!found) return;
+      if (!found.mayEnd || performance.now() >= until) throw new ConfigError(found.message);
+      for (const each of own) await run(each);
+    }
+  };
   return {
     list,
     enforce: async () => {
-      for (const each of list) await run(each);
+      for (const each of own) await run(each);
+    },
+    enter: async (process) => {
+      await instances.enter(isShared ? { ...process, ...(await facts()) } : process);
+      if (isShared) await agree();
     },
     chores,
     close: async () => owner?.release(),
   };
 }
 
-function engineRequirement({ database }: Parts): Requirement {
+/** The live instances that were added before this one: of two that start at the same time, only one is refused. */
+function precedingOf(id: string, all: readonly Instance[]): Instance[] {
+  const at = all.findIndex((each) => each.id === id);
+  return (at === -1 ? all : all.slice(0, at)).filter(({ isLive }) => isLive);
+}
+
+/** Logs a problem once, also if its text changes, such as for a drift that grows; undefined: there is none. */
+function reporter(log: Parts['log']): (subject: string, problem: string | undefined) => void {
+  const reported = new Map<string, string>();
+  return (subject, problem) => {
+    // The setting, or the doubt.
+    const state = problem?.split(':', 1)[0];
+    if (reported.get(subject) === state) return;
+    if (state === undefined) {
+      reported.delete(subject);
+      log.info(`${subject}: the problem is over`);
+    } else {
+      reported.set(subject, state);
+      log.warn(`${subject}: ${problem}`);
+    }
+  };
+}
+
+/** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
+async function storageFact({ config: { data, storage } }: Parts, installation: string): Promise<string | null> {
+  if (storage.driver === 's3') return bucketFact(storage.s3);
+  const found = await stat(new Paths(data).identity, { bigint: true }).catch(() => undefined);
+  return found ? folderFact(installation, found.ino) : null;
+}
+
+/** Null without a key, and for a file that cannot be read: what needs the key reports that. */
+async function secretFact({ config: { data, secretKeyFile } }: Parts): Promise<string | null> {
+  const reading = keyFingerprint(secretKeyFile ?? new Paths(data).secretKey, secretKeyFile === undefined);
+  return (await reading.catch(() => undefined)) ?? null;
+}
+
+function engineRequirement({ database }: Parts, onNode: (node: string | undefined) => void): Requirement {
   return {
     subject: 'database server',
     check: async () => {
       const { name, problem, doubt, node } = (await examineEngine(database))!;
+      onNode(node);
       if (problem !== undefined) throw new ConfigError(`${environmentName('database.url')}: ${problem}`);
       return { text: node === undefined ? name : `${name}, node ${node}`, doubt };
     },

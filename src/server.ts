@@ -126,7 +126,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now, closing } = core;
-  const requirements = await openRequirements(core, surroundings.clockBound);
+  const requirements = await openRequirements(core, surroundings.requirementBounds);
   stack.defer(closing.part('the requirements', () => requirements.close()));
   await requirements.enforce();
   await installation.webhooks.checkKey();
@@ -173,7 +173,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
-  await core.instances.enter({ name: surroundings.instanceName ?? hostname(), address: null });
+  await requirements.enter({ name: surroundings.instanceName ?? hostname(), address: null });
   await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,

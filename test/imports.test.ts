@@ -19,7 +19,7 @@ const rooms: Record<string, string> = {
   'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
   'first-token.ts': 'core.ts config',
   'measures.ts': 'core.ts jobs http mirror usage tls upstream metrics',
-  'requirements.ts': 'core.ts jobs storage database cache config',
+  'requirements.ts': 'core.ts webhooks instances jobs storage database cache config',
   'core.ts':
     'webhooks closing.ts instances http limits identity mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',
   backup: 'storage database digest.ts incoming.ts package.ts errors.ts',
@@ -192,8 +192,9 @@ test('only main.ts touches the process and its environment', (t) => {
   }
 });
 
-test('only the core, the protocols, the webhooks and server.ts put parts together', (t) => {
+test('only the core, the requirements, the protocols, the webhooks and server.ts put parts together', (t) => {
   const composing = new Set(['core.ts', 'nuget/protocol.ts', 'oci/protocol.ts', 'webhooks/open.ts', 'server.ts']);
+  composing.add('requirements.ts');
   // The entry of a thread.
   composing.add('prefetch/reader-thread.ts');
   const places = new Map<string, string>();

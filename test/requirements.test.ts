@@ -85,7 +85,7 @@ test('a clock that differs from that of the database by more than 2 s is refused
   const start = async (ahead: number) => {
     const clock = testClock();
     clock.time = () => Date.now() + ahead;
-    const server = await startTestServer(t, { data, database: { url } }, { clockBound: undefined }, clock);
+    const server = await startTestServer(t, { data, database: { url } }, { requirementBounds: undefined }, clock);
     await server.close();
   };
   await t.throwsAsync(() => start(60_000), {
@@ -99,7 +99,7 @@ test('a clock that differs from that of the database by more than 2 s is refused
 
 test('the clock of an embedded database is not checked', async (t) => {
   const clock = testClock(Date.now() + 3_600_000);
-  const server = await startTestServer(t, {}, { clockBound: undefined }, clock);
+  const server = await startTestServer(t, {}, { requirementBounds: undefined }, clock);
   const { list, chores } = await openRequirements(server.installation.core);
   t.deepEqual([list, chores], [[], []]);
 });

@@ -1,6 +1,7 @@
+import { databaseTime } from './clock.ts';
 import type { Queryable } from './database.ts';
 
-const timeSql = 'SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) AS time';
+const timeSql = `SELECT ${databaseTime.mysql} AS time`;
 
 /**
  * Milliseconds by which `now` is at least ahead of the clock of a MySQL database, negative if it is behind. The time that the

@@ -191,9 +191,14 @@ export const database = [
     'src/requirements.ts',
     ['test/requirements.test.ts'],
     [
-      ['a clock may differ by a minute', 'const clockBound = 2000;', 'const clockBound = 60_000;'],
+      ['a clock may differ by a minute', 'clock: 2000,', 'clock: 60_000,'],
       ['a clock that is behind is accepted', 'const size = Math.abs(difference);', 'const size = difference;'],
       ['a running server repeats its warning', 'if (reported.get(subject) === state) return;', ''],
+      [
+        'dead and later instances refuse a start',
+        '(at === -1 ? all : all.slice(0, at)).filter(({ isLive }) => isLive)',
+        'all',
+      ],
       ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
     ],
   ),
@@ -207,6 +212,25 @@ export const database = [
         '',
       ],
       ['a server that ends leaves its mark', "redis.call('DEL', KEYS[1])", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/instances/agreement.ts',
+    ['test/instances/agreement.test.ts'],
+    [
+      [
+        'the first of two facts is compared only',
+        "['storage', 'secret', 'redis', 'databaseNode'] as const",
+        "['storage'] as const",
+      ],
+      ['what is not known is compared', 'mine === null || theirs === null || ', ''],
+      ['a start does not wait for a fail-over', "mayEnd: fact === 'redis' || fact === 'databaseNode'", 'mayEnd: false'],
+      [
+        'a copy of a folder counts as the same',
+        'return `folder ${identity}.${inode}`;',
+        'return `folder ${identity}`;',
+      ],
+      ['prefixes of a bucket are not compared', 'endpoint, bucket, prefix]', 'endpoint, bucket]'],
     ],
   ),
 ];

@@ -42,7 +42,7 @@ export async function startTestServer(
     | 'droppedLines'
     | 'instanceName'
     | 'instanceTimes'
-    | 'clockBound'
+    | 'requirementBounds'
   > = {},
   clock = testClock(),
 ): Promise<TestServer> {
@@ -71,7 +71,7 @@ export async function startTestServer(
     log,
     now: clock.time,
     // Tests have clocks of their own.
-    clockBound: Infinity,
+    requirementBounds: { clock: Infinity, patience: 0 },
     proxy: {},
     databaseLimits,
     ...surroundings,
