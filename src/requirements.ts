@@ -16,6 +16,9 @@ import { keyFingerprint } from './webhooks/secrets.ts';
 /** Milliseconds between two checks of a running server. */
 const checkInterval = 10_000;
 
+/** Milliseconds between two comparisons of a start that waits. */
+const comparePause = 500;
+
 const defaultBounds: RequirementBounds = {
   // Two instances then differ by less than 4 s: the lease of an upload has at least that time left while its writer lives,
   // and an instance whose clock is further ahead would take it away.
@@ -41,7 +44,7 @@ export interface Requirements {
   readonly list: readonly Requirement[];
   /** Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. */
   enforce(): Promise<void>;
-  /** Adds this process to the live instances; rejects with `ConfigError` if it does not agree with those before it. */
+  /** Adds this process to the live instances; rejects with `ConfigError` if it does not agree with one of those before it. */
   enter(own: OwnFacts): Promise<void>;
   /** Repeats the checks of a running server, which only warns, once for each state. */
   readonly chores: readonly Chore[];
@@ -92,11 +95,22 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
   const failure = 'the requirements for several instances were not checked';
   const chores: Chore[] = isShared ? [{ interval: checkInterval, run: watch, failure }] : [];
   if (owner && !isShared) chores.push({ interval: claimInterval, run: watch, failure });
+  /**
+   * Waits for an instance that was killed with other settings until its lease is over, and for one that has not yet noticed a
+   * fail-over.
+   */
   const agree = async () => {
-    for (const until = performance.now() + bounds.patience; ; await sleep(1000)) {
+    const until = performance.now() + bounds.patience;
+    const seenAt = new Map<string, number>();
+    for (; ; await sleep(comparePause)) {
       const found = disagreement(await facts(), precedingOf(instances.id, await instances.list()));
       if (!found) return;
-      if (!found.mayEnd || performance.now() >= until) throw new ConfigError(found.message);
+      const { other, mayEnd, message } = found;
+      if (seenAt.size === 0) log.warn(`this start waits for a live server to end or to change: ${message}`);
+      const first = seenAt.get(other.id) ?? other.seenAt;
+      seenAt.set(other.id, first);
+      const isAlive = other.seenAt !== first;
+      if (isAlive && (!mayEnd || performance.now() >= until)) throw new ConfigError(message);
       for (const each of own) await run(each);
     }
   };

@@ -3,7 +3,7 @@ import type { Facts, Instance } from './instances.ts';
 
 /** What two instances of one database have not in common. */
 export interface Disagreement {
-  fact: keyof Facts;
+  other: Instance;
   /** Whether it may be over soon, because another instance has not yet noticed a fail-over. */
   mayEnd: boolean;
   /** Names the setting, and says what to do. */
@@ -39,7 +39,7 @@ export function disagreement(own: Facts, others: readonly Instance[]): Disagreem
       if (mine === null || theirs === null || mine === theirs) continue;
       const { setting, text } = reasons[fact](mine, theirs);
       const message = `${environmentName(setting)}: ${text(`the live server ${other.name}`)}. Correct the setting of one of the two, or end the other server`;
-      return { fact, mayEnd: fact === 'redis' || fact === 'databaseNode', message };
+      return { other, mayEnd: fact === 'redis' || fact === 'databaseNode', message };
     }
   }
   return undefined;

@@ -12,6 +12,7 @@ import { ownRedis } from '../support/processes/redis.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { startS3 } from '../support/s3.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
 
 type Settings = Record<string, unknown>;
 
@@ -29,7 +30,7 @@ async function place(t: ExecutionContext): Promise<{ data: string; database: { u
 }
 
 function startFirst(t: ExecutionContext, settings: Settings): Promise<TestServer> {
-  return startTestServer(t, settings, { instanceName: 'first' });
+  return startTestServer(t, settings, { instanceName: 'first', instanceTimes: { beat: 200, lease: 20_000 } });
 }
 
 async function listed(server: TestServer): Promise<Record<string, unknown>[]> {
@@ -109,18 +110,29 @@ test('another Redis beside a live server is refused, and so is none', async (t) 
 test('a start waits until a live server has noticed a fail-over', async (t) => {
   const settings = { ...(await place(t)), redis: { url: redisUrl() } };
   const first = await startFirst(t, settings);
-  const [row] = await databaseOf(first).select<{ redis: string }>('SELECT redis FROM instances');
-  const set = (redis: string) =>
-    databaseOf(first).transaction((tx) => tx.run('UPDATE instances SET redis = ? WHERE name = ?', [redis, 'first']));
-  await set('the Redis before the fail-over');
+  const { redis, storage } = (await listed(first))[0] as { redis: string; storage: string };
+  const facts = { redis, storage, secret: null, databaseNode: null };
+  first.installation.core.instances.note({ ...facts, redis: 'the Redis before the fail-over' });
+  await until(async () => (await listed(first))[0]!['redis'] !== redis);
   const bounds = { clock: Infinity, patience: 60_000 };
   let started = false;
   const starting = startTestServer(t, settings, { requirementBounds: bounds }).then(() => (started = true));
-  // The second server has added itself, and compares.
-  for (let rows = 1; rows < 2;) rows = (await databaseOf(first).select('SELECT id FROM instances')).length;
+  // The second server has added itself, and the first one lives on.
+  await until(async () => (await listed(first)).length === 2);
+  const { seen_at: seenAt } = (await listed(first))[0]!;
+  await until(async () => (await listed(first))[0]!['seen_at'] !== seenAt);
   t.false(started);
-  await set(row!.redis);
+  first.installation.core.instances.note(facts);
   t.true(await starting);
+});
+
+test('a start waits until the lease of a killed server with other settings is over', async (t) => {
+  const settings = await place(t);
+  const first = await startTestServer(t, settings, { instanceTimes: { beat: 3_600_000, lease: 2000 } });
+  const change = "UPDATE instances SET storage = 'folder elsewhere', seen_at = seen_at + 1000";
+  await databaseOf(first).transaction((tx) => tx.run(change));
+  const second = await startTestServer(t, settings);
+  t.is(second.lines.filter((line) => line.includes('this start waits')).length, 1);
 });
 
 test('servers on different Galera nodes are refused, and a running one warns once', async (t) => {
