@@ -5,6 +5,7 @@ import { People } from './accounts/people.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
+import { namespaceOf } from './cache/namespace.ts';
 import { systemOrigin } from './caller.ts';
 import { deletionClock } from './clock.ts';
 import { Closing, inTime } from './closing.ts';
@@ -13,7 +14,7 @@ import { environmentName, type Config } from './config/schema.ts';
 import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
 import { migrate } from './database/migrate.ts';
 import type { TimeLimits } from './database/time-limits.ts';
-import { digestOf, type Digest } from './digest.ts';
+import type { Digest } from './digest.ts';
 import type { NewEvent } from './events/event.ts';
 import { Events } from './events/events.ts';
 import { RepeatedEvents } from './events/repeated.ts';
@@ -59,6 +60,7 @@ export interface Surroundings {
   now: () => number;
   /** A monotonic clock in milliseconds. Without it, `now` is trusted also when it jumps. */
   watch?: (() => number) | undefined;
+  requirementBounds?: RequirementBounds | undefined;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
   /** Stores committed bytes; by default in the data folder. */
@@ -75,6 +77,14 @@ export interface Surroundings {
   /** The name of this process among the instances; by default the host name. */
   instanceName?: string | undefined;
   instanceTimes?: Partial<InstanceTimes> | undefined;
+}
+
+/** Bounds of what several instances must have in common; milliseconds. See `requirements.ts`. */
+export interface RequirementBounds {
+  /** Most time between `now` and the clock of a MySQL database. */
+  clock: number;
+  /** How long a start waits for other instances to notice a fail-over of Redis or of the database. */
+  patience: number;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -150,7 +160,7 @@ async function openUnmigrated(
   const driver = surroundings.driver ?? (await openStorage(config, surroundings, paths));
   stack.defer(closing.part('the storage', () => driver.close()));
   const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
-  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config));
+  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config.database.url, config.data));
   stack.defer(closing.part('the cache', () => cache.close()));
   await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', notWritable));
   const database = await openNamed(config, cache.changes, surroundings);
@@ -336,11 +346,6 @@ export async function unknownAccounts(accounts: Accounts, { config }: Upstream):
   const unknown: string[] = [];
   for (const name of config.accounts ?? []) if (!(await accounts.named(name))) unknown.push(name);
   return unknown;
-}
-
-/** Separates installations that use the same Redis. The instances of one installation share a database. */
-function namespaceOf({ data, database: { url } }: Config): string {
-  return `entrepot-${digestOf(url ?? data).slice('sha256:'.length, 'sha256:'.length + 12)}`;
 }
 
 /** The setting that says where the database is. */

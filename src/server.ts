@@ -31,6 +31,7 @@ import { nuget } from './nuget/protocol.ts';
 import { oci } from './oci/protocol.ts';
 import { Inputs } from './prefetch/inputs.ts';
 import type { OpenProtocol, Protocol, Web } from './protocol.ts';
+import { openRequirements } from './requirements.ts';
 import { Collector } from './storage/collector.ts';
 import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
@@ -125,6 +126,9 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const installation = stack.use(await openInstallation(config, surroundings));
   const { core, jobs } = installation;
   const { log, now, closing } = core;
+  const requirements = await openRequirements(core, surroundings.requirementBounds);
+  stack.defer(closing.part('the requirements', () => requirements.close()));
+  await requirements.enforce();
   await installation.webhooks.checkKey();
   await core.unwritten.restore();
   for (const warning of core.identity.warnings) log.warn(warning);
@@ -146,7 +150,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     now,
   });
   const operations = openOperations(core, quota, certificate, surroundings);
-  const others = openInstances(core);
+  const others = openInstances({ ...core, enter: (own) => requirements.enter(own) });
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
@@ -191,7 +195,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
   // Also those of processes that were killed, and of the first token.
   await core.events.dispatch();
-  stack.use(new Chores(choresOf(installation, quota, certificate), log));
+  stack.use(new Chores([...choresOf(installation, quota, certificate), ...requirements.chores], log));
   jobs.start((...run) => operations.countJob(...run));
   const { port } = http.address() as AddressInfo;
   const { host, shutdownDelay } = config.server;

@@ -1,11 +1,12 @@
 import type { Command } from 'commander';
-import type { Environment } from '../config/load.ts';
+import { ConfigError, type Environment } from '../config/load.ts';
 import { checkExpiry } from '../tls/certificate.ts';
 import { pairFiles, readPair } from '../tls/pair.ts';
 import { unknownAccounts, type Core } from '../core.ts';
 import { DomainError } from '../errors.ts';
 import { relayAdvice } from '../instances/open.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
+import { openRequirements } from '../requirements.ts';
 import { discard } from '../upstream/body.ts';
 import { baseOf } from '../upstream/configured.ts';
 import { withheldFrom } from '../upstream/credentials.ts';
@@ -68,6 +69,16 @@ export async function examine(installation: Installation, now: () => number): Pr
       await attempt('redis', 'check ENTREPOT_REDIS_URL', async () => {
         await checkAll(core, 'redis');
         return 'Redis answers';
+      }),
+    );
+  }
+  for (const { subject, check } of (await openRequirements(core)).list) {
+    findings.push(
+      await attempt(subject, 'check the database and Redis', async () => {
+        const { text, doubt } = await check().catch((error: Error) => {
+          throw error instanceof ConfigError ? new Advice(error.message) : error;
+        });
+        return doubt === undefined ? text : `${text}: ${doubt}`;
       }),
     );
   }

@@ -6,6 +6,7 @@ import type { Config } from '../config/schema.ts';
 import type { Surroundings } from '../core.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
 import { createFirstToken } from '../first-token.ts';
+import { openRequirements } from '../requirements.ts';
 import { closingTime, openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import { clocks, type Terminal } from './with-installation.ts';
@@ -110,6 +111,8 @@ class StopSignal {
 
 async function startFirst(config: Config, surroundings: Surroundings): Promise<string | undefined> {
   await using installation = await openInstallation(config, surroundings);
+  const requirements = await openRequirements(installation.core);
+  await requirements.enforce().finally(() => requirements.close());
   await installation.webhooks.checkKey();
   return createFirstToken(installation.core);
 }

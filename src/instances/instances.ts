@@ -35,9 +35,9 @@ export interface Facts {
   storage: string | null;
   /** Which secret key it has. */
   secret: string | null;
-  /** Which Redis it uses. */
+  /** Which Redis it uses; `none` without one. */
   redis: string | null;
-  /** Which node of the database it is connected to. */
+  /** Which node of a Galera cluster it is connected to. */
   databaseNode: string | null;
 }
 
@@ -139,6 +139,11 @@ export class Instances {
     }, this.times.beat).unref();
   }
 
+  /** Changes the facts of this process; the next heartbeat writes them. */
+  note(facts: Facts): void {
+    if (this.#own) this.#own = { ...this.#own, ...facts };
+  }
+
   /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
   async leave(milliseconds: number): Promise<void> {
     clearInterval(this.#timer);
@@ -171,9 +176,10 @@ export class Instances {
     this.#beats += 1;
     try {
       await this.#database.transaction(async (tx) => {
-        const sql = `UPDATE instances SET seen_at = ${databaseTime[tx.dialect]} WHERE id = ?`;
+        const sql = `UPDATE instances SET seen_at = ${databaseTime[tx.dialect]}, storage = ?, secret = ?, redis = ?,
+          database_node = ? WHERE id = ?`;
         // Another instance may have removed the row of a process that was stopped for long.
-        if ((await tx.run(sql, [this.id])) === 0) await this.#insert(tx, this.#own!);
+        if ((await tx.run(sql, [...factsOf(this.#own!), this.id])) === 0) await this.#insert(tx, this.#own!);
         if (this.#beats % beatsPerRemoval === 0) await this.#removeDead(tx);
       }, fleeting);
     } catch (error) {
@@ -182,9 +188,9 @@ export class Instances {
   }
 
   async #insert(tx: Transaction, own: OwnFacts): Promise<void> {
-    const { name, address, storage = null, secret = null, redis = null, databaseNode = null } = own;
+    const { name, address } = own;
     const now = databaseTime[tx.dialect];
-    const values: Value[] = [this.id, name, address, version, this.folder, storage, secret, redis, databaseNode];
+    const values: Value[] = [this.id, name, address, version, this.folder, ...factsOf(own)];
     await tx.run(
       `INSERT INTO instances (id, name, address, version, folder, storage, secret, redis, database_node,
          started_at, seen_at, lease) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${now}, ${now}, ?)`,
@@ -196,4 +202,8 @@ export class Instances {
     const now = databaseTime[tx.dialect];
     await tx.run(`DELETE FROM instances WHERE seen_at < ${now} - lease - ?`, [keepDead]);
   }
+}
+
+function factsOf({ storage = null, secret = null, redis = null, databaseNode = null }: OwnFacts): Value[] {
+  return [storage, secret, redis, databaseNode];
 }

@@ -126,6 +126,11 @@ export async function markStorage(driver: Driver, earlier: string | undefined): 
   await driver.writeIdentity(restoringMark);
 }
 
+/** The random identity of a database that `checkPair` has accepted. A restore and `adopt` change it. */
+export async function installationIdentity(from: Queryable): Promise<string> {
+  return (await readRow(from))!.identity;
+}
+
 /** The identity of a database into which a restore has begun to write rows, and has not finished. */
 export async function restoringIdentity(from: Queryable): Promise<string | undefined> {
   const row = await readRow(from);

@@ -1,4 +1,5 @@
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { ConfigError } from '../config/load.ts';
@@ -109,6 +110,15 @@ function keyOf(text: string): Key {
     encryption: derive('webhook secrets'),
     proof: createHmac('sha256', derive('key proof')).update('webhook secrets').digest('base64'),
   };
+}
+
+/**
+ * Shows whether two instances have the same key, and nothing else; undefined if the default file is not made yet. Rejects with
+ * `ConfigError` if the file cannot be read.
+ */
+export async function keyFingerprint(file: string, isDefault: boolean): Promise<string | undefined> {
+  if (isDefault && !existsSync(file)) return undefined;
+  return keyOf(await readKeyFile(file)).proof.slice(0, 16);
 }
 
 async function readKeyFile(file: string): Promise<string> {

@@ -68,7 +68,7 @@ for (const [what, fault, unclosed] of faults) {
       t.true(stderr.includes(part), stderr);
       t.regex(stdout, new RegExp(`closing: ${part} did not close`));
     }
-    const again = await commands.serve({ ENTREPOT_DATABASE_URL: databaseUrl });
+    const again = await commands.serve({ ENTREPOT_DATABASE_URL: databaseUrl, ENTREPOT_REDIS_URL: redisUrl() });
     t.deepEqual(await readdir(join(commands.data, 'unwritten')).catch(() => []), []);
     // The request before the stop; the requests of `requests` itself are written some seconds later.
     t.is(await requests(again), 1);

@@ -204,4 +204,62 @@ export const database = [
       ],
     ],
   ),
+  ...mutantsOf(
+    'src/database/engine.ts',
+    ['test/requirements.test.ts'],
+    [
+      ['a group with several primaries is accepted', "single !== undefined && !isOn(single) && group !== ''", 'false'],
+      ['a server without a group is refused for its mode', " && group !== ''", ''],
+      ['an address of several Galera nodes is accepted', 'nodes.size > 1', 'nodes.size > 100'],
+      ['no connection is asked for its node', 'const askedConnections = 4;', 'const askedConnections = 0;'],
+      ['an optimistic TiDB is accepted', "txnMode !== 'pessimistic'", 'false'],
+      ['TiDB 6.1 counts as too old', '< major * 1000 + minor', '<= major * 1000 + minor'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/requirements.ts',
+    ['test/requirements.test.ts'],
+    [
+      ['a clock may differ by a minute', 'clock: 2000,', 'clock: 60_000,'],
+      ['a clock that is behind is accepted', 'const size = Math.abs(difference);', 'const size = difference;'],
+      ['a running server repeats its warning', 'if (reported.get(subject) === state) return;', ''],
+      [
+        'dead and later instances refuse a start',
+        '(at === -1 ? all : all.slice(0, at)).filter(({ isLive }) => isLive)',
+        'all',
+      ],
+      ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/cache/redis-owner.ts',
+    ['test/requirements.test.ts'],
+    [
+      [
+        'another installation is not recognised',
+        "if (!found.startsWith(`${this.#installation} `)) return 'other';",
+        '',
+      ],
+      ['a server that ends leaves its mark', "redis.call('DEL', KEYS[1])", ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/instances/agreement.ts',
+    ['test/instances/agreement.test.ts'],
+    [
+      [
+        'the first of two facts is compared only',
+        "['storage', 'secret', 'redis', 'databaseNode'] as const",
+        "['storage'] as const",
+      ],
+      ['what is not known is compared', 'mine === null || theirs === null || ', ''],
+      ['a start does not wait for a fail-over', "mayEnd: fact === 'redis' || fact === 'databaseNode'", 'mayEnd: false'],
+      [
+        'a copy of a folder counts as the same',
+        'return `folder ${identity}.${inode}`;',
+        'return `folder ${identity}`;',
+      ],
+      ['prefixes of a bucket are not compared', 'endpoint, bucket, prefix]', 'endpoint, bucket]'],
+    ],
+  ),
 ];

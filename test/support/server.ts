@@ -43,6 +43,7 @@ export async function startTestServer(
     | 'droppedLines'
     | 'instanceName'
     | 'instanceTimes'
+    | 'requirementBounds'
   > = {},
   clock = testClock(),
 ): Promise<TestServer> {
@@ -69,7 +70,15 @@ export async function startTestServer(
       },
     }),
   );
-  const running = await startServer(config, { log, now: clock.time, proxy: {}, databaseLimits, ...surroundings });
+  const running = await startServer(config, {
+    log,
+    now: clock.time,
+    // Tests have clocks of their own.
+    requirementBounds: { clock: Infinity, patience: 0 },
+    proxy: {},
+    databaseLimits,
+    ...surroundings,
+  });
   let closed = false;
   const close = async (grace = 1000) => {
     if (closed) return;

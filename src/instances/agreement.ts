@@ -1,0 +1,93 @@
+import { environmentName } from '../config/schema.ts';
+import type { Facts, Instance } from './instances.ts';
+
+/** What two instances of one database have not in common. */
+export interface Disagreement {
+  other: Instance;
+  /** Whether it may be over soon, because another instance has not yet noticed a fail-over. */
+  mayEnd: boolean;
+  /** Names the setting, and says what to do. */
+  message: string;
+}
+
+/** Of a storage in S3. */
+export interface BucketPlace {
+  endpoint?: string | undefined;
+  bucket?: string | undefined;
+  prefix?: string | undefined;
+}
+
+/** The fact `storage` of a bucket. */
+export function bucketFact({ endpoint = 'aws', bucket = '', prefix = '' }: BucketPlace): string {
+  return ['s3', endpoint, bucket, prefix]
+    .map((each) => each.replace(/\/+$/, ''))
+    .join(' ')
+    .slice(0, 255);
+}
+
+/** The fact `storage` of a folder. A copy of the folder has the same identity in a file with another inode. */
+export function folderFact(identity: string, inode: bigint): string {
+  return `folder ${identity}.${inode}`;
+}
+
+/** The first thing that this instance does not have in common with one of `others`. What is not known is not compared. */
+export function disagreement(own: Facts, others: readonly Instance[]): Disagreement | undefined {
+  for (const fact of ['storage', 'secret', 'redis', 'databaseNode'] as const) {
+    const mine = own[fact];
+    for (const other of others) {
+      const theirs = other[fact];
+      if (mine === null || theirs === null || mine === theirs) continue;
+      const { setting, text } = reasons[fact](mine, theirs);
+      const message = `${environmentName(setting)}: ${text(`the live server ${other.name}`)}. Correct the setting of one of the two, or end the other server`;
+      return { other, mayEnd: fact === 'redis' || fact === 'databaseNode', message };
+    }
+  }
+  return undefined;
+}
+
+interface Reason {
+  setting: string;
+  text: (other: string) => string;
+}
+
+const reasons: Record<keyof Facts, (mine: string, theirs: string) => Reason> = {
+  storage: (mine, theirs) => ({
+    setting: storageSetting(mine, theirs),
+    text: (other) =>
+      `this server and ${other} have different storages (${placeOf(mine)}, ${placeOf(theirs)}), but all servers of one database need the same`,
+  }),
+  secret: () => ({
+    setting: 'secretKeyFile',
+    text: (other) => `this server and ${other} have different keys, but all servers of one database need the same`,
+  }),
+  redis: (mine, theirs) => ({
+    setting: 'redis.url',
+    text: (other) => {
+      if (mine === noRedis) return `${other} uses a Redis, which all servers of one database need to share`;
+      if (theirs === noRedis) return `${other} uses no Redis, but all servers of one database need to share one`;
+      return `this server and ${other} use different Redis servers, but all servers of one database need the same`;
+    },
+  }),
+  databaseNode: (mine, theirs) => ({
+    setting: 'database.url',
+    text: (other) =>
+      `this server writes to the Galera node ${mine}, and ${other} to ${theirs}; nodes do not share locks, so all servers need one address that leads to one node`,
+  }),
+};
+
+/** The fact `redis` of an instance without one. */
+export const noRedis = 'none';
+
+function storageSetting(mine: string, theirs: string): string {
+  const [kind, ...place] = mine.split(' ');
+  const [otherKind, ...otherPlace] = theirs.split(' ');
+  if (kind !== otherKind) return 'storage.driver';
+  if (kind === 'folder') return 'data';
+  const names = ['endpoint', 'bucket', 'prefix'];
+  return `storage.s3.${names.find((_, at) => place[at] !== otherPlace[at]) ?? 'bucket'}`;
+}
+
+/** Identities of folders mean nothing to a reader. */
+function placeOf(fact: string): string {
+  return fact.startsWith('folder ') ? 'a folder' : fact;
+}

@@ -1,0 +1,208 @@
+import { stat } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { claimInterval, RedisOwner } from './cache/redis-owner.ts';
+import { ConfigError } from './config/load.ts';
+import { environmentName } from './config/schema.ts';
+import type { Core, RequirementBounds } from './core.ts';
+import { clockDifference } from './database/clock-difference.ts';
+import { examineEngine } from './database/engine.ts';
+import { bucketFact, disagreement, folderFact, noRedis } from './instances/agreement.ts';
+import type { Facts, Instance, OwnFacts } from './instances/instances.ts';
+import type { Chore } from './jobs/chores.ts';
+import { installationIdentity } from './storage/identity.ts';
+import { Paths } from './storage/paths.ts';
+import { keyFingerprint } from './webhooks/secrets.ts';
+
+/** Milliseconds between two checks of a running server. */
+const checkInterval = 10_000;
+
+/** Milliseconds between two comparisons of a start that waits. */
+const comparePause = 500;
+
+const defaultBounds: RequirementBounds = {
+  // Two instances then differ by less than 4 s: the lease of an upload has at least that time left while its writer lives,
+  // and an instance whose clock is further ahead would take it away.
+  clock: 2000,
+  // The interval of the checks, and that of heartbeats, which write what they found.
+  patience: checkInterval + 6000,
+};
+
+/** Something that must be true of what several instances share. */
+export interface Requirement {
+  readonly subject: string;
+  /** Resolves to the state; rejects with `ConfigError` if it is known not to work. */
+  readonly check: () => Promise<RequirementState>;
+}
+
+export interface RequirementState {
+  text: string;
+  /** Why it may not work. */
+  doubt?: string | undefined;
+}
+
+export interface Requirements {
+  readonly list: readonly Requirement[];
+  /** Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. */
+  enforce(): Promise<void>;
+  /** Adds this process to the live instances; rejects with `ConfigError` if it does not agree with one of those before it. */
+  enter(own: OwnFacts): Promise<void>;
+  /** Repeats the checks of a running server, which only warns, once for each state. */
+  readonly chores: readonly Chore[];
+  close(): Promise<void>;
+}
+
+type Parts = Pick<Core, 'config' | 'cache' | 'database' | 'instances' | 'now' | 'log'>;
+
+/** The requirements of this installation. SQLite without Redis has none. */
+export async function openRequirements(parts: Parts, bounds = defaultBounds): Promise<Requirements> {
+  const { config, cache, database, instances, log } = parts;
+  const installation = await installationIdentity(database);
+  const owner = config.redis.url === undefined ? undefined : new RedisOwner(cache, installation);
+  let databaseNode: string | null = null;
+  const facts = async (): Promise<Facts> => ({
+    storage: await storageFact(parts, installation),
+    secret: await secretFact(parts),
+    redis: owner ? (owner.identity ?? null) : noRedis,
+    databaseNode,
+  });
+  const isShared = database.dialect === 'mysql';
+  const engine = engineRequirement(parts, (node) => (databaseNode = node ?? null));
+  const own = [
+    ...(isShared ? [engine, clockRequirement(parts, bounds.clock)] : []),
+    ...(owner ? [ownerRequirement(owner)] : []),
+  ];
+  const agreement: Requirement = {
+    subject: 'instances',
+    check: async () => {
+      const others = (await instances.live()).filter(({ id }) => id !== instances.id);
+      const found = disagreement(await facts(), others);
+      if (found) throw new ConfigError(found.message);
+      return { text: `agrees with all live servers (${others.length})` };
+    },
+  };
+  const report = reporter(log);
+  const run = async ({ subject, check }: Requirement) => report(subject, (await check()).doubt);
+  const list = isShared ? [...own, agreement] : own;
+  const watch = async () => {
+    for (const each of list) {
+      await run(each).catch((error: unknown) => {
+        // Readiness reports a database that cannot be reached.
+        if (error instanceof ConfigError) report(each.subject, error.message);
+      });
+    }
+    instances.note(await facts());
+  };
+  const failure = 'the requirements for several instances were not checked';
+  const chores: Chore[] = isShared ? [{ interval: checkInterval, run: watch, failure }] : [];
+  if (owner && !isShared) chores.push({ interval: claimInterval, run: watch, failure });
+  /**
+   * Waits for an instance that was killed with other settings until its lease is over, and for one that has not yet noticed a
+   * fail-over.
+   */
+  const agree = async () => {
+    const until = performance.now() + bounds.patience;
+    const seenAt = new Map<string, number>();
+    for (; ; await sleep(comparePause)) {
+      const found = disagreement(await facts(), precedingOf(instances.id, await instances.list()));
+      if (!found) return;
+      const { other, mayEnd, message } = found;
+      if (seenAt.size === 0) log.warn(`this start waits for a live server to end or to change: ${message}`);
+      const first = seenAt.get(other.id) ?? other.seenAt;
+      seenAt.set(other.id, first);
+      const isAlive = other.seenAt !== first;
+      if (isAlive && (!mayEnd || performance.now() >= until)) throw new ConfigError(message);
+      for (const each of own) await run(each);
+    }
+  };
+  return {
+    list,
+    enforce: async () => {
+      for (const each of own) await run(each);
+    },
+    enter: async (process) => {
+      await instances.enter(isShared ? { ...process, ...(await facts()) } : process);
+      if (isShared) await agree();
+    },
+    chores,
+    close: async () => owner?.release(),
+  };
+}
+
+/** The live instances that were added before this one: of two that start at the same time, only one is refused. */
+function precedingOf(id: string, all: readonly Instance[]): Instance[] {
+  const at = all.findIndex((each) => each.id === id);
+  return (at === -1 ? all : all.slice(0, at)).filter(({ isLive }) => isLive);
+}
+
+/** Logs a problem once, also if its text changes, such as for a drift that grows; undefined: there is none. */
+function reporter(log: Parts['log']): (subject: string, problem: string | undefined) => void {
+  const reported = new Map<string, string>();
+  return (subject, problem) => {
+    // The setting, or the doubt.
+    const state = problem?.split(':', 1)[0];
+    if (reported.get(subject) === state) return;
+    if (state === undefined) {
+      reported.delete(subject);
+      log.info(`${subject}: the problem is over`);
+    } else {
+      reported.set(subject, state);
+      log.warn(`${subject}: ${problem}`);
+    }
+  };
+}
+
+/** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
+async function storageFact({ config: { data, storage } }: Parts, installation: string): Promise<string | null> {
+  if (storage.driver === 's3') return bucketFact(storage.s3);
+  const found = await stat(new Paths(data).identity, { bigint: true }).catch(() => undefined);
+  return found ? folderFact(installation, found.ino) : null;
+}
+
+/** Null without a key, and for a file that cannot be read: what needs the key reports that. */
+async function secretFact({ config: { data, secretKeyFile } }: Parts): Promise<string | null> {
+  const reading = keyFingerprint(secretKeyFile ?? new Paths(data).secretKey, secretKeyFile === undefined);
+  return (await reading.catch(() => undefined)) ?? null;
+}
+
+function engineRequirement({ database }: Parts, onNode: (node: string | undefined) => void): Requirement {
+  return {
+    subject: 'database server',
+    check: async () => {
+      const { name, problem, doubt, node } = (await examineEngine(database))!;
+      onNode(node);
+      if (problem !== undefined) throw new ConfigError(`${environmentName('database.url')}: ${problem}`);
+      return { text: node === undefined ? name : `${name}, node ${node}`, doubt };
+    },
+  };
+}
+
+function clockRequirement({ database, now }: Parts, bound: number): Requirement {
+  return {
+    subject: 'clock',
+    check: async () => {
+      const difference = await clockDifference(database, now);
+      const size = Math.abs(difference);
+      if (size <= bound) return { text: `agrees with the clock of the database to ${bound / 1000} s` };
+      const setting = environmentName('database.url');
+      const direction = difference > 0 ? 'ahead of' : 'behind';
+      throw new ConfigError(
+        `${setting}: the clock of this machine is ${(size / 1000).toFixed(1)} s ${direction} the clock of the database, and at most ${bound / 1000} s are allowed. Set both clocks by NTP`,
+      );
+    },
+  };
+}
+
+function ownerRequirement(owner: RedisOwner): Requirement {
+  return {
+    subject: 'redis owner',
+    check: async () => {
+      const claim = await owner.claim();
+      if (claim === 'own') return { text: 'only this installation uses its keys' };
+      if (claim === 'unknown')
+        return { text: 'not known, because Redis does not answer or its user may not run scripts' };
+      throw new ConfigError(
+        `${environmentName('redis.url')}: another installation, whose database has the same address but other content, uses this Redis. Give each installation its own Redis or database number, such as redis://host:6379/1; if the other one was just ended, wait for a minute`,
+      );
+    },
+  };
+}

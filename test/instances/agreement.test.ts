@@ -1,0 +1,191 @@
+import { cp, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { openRequirements } from '../../src/requirements.ts';
+import { temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { databaseOf } from '../support/inside.ts';
+import { withVariables } from '../support/mysql-variables.ts';
+import { ownRedis } from '../support/processes/redis.ts';
+import { redisUrl } from '../support/processes/services.ts';
+import { startS3 } from '../support/s3.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+
+type Settings = Record<string, unknown>;
+
+/** The message of the refused start of a server; the first one is called `first`. */
+async function refusal(t: ExecutionContext, settings: Settings): Promise<string> {
+  const error = await t.throwsAsync(startTestServer(t, settings), { name: 'ConfigError' });
+  t.regex(error.message, /the live server first/);
+  t.notRegex(error.message, /\n/);
+  return error.message;
+}
+
+/** The settings of a MySQL database and a data folder. */
+async function place(t: ExecutionContext): Promise<{ data: string; database: { url: string } }> {
+  return { data: await folderUntilEnd(t), database: { url: await temporaryDatabase(t, 'mysql') } };
+}
+
+function startFirst(t: ExecutionContext, settings: Settings): Promise<TestServer> {
+  return startTestServer(t, settings, { instanceName: 'first', instanceTimes: { beat: 200, lease: 20_000 } });
+}
+
+async function listed(server: TestServer): Promise<Record<string, unknown>[]> {
+  const body = (await (await server.fetch('/v1/instances')).json()) as { items: Record<string, unknown>[] };
+  return body.items;
+}
+
+test('a copy of the data folder beside a live server is refused, and accepted when that one has ended', async (t) => {
+  const settings = await place(t);
+  const first = await startFirst(t, settings);
+  const copy = join(await folderUntilEnd(t), 'copy');
+  await cp(settings.data, copy, { recursive: true });
+  t.regex(await refusal(t, { ...settings, data: copy }), /^ENTREPOT_DATA: .*different storages/);
+  await t.notThrowsAsync(startTestServer(t, settings), 'the same folder');
+  await first.close();
+});
+
+test('another bucket, prefix or endpoint beside a live server is refused', async (t) => {
+  const s3 = await startS3(t);
+  const other = await startS3(t);
+  const settings = await place(t);
+  const stored = { endpoint: s3.endpoint, bucket: s3.bucket, prefix: 'a', forcePathStyle: true };
+  const keys = { accessKeyId: 'id', secretAccessKey: 'secret' };
+  const inBucket = (more: object = {}) => ({
+    ...settings,
+    storage: { driver: 's3', cache: 0, s3: { ...stored, ...keys, ...more } },
+  });
+  const first = await startFirst(t, inBucket());
+  // Copies of the storage: without them, the start would find no identity.
+  for (const [key, object] of s3.objects) {
+    other.objects.set(key, object);
+    s3.objects.set(key.replace(/^a\//, 'b/'), object);
+  }
+  t.is((await listed(first))[0]!['storage'], `s3 ${s3.endpoint} artifacts a`);
+  t.regex(
+    await refusal(t, inBucket({ prefix: 'b' })),
+    /^ENTREPOT_STORAGE_S3_PREFIX: .*different storages .*artifacts b/,
+  );
+  t.regex(await refusal(t, inBucket({ endpoint: other.endpoint })), /^ENTREPOT_STORAGE_S3_ENDPOINT: /);
+  const same = await startTestServer(t, inBucket({ prefix: 'a/' }));
+  await same.close();
+});
+
+test('another secret key beside a live server is refused, and its fingerprint is not the key', async (t) => {
+  const settings = await place(t);
+  const folder = await folderUntilEnd(t);
+  const key = async (name: string, letter: string) => {
+    await writeFile(join(folder, name), letter.repeat(40));
+    return { ...settings, secretKeyFile: join(folder, name) };
+  };
+  const first = await startFirst(t, await key('one', 'x'));
+  const message = await refusal(t, await key('two', 'y'));
+  t.regex(message, /^ENTREPOT_SECRET_KEY_FILE: .*different keys/);
+  const answer = await (await first.fetch('/v1/instances')).text();
+  t.regex(answer, /"secret":"[\w+/]{16}"/);
+  for (const text of [message, answer]) t.notRegex(text, /xxxx|yyyy/);
+  await t.notThrowsAsync(startTestServer(t, await key('three', 'x')), 'the same key in another file');
+  await t.notThrowsAsync(startTestServer(t, settings), 'a server that has no key yet');
+});
+
+test('another Redis beside a live server is refused, and so is none', async (t) => {
+  const own = await ownRedis(t);
+  await own.start();
+  const settings = await place(t);
+  const first = await startFirst(t, { ...settings, redis: { url: redisUrl() } });
+  t.regex(await refusal(t, { ...settings, redis: { url: own.url } }), /^ENTREPOT_REDIS_URL: .*different Redis servers/);
+  t.regex(await refusal(t, settings), /^ENTREPOT_REDIS_URL: the live server first uses a Redis/);
+  await t.notThrowsAsync(startTestServer(t, { ...settings, redis: { url: `${redisUrl()}/` } }), 'the same Redis');
+  await own.kill();
+  await t.notThrowsAsync(
+    startTestServer(t, { ...settings, redis: { url: own.url } }),
+    'it is not known which one it is',
+  );
+  await first.close();
+});
+
+test('a start waits until a live server has noticed a fail-over', async (t) => {
+  const settings = { ...(await place(t)), redis: { url: redisUrl() } };
+  const first = await startFirst(t, settings);
+  const { redis, storage } = (await listed(first))[0] as { redis: string; storage: string };
+  const facts = { redis, storage, secret: null, databaseNode: null };
+  first.installation.core.instances.note({ ...facts, redis: 'the Redis before the fail-over' });
+  await until(async () => (await listed(first))[0]!['redis'] !== redis);
+  const bounds = { clock: Infinity, patience: 60_000 };
+  let started = false;
+  const starting = startTestServer(t, settings, { requirementBounds: bounds }).then(() => (started = true));
+  // The second server has added itself, and the first one lives on.
+  await until(async () => (await listed(first)).length === 2);
+  const { seen_at: seenAt } = (await listed(first))[0]!;
+  await until(async () => (await listed(first))[0]!['seen_at'] !== seenAt);
+  t.false(started);
+  first.installation.core.instances.note(facts);
+  t.true(await starting);
+});
+
+test('a start waits until the lease of a killed server with other settings is over', async (t) => {
+  const settings = await place(t);
+  const first = await startTestServer(t, settings, { instanceTimes: { beat: 3_600_000, lease: 2000 } });
+  const change = "UPDATE instances SET storage = 'folder elsewhere', seen_at = seen_at + 1000";
+  await databaseOf(first).transaction((tx) => tx.run(change));
+  const second = await startTestServer(t, settings);
+  t.is(second.lines.filter((line) => line.includes('this start waits')).length, 1);
+});
+
+test('servers on different Galera nodes are refused, and a running one warns once', async (t) => {
+  const { data, database } = await place(t);
+  const galera = { version: '10.11.6-MariaDB', port: '3306', wsrep_on: 'ON', wsrep_node_name: '' };
+  const nodes = ['one', 'one'];
+  const through = async (server: number) => ({
+    data,
+    database: { url: await withVariables(t, database.url, () => ({ ...galera, hostname: nodes[server]! })) },
+  });
+  await startFirst(t, await through(0));
+  const second = await startTestServer(t, await through(1));
+  const lines: string[] = [];
+  const log = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) });
+  const { chores } = await openRequirements({ ...second.installation.core, log });
+  const warned = async () => {
+    await chores[0]!.run();
+    await chores[0]!.run();
+    return lines.splice(0).map((line) => (JSON.parse(line) as { msg: string }).msg);
+  };
+  t.deepEqual(await warned(), []);
+  nodes[1] = 'two';
+  const [warning, ...more] = await warned();
+  t.regex(warning!, /^instances: ENTREPOT_DATABASE_URL: .*Galera node two:3306, and the live server first to one:3306/);
+  t.deepEqual(more, []);
+  nodes[1] = 'one';
+  t.deepEqual(await warned(), ['instances: the problem is over']);
+  nodes[1] = 'two';
+  t.regex(await refusal(t, await through(1)), /^ENTREPOT_DATABASE_URL: .*writes to the Galera node two:3306/);
+});
+
+test('servers on an embedded database are not compared', async (t) => {
+  const data = await folderUntilEnd(t);
+  await startFirst(t, { data, redis: { url: redisUrl() } });
+  const second = await startTestServer(t, { data });
+  t.like((await listed(second))[0], { storage: null, secret: null, redis: null, database_node: null });
+});
+
+test('doctor compares itself with the live servers', async (t) => {
+  const own = await ownRedis(t);
+  await own.start();
+  const settings = await place(t);
+  await startFirst(t, { ...settings, redis: { url: redisUrl() } });
+  const line = async (redis: string) => {
+    const environment = {
+      ENTREPOT_DATA: settings.data,
+      ENTREPOT_DATABASE_URL: settings.database.url,
+      ENTREPOT_REDIS_URL: redis,
+      ENTREPOT_UPSTREAMS: '[]',
+    };
+    const { stdout } = await entrepot(environment, 'doctor');
+    return stdout.split('\n').find((each) => each.includes(' instances:'))!;
+  };
+  t.is(await line(redisUrl()), 'ok    instances: agrees with all live servers (1)');
+  t.regex(await line(own.url), /^FAIL {2}instances: ENTREPOT_REDIS_URL: .*different Redis servers/);
+});
