@@ -61,12 +61,23 @@ export class Bench {
     const data = join(this.folder, name);
     await mkdir(data, { recursive: true });
     if (dialect === 'sqlite') return { data, databaseUrl: `sqlite:${join(data, 'entrepot.db')}`, settings: {} };
-    this.#services ??= startAll(join(this.folder, 'services'));
-    const services = await this.#services;
+    const services = await this.#start();
     const { url } = await createDatabase(services.databaseUrl);
     const shared = { ENTREPOT_WORKERS: '2', ENTREPOT_REDIS_URL: services.redisUrl };
     const settings = { ENTREPOT_DATABASE_URL: url, ...(this.setting === 'production' && shared) };
     return { data, databaseUrl: url, settings };
+  }
+
+  /** Creates an empty place for several instances of one process each, with MariaDB and Redis. */
+  async shared(name: string): Promise<Place> {
+    const place = await this.place(name, 'mysql');
+    const { redisUrl } = await this.#start();
+    return { ...place, settings: { ...place.settings, ENTREPOT_REDIS_URL: redisUrl, ENTREPOT_WORKERS: '1' } };
+  }
+
+  #start(): Promise<Services> {
+    this.#services ??= startAll(join(this.folder, 'services'));
+    return this.#services;
   }
 
   /** Starts this server in the setup of this run, in an empty place of this name. */

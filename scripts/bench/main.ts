@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { ensureCommands } from '../packages.ts';
 import { Bench } from './bench.ts';
 import { blobs } from './parts/blobs.ts';
+import { cluster } from './parts/cluster.ts';
 import { consolePages } from './parts/console.ts';
 import { growth } from './parts/growth.ts';
 import { manifests } from './parts/manifests.ts';
@@ -13,6 +14,7 @@ import { pushes } from './parts/pushes.ts';
 import { restore } from './parts/restore.ts';
 import { search } from './parts/search.ts';
 import { start } from './parts/start.ts';
+import { trips } from './parts/trips.ts';
 import { results } from './report.ts';
 
 // Measures this server and the installed peers in one run, in turn, with the same client. `--quick` for a short run,
@@ -25,7 +27,20 @@ const { values: flags } = parseArgs({
     production: { type: 'boolean', default: false },
   },
 });
-const parts = { manifests, blobs, pushes, packages, mirror, search, console: consolePages, start, growth, restore };
+const parts = {
+  manifests,
+  blobs,
+  pushes,
+  packages,
+  mirror,
+  search,
+  console: consolePages,
+  start,
+  growth,
+  restore,
+  cluster,
+  trips,
+};
 const chosen = Object.entries(parts).filter(([name]) => flags.only === undefined || flags.only === name);
 if (chosen.length === 0) throw new Error(`--only takes one of ${Object.keys(parts).join(', ')}`);
 

@@ -29,13 +29,16 @@ export async function openCloner(url: string): Promise<Cloner> {
         columns.set(table, (names = Object.keys((await database.read(`SELECT * FROM ${table} LIMIT 1`))[0]!)));
       const copied = names.filter((name) => name !== 'id' || 'id' in changes);
       const values = copied.map((name) => changes[name]?.replace(/\bn\b/g, 'numbers.n') ?? `made.${name}`);
+      // A statement that reads the table into which it inserts would first write all its rows into a temporary table.
+      await database.run(`CREATE TEMPORARY TABLE made AS SELECT * FROM ${table} WHERE ${where}`);
       for (let start = first; start <= last; start += atOnce) {
         const end = Math.min(last, start + atOnce - 1);
         await database.run(
           `INSERT INTO ${table} (${copied.join(', ')}) SELECT ${values.join(', ')}
-           FROM ${database.numbers(start, end)} AS numbers ${database.join} (SELECT * FROM ${table} WHERE ${where}) AS made`,
+           FROM ${database.numbers(start, end)} AS numbers ${database.join} made`,
         );
       }
+      await database.run('DROP TABLE made');
     },
   };
 }
