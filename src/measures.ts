@@ -25,6 +25,7 @@ export function addMetrics(operations: Operations, parts: Measured, stack: Async
   const startedAt = core.now();
   operations.observeUpstreams(() => figuresOf(core, startedAt));
   addStorage(operations, parts);
+  addS3(operations, core);
   addJobs(operations, parts);
   addDatabase(operations, core);
   const delay = stack.use(new EventLoopDelay());
@@ -149,6 +150,38 @@ function addStorage(operations: Operations, { core: { blobs, room }, stored }: M
   operations.gauge('entrepot_storage_bytes', help, ['origin'], () =>
     Object.entries(bytes() ?? {}).map(([origin, value]) => [{ origin }, value]),
   );
+}
+
+/** The metrics of a storage in S3 and of its local copies. */
+function addS3(operations: Operations, { driver: { counts } }: Core): void {
+  if (!counts) return;
+  const { s3, cache } = counts;
+  const help = 'Requests to S3, each retry too';
+  operations.counter('entrepot_s3_requests_total', help, ['operation', 'result'], () => s3.requests());
+  const seconds = 'Time until S3 began to answer, or a request failed';
+  operations.histogram('entrepot_s3_request_seconds', seconds, ['operation'], () =>
+    [...s3.times].map(([operation, times]) => [{ operation }, times]),
+  );
+  operations.counter(
+    'entrepot_s3_bytes_total',
+    'Bytes of content that were sent to S3 and received',
+    ['direction'],
+    () => [
+      [{ direction: 'out' }, s3.sent],
+      [{ direction: 'in' }, s3.received],
+    ],
+  );
+  operations.counter('entrepot_s3_retries_total', 'Requests to S3 that were repeated', [], () => [[{}, s3.retries]]);
+  if (!cache) return;
+  const opened = 'Openings of content in S3: with a local copy, with one that was being made, or without';
+  operations.counter('entrepot_storage_cache_requests_total', opened, ['outcome'], () => [
+    [{ outcome: 'hit' }, cache.hit],
+    [{ outcome: 'joined' }, cache.joined],
+    [{ outcome: 'miss' }, cache.miss],
+  ]);
+  operations.gauge('entrepot_storage_cache_bytes', 'Bytes of local copies', [], () => [[{}, cache.bytes]]);
+  const evicted = 'Local copies that were deleted to make room';
+  operations.counter('entrepot_storage_cache_evictions_total', evicted, [], () => [[{}, cache.evicted]]);
 }
 
 function addJobs(operations: Operations, { core, jobs }: Measured): void {

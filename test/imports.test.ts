@@ -37,7 +37,7 @@ const rooms: Record<string, string> = {
   accounts: 'events database caller.ts errors.ts',
   history: 'database',
   events: 'database caller.ts',
-  storage: 'database digest.ts incoming.ts errors.ts',
+  storage: 'database metrics digest.ts incoming.ts errors.ts',
   database: 'metrics caller.ts package.ts errors.ts',
   tls: 'config',
   upstream: 'cache metrics config digest.ts incoming.ts errors.ts',

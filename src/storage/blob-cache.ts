@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { isDigest, type Digest } from '../digest.ts';
 import type { Content } from './content.ts';
+import type { CacheCounts } from './counts.ts';
 import { openWholeFile } from './file-content.ts';
 
 /** After an eviction, the files have at most this share of the limit, so that not every new file causes one. */
@@ -18,8 +19,8 @@ const abandonedAfter = 3_600_000;
 export class BlobCache {
   readonly limit: number;
   readonly #folder: string;
-  /** Bytes of all files at the last look, and of those added since. */
-  #bytes = 0;
+  /** `bytes` are those of all files at the last look, and of those added since. */
+  readonly counts: CacheCounts = { hit: 0, joined: 0, miss: 0, evicted: 0, bytes: 0 };
   #evicting: Promise<void> = Promise.resolve();
 
   constructor(folder: string, limit: number) {
@@ -71,12 +72,15 @@ export class BlobCache {
 
   /** Forgets the copy of a blob. */
   async remove(digest: Digest): Promise<void> {
-    await rm(this.#pathOf(digest), { force: true });
+    const path = this.#pathOf(digest);
+    const size = (await stat(path).catch(() => undefined))?.size ?? 0;
+    await rm(path, { force: true });
+    this.counts.bytes -= size;
   }
 
   async #count(size: number): Promise<void> {
-    this.#bytes += size;
-    if (this.#bytes > this.limit) await (this.#evicting = this.#evicting.then(() => this.#evict()));
+    this.counts.bytes += size;
+    if (this.counts.bytes > this.limit) await (this.#evicting = this.#evicting.then(() => this.#evict()));
   }
 
   async #evict(): Promise<void> {
@@ -93,9 +97,10 @@ export class BlobCache {
     for (const { path, size } of files.toSorted((a, b) => a.usedAt - b.usedAt)) {
       if (bytes <= most) break;
       await rm(path, { force: true });
+      this.counts.evicted += 1;
       bytes -= size;
     }
-    this.#bytes = bytes;
+    this.counts.bytes = bytes;
   }
 
   #pathOf(digest: Digest): string {

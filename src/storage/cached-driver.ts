@@ -2,6 +2,7 @@ import type { Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
 import { BlobCache } from './blob-cache.ts';
 import type { Content } from './content.ts';
+import type { StorageCounts } from './counts.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
 import { Fill } from './fill.ts';
 import type { StagedFile } from './staged-file.ts';
@@ -24,6 +25,11 @@ export class CachedDriver implements Driver {
     this.#hasRoom = hasRoom;
   }
 
+  get counts(): StorageCounts | undefined {
+    const counts = this.#origin.counts;
+    return counts && { ...counts, cache: this.#cache.counts };
+  }
+
   async prepare(): Promise<void> {
     await this.#cache.prepare();
     await this.#origin.prepare();
@@ -38,9 +44,17 @@ export class CachedDriver implements Driver {
   async open(digest: Digest, size: number, forCheck = false): Promise<Content> {
     if (forCheck || size === 0 || size > this.#cache.limit) return this.#origin.open(digest, size, forCheck);
     const copy = await this.#cache.open(digest, size);
-    if (copy) return copy;
+    const { counts } = this.#cache;
+    if (copy) {
+      counts.hit += 1;
+      return copy;
+    }
     const fill = this.#fills.get(digest);
-    if (fill?.isUsable) return this.#follow(fill, digest, size);
+    if (fill?.isUsable) {
+      counts.joined += 1;
+      return this.#follow(fill, digest, size);
+    }
+    counts.miss += 1;
     return this.#fillOnRead(digest, size, await this.#origin.open(digest, size));
   }
 

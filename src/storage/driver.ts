@@ -1,5 +1,6 @@
 import type { Digest } from '../digest.ts';
 import type { Content } from './content.ts';
+import type { StorageCounts } from './counts.ts';
 import type { StagedFile } from './staged-file.ts';
 
 /** What a driver knows about the bytes of a blob. */
@@ -40,6 +41,8 @@ export interface QuarantineRemoved {
 export interface Driver {
   /** Whether each call is a request to another machine: then copies in memory are used without a look at the storage. */
   readonly isRemote?: boolean;
+  /** For metrics. */
+  readonly counts?: StorageCounts | undefined;
   /** Called once at the start; rejects when the storage cannot be used. */
   prepare(): Promise<void>;
   /**

@@ -15,6 +15,7 @@ import { endWithThisProcess } from '../support/processes/ending.ts';
 import { ownRedis } from '../support/processes/redis.ts';
 import { answers, freePort } from '../support/processes/services.ts';
 import { TestRepository } from '../support/registry.ts';
+import { s3Storage, startS3 } from '../support/s3.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { TestDisk } from '../support/test-disk.ts';
 import { startTlsServer } from '../support/tls.ts';
@@ -105,7 +106,7 @@ async function startMonitored(t: ExecutionContext) {
   const healthTimes = { limit: 20_000, writeEvery: 0, perSecond: 100, remember: 30_000 };
   const server = await startTestServer(t, settings, { disk, healthTimes, droppedLines: () => dropped.lines });
   const adminPort = await freePort();
-  await startTlsServer(t, { server: { adminPort } });
+  await startTlsServer(t, { server: { adminPort }, storage: s3Storage(await startS3(t)) });
   const address = new URL(server.url).host;
   const tls = `127.0.0.1:${adminPort}`;
   const down = `127.0.0.1:${await freePort()}`;

@@ -6,6 +6,7 @@ import { TestFeed } from '../support/feed.ts';
 import { runJob } from '../support/inside.ts';
 import { namesIn, parseMetrics, readDashboard, readRules, scrape, type Metrics } from '../support/metrics.ts';
 import { freePort, redisUrl } from '../support/processes/services.ts';
+import { s3Storage, startS3 } from '../support/s3.ts';
 import { startTestServer } from '../support/server.ts';
 import { startTlsServer } from '../support/tls.ts';
 import { eventually } from '../support/until.ts';
@@ -32,7 +33,7 @@ async function liveMetrics(t: ExecutionContext): Promise<Metrics> {
   await new TestFeed(server).publish({ id: 'A' });
   await runJob(server, 'sample');
   const adminPort = await freePort();
-  await startTlsServer(t, { server: { adminPort } });
+  await startTlsServer(t, { server: { adminPort }, storage: s3Storage(await startS3(t)) });
   const tls = await fetch(`http://127.0.0.1:${adminPort}/metrics`);
   // This metric has no series before the first garbage collection.
   const collected = 'entrepot_nodejs_gc_duration_seconds_count';

@@ -37,6 +37,11 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
+    'src/storage/s3/observe.ts',
+    ['test/storage/s3/outage.test.ts'],
+    [['throttled requests count as failed', "isThrottled(error) ? 'throttled' :", '']],
+  ),
+  ...mutantsOf(
     'src/storage/s3/s3-driver.ts',
     ['test/storage/s3/outage.test.ts'],
     [

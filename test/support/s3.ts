@@ -115,6 +115,12 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
   return s3;
 }
 
+/** The section `storage` of the settings of a server with its content in `s3`. */
+export function s3Storage({ endpoint, bucket }: FakeS3): Record<string, unknown> {
+  const access = { forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
+  return { driver: 's3', s3: { endpoint, bucket, ...access } };
+}
+
 function lostAnswer(request: IncomingMessage): ServerResponse {
   const { socket } = request;
   const end = () => socket.destroy();

@@ -3,7 +3,9 @@ import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { S3Client } from '@aws-sdk/client-s3';
+import { S3Counts } from '../counts.ts';
 import { storageUnavailable } from '../unavailable.ts';
+import { observe } from './observe.ts';
 import { isMissing, isThrottled, isTransient } from './failures.ts';
 import { presign } from './presign.ts';
 
@@ -79,6 +81,7 @@ export class Bucket {
   readonly name: string;
   readonly prefix: string;
   readonly times: BucketTimes;
+  readonly counts = new S3Counts();
   readonly client: S3Client;
   readonly #reader: S3Client;
   readonly #options: BucketOptions;
@@ -92,6 +95,7 @@ export class Bucket {
     this.times = { ...bucketTimes, ...options.times };
     this.client = connect(sdk, options, requestSockets);
     this.#reader = connect(sdk, options, readSockets);
+    for (const each of [this.client, this.#reader]) observe(each, this.counts);
   }
 
   /** Loads the SDK, which takes 0.2 s. Sends nothing. */
@@ -117,6 +121,7 @@ export class Bucket {
 
   /** Waits before attempt `attempt + 1`. The time is random, so that many clients do not return together. */
   async pause(attempt: number, isBusy: boolean): Promise<void> {
+    this.counts.retries += 1;
     const longest = Math.min(longestPause, this.times.pause * 2 ** (attempt - 1 + (isBusy ? 1 : 0)));
     await sleep(longest / 2 + (Math.random() * longest) / 2);
   }

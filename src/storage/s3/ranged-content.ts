@@ -118,8 +118,10 @@ export class RangedContent implements Content {
     while (length < target.length) {
       if (this.#rest.length === 0) {
         const piece = (this.#stream!.read() as Buffer | null) ?? undefined;
-        if (piece) this.#rest = piece;
-        else if (length > 0 && !whole) break;
+        if (piece) {
+          this.#rest = piece;
+          this.#bucket.counts.received += piece.length;
+        } else if (length > 0 && !whole) break;
         else {
           await readable(this.#stream!, this.#bucket.times.idle);
           continue;

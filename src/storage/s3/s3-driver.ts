@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { algorithmOf, hexOf, isDigest, type Digest, type DigestAlgorithm } from '../../digest.ts';
 import { DomainError } from '../../errors.ts';
 import type { Content } from '../content.ts';
+import type { StorageCounts } from '../counts.ts';
 import { contentDamaged } from '../damage.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../driver.ts';
 import type { StagedFile } from '../staged-file.ts';
@@ -33,6 +34,10 @@ export class S3Driver implements Driver {
   private constructor(bucket: Bucket, sizes: UploadSizes) {
     this.#bucket = bucket;
     this.#sizes = sizes;
+  }
+
+  get counts(): StorageCounts {
+    return { s3: this.#bucket.counts };
   }
 
   /** Loads the SDK; sends nothing before `prepare`. */

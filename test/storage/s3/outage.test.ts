@@ -12,6 +12,7 @@ import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
 import { deletionTimes } from '../../../src/storage/states.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { TestFeed } from '../../support/feed.ts';
+import { scrape } from '../../support/metrics.ts';
 import { TestRepository } from '../../support/registry.ts';
 import { startS3, type FakeS3, type S3Fault } from '../../support/s3.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
@@ -112,6 +113,10 @@ for (const [name, fault] of [
     s3.fault = () => undefined;
     await dropCopies();
     t.true(layer.equals(Buffer.from(await (await repository.fetch(`blobs/${digest}`)).arrayBuffer())));
+    const metrics = await scrape(server);
+    t.is(metrics.value('entrepot_s3_retries_total'), 4);
+    const throttled = metrics.value('entrepot_s3_requests_total', { operation: 'put', result: 'throttled' });
+    t.is(throttled, typeof fault === 'object' ? 4 : 0);
     const nupkg = await new TestFeed(server).fetch('/package/a/1.0.0/a.1.0.0.nupkg');
     t.is(nupkg.status, 200);
     t.is((await nupkg.arrayBuffer()).byteLength, Number(nupkg.headers.get('content-length')));

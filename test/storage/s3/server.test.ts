@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { ConfigError } from '../../../src/config/load.ts';
+import { scrape } from '../../support/metrics.ts';
 import { runJob } from '../../support/inside.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { TestRepository } from '../../support/registry.ts';
@@ -20,6 +21,8 @@ interface SetUp {
   data: string;
   /** Requests for the bodies of blobs so far. */
   reads: () => number;
+  /** All PUT requests so far. */
+  puts: () => number;
 }
 
 async function setUp(t: ExecutionContext): Promise<SetUp> {
@@ -36,6 +39,7 @@ async function setUp(t: ExecutionContext): Promise<SetUp> {
       gc: { grace: '0s' },
       storage: { driver: 's3', cache, s3: bucket },
     }),
+    puts: () => s3.requests.filter(({ method }) => method === 'PUT').length,
     reads: () => s3.requests.filter(({ method, key }) => method === 'GET' && key.startsWith('team/blobs/')).length,
   };
 }
@@ -72,7 +76,7 @@ test.serial('an image and a package are pushed, pulled after a restart, and coll
 });
 
 test.serial('many first readers of a layer cost one request, later ones none', async (t) => {
-  const { settings, data, reads } = await setUp(t);
+  const { settings, data, reads, puts } = await setUp(t);
   const server = await startTestServer(t, settings());
   const repository = new TestRepository(server, 'team/app');
   const { digest } = await repository.blob(layer);
@@ -83,6 +87,17 @@ test.serial('many first readers of a layer cost one request, later ones none', a
   await until(async () => (await readdir(join(data, 'cache'))).includes(digest.replace(':', '-')));
   t.true((await pull()).equals(layer));
   t.is(reads() - before, 1);
+
+  const metrics = await scrape(server);
+  const opened = (outcome: string) => metrics.value('entrepot_storage_cache_requests_total', { outcome }) ?? 0;
+  t.is(opened('joined') + opened('miss'), 8);
+  t.is(opened('hit'), 1);
+  t.true(metrics.value('entrepot_storage_cache_bytes')! >= layer.length);
+  // The check of the storage has read one byte.
+  t.is(metrics.value('entrepot_s3_bytes_total', { direction: 'in' }), layer.length + 1);
+  t.is(metrics.value('entrepot_s3_bytes_total', { direction: 'out' }), layer.length);
+  t.true(metrics.value('entrepot_s3_requests_total', { operation: 'get', result: 'ok' })! >= 1);
+  t.is(metrics.value('entrepot_s3_requests_total', { operation: 'put', result: 'ok' }), puts());
 });
 
 test.serial('the copies stay below their limit, and the server works without them', async (t) => {
