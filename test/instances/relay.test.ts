@@ -197,6 +197,19 @@ test('a holder that is silent, disappears or lies ends the upload in time', asyn
   t.deepEqual(await stagedAt(b), []);
 });
 
+test('a start with a short secret or a used port stops with the name of the setting', async (t) => {
+  const start = await instancesOf(t);
+  const internal = await internalOf(t, 'too short');
+  await t.throwsAsync(start({ server: { internal } }), { message: /^ENTREPOT_INTERNAL_SECRET_FILE: .* 32 characters/ });
+  const used = (await rowOf(await start())).address.split(':')[1];
+  const same = { ...(await internalOf(t)), port: used };
+  await t.throwsAsync(start({ server: { internal: same } }), { message: /^ENTREPOT_INTERNAL_PORT: cannot listen: / });
+  const foreign = { ...(await internalOf(t)), host: '192.0.2.1' };
+  await t.throwsAsync(start({ server: { internal: foreign } }), {
+    message: /^ENTREPOT_INTERNAL_HOST: cannot listen: /,
+  });
+});
+
 test('a request that another one has taken over does not end the session', async (t) => {
   const start = await instancesOf(t);
   const [a, b] = [await start(), await start()];

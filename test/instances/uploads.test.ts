@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
+import { examine } from '../../src/cli/doctor.ts';
 import { instancesOf, stagedAt } from '../support/instances.ts';
 import { databaseOf, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
@@ -37,7 +38,11 @@ test('an upload that begins at one instance continues and ends at others', async
   t.is(ended.status, 201);
   t.is(ended.headers.get('docker-content-digest'), digest);
   for (const at of [atA, atB])
-    t.deepEqual(Buffer.from(await (await at.fetch(`blobs/${digest}`)).arrayBuffer()), bytes, 'with the next request');
+    t.is(
+      digestOf(Buffer.from(await (await at.fetch(`blobs/${digest}`)).arrayBuffer())),
+      digest,
+      'with the next request',
+    );
   // The answer was lost, and the client repeats its request.
   for (const at of [atA, atB]) t.is((await at.fetch(`${location}?digest=${digest}`, { method: 'PUT' })).status, 201);
 
@@ -105,6 +110,8 @@ test('without server.internal, an upload ends at an instance that does not have 
   const a = await start({ server: {} });
   const b = await start();
   t.regex(b.lines.join(''), /2 data folders, and other instances cannot reach host\/1: .*server\.internal/);
+  const found = (await examine(b.installation, Date.now)).find(({ subject }) => subject === 'instances');
+  t.regex(found!.text, /cannot reach host\/1: .*server\.internal/, 'the command doctor');
   const location = await new TestRepository(a, 'app').start();
   const at = new TestRepository(b, 'app');
   t.deepEqual(await errorOf(await at.fetch(location, { method: 'PATCH', body: bytes })), [404, 'BLOB_UPLOAD_UNKNOWN']);
