@@ -45,8 +45,9 @@ export async function startCluster(
   const bucket = 'artifacts';
   const connected = await Bucket.open({ ...swift, bucket, forcePathStyle: true });
   const create = new connected.sdk.CreateBucketCommand({ Bucket: bucket });
-  // Swift answers 503 until all its parts have started.
-  await until(() => connected.client.send(create).then(Boolean, () => false), startLimit);
+  // Swift answers 503 until all its parts have started, also after it has created the bucket.
+  const exists = ({ name }: Error) => name.startsWith('BucketAlready');
+  await until(() => connected.client.send(create).then(Boolean, exists), startLimit);
   connected.close();
 
   const secret = async (name: string) => {
