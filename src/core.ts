@@ -21,6 +21,8 @@ import type { HealthTimes } from './http/health.ts';
 import { limitMiss } from './http/limit.ts';
 import { countFetched } from './http/request-context.ts';
 import { openIdentity, type Identity } from './identity/open.ts';
+import { folderIdentity } from './instances/folder.ts';
+import { Instances, type InstanceTimes } from './instances/instances.ts';
 import { Limits } from './limits/limits.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
 import type { Exchange } from './metrics/report.ts';
@@ -70,6 +72,9 @@ export interface Surroundings {
   receivers?: ReceiverOptions | undefined;
   /** Connects the metrics of the processes that serve one port; undefined for one process. */
   exchange?: Exchange | undefined;
+  /** The name of this process among the instances; by default the host name. */
+  instanceName?: string | undefined;
+  instanceTimes?: Partial<InstanceTimes> | undefined;
 }
 
 /** How the protocols count downloads in their own tables. */
@@ -99,6 +104,7 @@ export interface Core {
   readonly blobs: BlobStore;
   readonly room: Room;
   readonly damage: DamageCheck;
+  readonly instances: Instances;
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
@@ -227,6 +233,9 @@ export async function openCore(
   const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log), disk, room });
   await blobs.prepare().catch(nameStorage);
   await checkPair(database, driver).catch(nameSides(config));
+  const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
+  const instances = new Instances(database, folder, log, surroundings.instanceTimes);
+  stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
@@ -286,6 +295,7 @@ export async function openCore(
     blobs,
     room,
     damage,
+    instances,
     accounts,
     defaultAccount,
     tokens,

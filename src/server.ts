@@ -17,6 +17,7 @@ import { Health, type Check } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
+import { openInstances } from './instances/open.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
 import { openPrefetches } from './jobs/open-prefetch.ts';
@@ -29,7 +30,7 @@ import { mirrorReferences } from './mirror/references.ts';
 import { nuget } from './nuget/protocol.ts';
 import { oci } from './oci/protocol.ts';
 import { Inputs } from './prefetch/inputs.ts';
-import type { OpenProtocol, Protocol } from './protocol.ts';
+import type { OpenProtocol, Protocol, Web } from './protocol.ts';
 import { Collector } from './storage/collector.ts';
 import { FilesWithoutRow } from './storage/files-without-row.ts';
 import { References } from './storage/references.ts';
@@ -145,6 +146,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     now,
   });
   const operations = openOperations(core, quota, certificate, surroundings);
+  const others = openInstances(core);
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
@@ -157,18 +159,23 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const serve = async (mounts: readonly Mount[], port: number, key: string, options: ListenOptions = {}) => {
     const app = createApp(config, mounts, observers);
     const listening = listen(app, config.server.host, port, connectionLimits(config, core.limits), options);
-    servers.push(await listening.catch(nameListener(key)));
+    const server = await listening.catch(nameListener(key));
+    servers.push(server);
+    return server;
   };
   const { port: publicPort, adminPort, workers } = config.server;
   const kinds = installation.protocols.map((each) => each.upstreams);
   const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
   const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
   stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
-  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches });
+  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches, relay: others.relay });
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
-  await serve(
+  const relayed = installation.protocols.flatMap((each) => each.relayed?.(quota) ?? []);
+  const internal = await others.join(surroundings.instanceName, relayed);
+  if (internal) servers.push(internal);
+  const { http } = await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,
     'ENTREPOT_PORT',
@@ -186,7 +193,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   await core.events.dispatch();
   stack.use(new Chores(choresOf(installation, quota, certificate), log));
   jobs.start((...run) => operations.countJob(...run));
-  const { port } = servers[0]!.http.address() as AddressInfo;
+  const { port } = http.address() as AddressInfo;
   const { host, shutdownDelay } = config.server;
   const rest = stack.move();
   return {
@@ -223,10 +230,14 @@ function mountAll(
   { core, protocols: opened, stored, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
-  { overview, prefetches }: { overview: MirrorOverview; prefetches: PrefetchOperationParts },
+  {
+    overview,
+    prefetches,
+    relay,
+  }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
 ): Mount[] {
   const { config, database, accounts, tokens, sessions, identity, limits: clients, events, usage, log, now } = core;
-  const web = { authenticator, quota, urls: new Urls(config.server) };
+  const web = { authenticator, quota, urls: new Urls(config.server), relay };
   const { limits } = config;
   const operations = createOperations({
     operations: opened.flatMap((each) => each.operations),
@@ -238,6 +249,7 @@ function mountAll(
     sessions,
     publishers: identity,
     jobs,
+    instances: core.instances,
     events,
     webhooks,
     prefetches,

@@ -10,23 +10,24 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts first-token.ts core.ts backup tls prefetch mirror usage webhooks events storage metrics config upstream package.ts errors.ts',
+  cli: 'server.ts first-token.ts core.ts backup tls prefetch mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts',
   'server.ts':
-    'console nuget oci protocol.ts measures.ts first-token.ts core.ts api webhooks prefetch jobs http mirror accounts usage storage tls config',
+    'console nuget oci protocol.ts measures.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
-  oci: 'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts errors.ts',
-  'protocol.ts': 'core.ts api prefetch jobs http mirror accounts usage storage upstream config',
+  oci: 'protocol.ts core.ts api prefetch jobs instances http mirror accounts usage history events storage database upstream cache config caller.ts digest.ts errors.ts',
+  'protocol.ts': 'core.ts api prefetch jobs instances http mirror accounts usage storage upstream config',
   'first-token.ts': 'core.ts config',
   'measures.ts': 'core.ts jobs http mirror usage tls upstream metrics',
   'core.ts':
-    'webhooks closing.ts http limits identity mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',
+    'webhooks closing.ts instances http limits identity mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',
   backup: 'storage database digest.ts incoming.ts package.ts errors.ts',
   console: 'api http limits identity accounts events config package.ts errors.ts',
-  api: 'webhooks jobs prefetch http limits identity mirror accounts usage history events database metrics config errors.ts',
+  api: 'webhooks jobs prefetch instances http limits identity mirror accounts usage history events database metrics config errors.ts',
   webhooks: 'closing.ts events storage upstream database config errors.ts',
   jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
   prefetch: 'mirror upstream errors.ts',
+  instances: 'closing.ts http database config caller.ts package.ts incoming.ts errors.ts',
   http: 'accounts limits usage storage tls metrics config caller.ts incoming.ts errors.ts',
   limits: 'events cache config caller.ts errors.ts',
   identity: 'accounts events database upstream config errors.ts',

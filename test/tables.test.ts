@@ -50,6 +50,7 @@ const owners: Record<string, string> = {
   job_runs: 'jobs',
   prefetch_runs: 'jobs',
   probes: 'database',
+  instances: 'instances',
 };
 
 /** The tables that SQL in `code` names. */

@@ -13,6 +13,8 @@ import { auditOperations, type AuditParts } from './audit.ts';
 import { claimOperations, type ReleasableClaims } from './claims.ts';
 import { check, requireForm, type Operation, type Receiving } from './operation.ts';
 import { jobOperations } from './jobs.ts';
+import type { Instances } from '../instances/instances.ts';
+import { instanceOperations } from './instances.ts';
 import { prefetchOperations, type PrefetchOperationParts } from './prefetch.ts';
 import { publisherOperations, type PublisherParts } from './publishers.ts';
 import { sessionOperations } from './sessions.ts';
@@ -26,6 +28,7 @@ export interface OperationParts extends AccountParts, AuditParts {
   sessions: Sessions;
   publishers: PublisherParts;
   jobs: Jobs;
+  instances: Instances;
   webhooks: OpenWebhooks;
   upstreams: UpstreamParts;
   prefetches: PrefetchOperationParts;
@@ -55,6 +58,7 @@ export function createOperations(parts: OperationParts): Operation[] {
     ...accountOperations(parts),
     ...auditOperations(parts),
     ...jobOperations(parts.jobs),
+    ...instanceOperations(parts.instances),
     ...webhookOperations(parts.webhooks),
     ...upstreamOperations(parts.upstreams),
     ...prefetchOperations(parts.prefetches),

@@ -14,6 +14,7 @@ export const leftOut: Readonly<Record<string, string>> = {
   storage_holds: 'leases of running backups',
   uploads: 'uploads in progress, whose bytes are staged',
   usage_writers: 'running processes',
+  instances: 'running processes',
   jobs: 'runs in progress',
   sessions: 'visitors sign in again',
   probes: 'written to find out whether the database can be written',

@@ -10,6 +10,7 @@ import { addClaim } from './claim.ts';
 import { addAdvisory, addDeprecate } from './deprecate.ts';
 import { addDoctor } from './doctor.ts';
 import type { Terminal } from './with-installation.ts';
+import { addInstances } from './instances.ts';
 import { addJobs } from './jobs.ts';
 import { addPrefetch } from './prefetch.ts';
 import { addPublisher } from './publisher.ts';
@@ -46,6 +47,7 @@ export async function run(words: readonly string[], environment: Environment, te
   addCert(program, environment, terminal);
   addPrefetch(program, environment, terminal);
   addJobs(program, environment, terminal);
+  addInstances(program, environment, terminal);
   // `deprecate` has its own --version. Subcommands would inherit this if it were set before them.
   program.enablePositionalOptions();
   try {

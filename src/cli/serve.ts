@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { hostname } from 'node:os';
 import type { Command } from 'commander';
 import { ConfigError, loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
@@ -26,7 +27,8 @@ export function addServe(program: Command, environment: Environment, terminal: T
       for (const output of [terminal.stdout, terminal.stderr]) output.on?.('error', () => undefined);
       const config = loadConfig(environment);
       const { log, droppedLines } = openLog(config.log.level, terminal);
-      const surroundings = { log, droppedLines, ...clocks, proxy: environment };
+      const instanceName = [hostname(), terminal.pid].join('/');
+      const surroundings = { log, droppedLines, instanceName, ...clocks, proxy: environment };
       const stop = new StopSignal(terminal);
       if (config.server.workers > 1 && !isWorker()) await serveWithWorkers(config, terminal, surroundings, stop);
       else await serve(config, terminal, surroundings, stop);

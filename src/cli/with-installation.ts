@@ -14,6 +14,7 @@ interface Output {
 
 /** The parts of the process that commands use. */
 export interface Terminal {
+  pid?: number;
   stdin?: AsyncIterable<Uint8Array | string>;
   stdout: Output;
   /** `columns` only if it is a terminal. */

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { databaseTime as now } from '../database/clock.ts';
 import { forUpdate, type Database, type Queryable, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 
@@ -6,12 +7,6 @@ import { DomainError } from '../errors.ts';
 export const holdLease = 120_000;
 
 const uncached = { uncached: true };
-
-/** The time of the database in milliseconds since 1970 UTC, so that the clocks of machines may differ. */
-const now = {
-  sqlite: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
-  mysql: 'CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)',
-};
 
 /**
  * Keeps the bytes of all blobs that are live when it is taken, on every instance, until it is released. It is renewed while

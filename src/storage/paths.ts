@@ -10,6 +10,7 @@ import { join } from 'node:path';
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills
  *       cache/sha256-ab12…             local copies of content that is stored in S3 (`BlobCache`)
  *       quarantine/sha256-ab12…        corrupt content that a scrub has found
+ *       folder-id                      the identity of this folder, for instances that share it (`instances/folder.ts`)
  *       secret-key                     the key that encrypts stored secrets, unless a setting names another file
  *       unwritten/<uuid>.jsonl         usage that a closing server could not write to the database (`Unwritten`)
  */
@@ -23,6 +24,7 @@ export class Paths {
   readonly cache: string;
   readonly unwritten: string;
   readonly secretKey: string;
+  readonly folderId: string;
 
   constructor(data: string) {
     this.data = data;
@@ -33,6 +35,7 @@ export class Paths {
     this.cache = join(data, 'cache');
     this.unwritten = join(data, 'unwritten');
     this.secretKey = join(data, 'secret-key');
+    this.folderId = join(data, 'folder-id');
   }
 
   staged(id: string): string {

@@ -20,6 +20,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'POST /advisories',
       'PUT /packages/{id}/deprecations',
       'PUT /packages/{id}/{version}/deprecation',
+      'GET /instances',
       'GET /jobs',
       'GET /jobs/{name}/runs',
       'GET /packages',

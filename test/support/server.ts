@@ -33,7 +33,15 @@ export async function startTestServer(
   settings: Record<string, unknown> = {},
   surroundings: Pick<
     Surroundings,
-    'driver' | 'disk' | 'watch' | 'databaseLimits' | 'healthTimes' | 'receivers' | 'droppedLines'
+    | 'driver'
+    | 'disk'
+    | 'watch'
+    | 'databaseLimits'
+    | 'healthTimes'
+    | 'receivers'
+    | 'droppedLines'
+    | 'instanceName'
+    | 'instanceTimes'
   > = {},
   clock = testClock(),
 ): Promise<TestServer> {

@@ -26,6 +26,7 @@ import { names } from './024-names.ts';
 import { identity } from './025-identity.ts';
 import { notices } from './026-notices.ts';
 import { prefetchRuns } from './027-prefetch-runs.ts';
+import { instances } from './028-instances.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -56,4 +57,5 @@ export const migrations: readonly Migration[] = [
   ...identity,
   ...notices,
   ...prefetchRuns,
+  ...instances,
 ];

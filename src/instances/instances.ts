@@ -1,0 +1,199 @@
+import { randomUUID } from 'node:crypto';
+import type { Logger } from 'pino';
+import { inTime } from '../closing.ts';
+import { databaseTime } from '../database/clock.ts';
+import type { Database, Dialect, Transaction, Value } from '../database/database.ts';
+import { version } from '../package.ts';
+
+/** Times in milliseconds. */
+export interface InstanceTimes {
+  /** Between two heartbeats. */
+  beat: number;
+  /** An instance that was not seen for this long is dead. */
+  lease: number;
+  /** How long another instance may take to accept a call. */
+  answer: number;
+}
+
+/** Processes on SQLite share one machine, so nobody waits for their state, and a write costs more there. */
+const defaultTimes: Readonly<Record<Dialect, InstanceTimes>> = {
+  mysql: { beat: 5000, lease: 20_000, answer: 10_000 },
+  sqlite: { beat: 30_000, lease: 120_000, answer: 10_000 },
+};
+
+/** Dead instances are listed for this many milliseconds. */
+const keepDead = 3_600_000;
+/** After this many heartbeats, rows of dead instances are removed. */
+const beatsPerRemoval = 100;
+const mostListed = 1000;
+/** How long the removal of this process may take at its end; milliseconds. */
+const longestLeave = 1000;
+
+/** What all instances of an installation must have in common. Fingerprints, never secrets. Null: not known or not used. */
+export interface Facts {
+  /** Which storage it uses, for example the endpoint, bucket and prefix. */
+  storage: string | null;
+  /** Which secret key it has. */
+  secret: string | null;
+  /** Which Redis it uses. */
+  redis: string | null;
+  /** Which node of the database it is connected to. */
+  databaseNode: string | null;
+}
+
+/** What an instance says about itself. */
+export interface OwnFacts extends Partial<Facts> {
+  /** Host name and process, for people. */
+  name: string;
+  /** `host:port` of its internal listener; null without one. */
+  address: string | null;
+}
+
+/** A server process. Times are in milliseconds since 1970 UTC, by the clock of the database. */
+export interface Instance extends Facts {
+  id: string;
+  name: string;
+  address: string | null;
+  version: string;
+  /** The identity of its data folder. See `folderIdentity`. */
+  folder: string;
+  startedAt: number;
+  seenAt: number;
+  isLive: boolean;
+}
+
+const columns = `id, name, address, version, folder, storage, secret, redis, database_node AS databaseNode,
+  started_at AS startedAt, seen_at AS seenAt`;
+/** The row may be lost on power failure: its process has died then. */
+const fleeting = { fleeting: true };
+
+/** SQL condition: the instance was seen lately. A time in the future is from a clock that was set back since. */
+function isLive(dialect: Dialect): string {
+  const now = databaseTime[dialect];
+  return `(seen_at > ${now} - lease AND seen_at <= ${now} + lease)`;
+}
+
+/** An instance as in `/v1/instances`. */
+export interface InstanceItem {
+  id: string;
+  name: string;
+  state: 'live' | 'dead';
+  version: string;
+  address: string | null;
+  folder: string;
+  storage: string | null;
+  secret: string | null;
+  redis: string | null;
+  database_node: string | null;
+  started_at: string;
+  seen_at: string;
+}
+
+export function instanceItem(each: Instance): InstanceItem {
+  return {
+    id: each.id,
+    name: each.name,
+    state: each.isLive ? 'live' : 'dead',
+    version: each.version,
+    address: each.address,
+    folder: each.folder,
+    storage: each.storage,
+    secret: each.secret,
+    redis: each.redis,
+    database_node: each.databaseNode,
+    started_at: new Date(each.startedAt).toISOString(),
+    seen_at: new Date(each.seenAt).toISOString(),
+  };
+}
+
+/** The server processes of one database, also the workers of one machine, and the row of this process. */
+export class Instances {
+  /** Of this process, new at each start. */
+  readonly id = randomUUID();
+  /** The identity of the data folder of this process. */
+  readonly folder: string;
+  readonly #database: Database;
+  readonly times: InstanceTimes;
+  readonly #log: Logger;
+  #own: OwnFacts | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #beating: Promise<void> | undefined;
+  #beats = 0;
+
+  constructor(database: Database, folder: string, log: Logger, times: Partial<InstanceTimes> = {}) {
+    this.#database = database;
+    this.folder = folder;
+    this.#log = log;
+    this.times = { ...defaultTimes[database.dialect], ...times };
+  }
+
+  /** Adds this process, which serves, and renews its row until `leave`. */
+  async enter(own: OwnFacts): Promise<void> {
+    this.#own = own;
+    await this.#database.transaction(async (tx) => {
+      await this.#removeDead(tx);
+      await this.#insert(tx, own);
+    }, fleeting);
+    this.#timer = setInterval(() => {
+      this.#beating ??= this.#beat().finally(() => (this.#beating = undefined));
+    }, this.times.beat).unref();
+  }
+
+  /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
+  async leave(milliseconds: number): Promise<void> {
+    clearInterval(this.#timer);
+    if (!this.#own) return;
+    await inTime(() => this.#delete(), Math.min(longestLeave, milliseconds / 2)).catch((error: unknown) =>
+      this.#log.warn({ err: error }, 'this instance was not removed from the list of instances; it is dead there'),
+    );
+  }
+
+  async #delete(): Promise<void> {
+    await this.#beating;
+    await this.#database.transaction((tx) => tx.run('DELETE FROM instances WHERE id = ?', [this.id]), fleeting);
+  }
+
+  /** All instances, the oldest first; also dead ones until they are removed. At most 1,000. */
+  async list(): Promise<Instance[]> {
+    const rows = await this.#database.select<Omit<Instance, 'isLive'> & { live: number }>(
+      `SELECT ${columns}, ${isLive(this.#database.dialect)} AS live FROM instances
+       ORDER BY started_at, id LIMIT ${mostListed}`,
+    );
+    return rows.map(({ live, ...row }) => ({ ...row, isLive: live === 1 }));
+  }
+
+  /** The instances that were seen lately. */
+  async live(): Promise<Instance[]> {
+    return (await this.list()).filter((each) => each.isLive);
+  }
+
+  async #beat(): Promise<void> {
+    this.#beats += 1;
+    try {
+      await this.#database.transaction(async (tx) => {
+        const sql = `UPDATE instances SET seen_at = ${databaseTime[tx.dialect]} WHERE id = ?`;
+        // Another instance may have removed the row of a process that was stopped for long.
+        if ((await tx.run(sql, [this.id])) === 0) await this.#insert(tx, this.#own!);
+        if (this.#beats % beatsPerRemoval === 0) await this.#removeDead(tx);
+      }, fleeting);
+    } catch (error) {
+      this.#log.warn({ err: error }, 'this instance could not write that it is live');
+    }
+  }
+
+  async #insert(tx: Transaction, own: OwnFacts): Promise<void> {
+    const { name, address, storage = null, secret = null, redis = null, databaseNode = null } = own;
+    const now = databaseTime[tx.dialect];
+    const values: Value[] = [this.id, name, address, version, this.folder, storage, secret, redis, databaseNode];
+    await tx.run(
+      `INSERT INTO instances (id, name, address, version, folder, storage, secret, redis, database_node,
+         started_at, seen_at, lease) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${now}, ${now}, ?)`,
+      [...values, this.times.lease],
+    );
+  }
+
+  async #removeDead(tx: Transaction): Promise<void> {
+    const now = databaseTime[tx.dialect];
+    await tx.run(`DELETE FROM instances WHERE seen_at < ${now} - lease - ?`, [keepDead]);
+  }
+}

@@ -1,0 +1,116 @@
+import { cp } from 'node:fs/promises';
+import test, { type ExecutionContext } from 'ava';
+import { version } from '../../src/package.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { databaseOf, tokenOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { until } from '../support/until.ts';
+
+interface Item {
+  id: string;
+  name: string;
+  state: string;
+  folder: string;
+  seen_at: string;
+}
+
+async function listed(server: TestServer): Promise<Item[]> {
+  const document = await OpenDocument.of(server);
+  const body = await document.read('GET /instances', await server.fetch('/v1/instances'));
+  return body['items'] as Item[];
+}
+
+function change(server: TestServer, sql: string): Promise<number> {
+  return databaseOf(server).transaction((tx) => tx.run(sql));
+}
+
+const slow = { beat: 3_600_000, lease: 20_000 };
+
+for (const dialect of dialects) {
+  test(`${dialect}: an instance is listed from its start to its orderly end`, async (t) => {
+    const settings = { data: await folderUntilEnd(t), database: { url: await temporaryDatabase(t, dialect) } };
+    const one = await startTestServer(t, settings, { instanceName: 'host/1' });
+    t.like(await listed(one), [{ name: 'host/1', state: 'live', version, address: null }]);
+    const two = await startTestServer(t, settings, { instanceName: 'host/2' });
+    const both = await listed(one);
+    t.like(both, [
+      { name: 'host/1', state: 'live' },
+      { name: 'host/2', state: 'live' },
+    ]);
+    t.not(both[0]!.id, both[1]!.id);
+    t.is(both[0]!.folder, both[1]!.folder, 'one data folder');
+    await two.close();
+    t.deepEqual(
+      (await listed(one)).map(({ name }) => name),
+      ['host/1'],
+    );
+    t.is((await one.fetch('/v1/instances', { token: await tokenOf(one, ['read', 'write', 'admin']) })).status, 403);
+  });
+
+  test(`${dialect}: an instance that was not seen is dead, and is removed an hour later`, async (t) => {
+    const settings = { data: await folderUntilEnd(t), database: { url: await temporaryDatabase(t, dialect) } };
+    const one = await startTestServer(t, settings, { instanceName: 'host/1', instanceTimes: slow });
+    const states = async () => (await listed(one)).map(({ name, state }) => `${name} ${state}`);
+    const back = (milliseconds: number) =>
+      change(one, `UPDATE instances SET seen_at = seen_at - ${milliseconds} WHERE name = 'host/1'`);
+    await back(15_000);
+    t.deepEqual(await states(), ['host/1 live']);
+    await back(6000);
+    t.deepEqual(await states(), ['host/1 dead']);
+    await (await startTestServer(t, settings, { instanceName: 'host/2' })).close();
+    t.deepEqual(await states(), ['host/1 dead']);
+    await back(3_600_000);
+    await startTestServer(t, settings, { instanceName: 'host/3' });
+    t.deepEqual(await states(), ['host/3 live']);
+  });
+
+  test(`${dialect}: a heartbeat shows by the clock of the database that an instance is live`, async (t) => {
+    const settings = { data: await folderUntilEnd(t), database: { url: await temporaryDatabase(t, dialect) } };
+    const server = await startTestServer(t, settings, { instanceTimes: { beat: 25, lease: 2000 } });
+    server.clock.now = Date.UTC(2040, 0, 1);
+    const isLive = async () => (await listed(server))[0]?.state === 'live';
+    await change(server, 'UPDATE instances SET seen_at = 0');
+    await until(isLive);
+    await change(server, 'UPDATE instances SET seen_at = seen_at + 1000000');
+    await until(isLive);
+    await change(server, 'DELETE FROM instances');
+    await until(isLive);
+    const seen = Date.parse((await listed(server))[0]!.seen_at);
+    t.true(Math.abs(seen - Date.now()) < 60_000, String(seen));
+  });
+}
+
+test('the command lists instances as a table and as JSON', async (t) => {
+  const data = await folderUntilEnd(t);
+  const server = await startTestServer(t, { data }, { instanceName: 'host/1' });
+  const run = (...words: string[]) => listing(t, data, ...words);
+  const [head, line, ...rest] = await run();
+  t.is(head, 'name\tstate\tversion\taddress\tstarted\tseen');
+  t.regex(line!, new RegExp(`^host/1\tlive\t${version.replaceAll('.', '\\.')}\t-\t[0-9T:.-]+Z\t[0-9T:.-]+Z$`));
+  t.deepEqual(rest, []);
+  const [json] = await run('--json');
+  t.deepEqual(JSON.parse(json!), (await listed(server))[0]);
+});
+
+async function listing(t: ExecutionContext, data: string, ...words: string[]): Promise<string[]> {
+  const { code, stdout, stderr } = await entrepot({ ENTREPOT_DATA: data }, 'instances', ...words);
+  t.is(code, 0, stderr);
+  return stdout.trimEnd().split('\n');
+}
+
+test('a data folder has one identity, and its copy another', async (t) => {
+  const [first, second] = [await folderUntilEnd(t), await folderUntilEnd(t)];
+  const folderOf = async (data: string) => {
+    const server = await startTestServer(t, { data });
+    const [item] = await listed(server);
+    await server.close();
+    return item!.folder;
+  };
+  const identity = await folderOf(first);
+  t.is(await folderOf(first), identity);
+  await cp(first, second, { recursive: true });
+  t.not(await folderOf(second), identity);
+});
