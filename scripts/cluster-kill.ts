@@ -132,8 +132,11 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
 
   const requests = (await cluster.nginx.requests()).map((line) => line.split(' '));
   const retried = requests.filter((fields) => fields.slice(3).join(' ').includes(',')).length;
-  const refused = requests.filter(([status]) => status!.startsWith('5')).length;
-  console.log(`nginx: ${requests.length} requests, ${retried} sent to another instance, ${refused} answered with 5xx`);
+  const refused = requests.filter(([status]) => status!.startsWith('5'));
+  console.log(
+    `nginx: ${requests.length} requests, ${retried} sent to another instance, ${refused.length} answered with 5xx`,
+  );
+  for (const each of refused) console.log(`  ${each.join(' ')}`);
   const { images, packages, lost } = await check(cluster, pushed);
   console.log(`read again: ${images} images, ${packages} packages; ${lost.length} parts are missing`);
   for (const each of lost) defects.push(each);

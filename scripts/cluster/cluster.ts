@@ -45,8 +45,9 @@ export async function startCluster(
   const bucket = 'artifacts';
   const connected = await Bucket.open({ ...swift, bucket, forcePathStyle: true });
   const create = new connected.sdk.CreateBucketCommand({ Bucket: bucket });
-  // Swift answers 503 until all its parts have started.
-  await until(() => connected.client.send(create).then(Boolean, () => false), startLimit);
+  // Swift answers 503 until all its parts have started, also after it has created the bucket.
+  const exists = ({ name }: Error) => name.startsWith('BucketAlready');
+  await until(() => connected.client.send(create).then(Boolean, exists), startLimit);
   connected.close();
 
   const secret = async (name: string) => {
@@ -60,6 +61,9 @@ export async function startCluster(
     ENTREPOT_REDIS_URL: redis.url,
     ENTREPOT_BOOTSTRAP_TOKEN: token,
     ENTREPOT_SECRET_KEY_FILE: await secret('secret-key'),
+    ENTREPOT_INTERNAL_HOST: '127.0.0.1',
+    ENTREPOT_INTERNAL_PORT: '0',
+    ENTREPOT_INTERNAL_SECRET_FILE: await secret('internal-secret'),
     ENTREPOT_TRUST_PROXY: 'loopback',
     ENTREPOT_STORAGE_DRIVER: 's3',
     ENTREPOT_STORAGE_S3_ENDPOINT: swift.endpoint,

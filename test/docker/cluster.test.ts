@@ -62,7 +62,7 @@ test('the comment says how to create each secret, and each is used', (t) => {
 test('only services with state have volumes, and each public image can be named by its digest', (t) => {
   const mounted = Object.values(services).flatMap((each) => each.volumes ?? []);
   const named = mounted.map((each) => each.split(':')[0]!).filter((each) => !each.startsWith('.'));
-  t.deepEqual([...new Set(named)].sort(), Object.keys(volumes).sort());
+  t.deepEqual(named.sort(), Object.keys(volumes).sort());
   for (const name of ['nginx', 'redis', 'bucket'])
     t.deepEqual(
       (services[name]!.volumes ?? []).filter((each) => !each.startsWith('.')),
@@ -85,8 +85,11 @@ test('nginx knows the addresses of the instances, and they trust only nginx', (t
       [...servers!.matchAll(/^ {2}server ([\d.]+):8080 /gm)].map(([, address]) => address),
       addresses,
     );
-  for (const [, { environment }] of instances)
+  for (const [, { environment, networks }] of instances) {
     t.is(environment['ENTREPOT_TRUST_PROXY'], services['nginx']!.networks.cluster.ipv4_address);
+    t.is(environment['ENTREPOT_INTERNAL_HOST'], networks.cluster.ipv4_address);
+    t.false(nginx.includes(environment['ENTREPOT_INTERNAL_PORT']!));
+  }
 });
 
 test('an instance outlives the idle connections of nginx, and has time to end', (t) => {

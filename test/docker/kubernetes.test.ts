@@ -1,6 +1,6 @@
 import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { Deployment } from 'kubernetes-models/apps/v1';
 import { Ingress, NetworkPolicy } from 'kubernetes-models/networking.k8s.io/v1';
@@ -98,7 +98,7 @@ interface Pod {
 type Probe = { httpGet: { path: string; port: string }; periodSeconds: number; failureThreshold: number };
 interface Container {
   image: string;
-  env: { name: string; value: string }[];
+  env: { name: string; value?: string }[];
   ports: { name: string; containerPort: number }[];
   volumeMounts: { name: string; mountPath: string }[];
   securityContext: { readOnlyRootFilesystem: boolean; allowPrivilegeEscalation: boolean };
@@ -120,7 +120,7 @@ test('the deployment uses existing settings, and its volumes are all that it wri
   const kustomization = await read('kustomization.yaml');
   for (const { name, value } of container.env) {
     t.true(names.has(name) || name === 'ENTREPOT_CONFIG', name);
-    const secret = /^\/run\/secrets\/entrepot\/(.+)$/.exec(value)?.[1];
+    const secret = /^\/run\/secrets\/entrepot\/(.+)$/.exec(value ?? '')?.[1];
     if (name.endsWith('_FILE')) t.true(kustomization.includes(`--from-file=${secret}`), name);
   }
   const mounted = container.volumeMounts.map(({ name }) => name).sort();
@@ -136,7 +136,7 @@ test('the deployment uses existing settings, and its volumes are all that it wri
 });
 
 test('the settings of the manifests are valid, and a pod has time to end', async (t) => {
-  const config = loadConfig({ ENTREPOT_CONFIG: join(folder, 'entrepot.yaml') });
+  const config = loadConfig({ ENTREPOT_CONFIG: join(folder, 'entrepot.yaml'), ENTREPOT_INTERNAL_HOST: '10.0.0.7' });
   const { spec } = await podOf();
   const [container] = spec.containers;
   t.is(config.storage.driver, 's3');
@@ -144,11 +144,14 @@ test('the settings of the manifests are valid, and a pod has time to end', async
   const { periodSeconds, failureThreshold } = container.readinessProbe;
   t.true(config.server.shutdownDelay > periodSeconds * failureThreshold * 1000);
   const key = container.volumeMounts.find(({ name }) => name === 'secrets')!.mountPath;
-  t.is(config.secretKeyFile, join(key, 'secret-key'));
-  t.true((await read('kustomization.yaml')).includes('--from-file=secret-key'));
+  for (const file of [config.secretKeyFile, config.server.internal.secretFile]) {
+    t.true(file?.startsWith(`${key}/`), file);
+    t.true((await read('kustomization.yaml')).includes(`--from-file=${basename(file!)}`), file);
+  }
   const ports = new Map(container.ports.map(({ name, containerPort }) => [name, containerPort]));
   t.is(ports.get('http'), config.server.port);
   t.is(ports.get('admin'), config.server.adminPort);
+  t.is(ports.get('internal'), config.server.internal.port);
   for (const probe of [container.startupProbe, container.livenessProbe, container.readinessProbe])
     t.is(probe.httpGet.port, 'admin');
   t.is(container.livenessProbe.httpGet.path, '/livez');
@@ -160,7 +163,7 @@ test('all selectors find the pods, and all named ports exist', async (t) => {
   const all = await manifests();
   const found = JSON.stringify(all).match(/"(?:selector|matchLabels|podSelector)":\{[^{}]+\}/g) ?? [];
   const labels = found.filter((text) => !text.includes('kubernetes.io/metadata.name'));
-  t.is(labels.length, 6);
+  t.is(labels.length, 8);
   for (const text of labels) t.true(text.endsWith(`:${JSON.stringify(metadata.labels)}`), text);
   const ports = new Set(spec.containers[0].ports.map(({ name }) => name));
   const service = (parse(await read('service.yaml')) as { spec: { ports: { targetPort: string }[] } }).spec;
