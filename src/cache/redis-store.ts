@@ -2,6 +2,7 @@ import KeyvRedis, { createClient } from '@keyv/redis';
 import { ErrorReply } from '@redis/client';
 import { Keyv } from 'keyv';
 import { Times } from '../metrics/times.ts';
+import { primaryOf, sentinelPlace, type Address, type SentinelPlace } from './sentinel.ts';
 
 /** A value, the time when it was stored if that matters, and its time of expiry, in milliseconds since 1970. */
 export interface TimedValue {
@@ -17,21 +18,31 @@ const pause = 1000;
  */
 const commandTimeout = 300;
 
-/** The part of the client that Keyv does not offer. */
+/** Milliseconds between two questions to a Sentinel where the primary is. */
+const followInterval = 1000;
+/** Milliseconds that a start waits for a connection. */
+const startTime = 500;
+
+type Client = ReturnType<typeof createClient>;
+type ClientOptions = NonNullable<Parameters<typeof createClient>[0]>;
+
 interface Connection {
-  evaluate(script: string, key: string, values: readonly string[]): Promise<unknown>;
-  disconnect(): void;
+  client: Client;
+  store: Keyv<TimedValue>;
 }
 
 /** Redis through Keyv. No method rejects, or takes longer than `commandTimeout`. */
 export class RedisStore {
-  readonly #store: Keyv<TimedValue>;
-  readonly #connection: Connection;
+  readonly #namespace: string;
   readonly #onError: (error: unknown) => void;
   /** Times of commands, also of those that failed. */
   readonly times = new Times([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3]);
   /** Number of commands and connections that failed. */
   failures = 0;
+  /** Undefined until a Sentinel has named the primary. */
+  #connection: Connection | undefined;
+  #primary: Address | undefined;
+  #follower: NodeJS.Timeout | undefined;
   #pausedUntil = 0;
   #failing = false;
   #refusesScripts = false;
@@ -39,19 +50,47 @@ export class RedisStore {
   failedAt: number | undefined;
   #closed = false;
 
-  private constructor(store: Keyv<TimedValue>, connection: Connection, onError: (error: unknown) => void) {
-    this.#store = store;
-    this.#connection = connection;
+  private constructor(namespace: string, onError: (error: unknown) => void) {
+    this.#namespace = namespace;
     this.#onError = onError;
   }
 
+  /** `url` is `redis://…`, `rediss://…` or that of a `SentinelPlace`, whose primary is followed. */
   static async open(url: string, namespace: string, onError: (error: unknown) => void): Promise<RedisStore> {
+    const redis = new RedisStore(namespace, onError);
+    const place = sentinelPlace(url);
+    const connected = place ? redis.#follow(place) : redis.#connect({ url });
+    // The start does not wait for a Redis that is down: the client keeps trying to connect.
+    await atMost(startTime, connected);
+    return redis;
+  }
+
+  /** Connects to the primary, and again after each fail-over. */
+  async #follow(place: SentinelPlace): Promise<void> {
+    try {
+      const { host, port } = await primaryOf(place);
+      if (!this.#closed && (host !== this.#primary?.host || port !== this.#primary.port)) {
+        this.#primary = { host, port };
+        const { username, password, database } = place;
+        const options = { ...(password !== undefined && { username, password }), database, socket: { host, port } };
+        await atMost(startTime, this.#connect(options));
+      }
+    } catch (error) {
+      // While a connection works, it does not matter that no Sentinel answers.
+      if (!this.#connection?.client.isReady) this.#failed(error);
+    }
+    if (!this.#closed) this.#follower = setTimeout(() => void this.#follow(place), followInterval).unref();
+  }
+
+  /** Replaces the connection; resolves when it is ready. */
+  async #connect(options: ClientOptions): Promise<void> {
     const client = createClient({
-      url,
+      ...options,
       disableOfflineQueue: true,
       // With pings, a connection without answers reaches the socket timeout and is closed.
       pingInterval: 2000,
       socket: {
+        ...options.socket,
         connectTimeout: 500,
         socketTimeout: 5000,
         reconnectStrategy: (retries) => Math.min(100 * 2 ** retries, 1000),
@@ -60,45 +99,44 @@ export class RedisStore {
     // Keyv overwrites the namespace of the store with its own.
     const store = new Keyv<TimedValue>({
       store: new KeyvRedis(client, { throwOnErrors: true }),
-      namespace,
+      namespace: this.#namespace,
       useKeyPrefix: false,
       throwOnErrors: true,
     });
-    const connection: Connection = {
-      evaluate: (script, key, values) => client.eval(script, { keys: [`${namespace}:${key}`], arguments: [...values] }),
-      disconnect: () => client.destroy(),
-    };
-    const redis = new RedisStore(store, connection, onError);
     // Each failure also reaches the failed command or the client's error event, so this event is ignored.
     store.on('error', () => undefined);
-    client.on('error', (error) => redis.#failed(error));
+    const isCurrent = () => this.#connection?.client === client;
+    client.on('error', (error) => isCurrent() && this.#failed(error));
     client.on('ready', () => {
-      redis.#pausedUntil = 0;
+      if (isCurrent()) this.#pausedUntil = 0;
     });
-    // The start does not wait for a Redis that is down: the client keeps trying to connect.
-    const connected = client.connect().catch((error: unknown) => redis.#failed(error));
-    await Promise.race([connected, new Promise((resolve) => setTimeout(resolve, 500).unref())]);
-    return redis;
+    const former = this.#connection;
+    this.#connection = { client, store };
+    if (former?.client.isOpen) former.client.destroy();
+    await client.connect().catch((error: unknown) => this.#failed(error));
   }
 
   async get(key: string): Promise<TimedValue | undefined> {
     // The value may be any JSON: another program may have stored it.
-    const entry = await this.#attempt((): Promise<unknown> => this.#store.get(key));
+    const entry = await this.#attempt(({ store }): Promise<unknown> => store.get(key));
     return isTimedValue(entry) ? entry : undefined;
   }
 
   /** Resolves to whether Redis stored the value. */
   async set(key: string, entry: TimedValue, ttl: number): Promise<boolean> {
-    return (await this.#attempt(() => this.#store.set(key, entry, ttl))) === true;
+    return (await this.#attempt(({ store }) => store.set(key, entry, ttl))) === true;
   }
 
   async delete(key: string): Promise<void> {
-    await this.#attempt(() => this.#store.delete(key));
+    await this.#attempt(({ store }) => store.delete(key));
   }
 
   /** Runs a Lua script with one key, which gets the namespace as its prefix. */
   evaluate(script: string, key: string, values: readonly string[]): Promise<unknown> {
-    return this.#attempt(() => this.#connection.evaluate(script, key, values).catch((error) => this.#refused(error)));
+    const keys = [`${this.#namespace}:${key}`];
+    return this.#attempt(({ client }) =>
+      client.eval(script, { keys, arguments: [...values] }).catch((error) => this.#refused(error)),
+    );
   }
 
   /** As `evaluate`, with the key under which `get` and `set` have their value. */
@@ -116,14 +154,16 @@ export class RedisStore {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    this.#connection.disconnect();
+    clearTimeout(this.#follower);
+    this.#connection?.client.destroy();
   }
 
-  async #attempt<T>(command: () => Promise<T>): Promise<T | undefined> {
-    if (this.#closed || performance.now() < this.#pausedUntil) return undefined;
+  async #attempt<T>(command: (connection: Connection) => Promise<T>): Promise<T | undefined> {
+    const connection = this.#connection;
+    if (this.#closed || !connection || performance.now() < this.#pausedUntil) return undefined;
     const startedAt = performance.now();
     try {
-      const result = await withTimeout(command());
+      const result = await withTimeout(command(connection));
       this.#failing = false;
       return result;
     } catch (error) {
@@ -148,6 +188,11 @@ export class RedisStore {
 function isTimedValue(entry: unknown): entry is TimedValue {
   if (typeof entry !== 'object' || entry === null || !('value' in entry) || !('until' in entry)) return false;
   return typeof entry.until === 'number';
+}
+
+/** Resolves when `work` does, or after some milliseconds. */
+async function atMost(milliseconds: number, work: Promise<unknown>): Promise<void> {
+  await Promise.race([work, new Promise((resolve) => setTimeout(resolve, milliseconds).unref())]);
 }
 
 function withTimeout<T>(work: Promise<T>): Promise<T> {

@@ -130,10 +130,15 @@ export const schema = z.strictObject({
     .strictObject({
       url: z
         .string()
-        .regex(/^rediss?:\/\/.+$/, 'expected redis://host:port')
+        .regex(
+          /^(?:rediss?:\/\/.+|redis\+sentinel:\/\/[^/]+\/[^/]+(?:\/\d+)?)$/,
+          'expected redis://host:port or redis+sentinel://host:port,host:port/name',
+        )
         .optional()
         .meta({ secret: true })
-        .describe('`redis://host:port`; shared by all instances'),
+        .describe(
+          '`redis://host:port`, or `redis+sentinel://host:port,host:port/name` for the primary `name` of Sentinels; shared by all instances',
+        ),
     })
     .prefault({}),
   bootstrapToken: z

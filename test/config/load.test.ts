@@ -356,7 +356,14 @@ const wrongEnvironments: [Environment, string][] = [
     { ENTREPOT_DATABASE_URL: 'postgres://u:p@db/x' },
     'ENTREPOT_DATABASE_URL: expected sqlite:PATH or mysql://user:password@host:port/name',
   ],
-  [{ ENTREPOT_REDIS_URL: 'localhost:6379' }, 'ENTREPOT_REDIS_URL: expected redis://host:port'],
+  [
+    { ENTREPOT_REDIS_URL: 'localhost:6379' },
+    'ENTREPOT_REDIS_URL: expected redis://host:port or redis+sentinel://host:port,host:port/name',
+  ],
+  [
+    { ENTREPOT_REDIS_URL: 'redis+sentinel://one:26379' },
+    'ENTREPOT_REDIS_URL: expected redis://host:port or redis+sentinel://host:port,host:port/name',
+  ],
   [{ ENTREPOT_BOOTSTRAP_TOKEN: 'short' }, 'ENTREPOT_BOOTSTRAP_TOKEN: expected 8 characters or more'],
   [
     { ENTREPOT_LOG_LEVEL: 'loud' },

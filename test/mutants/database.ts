@@ -262,4 +262,23 @@ export const database = [
       ['prefixes of a bucket are not compared', 'endpoint, bucket, prefix]', 'endpoint, bucket]'],
     ],
   ),
+  ...mutantsOf(
+    'src/cache/redis-store.ts',
+    ['test/cache/sentinel.test.ts'],
+    [
+      [
+        'a fail-over is not followed',
+        'if (!this.#closed) this.#follower = setTimeout',
+        'if (false) this.#follower = setTimeout',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/cache/sentinel.ts',
+    ['test/cache/sentinel.test.ts'],
+    [
+      ['only the first Sentinel is asked', 'of sentinels) {', 'of sentinels.slice(0, 1)) {'],
+      ['the password of Redis ends at a colon', 'user?.split(/:(.*)/s, 2)', "user?.split(':')"],
+    ],
+  ),
 ];

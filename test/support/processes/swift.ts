@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { createWriteStream } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { execute } from '../clients/clients.ts';
 import { until } from '../until.ts';
 import { endWithThisProcess } from './ending.ts';
@@ -25,16 +25,21 @@ export interface Swift {
   region: string;
   accessKeyId: string;
   secretAccessKey: string;
+  /** The folders of the devices. */
+  devices: readonly string[];
   stop(): Promise<void>;
 }
 
 const kinds = ['account', 'container', 'object'] as const;
 
-/** Starts a private Swift with one copy of each object. Undefined if its packages are not installed. */
-export async function startSwift(): Promise<Swift | undefined> {
+/**
+ * Starts a private Swift with one copy of each object on each of some devices. Undefined if its packages are not installed.
+ */
+export async function startSwift(copies = 1): Promise<Swift | undefined> {
   const commands = new Map(Object.keys(swiftCommands).map((name) => [name, findCommand(name)]));
   if ([...commands.values()].includes(undefined)) return undefined;
   const folder = await mkdtemp(join(tmpdir(), 'entrepot-swift-'));
+  const devices = Array.from({ length: copies }, (_, each) => join(folder, 'node', `disk${each}`));
   const children: ChildProcess[] = [];
   const run = (name: string, args: string[]) => {
     const child = spawn(commands.get(name)!, args, { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -54,7 +59,7 @@ export async function startSwift(): Promise<Swift | undefined> {
     await rm(folder, { recursive: true, force: true });
   };
   try {
-    await mkdir(join(folder, 'node', 'disk'), { recursive: true });
+    for (const device of devices) await mkdir(device, { recursive: true });
     const hash = 'swift_hash_path_prefix = entrepot\nswift_hash_path_suffix = entrepot\n';
     await writeFile(join(folder, 'swift.conf'), `[swift-hash]\n${hash}[storage-policy:0]\nname = one\ndefault = yes\n`);
     // In parallel, because each call takes seconds on a busy machine.
@@ -65,8 +70,9 @@ export async function startSwift(): Promise<Swift | undefined> {
         const done = await execute(commands.get('swift-ring-builder')!, [builder, ...args]);
         if (done.code !== 0) throw new Error(`swift-ring-builder: ${done.stdout}${done.stderr}`);
       };
-      await ring('create', '4', '1', '1');
-      await ring('add', `r1z1-127.0.0.1:${port}/disk`, '1');
+      await ring('create', '4', String(copies), '1');
+      for (const [each, device] of devices.entries())
+        await ring('add', `r1z${each + 1}-127.0.0.1:${port}/${basename(device)}`, '1');
       await ring('rebalance');
       const file = join(folder, `${kind}.conf`);
       await writeFile(
@@ -143,7 +149,7 @@ use = egg:swift#symlink
     await until(() => answers(`${endpoint}/healthcheck`), 30_000).catch(async (error: unknown) => {
       throw new Error(await readFile(join(folder, 'swift-proxy-server.log'), 'utf8'), { cause: error });
     });
-    return { endpoint, region: 'us-east-1', accessKeyId: 'test:tester', secretAccessKey: 'testing', stop };
+    return { endpoint, region: 'us-east-1', accessKeyId: 'test:tester', secretAccessKey: 'testing', devices, stop };
   } catch (error) {
     await stop();
     throw error;
