@@ -32,7 +32,7 @@ export interface Identity {
   exchange: Exchange;
   /** Undefined without the setting `signIn.oidc.issuer`. */
   signIn: PersonSignIn | undefined;
-  /** What is unsafe in the settings, in sentences. */
+  /** What is unsafe or without effect in the settings, in sentences. */
   warnings: readonly string[];
   /** Closes the connections to issuers. */
   close(): void;
@@ -105,9 +105,30 @@ export async function openIdentity({
     publishers,
     signIn,
     exchange: new Exchange({ database, accounts, tokens, publishers, identityTokens, now }),
-    warnings: trustedIssuers.flatMap((each) => issuerWarnings(each)),
+    warnings: [
+      ...trustedIssuers.flatMap((each) => issuerWarnings(each)),
+      ...(await unknownAccounts(accounts, { publishers: rules, 'signIn.oidc.rules': oidc.rules })),
+    ],
     close: () => {
       for (const each of opened) each.close();
     },
   };
+}
+
+/** Sentences about the rules of the settings whose account does not exist. */
+async function unknownAccounts(
+  accounts: Accounts,
+  settings: Readonly<Record<string, readonly { account: string }[]>>,
+): Promise<string[]> {
+  const rules = Object.entries(settings).flatMap(([key, list]) =>
+    list.map(({ account }, index) => ({ key: `${key}.${index}.account`, account })),
+  );
+  if (rules.length === 0) return [];
+  const known = new Set((await accounts.list()).map(({ name }) => name));
+  return rules
+    .filter(({ account }) => !known.has(account))
+    .map(
+      ({ key, account }) =>
+        `${key}: there is no account "${account}", so the rule gives nothing; create it with "entrepot account create ${account}", or correct the name`,
+    );
 }

@@ -76,6 +76,14 @@ async function signedIn(server: TestServer): Promise<Browser> {
 const page = async (browser: Browser, server: TestServer, path: string) =>
   (await browser.fetch(server.url + path)).text();
 
+test('a start names the rules whose account does not exist', async (t) => {
+  const { server } = await startWithProvider(t);
+  const warned = server.lines.filter((line) => line.includes('there is no account'));
+  t.is(warned.length, 2);
+  t.regex(warned[0]!, /signIn\.oidc\.rules\.2\.account: there is no account \\"missing\\"/);
+  t.regex(warned[1]!, /signIn\.oidc\.rules\.3\.account: there is no account \\"other\\"/);
+});
+
 for (const dialect of dialects) {
   test(`${dialect}: a person signs in with the provider, and may do what the rules say`, async (t) => {
     const { server } = await startWithProvider(t, { database: { url: await temporaryDatabase(t, dialect) } });
