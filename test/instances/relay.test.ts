@@ -6,7 +6,7 @@ import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { encodeCall, type RelayCall } from '../../src/instances/call.ts';
 import { RelayKey } from '../../src/instances/relay-key.ts';
-import { databaseOf, rowsOf } from '../support/inside.ts';
+import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { instancesOf, internalOf, internalSecret, stagedAt } from '../support/instances.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
 import type { TestServer } from '../support/server.ts';
@@ -145,7 +145,7 @@ test('with another secret, no byte is sent, and the upload ends', async (t) => {
   t.deepEqual(await errorOf(answer), [404, 'BLOB_UPLOAD_UNKNOWN']);
   t.regex(b.lines.join(''), /refused the call with 401; check ENTREPOT_INTERNAL_SECRET_FILE/);
   t.regex(a.lines.join(''), /not signed with the secret of this instance/);
-  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), []);
+  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads WHERE lost = 0'), []);
   t.is((await at.blob(bytes)).digest, digestOf(bytes), 'the client starts the blob anew');
 });
 
@@ -193,7 +193,9 @@ test('a holder that is silent, disappears or lies ends the upload in time', asyn
     void databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE folder = ?', [folder]));
   });
   t.deepEqual(await patched(), unknown, 'it was not seen lately');
-  t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), []);
+  t.is((await rowsOf(b, 'SELECT id FROM uploads WHERE lost = 1')).length, 5);
+  await runJob(b, 'uploads');
+  t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), [], 'they do not count when no instance has their folder');
   t.deepEqual(await stagedAt(b), []);
 });
 
