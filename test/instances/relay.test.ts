@@ -15,6 +15,7 @@ import { until, within } from '../support/until.ts';
 // The internal listener: what it refuses, and what an instance does when another one cannot be used.
 
 const bytes = randomBytes(300_000);
+const MiB = 2 ** 20;
 
 interface Row {
   id: string;
@@ -197,6 +198,37 @@ test('a holder that is silent, disappears or lies ends the upload in time', asyn
   await runJob(b, 'uploads');
   t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), [], 'they do not count when no instance has their folder');
   t.deepEqual(await stagedAt(b), []);
+});
+
+test('a holder that does not read holds the client back', async (t) => {
+  const start = await instancesOf(t);
+  const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
+  const { folder } = await rowOf(a);
+  const b = await start({}, { instanceTimes: { beat: 50 } });
+  const location = await new TestRepository(a, 'app').start();
+  await impostor(t, b, folder, (socket) => {
+    socket.pause();
+    socket.write('HTTP/1.1 100 Continue\r\n\r\n');
+    const lose = () =>
+      void databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE folder = ?', [folder]));
+    setTimeout(lose, 500);
+  });
+  const piece = Buffer.alloc(MiB);
+  let sent = 0;
+  const endless = new ReadableStream<Uint8Array>({
+    pull: (controller) => {
+      sent += 1;
+      controller.enqueue(piece);
+      if (sent === 500) controller.close();
+    },
+  });
+  const answer = await within(
+    new TestRepository(b, 'app').fetch(location, { method: 'PATCH', body: endless, duplex: 'half' }),
+  );
+  t.is(answer.status, 404);
+  await until(() => b.lines.some((line) => line.includes('"PATCH"')));
+  const { received } = JSON.parse(b.lines.find((line) => line.includes('"PATCH"'))!) as { received: number };
+  t.true(received > 0 && received < 40 * MiB, String(received));
 });
 
 test('a start with a short secret or a used port stops with the name of the setting', async (t) => {

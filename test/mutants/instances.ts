@@ -30,6 +30,11 @@ export const instances = [
     'src/instances/relay.ts',
     ['test/instances/relay.test.ts'],
     [
+      [
+        'a body is read as fast as it comes',
+        'source.pipe(request);',
+        "source.on('data', (piece) => request.write(piece)).on('end', () => request.end());",
+      ],
       ['an answer needs no signature', 'isSame(this.#key.ofAnswer(this.#signature, text), signature)', 'signature'],
       ['a call to a dead instance goes on', 'live || request.destroy', 'true || request.destroy'],
       [
