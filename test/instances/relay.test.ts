@@ -206,15 +206,23 @@ test('a holder that does not read holds the client back', async (t) => {
   const { folder } = await rowOf(a);
   const b = await start({}, { instanceTimes: { beat: 50 } });
   const location = await new TestRepository(a, 'app').start();
+  let sent = 0;
   await impostor(t, b, folder, (socket) => {
     socket.pause();
     socket.write('HTTP/1.1 100 Continue\r\n\r\n');
     const lose = () =>
       void databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE folder = ?', [folder]));
-    setTimeout(lose, 500);
+    // Until the client is held back, or has sent more than all buffers take.
+    let [last, same] = [-1, 0];
+    const timer = setInterval(() => {
+      same = sent === last ? same + 1 : 0;
+      last = sent;
+      if (same < 5 && sent < 100) return;
+      clearInterval(timer);
+      lose();
+    }, 100);
   });
   const piece = Buffer.alloc(MiB);
-  let sent = 0;
   const endless = new ReadableStream<Uint8Array>({
     pull: (controller) => {
       sent += 1;
