@@ -115,7 +115,10 @@ test('without server.internal, an upload ends at an instance that does not have 
   const location = await new TestRepository(a, 'app').start();
   const at = new TestRepository(b, 'app');
   t.deepEqual(await errorOf(await at.fetch(location, { method: 'PATCH', body: bytes })), [404, 'BLOB_UPLOAD_UNKNOWN']);
-  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), [], 'it does not count any more');
+  t.is((await rowsOf(a, 'SELECT id FROM uploads')).length, 1, 'it counts as long as its file is there');
+  await runJob(a, 'uploads');
+  t.deepEqual(await stagedAt(a), []);
+  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), []);
   const other = await at.start();
   const direct = await new TestRepository(a, 'app').fetch(other, { method: 'PATCH', body: 'x' });
   t.deepEqual(await errorOf(direct), [404, 'BLOB_UPLOAD_UNKNOWN'], 'it cannot call, either');
