@@ -6,6 +6,8 @@ import type { Core } from './core.ts';
 import type { Mount } from './http/app.ts';
 import type { Authenticator } from './http/authenticate.ts';
 import type { Urls } from './http/urls.ts';
+import type { Relay } from './instances/relay.ts';
+import type { RelayHandler } from './instances/relay-listener.ts';
 import type { Chore } from './jobs/chores.ts';
 import type { JobParts } from './jobs/table.ts';
 import type { ListedKinds } from './mirror/entry-kinds.ts';
@@ -41,6 +43,8 @@ export interface Web {
   authenticator: Authenticator;
   quota: Quota;
   urls: Urls;
+  /** Calls other instances; undefined if they cannot be called. */
+  relay: Relay | undefined;
 }
 
 /** A protocol on an open core. */
@@ -48,6 +52,8 @@ export interface OpenProtocol extends Prefetchable, JobParts {
   readonly kind: NameKind;
   /** Its routers and their paths. */
   mount(web: Web): Mount[];
+  /** What other instances may call. */
+  relayed?(quota: Quota): RelayHandler[];
   /** Its operations in `/v1`. */
   readonly operations: readonly Operation[];
   /** What a search in `/v1` reads. */

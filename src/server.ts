@@ -1,5 +1,4 @@
 import type { AddressInfo } from 'node:net';
-import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Account } from './accounts/accounts.ts';
 import type { AnonymousPrincipal } from './accounts/principal.ts';
@@ -18,6 +17,7 @@ import { Health, type Check } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
+import { openInstances } from './instances/open.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
 import { openPrefetches } from './jobs/open-prefetch.ts';
@@ -30,7 +30,7 @@ import { mirrorReferences } from './mirror/references.ts';
 import { nuget } from './nuget/protocol.ts';
 import { oci } from './oci/protocol.ts';
 import { Inputs } from './prefetch/inputs.ts';
-import type { OpenProtocol, Protocol } from './protocol.ts';
+import type { OpenProtocol, Protocol, Web } from './protocol.ts';
 import { openRequirements } from './requirements.ts';
 import { Collector } from './storage/collector.ts';
 import { FilesWithoutRow } from './storage/files-without-row.ts';
@@ -150,6 +150,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     now,
   });
   const operations = openOperations(core, quota, certificate, surroundings);
+  const others = openInstances(core);
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
@@ -162,19 +163,24 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const serve = async (mounts: readonly Mount[], port: number, key: string, options: ListenOptions = {}) => {
     const app = createApp(config, mounts, observers);
     const listening = listen(app, config.server.host, port, connectionLimits(config, core.limits), options);
-    servers.push(await listening.catch(nameListener(key)));
+    const server = await listening.catch(nameListener(key));
+    servers.push(server);
+    return server;
   };
   const { port: publicPort, adminPort, workers } = config.server;
   const kinds = installation.protocols.map((each) => each.upstreams);
   const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
   const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
   stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
-  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches });
+  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches, relay: others.relay });
   const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
     { path: '/', router: operations.router(seesAccounts) },
   ];
-  await requirements.enter({ name: surroundings.instanceName ?? hostname(), address: null });
-  await serve(
+  const relayed = installation.protocols.flatMap((each) => each.relayed?.(quota) ?? []);
+  const internal = await others.join(surroundings.instanceName, relayed);
+  if (internal) servers.push(internal);
+  await requirements.agree();
+  const { http } = await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,
     'ENTREPOT_PORT',
@@ -192,7 +198,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   await core.events.dispatch();
   stack.use(new Chores([...choresOf(installation, quota, certificate), ...requirements.chores], log));
   jobs.start((...run) => operations.countJob(...run));
-  const { port } = servers[0]!.http.address() as AddressInfo;
+  const { port } = http.address() as AddressInfo;
   const { host, shutdownDelay } = config.server;
   const rest = stack.move();
   return {
@@ -229,10 +235,14 @@ function mountAll(
   { core, protocols: opened, stored, jobs, webhooks }: Installation,
   authenticator: Authenticator,
   quota: Quota,
-  { overview, prefetches }: { overview: MirrorOverview; prefetches: PrefetchOperationParts },
+  {
+    overview,
+    prefetches,
+    relay,
+  }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
 ): Mount[] {
   const { config, database, accounts, tokens, sessions, identity, limits: clients, events, usage, log, now } = core;
-  const web = { authenticator, quota, urls: new Urls(config.server) };
+  const web = { authenticator, quota, urls: new Urls(config.server), relay };
   const { limits } = config;
   const operations = createOperations({
     operations: opened.flatMap((each) => each.operations),

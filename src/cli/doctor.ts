@@ -4,6 +4,7 @@ import { checkExpiry } from '../tls/certificate.ts';
 import { pairFiles, readPair } from '../tls/pair.ts';
 import { unknownAccounts, type Core } from '../core.ts';
 import { DomainError } from '../errors.ts';
+import { relayAdvice } from '../instances/open.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { openRequirements } from '../requirements.ts';
 import { discard } from '../upstream/body.ts';
@@ -85,6 +86,8 @@ export async function examine(installation: Installation, now: () => number): Pr
       }),
     );
   }
+  const uploads = relayAdvice(await core.instances.live());
+  if (uploads !== undefined) findings.push({ subject: 'instances', ok: true, text: uploads });
   findings.push(await examineReserved(installation));
   if (core.config.offline)
     return [...findings, { subject: 'upstreams', ok: true, text: 'offline: no upstream is contacted' }];

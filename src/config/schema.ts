@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import proxyAddress from 'proxy-addr';
 import { z } from 'zod';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
+import { internal } from './internal.ts';
 import { limits } from './limits.ts';
 import { checkStorage, storage } from './storage.ts';
 import { duration, schedule, size, whole } from './units.ts';
@@ -104,6 +105,7 @@ export const schema = z.strictObject({
             context.addIssue({ code: 'custom', path: ['keyFile'], message: `${other} server.tls.certFile` });
         })
         .prefault({}),
+      internal,
       workers: whole(1, 64).default(1).describe('Server processes that share the port; more than one requires Redis'),
     })
     .prefault({}),

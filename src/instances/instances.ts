@@ -11,12 +11,14 @@ export interface InstanceTimes {
   beat: number;
   /** An instance that was not seen for this long is dead. */
   lease: number;
+  /** How long another instance may take to accept a call. */
+  answer: number;
 }
 
 /** Processes on SQLite share one machine, so nobody waits for their state, and a write costs more there. */
 const defaultTimes: Readonly<Record<Dialect, InstanceTimes>> = {
-  mysql: { beat: 5000, lease: 20_000 },
-  sqlite: { beat: 30_000, lease: 120_000 },
+  mysql: { beat: 5000, lease: 20_000, answer: 10_000 },
+  sqlite: { beat: 30_000, lease: 120_000, answer: 10_000 },
 };
 
 /** Dead instances are listed for this many milliseconds. */
@@ -111,18 +113,19 @@ export class Instances {
   /** The identity of the data folder of this process. */
   readonly folder: string;
   readonly #database: Database;
-  readonly #times: InstanceTimes;
+  readonly times: InstanceTimes;
   readonly #log: Logger;
   #own: OwnFacts | undefined;
+  #facts: Facts | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
   #beats = 0;
 
-  constructor(database: Database, folder: string, log: Logger, times = defaultTimes[database.dialect]) {
+  constructor(database: Database, folder: string, log: Logger, times: Partial<InstanceTimes> = {}) {
     this.#database = database;
     this.folder = folder;
     this.#log = log;
-    this.#times = times;
+    this.times = { ...defaultTimes[database.dialect], ...times };
   }
 
   /** Adds this process, which serves, and renews its row until `leave`. */
@@ -134,12 +137,12 @@ export class Instances {
     }, fleeting);
     this.#timer = setInterval(() => {
       this.#beating ??= this.#beat().finally(() => (this.#beating = undefined));
-    }, this.#times.beat).unref();
+    }, this.times.beat).unref();
   }
 
-  /** Changes the facts of this process; the next heartbeat writes them. */
+  /** Changes the facts of this process: `enter` and each heartbeat write the latest ones. */
   note(facts: Facts): void {
-    if (this.#own) this.#own = { ...this.#own, ...facts };
+    this.#facts = facts;
   }
 
   /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
@@ -177,7 +180,7 @@ export class Instances {
         const sql = `UPDATE instances SET seen_at = ${databaseTime[tx.dialect]}, storage = ?, secret = ?, redis = ?,
           database_node = ? WHERE id = ?`;
         // Another instance may have removed the row of a process that was stopped for long.
-        if ((await tx.run(sql, [...factsOf(this.#own!), this.id])) === 0) await this.#insert(tx, this.#own!);
+        if ((await tx.run(sql, [...this.#factValues(), this.id])) === 0) await this.#insert(tx, this.#own!);
         if (this.#beats % beatsPerRemoval === 0) await this.#removeDead(tx);
       }, fleeting);
     } catch (error) {
@@ -188,11 +191,11 @@ export class Instances {
   async #insert(tx: Transaction, own: OwnFacts): Promise<void> {
     const { name, address } = own;
     const now = databaseTime[tx.dialect];
-    const values: Value[] = [this.id, name, address, version, this.folder, ...factsOf(own)];
+    const values: Value[] = [this.id, name, address, version, this.folder, ...this.#factValues()];
     await tx.run(
       `INSERT INTO instances (id, name, address, version, folder, storage, secret, redis, database_node,
          started_at, seen_at, lease) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${now}, ${now}, ?)`,
-      [...values, this.#times.lease],
+      [...values, this.times.lease],
     );
   }
 
@@ -200,8 +203,9 @@ export class Instances {
     const now = databaseTime[tx.dialect];
     await tx.run(`DELETE FROM instances WHERE seen_at < ${now} - lease - ?`, [keepDead]);
   }
-}
 
-function factsOf({ storage = null, secret = null, redis = null, databaseNode = null }: OwnFacts): Value[] {
-  return [storage, secret, redis, databaseNode];
+  #factValues(): Value[] {
+    const { storage = null, secret = null, redis = null, databaseNode = null } = { ...this.#own, ...this.#facts };
+    return [storage, secret, redis, databaseNode];
+  }
 }

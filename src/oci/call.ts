@@ -6,6 +6,7 @@ import type { Quota } from '../usage/quota.ts';
 import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
 import type { ImageSource, Repository } from './image-source.ts';
+import type { ContinuedUploads } from './upload-relay.ts';
 
 /** One request after routing, authentication and authorization. */
 export interface Call {
@@ -24,6 +25,8 @@ export interface Call {
   images: Images;
   /** For reads, which may go to an upstream. */
   source: ImageSource;
+  /** For sessions that exist already, also at other instances. */
+  uploads: ContinuedUploads;
   pushes: Pushes;
   quota: Quota;
   limits: Config['limits'];

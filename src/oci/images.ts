@@ -43,13 +43,20 @@ export class Images {
   readonly uploads: Uploads;
   readonly #database: Database;
 
-  constructor(database: Database, blobs: BlobStore, { limits, gc }: Pick<Config, 'limits' | 'gc'>, now: () => number) {
+  /** `folder` is the identity of the data folder. */
+  constructor(
+    database: Database,
+    blobs: BlobStore,
+    { limits, gc }: Pick<Config, 'limits' | 'gc'>,
+    now: () => number,
+    folder: string,
+  ) {
     this.#database = database;
     this.repositories = new Repositories(database);
     this.blobs = new ImageBlobs(database, blobs, gc.grace, now);
     this.manifests = new Manifests(database, blobs, now);
     this.referrers = new Referrers(database, this.manifests);
-    this.uploads = new Uploads(database, blobs, this.blobs, limits, now);
+    this.uploads = new Uploads(database, blobs, this.blobs, { limits, now, folder });
   }
 
   /** Closes the files of uploads that are not in use; called every few seconds. */

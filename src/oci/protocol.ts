@@ -12,6 +12,7 @@ import { baseOf } from '../upstream/configured.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { urlBelow } from '../upstream/url.ts';
 import { mirroredDownloads } from '../usage/mirrored.ts';
+import type { Quota } from '../usage/quota.ts';
 import { dropAbandonedBlobs } from './abandoned-blobs.ts';
 import { imageClaims } from './claims.ts';
 import { imageOperations } from './detail-operations.ts';
@@ -24,12 +25,14 @@ import { MirroredImages } from './mirrored-images.ts';
 import { imageInputs } from './prefetch/inputs.ts';
 import { prefetchImages } from './prefetch/images.ts';
 import { listedName, type Place } from './place.ts';
+import { dropLostUploads, dropStagedFiles } from './lost-uploads.ts';
 import { Pushes } from './pushes.ts';
 import { imageReferences, imageRowBytes } from './references.ts';
 import { addPulls } from './repositories.ts';
 import { retainImages } from './retention.ts';
 import { createRegistry } from './routes.ts';
 import { imageSearches } from './search-sources.ts';
+import { ContinuedUploads, uploadHandler } from './upload-relay.ts';
 
 /** OCI Distribution: the container registry under `/v2`. */
 export const oci: Protocol = {
@@ -55,11 +58,11 @@ export class ContainerRegistry implements OpenProtocol {
   readonly #mirrored: MirroredImages;
 
   constructor(core: Core) {
-    const { config, database, blobs, accounts, mirror, upstreams, now } = core;
+    const { config, database, blobs, accounts, mirror, upstreams, instances, now } = core;
     const { limits, reserved } = config;
     const ours = upstreams.filter((each) => each.config.kind === this.upstreams.kind);
     this.#core = core;
-    this.images = new Images(database, blobs, config, now);
+    this.images = new Images(database, blobs, config, now, instances.folder);
     this.#mirrors = new AccountViews(
       ours,
       async (accountId) => (await accounts.get(accountId))?.name,
@@ -70,14 +73,21 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   mount(web: Web) {
-    const { config, log, now } = this.#core;
+    const { config, database, instances, log, now } = this.#core;
     const { images, source } = this;
+    const { uploadIdle: idle } = config.limits;
+    const uploads = new ContinuedUploads({ database, images, instances, relay: web.relay, idle, log });
     const pushes = new Pushes({ images, source, mirrors: this.#mirrors, hasPulled: this.#hasPulled, log });
     return [
-      { path: '/v2', answer: createRegistry({ ...web, images, source, pushes, limits: config.limits, log }) },
+      { path: '/v2', answer: createRegistry({ ...web, images, source, uploads, pushes, limits: config.limits, log }) },
       // Container clients look for tokens here.
       { path: '/token', answer: createTokenEndpoint(web.authenticator, now) },
     ];
+  }
+
+  relayed(quota: Quota) {
+    const { accounts, config } = this.#core;
+    return [uploadHandler(this.images, accounts, quota, config.limits.uploadIdle)];
   }
 
   /** Another instance writes its counts of pulls within a few seconds; until then this does not see them. */
@@ -109,12 +119,24 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get jobs(): JobDefinition[] {
-    const run = () => this.images.uploads.expire(this.#core.deletionTime());
+    const { database, instances, deletionTime } = this.#core;
+    const run = async () => {
+      const lost = await dropLostUploads(database, instances, deletionTime() - lostAfter);
+      const { sessions, ...files } = await this.images.uploads.expire(deletionTime());
+      return { sessions: sessions + lost, ...files };
+    };
     return [{ name: 'uploads', summary: 'drop abandoned uploads', canDryRun: false, run }];
   }
 
   get chores(): Chore[] {
-    return [{ interval: 5000, run: () => this.images.flush(), failure: 'quiet uploads were not closed' }];
+    const { config, database, blobs, deletionTime } = this.#core;
+    const dropFiles = async () => {
+      await dropStagedFiles(database, blobs, deletionTime() - config.limits.uploadAge);
+    };
+    return [
+      { interval: 5000, run: () => this.images.flush(), failure: 'quiet uploads were not closed' },
+      { interval: 600_000, run: dropFiles, failure: 'abandoned staged files were not deleted' },
+    ];
   }
 
   async retain(work: Work): Promise<Counts> {
@@ -183,3 +205,5 @@ async function askRateLimit(upstream: Upstream): Promise<void> {
 }
 
 const namesAtATime = 200;
+/** A session is ended when its data folder is gone and no request changed it for this many milliseconds. */
+const lostAfter = 3_600_000;

@@ -19,11 +19,13 @@ import type { Images } from './images.ts';
 import type { Pushes } from './pushes.ts';
 import { parsePath, parseRepositoryName, type Target } from './reference.ts';
 import type { ImageSource, Repository } from './image-source.ts';
+import type { ContinuedUploads } from './upload-relay.ts';
 import * as upload from './upload-routes.ts';
 
 export interface RegistryParts {
   images: Images;
   source: ImageSource;
+  uploads: ContinuedUploads;
   pushes: Pushes;
   quota: Quota;
   authenticator: Authenticator;
@@ -114,7 +116,7 @@ export function createRegistry(parts: RegistryParts): HttpHandler {
 
 async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Promise<Call> {
   const { request, response, target: address } = allowed;
-  const { images, source, pushes, quota, limits } = parts;
+  const { images, source, uploads, pushes, quota, limits } = parts;
   const query = new URLSearchParams(address.query);
   const ns = namespaceOf(parts.urls, request, query);
   const repository = await repositoryOf(source, allowed, ns);
@@ -122,7 +124,22 @@ async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Prom
   const { principal } = allowed;
   const { item } = address.target;
   contextOf(response).subject = name;
-  return { request, response, principal, name, ns, repository, item, query, images, source, pushes, quota, limits };
+  return {
+    request,
+    response,
+    principal,
+    name,
+    ns,
+    repository,
+    item,
+    query,
+    images,
+    source,
+    uploads,
+    pushes,
+    quota,
+    limits,
+  };
 }
 
 /** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */

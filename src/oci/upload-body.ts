@@ -12,6 +12,8 @@ export interface Chunk {
   length?: number | undefined;
   /** Its Content-Length; 0 if the client states none. */
   size: number;
+  /** Milliseconds without data after which the source is destroyed; by default the setting. */
+  idle?: number | undefined;
   /** Measures how many bytes the unfinished uploads of the account may have together; undefined without a limit. */
   allowance: (() => Promise<Allowance>) | undefined;
   /** Called with the size of each piece that arrives. */

@@ -38,6 +38,17 @@ export async function readUpload(database: Database, key: UploadKey): Promise<Up
   return row;
 }
 
+/** The data folder that has the staged file of a session; undefined if there is no such session, or it is from an older version. */
+export async function folderOf(database: Database, key: UploadKey): Promise<string | undefined> {
+  const sql = `SELECT folder FROM uploads WHERE ${byKey}`;
+  return (await database.get<{ folder: string | null }>(sql, values(key)))?.folder ?? undefined;
+}
+
+/** Ends a session whose staged file cannot be used any more. A writer that still has it gets `UploadUnknown`. */
+export async function forgetUpload(database: Database, key: UploadKey): Promise<void> {
+  await database.transaction((tx) => tx.run(`DELETE FROM uploads WHERE ${byKey}`, values(key)));
+}
+
 /**
  * The right to write a session's staged file. One request in one process has it, and renews it while it runs. It is stored
  * in the session's row, because instances share a disk and a file does not show which instance writes it.
@@ -185,6 +196,14 @@ export function uploadBusy(): DomainError {
   return new DomainError(
     'UploadBusy',
     'Another request is writing this upload. When it has ended, request the status of the upload and continue there.',
+  );
+}
+
+/** `TooManyRequests`, for an account with `most` open sessions. */
+export function tooManySessions(most: number): DomainError {
+  return new DomainError(
+    'TooManyRequests',
+    `This account has ${most} unfinished uploads, which is the limit. Finish or cancel some; abandoned ones are removed after a while.`,
   );
 }
 

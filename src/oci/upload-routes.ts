@@ -38,7 +38,7 @@ export async function startUpload(call: Call): Promise<void> {
 
 /** end-5: one chunk, or the whole body as a stream. */
 export async function patchUpload(call: Call): Promise<void> {
-  const received = await inOrder(call, () => call.images.uploads.append(keyOf(call), chunkOf(call)));
+  const received = await inOrder(call, () => call.uploads.append(keyOf(call), chunkOf(call)));
   sendEmpty(call.response, 202, progress(call, received));
 }
 
@@ -47,20 +47,20 @@ export async function finishUpload(call: Call): Promise<void> {
   const text = call.query.get('digest');
   if (text === null) throw new DomainError('DigestInvalid', 'Close an upload with ?digest=<digest of the whole blob>.');
   const digest = parseDigest(text);
-  await inOrder(call, () => call.images.uploads.finish(keyOf(call), digest, chunkOf(call)));
+  await inOrder(call, () => call.uploads.finish(keyOf(call), digest, chunkOf(call)));
   sendBlobCreated(call, digest);
 }
 
 /** end-13 */
 export async function getUpload(call: Call): Promise<void> {
   contextOf(call.response).subject = '';
-  sendEmpty(call.response, 204, progress(call, await call.images.uploads.received(keyOf(call))));
+  sendEmpty(call.response, 204, progress(call, await call.uploads.received(keyOf(call))));
 }
 
 /** end-14 */
 export async function cancelUpload(call: Call): Promise<void> {
   contextOf(call.response).subject = '';
-  await call.images.uploads.cancel(keyOf(call));
+  await call.uploads.cancel(keyOf(call));
   sendEmpty(call.response, 204, {});
 }
 

@@ -7,8 +7,9 @@ import { DomainError, isDomainError } from '../errors.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { ImageBlobs } from './image-blobs.ts';
+import { dropStagedFiles } from './lost-uploads.ts';
 import { appendBody, type Chunk } from './upload-body.ts';
-import { readUpload, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
+import { readUpload, tooManySessions, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
 
 /** The request that is writing a session in this process. */
 interface Writer {
@@ -20,6 +21,13 @@ interface Writer {
   /** The time of the last data from its source, by `performance.now()`. */
   lastDataAt: number;
   done: Promise<unknown>;
+}
+
+export interface UploadOptions {
+  limits: Config['limits'];
+  now: () => number;
+  /** The identity of the data folder that has the staged files. */
+  folder: string;
 }
 
 /** The most files that stay open between the requests of their sessions, and for how many milliseconds. */
@@ -41,15 +49,17 @@ export class Uploads {
   readonly #images: ImageBlobs;
   readonly #limits: Config['limits'];
   readonly #now: () => number;
+  readonly #folder: string;
   readonly #writers = new Map<string, Writer>();
   readonly #open = new Map<string, { staged: StagedFile; since: number }>();
 
-  constructor(database: Database, blobs: BlobStore, images: ImageBlobs, limits: Config['limits'], now: () => number) {
+  constructor(database: Database, blobs: BlobStore, images: ImageBlobs, { limits, now, folder }: UploadOptions) {
     this.#database = database;
     this.#blobs = blobs;
     this.#images = images;
     this.#limits = limits;
     this.#now = now;
+    this.#folder = folder;
   }
 
   /** Stores a whole blob from one body. After an error nothing of it is kept. */
@@ -92,6 +102,7 @@ export class Uploads {
         received: 0,
         reserved: 0,
         digest: staged.runningDigest(algorithm) ?? null,
+        folder: this.#folder,
         created_at: now,
         updated_at: now,
       };
@@ -100,7 +111,7 @@ export class Uploads {
           const open = await tx.get<{ count: number }>('SELECT COUNT(*) AS count FROM uploads WHERE account_id = ?', [
             accountId,
           ]);
-          if (open!.count >= mostSessions) throw tooManySessions();
+          if (open!.count >= mostSessions) throw tooManySessions(mostSessions);
           await tx.insert('uploads', row);
         },
         { fleeting: true },
@@ -111,6 +122,11 @@ export class Uploads {
     }
     await this.#keep(staged);
     return staged.id;
+  }
+
+  /** Whether this process has the session's file open. */
+  isOpen(id: string): boolean {
+    return this.#open.has(id) || this.#writers.has(id);
   }
 
   /** The bytes that the unfinished uploads of the account have, or have reserved. */
@@ -213,10 +229,7 @@ export class Uploads {
         removed.bytes += size;
       }
     }
-    const orphans = await this.#blobs.expireStaged(
-      before,
-      async (id) => (await this.#database.get('SELECT id FROM uploads WHERE id = ?', [id])) !== undefined,
-    );
+    const orphans = await dropStagedFiles(this.#database, this.#blobs, before);
     return { ...removed, files: orphans.files, bytes: removed.bytes + orphans.bytes };
   }
 
@@ -318,8 +331,8 @@ export class Uploads {
   }
 
   async #append(staged: StagedFile, chunk: Chunk, lease?: UploadLease): Promise<number> {
-    const { blob: limit, uploadIdle: idle } = this.#limits;
-    const { length } = chunk;
+    const { blob: limit, uploadIdle } = this.#limits;
+    const { length, idle = uploadIdle } = chunk;
     const appended = await appendBody(staged, chunk, { limit, idle, consume: true }, lease);
     if (length === undefined || appended === length) return appended;
     throw new DomainError('LengthInvalid', `The body has ${appended} bytes, its Content-Range ${length}.`, {
@@ -365,13 +378,6 @@ export class Uploads {
     await this.#blobs.discardStaged(id);
     return true;
   }
-}
-
-function tooManySessions(): DomainError {
-  return new DomainError(
-    'TooManyRequests',
-    `This account has ${mostSessions} unfinished uploads, which is the limit. Finish or cancel some; abandoned ones are removed after a while.`,
-  );
 }
 
 /** Throws `DigestMismatch`. `known` is the recorded digest of the file, if any, so that the file is not read again. */

@@ -58,7 +58,9 @@ for (const dialect of dialects) {
       change(one, `UPDATE instances SET seen_at = seen_at - ${milliseconds} WHERE name = 'host/1'`);
     await back(15_000);
     t.deepEqual(await states(), ['host/1 live']);
-    await back(6000);
+    await back(-1_000_000);
+    t.deepEqual(await states(), ['host/1 dead'], 'the clock of the database was set back');
+    await back(1_006_000);
     t.deepEqual(await states(), ['host/1 dead']);
     await (await startTestServer(t, settings, { instanceName: 'host/2' })).close();
     t.deepEqual(await states(), ['host/1 dead']);

@@ -4,6 +4,7 @@ import { database } from './database.ts';
 import { health } from './health.ts';
 import { http } from './http.ts';
 import { identity } from './identity.ts';
+import { instances } from './instances.ts';
 import { jobs } from './jobs.ts';
 import { limits } from './limits.ts';
 import { metrics } from './metrics.ts';
@@ -26,6 +27,7 @@ export const mutants: readonly Mutant[] = [
   ...health,
   ...http,
   ...identity,
+  ...instances,
   ...jobs,
   ...limits,
   ...metrics,

@@ -1,0 +1,218 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+import test, { type ExecutionContext } from 'ava';
+import { encodeCall, type RelayCall } from '../../src/instances/call.ts';
+import { RelayKey } from '../../src/instances/relay-key.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
+import { instancesOf, internalOf, internalSecret, stagedAt } from '../support/instances.ts';
+import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
+import type { TestServer } from '../support/server.ts';
+import { until, within } from '../support/until.ts';
+
+// The internal listener: what it refuses, and what an instance does when another one cannot be used.
+
+const bytes = randomBytes(300_000);
+
+interface Row {
+  id: string;
+  address: string;
+  folder: string;
+}
+
+async function rowOf(server: TestServer): Promise<Row> {
+  const rows = await rowsOf<Row>(server, 'SELECT id, address, folder FROM instances ORDER BY started_at DESC, id');
+  return rows[0]!;
+}
+
+/** Sends a call to the internal port of an instance. */
+async function call(address: string, headers: Record<string, string>, body = '', method = 'POST', path = '/relay') {
+  const { hostname, port } = new URL(`http://${address}`);
+  const request = httpRequest({ hostname, port, method, path, headers, agent: false });
+  request.on('error', () => undefined).end(body);
+  const [response] = (await within(once(request, 'response'))) as [IncomingMessage];
+  return { status: response.statusCode, text: (await buffer(response)).toString(), headers: response.headers };
+}
+
+function signed(document: RelayCall, secret = internalSecret): Record<string, string> {
+  const header = encodeCall(document);
+  return { 'entrepot-call': header, authorization: `Entrepot ${new RelayKey(secret).ofCall(header)}` };
+}
+
+const actor = { kind: 'token', id: null, name: null } as const;
+
+test('the internal port does only what is signed, recent, and for this data folder', async (t) => {
+  const start = await instancesOf(t);
+  const server = await start();
+  const { address, folder } = await rowOf(server);
+  const repository = new TestRepository(server, 'app');
+  const location = await repository.start();
+  const id = location.split('/').at(-1)!;
+  const [{ account_id: accountId }] = (await rowsOf(server, 'SELECT account_id FROM uploads')) as [
+    { account_id: number },
+  ];
+  const work = { do: 'append', accountId, repository: 'app', id, size: 4 };
+  const at = Date.now();
+  const origin = { actor, address: null, requestId: null };
+  const good: RelayCall = { to: folder, at, name: 'uploads', origin, work };
+  const minutes = 60_000;
+  const refused: [string, Record<string, string>][] = [
+    ['no signature', { 'entrepot-call': encodeCall(good) }],
+    ['no call', { authorization: signed(good)['authorization']! }],
+    ['a token of a client', { 'entrepot-call': encodeCall(good), authorization: `Bearer ${server.token}` }],
+    ['another secret', signed(good, `${internalSecret}.`)],
+    ['another call', { ...signed(good), 'entrepot-call': encodeCall({ ...good, at: at + 1 }) }],
+    ['a signature that is too long', { ...signed(good), authorization: `${signed(good)['authorization']}0` }],
+    ['an old call', signed({ ...good, at: at - 6 * minutes })],
+    ['a call from the future', signed({ ...good, at: at + 6 * minutes })],
+    ['another data folder', signed({ ...good, to: `${folder}0` })],
+    ['no JSON', { 'entrepot-call': 'x', authorization: `Entrepot ${new RelayKey(internalSecret).ofCall('x')}` }],
+  ];
+  for (const [what, headers] of refused) {
+    const answer = await call(address, headers, 'evil');
+    t.deepEqual([answer.status, answer.text], [401, ''], what);
+  }
+  for (const [method, path] of [
+    ['GET', '/relay'],
+    ['POST', '/'],
+    ['POST', '/v1/account'],
+    ['PATCH', location],
+  ] as const)
+    t.is((await call(address, signed(good), '', method, path)).status, 401, `${method} ${path}`);
+  t.is((await call(address, { ...signed(good), padding: 'x'.repeat(20_000) })).status, 431);
+  t.is((await repository.fetch(location)).headers.get('range'), '0-0', 'nothing was appended');
+  t.true(server.lines.filter((line) => line.includes('internal port was refused')).length === 1, 'one line a minute');
+
+  // Signed, but not what this version sends.
+  for (const wrong of [
+    { ...work, accountId: '1' },
+    { ...work, id: '../../secret-key' },
+    { ...work, do: 'whole' },
+    { ...work, more: 1 },
+  ]) {
+    const answer = await call(address, signed({ ...good, work: wrong }), 'evil');
+    t.is(answer.status, 200);
+    t.regex(answer.text, /"error"/);
+  }
+  t.regex((await call(address, signed({ ...good, name: 'other' }))).text, /"Unsupported"/);
+  t.regex((await call(address, signed({ ...good, work: { ...work, accountId: 4711 } }))).text, /"UploadUnknown"/);
+  const done = await call(address, signed(good), 'good');
+  t.is(done.text, '{"result":4}');
+  t.truthy(done.headers['entrepot-answer']);
+  t.is((await repository.fetch(location)).headers.get('range'), '0-3');
+});
+
+test('headers of a client are not sent to the instance that has the upload', async (t) => {
+  const start = await instancesOf(t);
+  const [a, b] = [await start(), await start()];
+  const location = await new TestRepository(a, 'app').start();
+  const { folder } = await rowOf(a);
+  const hostile = signed({
+    to: folder,
+    at: Date.now(),
+    name: 'uploads',
+    origin: { actor, address: null, requestId: null },
+    work: {},
+  });
+  const at = new TestRepository(b, 'app');
+  const headers = { 'entrepot-call': hostile['entrepot-call']!, 'x-forwarded-for': '1.2.3.4', connection: 'close' };
+  t.is((await at.fetch(location, { method: 'PATCH', headers, body: 'abc' })).status, 202);
+  const statusOf = async (method: string, path: string, more: Record<string, string>) => {
+    const request = openRequest(b, method, path, more);
+    const answer = answerOf(request);
+    request.end('abc');
+    return (await within(answer)).status;
+  };
+  t.is(await statusOf('PATCH', location, { 'content-range': '3-5, entrepot-call: x' }), 400);
+  t.is(await statusOf('PATCH', location, { 'content-range': '3-99999999999999999999' }), 400);
+  t.is(await statusOf('PATCH', `${location}%0d%0aentrepot-call:%20x`, {}), 404);
+  t.is(await statusOf('PUT', `${location}?digest=sha256:${'a'.repeat(64)}%0d%0aentrepot-call:%20x`, {}), 400);
+  t.is(await statusOf('PATCH', location, { authorization: hostile['authorization']! }), 401);
+  t.is((await at.fetch(location)).headers.get('range'), '0-2');
+  const ended = await at.fetch(`${location}?digest=${digestOf('abc')}`, { method: 'PUT' });
+  t.is(ended.status, 201);
+});
+
+test('with another secret, no byte is sent, and the upload ends', async (t) => {
+  const start = await instancesOf(t);
+  const a = await start();
+  const b = await start({ server: { internal: await internalOf(t, 'another secret, with enough characters') } });
+  const location = await new TestRepository(a, 'app').start();
+  const at = new TestRepository(b, 'app');
+  const answer = await at.fetch(location, { method: 'PATCH', body: bytes });
+  t.deepEqual(await errorOf(answer), [404, 'BLOB_UPLOAD_UNKNOWN']);
+  t.regex(b.lines.join(''), /refused the call with 401; check ENTREPOT_INTERNAL_SECRET_FILE/);
+  t.regex(a.lines.join(''), /not signed with the secret of this instance/);
+  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), []);
+  t.is((await at.blob(bytes)).digest, digestOf(bytes), 'the client starts the blob anew');
+});
+
+/** A listener that others take for the holder of every session of `folder`. */
+async function impostor(t: ExecutionContext, server: TestServer, folder: string, onData: (socket: Socket) => void) {
+  const sockets = new Set<Socket>();
+  const listener = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined).once('data', () => onData(socket));
+  });
+  await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    listener.close();
+  });
+  const address = `127.0.0.1:${(listener.address() as AddressInfo).port}`;
+  const sql = 'UPDATE instances SET address = ? WHERE folder = ?';
+  await databaseOf(server).transaction((tx) => tx.run(sql, [address, folder]));
+}
+
+test('a holder that is silent, disappears or lies ends the upload in time', async (t) => {
+  const start = await instancesOf(t);
+  const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
+  const { folder } = await rowOf(a);
+  const b = await start({}, { instanceTimes: { beat: 50, answer: 300 } });
+  const at = new TestRepository(b, 'app');
+  const patched = async () => {
+    const location = await new TestRepository(a, 'app').start();
+    const answer = await within(at.fetch(location, { method: 'PATCH', body: bytes }));
+    return errorOf(answer);
+  };
+  const unknown: [number, string] = [404, 'BLOB_UPLOAD_UNKNOWN'];
+  await impostor(t, b, folder, () => undefined);
+  t.deepEqual(await patched(), unknown, 'it never accepts the call');
+  await impostor(t, b, folder, (socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
+  t.deepEqual(await patched(), unknown, 'it answers before it accepts');
+  const accepted = 'HTTP/1.1 100 Continue\r\n\r\n';
+  const lie = `HTTP/1.1 200 OK\r\nEntrepot-Answer: ${'0'.repeat(64)}\r\nContent-Length: 14\r\n\r\n{"result":4}  `;
+  await impostor(t, b, folder, (socket) => socket.end(accepted + lie));
+  t.deepEqual(await patched(), unknown, 'its answer is not signed');
+  await impostor(t, b, folder, (socket) => socket.end(`${accepted}HTTP/1.1 200 OK\r\n\r\n${'x'.repeat(100_000)}`));
+  t.deepEqual(await patched(), unknown, 'its answer is too large');
+  await impostor(t, b, folder, (socket) => {
+    socket.write(accepted);
+    void databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE folder = ?', [folder]));
+  });
+  t.deepEqual(await patched(), unknown, 'it was not seen lately');
+  t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), []);
+  t.deepEqual(await stagedAt(b), []);
+});
+
+test('a request that another one has taken over does not end the session', async (t) => {
+  const start = await instancesOf(t);
+  const [a, b] = [await start(), await start()];
+  const location = await new TestRepository(a, 'app').start();
+  const at = new TestRepository(b, 'app');
+  const late = openRequest(b, 'PATCH', location, { 'content-length': bytes.length });
+  const ended = answerOf(late);
+  late.write(bytes.subarray(0, 1000));
+  await until(async () => (await at.fetch(location)).headers.get('range') === '0-999');
+  let status = 409;
+  const rest = { method: 'PATCH', headers: { 'content-range': `1000-${bytes.length - 1}` } };
+  await until(async () => {
+    ({ status } = await at.fetch(location, { ...rest, body: bytes.subarray(1000) }));
+    return status !== 409;
+  });
+  t.is(status, 202);
+  t.is((await within(ended)).status, 409);
+  t.is((await at.fetch(`${location}?digest=${digestOf(bytes)}`, { method: 'PUT' })).status, 201);
+});
