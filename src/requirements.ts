@@ -163,7 +163,7 @@ function reporter(log: Parts['log']): (subject: string, problem: string | undefi
 /** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
 async function storageFact({ config: { data, storage } }: Parts, installation: string): Promise<string | null> {
   if (storage.driver === 's3') return bucketFact(storage.s3);
-  const found = await stat(new Paths(data).identity, { bigint: true }).catch(() => undefined);
+  const found = await stat(new Paths(data).blobs, { bigint: true }).catch(() => undefined);
   return found ? folderFact(installation, found.ino) : null;
 }
 

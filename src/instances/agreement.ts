@@ -33,7 +33,7 @@ export function bucketFact({ endpoint = 'aws', bucket = '', prefix = '' }: Bucke
     .slice(0, 255);
 }
 
-/** The fact `storage` of a folder. A copy of the folder has the same identity in a file with another inode. */
+/** The fact `storage` of a folder with this inode. A copy of the folder has the same identity and another inode. */
 export function folderFact(identity: string, inode: bigint): string {
   return `folder ${identity}.${inode}`;
 }
