@@ -22,6 +22,7 @@ import type { HealthTimes } from './http/health.ts';
 import { limitMiss } from './http/limit.ts';
 import { countFetched } from './http/request-context.ts';
 import { openIdentity, type Identity } from './identity/open.ts';
+import type { RequirementBounds } from './instances/agreement.ts';
 import { folderIdentity } from './instances/folder.ts';
 import { Instances, type InstanceTimes } from './instances/instances.ts';
 import { Limits } from './limits/limits.ts';
@@ -77,14 +78,6 @@ export interface Surroundings {
   /** The name of this process among the instances; by default the host name. */
   instanceName?: string | undefined;
   instanceTimes?: Partial<InstanceTimes> | undefined;
-}
-
-/** Bounds of what several instances must have in common; milliseconds. See `requirements.ts`. */
-export interface RequirementBounds {
-  /** Most time between `now` and the clock of a MySQL database. */
-  clock: number;
-  /** How long a start waits for other instances to notice a fail-over of Redis or of the database. */
-  patience: number;
 }
 
 /** How the protocols count downloads in their own tables. */

@@ -3,11 +3,19 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { claimInterval, RedisOwner } from './cache/redis-owner.ts';
 import { ConfigError } from './config/load.ts';
 import { environmentName } from './config/schema.ts';
-import type { Core, RequirementBounds } from './core.ts';
+import type { Core } from './core.ts';
 import { clockDifference } from './database/clock-difference.ts';
 import { examineEngine } from './database/engine.ts';
-import { bucketFact, disagreement, folderFact, noRedis } from './instances/agreement.ts';
-import type { Facts, Instance, OwnFacts } from './instances/instances.ts';
+import {
+  bucketFact,
+  disagreement,
+  folderFact,
+  noRedis,
+  secretFact,
+  type RequirementBounds,
+} from './instances/agreement.ts';
+import type { Facts, Instance } from './instances/instances.ts';
+import { RelayKey } from './instances/relay-key.ts';
 import type { Chore } from './jobs/chores.ts';
 import { installationIdentity } from './storage/identity.ts';
 import { Paths } from './storage/paths.ts';
@@ -42,10 +50,13 @@ export interface RequirementState {
 
 export interface Requirements {
   readonly list: readonly Requirement[];
-  /** Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. */
+  /**
+   * Rejects with the `ConfigError` of the first requirement that this process alone does not meet, and logs doubts. Notes what
+   * the instances must have in common.
+   */
   enforce(): Promise<void>;
-  /** Adds this process to the live instances; rejects with `ConfigError` if it does not agree with one of those before it. */
-  enter(own: OwnFacts): Promise<void>;
+  /** Call it after `Instances.enter`: rejects with `ConfigError` if this process does not agree with one before it. */
+  agree(): Promise<void>;
   /** Repeats the checks of a running server, which only warns, once for each state. */
   readonly chores: readonly Chore[];
   close(): Promise<void>;
@@ -61,7 +72,7 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
   let databaseNode: string | null = null;
   const facts = async (): Promise<Facts> => ({
     storage: await storageFact(parts, installation),
-    secret: await secretFact(parts),
+    secret: await secretsFact(parts),
     redis: owner ? (owner.identity ?? null) : noRedis,
     databaseNode,
   });
@@ -118,11 +129,9 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
     list,
     enforce: async () => {
       for (const each of own) await run(each);
+      if (isShared) instances.note(await facts());
     },
-    enter: async (process) => {
-      await instances.enter(isShared ? { ...process, ...(await facts()) } : process);
-      if (isShared) await agree();
-    },
+    agree: () => (isShared ? agree() : Promise.resolve()),
     chores,
     close: async () => owner?.release(),
   };
@@ -154,14 +163,20 @@ function reporter(log: Parts['log']): (subject: string, problem: string | undefi
 /** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
 async function storageFact({ config: { data, storage } }: Parts, installation: string): Promise<string | null> {
   if (storage.driver === 's3') return bucketFact(storage.s3);
-  const found = await stat(new Paths(data).identity, { bigint: true }).catch(() => undefined);
+  const found = await stat(new Paths(data).blobs, { bigint: true }).catch(() => undefined);
   return found ? folderFact(installation, found.ino) : null;
 }
 
-/** Null without a key, and for a file that cannot be read: what needs the key reports that. */
-async function secretFact({ config: { data, secretKeyFile } }: Parts): Promise<string | null> {
-  const reading = keyFingerprint(secretKeyFile ?? new Paths(data).secretKey, secretKeyFile === undefined);
-  return (await reading.catch(() => undefined)) ?? null;
+/** Without keys that are not used, or cannot be read: what needs them reports that. */
+async function secretsFact({ config: { data, secretKeyFile, server } }: Parts): Promise<string | null> {
+  const { secretFile } = server.internal;
+  const isDefault = secretKeyFile === undefined;
+  const webhooks = keyFingerprint(secretKeyFile ?? new Paths(data).secretKey, isDefault);
+  const internal = async () => (secretFile === undefined ? undefined : RelayKey.read(secretFile).fingerprint);
+  return secretFact({
+    webhooks: await webhooks.catch(() => undefined),
+    internal: await internal().catch(() => undefined),
+  });
 }
 
 function engineRequirement({ database }: Parts, onNode: (node: string | undefined) => void): Requirement {

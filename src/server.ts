@@ -179,6 +179,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const relayed = installation.protocols.flatMap((each) => each.relayed?.(quota) ?? []);
   const internal = await others.join(surroundings.instanceName, relayed);
   if (internal) servers.push(internal);
+  await requirements.agree();
   const { http } = await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
     publicPort,

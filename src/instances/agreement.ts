@@ -1,6 +1,14 @@
 import { environmentName } from '../config/schema.ts';
 import type { Facts, Instance } from './instances.ts';
 
+/** Bounds of what several instances must have in common; milliseconds. See `requirements.ts`. */
+export interface RequirementBounds {
+  /** Most time between `now` and the clock of a MySQL database. */
+  clock: number;
+  /** How long a start waits for other instances to notice a fail-over of Redis or of the database. */
+  patience: number;
+}
+
 /** What two instances of one database have not in common. */
 export interface Disagreement {
   other: Instance;
@@ -25,9 +33,26 @@ export function bucketFact({ endpoint = 'aws', bucket = '', prefix = '' }: Bucke
     .slice(0, 255);
 }
 
-/** The fact `storage` of a folder. A copy of the folder has the same identity in a file with another inode. */
+/** The fact `storage` of a folder with this inode. A copy of the folder has the same identity and another inode. */
 export function folderFact(identity: string, inode: bigint): string {
   return `folder ${identity}.${inode}`;
+}
+
+/** The settings of the secrets that instances share. */
+const secretSettings = { webhooks: 'secretKeyFile', internal: 'server.internal.secretFile' };
+type SecretName = keyof typeof secretSettings;
+
+/** The fact `secret` from fingerprints, which have no spaces; null if there are none. */
+export function secretFact(fingerprints: Record<SecretName, string | undefined>): string | null {
+  const known = Object.entries(fingerprints).filter(([, value]) => value !== undefined);
+  return known.length === 0 ? null : known.map(([name, value]) => `${name}:${value}`).join(' ');
+}
+
+/** The secret that two instances both have, and that differs. */
+function differentSecret(mine: string, theirs: string): SecretName | undefined {
+  const read = (fact: string) => new Map(fact.split(' ').map((each) => each.split(':', 2) as [SecretName, string]));
+  const others = read(theirs);
+  return [...read(mine)].find(([name, value]) => (others.get(name) ?? value) !== value)?.[0];
 }
 
 /** The first thing that this instance does not have in common with one of `others`. What is not known is not compared. */
@@ -37,6 +62,7 @@ export function disagreement(own: Facts, others: readonly Instance[]): Disagreem
     for (const other of others) {
       const theirs = other[fact];
       if (mine === null || theirs === null || mine === theirs) continue;
+      if (fact === 'secret' && !differentSecret(mine, theirs)) continue;
       const { setting, text } = reasons[fact](mine, theirs);
       const message = `${environmentName(setting)}: ${text(`the live server ${other.name}`)}. Correct the setting of one of the two, or end the other server`;
       return { other, mayEnd: fact === 'redis' || fact === 'databaseNode', message };
@@ -56,8 +82,8 @@ const reasons: Record<keyof Facts, (mine: string, theirs: string) => Reason> = {
     text: (other) =>
       `this server and ${other} have different storages (${placeOf(mine)}, ${placeOf(theirs)}), but all servers of one database need the same`,
   }),
-  secret: () => ({
-    setting: 'secretKeyFile',
+  secret: (mine, theirs) => ({
+    setting: secretSettings[differentSecret(mine, theirs)!],
     text: (other) => `this server and ${other} have different keys, but all servers of one database need the same`,
   }),
   redis: (mine, theirs) => ({

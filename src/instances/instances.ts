@@ -116,6 +116,7 @@ export class Instances {
   readonly times: InstanceTimes;
   readonly #log: Logger;
   #own: OwnFacts | undefined;
+  #facts: Facts | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
   #beats = 0;
@@ -139,9 +140,9 @@ export class Instances {
     }, this.times.beat).unref();
   }
 
-  /** Changes the facts of this process; the next heartbeat writes them. */
+  /** Changes the facts of this process: `enter` and each heartbeat write the latest ones. */
   note(facts: Facts): void {
-    if (this.#own) this.#own = { ...this.#own, ...facts };
+    this.#facts = facts;
   }
 
   /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
@@ -185,7 +186,7 @@ export class Instances {
         const sql = `UPDATE instances SET seen_at = ${databaseTime[tx.dialect]}, storage = ?, secret = ?, redis = ?,
           database_node = ? WHERE id = ?`;
         // Another instance may have removed the row of a process that was stopped for long.
-        if ((await tx.run(sql, [...factsOf(this.#own!), this.id])) === 0) await this.#insert(tx, this.#own!);
+        if ((await tx.run(sql, [...this.#factValues(), this.id])) === 0) await this.#insert(tx, this.#own!);
         if (this.#beats % beatsPerRemoval === 0) await this.#removeDead(tx);
       }, fleeting);
     } catch (error) {
@@ -196,7 +197,7 @@ export class Instances {
   async #insert(tx: Transaction, own: OwnFacts): Promise<void> {
     const { name, address } = own;
     const now = databaseTime[tx.dialect];
-    const values: Value[] = [this.id, name, address, version, this.folder, ...factsOf(own)];
+    const values: Value[] = [this.id, name, address, version, this.folder, ...this.#factValues()];
     await tx.run(
       `INSERT INTO instances (id, name, address, version, folder, storage, secret, redis, database_node,
          started_at, seen_at, lease) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${now}, ${now}, ?)`,
@@ -208,8 +209,9 @@ export class Instances {
     const now = databaseTime[tx.dialect];
     await tx.run(`DELETE FROM instances WHERE seen_at < ${now} - lease - ?`, [keepDead]);
   }
-}
 
-function factsOf({ storage = null, secret = null, redis = null, databaseNode = null }: OwnFacts): Value[] {
-  return [storage, secret, redis, databaseNode];
+  #factValues(): Value[] {
+    const { storage = null, secret = null, redis = null, databaseNode = null } = { ...this.#own, ...this.#facts };
+    return [storage, secret, redis, databaseNode];
+  }
 }

@@ -22,6 +22,11 @@ export class RelayKey {
     );
   }
 
+  /** Shows whether two instances have the same secret, and nothing else. */
+  get fingerprint(): string {
+    return this.#sign('fingerprint', '').slice(0, 16);
+  }
+
   /** The signature of a call, from its header. */
   ofCall(call: string): string {
     return this.#sign('call', call);
