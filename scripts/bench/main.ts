@@ -11,6 +11,7 @@ import { mirror } from './parts/mirror.ts';
 import { packages } from './parts/packages.ts';
 import { pushes } from './parts/pushes.ts';
 import { restore } from './parts/restore.ts';
+import { s3 } from './parts/s3.ts';
 import { search } from './parts/search.ts';
 import { start } from './parts/start.ts';
 import { results } from './report.ts';
@@ -25,7 +26,7 @@ const { values: flags } = parseArgs({
     production: { type: 'boolean', default: false },
   },
 });
-const parts = { manifests, blobs, pushes, packages, mirror, search, console: consolePages, start, growth, restore };
+const parts = { manifests, blobs, pushes, packages, mirror, search, console: consolePages, start, growth, restore, s3 };
 const chosen = Object.entries(parts).filter(([name]) => flags.only === undefined || flags.only === name);
 if (chosen.length === 0) throw new Error(`--only takes one of ${Object.keys(parts).join(', ')}`);
 
