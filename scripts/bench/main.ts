@@ -12,6 +12,7 @@ import { mirror } from './parts/mirror.ts';
 import { packages } from './parts/packages.ts';
 import { pushes } from './parts/pushes.ts';
 import { restore } from './parts/restore.ts';
+import { s3 } from './parts/s3.ts';
 import { search } from './parts/search.ts';
 import { start } from './parts/start.ts';
 import { trips } from './parts/trips.ts';
@@ -40,6 +41,7 @@ const parts = {
   restore,
   cluster,
   trips,
+  s3,
 };
 const chosen = Object.entries(parts).filter(([name]) => flags.only === undefined || flags.only === name);
 if (chosen.length === 0) throw new Error(`--only takes one of ${Object.keys(parts).join(', ')}`);

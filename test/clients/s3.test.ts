@@ -17,8 +17,9 @@ if (swift) {
   const bucket = 'artifacts';
   const options = { ...swift, bucket, forcePathStyle: true };
   test.before(async () => {
-    const connected = await Bucket.open(options);
-    await connected.client.send(new connected.sdk.CreateBucketCommand({ Bucket: bucket }));
+    const connected = await Bucket.open({ ...options, times: { pause: 1000, attempts: 10 } });
+    // Its servers may need a moment more than its proxy.
+    await connected.run(() => connected.client.send(new connected.sdk.CreateBucketCommand({ Bucket: bucket })));
     connected.close();
   });
 
