@@ -47,6 +47,7 @@ const kinds: { needs: string[]; prepare: (all: Surroundings) => Promise<(index: 
 /** Starts all clients whose programs are installed. The result stops them, and resolves when their last commands have ended. */
 export async function startClients(all: Surroundings): Promise<() => Promise<void>> {
   const stop = new AbortController();
+  all.closing.teardown(() => stop.abort());
   const rounds = [];
   for (const { needs, prepare } of kinds) {
     const missing = needs.filter((name) => findCommand(name) === undefined);
