@@ -55,7 +55,7 @@ export const database = [
         'performance.now() <= end;',
         'performance.now() > end;',
       ],
-      ['an emptied Redis gives the old version', 'await this.#renew();\n    return undefined;', 'return undefined;'],
+      ['an emptied Redis gives the old version', 'await this.#renew();\n      return undefined;', 'return undefined;'],
     ],
   ),
   ...mutantsOf(
