@@ -36,7 +36,7 @@ try {
   if (dialect === 'mysql') await analyze(cloner);
   await cloner.close();
   process.stdout.write(`filled in ${((performance.now() - start) / 1000).toFixed(0)} s\n`);
-  await timeAll(await bench.serve(place), { packages, tags });
+  await timeAll(await bench.serve(place), place.databaseUrl, { packages, tags });
 } finally {
   await bench.close();
 }

@@ -6,7 +6,7 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import { ImageBlobs } from './image-blobs.ts';
 import { Manifests } from './manifests.ts';
 import { Referrers } from './referrers.ts';
-import { Repositories } from './repositories.ts';
+import { hasManifest, Repositories } from './repositories.ts';
 import { Uploads } from './uploads.ts';
 
 export interface TagSummary {
@@ -99,7 +99,7 @@ export class Images {
       `SELECT r.id, r.name, r.size_bytes AS sizeBytes, r.tag_count AS tagCount, r.pull_count AS pullCount,
          r.last_pulled_at AS lastPulledAt
        FROM repositories r
-       WHERE r.account_id = ? AND ${condition} AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+       WHERE r.account_id = ? AND ${condition} AND ${hasManifest}
        ORDER BY r.name LIMIT ?`,
       values,
     );

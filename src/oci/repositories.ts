@@ -51,6 +51,12 @@ export async function lockRepository(tx: Transaction, repositoryId: number, now:
   await tx.run('UPDATE repositories SET updated_at = ? WHERE id = ?', [now, repositoryId]);
 }
 
+/**
+ * SQL condition on a row `r` of `repositories`: it holds a manifest. MariaDB would turn EXISTS into a join that reads all
+ * manifests.
+ */
+export const hasManifest = '(SELECT 1 FROM manifests m WHERE m.repository_id = r.id LIMIT 1) IS NOT NULL';
+
 /** Lists of names: the repositories of an account, the tags of a repository. */
 export class Repositories {
   readonly #database: Database;
@@ -64,7 +70,7 @@ export class Repositories {
     const among = only?.where('r.name');
     const rows = await this.#database.select<{ name: string }>(
       `SELECT r.name FROM repositories r
-       WHERE r.account_id = ? AND r.name > ? AND EXISTS (SELECT 1 FROM manifests m WHERE m.repository_id = r.id)
+       WHERE r.account_id = ? AND r.name > ? AND ${hasManifest}
        ${among ? `AND ${among.sql}` : ''} ORDER BY r.name LIMIT ?`,
       [accountId, last, ...(among?.values ?? []), limit + 1],
     );
@@ -85,7 +91,7 @@ export class Repositories {
     const among = only?.where('w.name');
     const sql = `SELECT w.suffix, w.name, r.pull_count FROM repository_words w
       JOIN repositories r ON r.account_id = w.account_id AND r.name = w.name
-      WHERE w.account_id = ? AND (SELECT 1 FROM manifests m WHERE m.repository_id = r.id LIMIT 1) IS NOT NULL
+      WHERE w.account_id = ? AND ${hasManifest}
       ${among ? `AND ${among.sql}` : ''}`;
     const table = { sql, values: [accountId, ...(among?.values ?? [])], keys: ['name'] };
     const rows = matchingNames<{ suffix: string; name: string; pull_count: number }>(

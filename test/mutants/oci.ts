@@ -145,6 +145,32 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
+    'src/oci/repository-counts.ts',
+    ['test/http/registry-counts.test.ts'],
+    [
+      ['wrong counts stay', 'if (!row || !isWrong(row)) return;', 'if (row) return;'],
+      ['a manifest that is a blob too counts twice', 'digest])) !== undefined', 'digest])) === null'],
+      [
+        'only the first repositories are corrected',
+        'if (rows.length < page) return;',
+        'if (rows.length <= page) return;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/tags.ts',
+    ['test/http/registry-counts.test.ts'],
+    [
+      ['a tag that moves counts again', '{ tags: added }', '{ tags: rows.length }'],
+      ['a deleted tag still counts', '{ tags: -deleted }', '{ tags: 0 }'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/claims.ts',
+    ['test/http/registry-counts.test.ts'],
+    [['the list of claims reads all names', 'AND manifest_count = 0 AND name > ?', 'AND name > ?']],
+  ),
+  ...mutantsOf(
     'src/oci/abandoned-blobs.ts',
     ['test/jobs/rechecks.test.ts'],
     [

@@ -59,7 +59,7 @@ async function mysql(url: string) {
 
 function sqlite(path: string) {
   const connection = new DatabaseSync(path);
-  connection.exec('PRAGMA synchronous = OFF; PRAGMA cache_size = -500000');
+  connection.exec('PRAGMA busy_timeout = 60000; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000');
   return {
     read: async (sql: string) => connection.prepare(sql).all() as Record<string, unknown>[],
     run: async (sql: string) => connection.exec(sql),

@@ -120,7 +120,7 @@ async function fillImages(cloner: Cloner, tags: number): Promise<void> {
     await cloner.clone('tags', `repository_id = ${id}`, first, last, {
       repository_id: owner,
       name: "CONCAT('1.', n)",
-      sort_key: "CONCAT('1.', LPAD(n, 9, '0'))",
+      sort_key: "CONCAT('1.', SUBSTR(CONCAT('000000000', n), -9))",
       digest,
     });
     const [layer] = await cloner.read(`SELECT MIN(digest) AS digest FROM repository_blobs WHERE repository_id = ${id}`);
@@ -138,7 +138,12 @@ async function fillImages(cloner: Cloner, tags: number): Promise<void> {
       await cloner.clone('blobs', `digest = '${String(layer!['digest'])}'`, first, last, { digest: own(each) });
   };
   const inSmall = repositories * tagsOfRepository;
-  await images(`${base} + 1 + FLOOR((n - 1) / ${tagsOfRepository})`, 1, inSmall, `n % ${tagsOfRepository} = 1`);
+  await images(
+    `${base} + 1 + (n - 1 - (n - 1) % ${tagsOfRepository}) / ${tagsOfRepository}`,
+    1,
+    inSmall,
+    `n % ${tagsOfRepository} = 1`,
+  );
   await images(String(bigId), inSmall + 1, tags, '1 = 0');
   await cloner.run(
     `UPDATE repositories SET tag_count = ${tags - inSmall + 1}, manifest_count = ${tags - inSmall + 1} WHERE id = ${bigId}`,

@@ -1,3 +1,4 @@
+import { createConnection } from 'mysql2/promise';
 import type { Entrepot } from '../peers.ts';
 import { median } from '../report.ts';
 import { numbers } from '../store/words.ts';
@@ -54,26 +55,45 @@ export function paths({ packages, tags }: Size, random: () => number): Record<st
   };
 }
 
-/** Prints the time of each kind of request. */
-export async function timeAll(server: Entrepot, size: Size): Promise<void> {
+/** Prints the time of each kind of request, and on MySQL the rows and index entries that the database reads for it. */
+export async function timeAll(server: Entrepot, databaseUrl: string, size: Size): Promise<void> {
   const cookie = await signIn(server);
+  const counter = databaseUrl.startsWith('mysql') ? await openCounter(databaseUrl) : undefined;
   process.stdout.write(
-    `| ${size.packages} packages, ${size.packages * 10} versions, ${size.tags} tags | median ms | slowest ms |\n`,
+    `| ${size.packages} packages, ${size.packages * 10} versions, ${size.tags} tags | median ms | slowest ms | rows read |\n`,
   );
   for (const [name, path] of Object.entries(paths(size, numbers(7)))) {
     const times: number[] = [];
+    const rows: number[] = [];
     let failure = '';
-    for (let done = -3; done < requests && times.reduce((sum, each) => sum + each, 0) < 20_000; done += 1) {
+    for (let done = -3; done < requests && times.reduce((sum, each) => sum + each, 0) < 10_000; done += 1) {
+      const before = (await counter?.read()) ?? 0;
       const start = performance.now();
       const asked = path();
       const headers = asked.startsWith('/console') ? { cookie } : { authorization: `Bearer ${server.token}` };
       const response = await fetch(server.url + asked, { headers, redirect: 'manual' });
       await response.arrayBuffer();
       if (response.status !== 200) failure = ` (${response.status} ${asked})`;
-      if (done >= 0) times.push(performance.now() - start);
+      if (done < 0) continue;
+      times.push(performance.now() - start);
+      rows.push(((await counter?.read()) ?? 0) - before - (counter?.own ?? 0));
     }
-    process.stdout.write(`| ${name}${failure} | ${median(times).toFixed(1)} | ${Math.max(...times).toFixed(1)} |\n`);
+    const cells = [median(times).toFixed(1), Math.max(...times).toFixed(1), median(rows)];
+    process.stdout.write(`| ${name}${failure} | ${cells.join(' | ')} |\n`);
   }
+  await counter?.close();
+}
+
+/** Counts the rows and index entries that all statements have read. */
+async function openCounter(databaseUrl: string) {
+  const connection = await createConnection(databaseUrl);
+  const read = async () => {
+    const [rows] = await connection.query("SHOW GLOBAL STATUS LIKE 'Handler_read%'");
+    return (rows as { Value: string }[]).reduce((sum, { Value }) => sum + Number(Value), 0);
+  };
+  const own: number[] = [];
+  for (let round = 0; round < 20; round += 1) own.push(-(await read()) + (await read()));
+  return { read, own: median(own), close: () => connection.end() };
 }
 
 async function signIn({ url, token }: Entrepot): Promise<string> {

@@ -49,10 +49,10 @@ export async function cluster(bench: Bench): Promise<void> {
 /** Pushes an image to another repository each 50 ms, until the returned function is called. That resolves to the pushes per second. */
 function pushSteadily(peer: Peer, round: number): () => Promise<number> {
   const start = performance.now();
-  let isOver = false;
+  const over = new AbortController();
   let count = 0;
   const worker = async (number: number) => {
-    for (let index = 0; !isOver; index += 1) {
+    for (let index = 0; !over.signal.aborted; index += 1) {
       await pushImage(peer, `pushed${round}/app${number}-${index}`);
       count += 1;
       const due = start + ((index + 1) * 4 * 1000) / pushesPerSecond;
@@ -61,7 +61,7 @@ function pushSteadily(peer: Peer, round: number): () => Promise<number> {
   };
   const workers = Promise.all([0, 1, 2, 3].map(worker));
   return async () => {
-    isOver = true;
+    over.abort();
     const perSecond = count / ((performance.now() - start) / 1000);
     await workers;
     return perSecond;

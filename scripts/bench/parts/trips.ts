@@ -23,7 +23,7 @@ interface Trips {
 export async function trips(bench: Bench): Promise<void> {
   const place = await bench.shared('trips');
   const ends: (() => unknown)[] = [];
-  const s3 = await startS3({ teardown: (end: () => unknown) => void ends.push(end) } as never);
+  const s3 = await startS3({ teardown: (end: () => unknown) => void ends.push(end) });
   try {
     const settings = settingsOf(s3);
     const writer = await bench.serve({ ...place, data: join(bench.folder, 'trips-one') }, { name: 'one', settings });
@@ -75,7 +75,7 @@ export async function trips(bench: Bench): Promise<void> {
       );
     }
   } finally {
-    for (const end of ends.reverse()) await end();
+    for (const end of ends.toReversed()) await end();
   }
 }
 
