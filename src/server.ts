@@ -150,7 +150,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     now,
   });
   const operations = openOperations(core, quota, certificate, surroundings);
-  const others = openInstances({ ...core, enter: (own) => requirements.enter(own) });
+  const others = openInstances(core);
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);

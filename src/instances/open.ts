@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { ConfigError } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import type { AppServer } from '../http/listener.ts';
-import type { Instance, Instances, OwnFacts } from './instances.ts';
+import type { Instance, Instances } from './instances.ts';
 import { Relay } from './relay.ts';
 import { RelayKey } from './relay-key.ts';
 import { listenForRelay, type RelayHandler } from './relay-listener.ts';
@@ -12,8 +12,6 @@ import { listenForRelay, type RelayHandler } from './relay-listener.ts';
 export interface JoinParts {
   config: Config;
   instances: Instances;
-  /** Adds this process to the instances; rejects with `ConfigError` if it does not agree with the others. */
-  enter: (own: OwnFacts) => Promise<void>;
   log: Logger;
   now: () => number;
 }
@@ -29,7 +27,7 @@ export interface OpenInstances {
 }
 
 /** Throws `ConfigError` if the secret of `server.internal` cannot be used. */
-export function openInstances({ config, instances, enter, log, now }: JoinParts): OpenInstances {
+export function openInstances({ config, instances, log, now }: JoinParts): OpenInstances {
   const { host = '', port = 0, secretFile } = config.server.internal;
   const key = secretFile === undefined ? undefined : RelayKey.read(secretFile);
   const shared = config.server.workers > 1;
@@ -40,7 +38,7 @@ export function openInstances({ config, instances, enter, log, now }: JoinParts)
       const options = { host, port, shared, folder, handlers, log, now };
       const server = key && (await listenForRelay({ ...options, key }).catch(nameListener));
       try {
-        await enter({ name, address: server ? addressOf(host, server) : null });
+        await instances.enter({ name, address: server ? addressOf(host, server) : null });
         const warning = relayAdvice(await instances.live());
         if (warning !== undefined) log.warn(warning);
         return server;
