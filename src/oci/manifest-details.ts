@@ -105,7 +105,7 @@ async function hostedRow(database: Database, repositoryId: number, digest: Diges
     key,
   );
   const indexes = await database.select<{ digest: string }>(
-    `SELECT p.digest FROM manifest_references f JOIN manifests p ON p.id = f.manifest_id
+    `SELECT p.digest FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
      WHERE f.digest = ? AND p.repository_id = ? LIMIT ${most.indexes}`,
     [digest, repositoryId],
   );

@@ -57,7 +57,7 @@ async function hostedManifests(database: Database, repositoryId: number, after: 
   }>(
     `SELECT m.digest, m.media_type, m.artifact_type, m.image_bytes, m.subject, m.pushed_at, m.pull_count, m.last_pulled_at,
        (SELECT 1 FROM tags t WHERE t.repository_id = m.repository_id AND t.digest = m.digest LIMIT 1) AS tagged,
-       (SELECT 1 FROM manifest_references f JOIN manifests p ON p.id = f.manifest_id
+       (SELECT 1 FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
         WHERE f.digest = m.digest AND p.repository_id = m.repository_id LIMIT 1) AS child
      FROM manifests m WHERE m.repository_id = ? AND m.digest > ? ORDER BY m.digest LIMIT ${scanned}`,
     [repositoryId, after],

@@ -251,11 +251,16 @@ async function sizesOf(
 /** Adds `bytes` to the size of each index that lists the manifest, because its images may come and go after it. */
 async function resizeParents(tx: Transaction, repositoryId: number, digest: Digest, bytes: number): Promise<void> {
   if (bytes === 0) return;
-  await tx.run(
-    `UPDATE manifests SET image_bytes = image_bytes + ? WHERE repository_id = ?
-     AND id IN (SELECT manifest_id FROM manifest_references WHERE digest = ?)`,
-    [bytes, repositoryId, digest],
+  // First, because an UPDATE with a subquery would read all manifests of the repository.
+  const parents = await tx.select<{ id: number }>(
+    `SELECT p.id FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
+     WHERE f.digest = ? AND p.repository_id = ?`,
+    [digest, repositoryId],
   );
+  for (const part of batches(parents)) {
+    const sql = `UPDATE manifests SET image_bytes = image_bytes + ? WHERE id IN (${placeholders(part)})`;
+    await tx.run(sql, [bytes, ...part.map(({ id }) => id)]);
+  }
 }
 
 /**

@@ -29,7 +29,7 @@ const page = 500;
 /** SQL condition: the manifest has no tag, is no child of an index, and its subject, such as a signed image, is missing. */
 const isUnused = `
   NOT EXISTS (SELECT 1 FROM tags t WHERE t.repository_id = m.repository_id AND t.digest = m.digest)
-  AND NOT EXISTS (SELECT 1 FROM manifest_references f JOIN manifests p ON p.id = f.manifest_id
+  AND NOT EXISTS (SELECT 1 FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
                   WHERE f.digest = m.digest AND p.repository_id = m.repository_id)
   AND (m.subject IS NULL OR NOT EXISTS (SELECT 1 FROM manifests s
                                         WHERE s.repository_id = m.repository_id AND s.digest = m.subject))`;

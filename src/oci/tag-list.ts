@@ -199,8 +199,8 @@ export async function addIndexPulls<T extends Pick<Row, 'digest' | 'mediaType' |
   if (indexes.length === 0) return [...rows];
   const found = await database.select<{ digest: Digest; pulls: number; last: number | null }>(
     `SELECT p.digest, SUM(c.pull_count) AS pulls, MAX(c.last_pulled_at) AS last FROM manifests p
-     JOIN manifest_references f ON f.manifest_id = p.id
-     JOIN manifests c ON c.repository_id = p.repository_id AND c.digest = f.digest
+     CROSS JOIN manifest_references f ON f.manifest_id = p.id
+     CROSS JOIN manifests c ON c.repository_id = p.repository_id AND c.digest = f.digest
      WHERE p.repository_id = ? AND p.digest IN (${placeholders(indexes)}) GROUP BY p.digest`,
     [repositoryId, ...indexes],
   );

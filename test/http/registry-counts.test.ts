@@ -189,3 +189,28 @@ for (const dialect of dialects) {
     }
   });
 }
+
+test('sqlite: no statement reads all manifests of a repository for each of its manifests or blobs', async (t) => {
+  const settings = { retention: { containers: { untaggedAfter: '1d' } } };
+  const server = await startTestServer(t, settings);
+  const database = databaseOf(server);
+  const app = new TestRepository(server, 'app');
+  const { mediaType, digest, size } = await app.image('v1');
+  const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [{ mediaType, digest, size }] };
+  await app.put('all', index);
+
+  const select = database.select.bind(database);
+  const plans = new Map<string, Row[]>();
+  database.select = async (sql, values) => {
+    if (sql.includes('manifest_references')) plans.set(sql, await select(`EXPLAIN QUERY PLAN ${sql}`, values));
+    return select(sql, values);
+  };
+  for (const path of ['tags', 'manifests', `manifests/${digest}`])
+    t.is((await server.fetch(`/v1/containers/app/${path}`)).status, 200);
+  await runJob(server, 'retention');
+  await runJob(server, 'gc');
+  database.select = select;
+  t.true(plans.size >= 4, `${plans.size} statements`);
+  for (const [sql, plan] of plans)
+    for (const { detail } of plan) t.notRegex(String(detail), /^SEARCH \w+ USING .*\(repository_id=\?\)$/, sql);
+});

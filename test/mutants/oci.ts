@@ -145,6 +145,11 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
+    'src/oci/manifest-list.ts',
+    ['test/http/registry-counts.test.ts'],
+    [['SQLite reads all manifests for each one', 'f CROSS JOIN manifests', 'f JOIN manifests']],
+  ),
+  ...mutantsOf(
     'src/oci/repository-counts.ts',
     ['test/http/registry-counts.test.ts'],
     [

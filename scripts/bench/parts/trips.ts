@@ -7,6 +7,9 @@ import { putBlob, pushImage, pushPackage, type PushedImage } from '../content.ts
 import type { Peer } from '../processes.ts';
 import { median, note } from '../report.ts';
 
+/** Requests of which the processor time is the mean, and how many of them run at the same time. */
+const [repeated, atOnce] = [2000, 8];
+
 /** Images and packages, so that each request can be one for content that was not read before. */
 const many = 20;
 
@@ -73,10 +76,33 @@ export async function trips(bench: Bench): Promise<void> {
         `${title}, hot`,
         times(() => () => read(reader, path(0))),
       );
+      // The first requests are for the compiler of the runtime.
+      await repeat(repeated, () => read(reader, path(0)));
+      await noteCpu(`${title}, hot`, reader, repeated, () => read(reader, path(0)));
     }
+    let next = many;
+    const push = async () => pushImage(writer, `team/app${(next += 1)}`);
+    await repeat(100, push);
+    await noteCpu('push of an image', writer, 200, push);
   } finally {
     for (const end of ends.toReversed()) await end();
   }
+}
+
+async function repeat(count: number, run: () => Promise<unknown>): Promise<void> {
+  let left = count;
+  const worker = async () => {
+    while (left-- > 0) await run();
+  };
+  await Promise.all(Array.from({ length: atOnce }, worker));
+}
+
+/** The processor time of the instance alone, without the database, Redis and S3. */
+async function noteCpu(title: string, peer: Peer, count: number, run: () => Promise<unknown>): Promise<void> {
+  const before = peer.cpu();
+  await repeat(count, run);
+  const values = [((peer.cpu() - before) * 1e6) / count];
+  note({ title: `processor time: ${title}`, unit: 'µs per request', samples: [{ subject: peer.name, values }] });
 }
 
 function times<T>(run: (number: number) => T): T[] {
