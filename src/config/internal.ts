@@ -20,10 +20,11 @@ export const internal = z
       .describe('File with the secret (32 or more characters) by which instances know each other; the same for all'),
   })
   .superRefine(({ host, port, secretFile }, context) => {
-    const values = { host, port, secretFile };
-    const missing = Object.entries(values).filter(([, value]) => value === undefined);
-    if (missing.length === 0 || missing.length === 3) return;
-    for (const [key] of missing)
-      context.addIssue({ code: 'custom', path: [key], message: 'host, port and secretFile are used only together' });
+    const values = Object.entries({ host, port, secretFile });
+    const given = values.find(([, value]) => value !== undefined);
+    const missing = values.find(([, value]) => value === undefined);
+    if (!given || !missing) return;
+    const message = `is used only together with server.internal.${missing[0]}`;
+    context.addIssue({ code: 'custom', path: [given[0]], message });
   })
   .prefault({});

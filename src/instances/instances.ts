@@ -15,7 +15,7 @@ export interface InstanceTimes {
   answer: number;
 }
 
-/** Processes on SQLite share one machine, so nobody waits for their state, and a write costs more there. */
+/** Processes on SQLite share one machine and one data folder: no request depends on their state, and a write costs more. */
 const defaultTimes: Readonly<Record<Dialect, InstanceTimes>> = {
   mysql: { beat: 5000, lease: 20_000, answer: 10_000 },
   sqlite: { beat: 30_000, lease: 120_000, answer: 10_000 },
@@ -160,17 +160,23 @@ export class Instances {
   }
 
   /** All instances, the oldest first; also dead ones until they are removed. At most 1,000. */
-  async list(): Promise<Instance[]> {
-    const rows = await this.#database.select<Omit<Instance, 'isLive'> & { live: number }>(
-      `SELECT ${columns}, ${isLive(this.#database.dialect)} AS live FROM instances
-       ORDER BY started_at, id LIMIT ${mostListed}`,
-    );
-    return rows.map(({ live, ...row }) => ({ ...row, isLive: live === 1 }));
+  list(): Promise<Instance[]> {
+    return this.#select('');
   }
 
-  /** The instances that were seen lately. */
-  async live(): Promise<Instance[]> {
-    return (await this.list()).filter((each) => each.isLive);
+  /** The instances that were seen lately, the oldest first. At most 1,000. */
+  live(): Promise<Instance[]> {
+    return this.#select(`WHERE ${isLive(this.#database.dialect)}`);
+  }
+
+  /** Leaves out the instances that were not seen for the longest time. */
+  async #select(condition: string): Promise<Instance[]> {
+    const rows = await this.#database.select<Omit<Instance, 'isLive'> & { live: number }>(
+      `SELECT ${columns}, ${isLive(this.#database.dialect)} AS live FROM instances ${condition}
+       ORDER BY seen_at DESC LIMIT ${mostListed}`,
+    );
+    const instances = rows.map(({ live, ...row }) => ({ ...row, isLive: live === 1 }));
+    return instances.sort((one, other) => one.startedAt - other.startedAt || (one.id < other.id ? -1 : 1));
   }
 
   async #beat(): Promise<void> {

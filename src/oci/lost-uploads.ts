@@ -3,19 +3,19 @@ import type { Instances } from '../instances/instances.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 
 /**
- * Ends the sessions that were not changed since `before` and whose data folder no live instance has; resolves to their
- * number. Their bytes no longer count for the account.
+ * Deletes the sessions whose data folder no live instance has: those that are lost, and those that were not changed since
+ * `before`. Resolves to their number. Their bytes no longer count for the account.
  */
 export async function dropLostUploads(database: Database, instances: Instances, before: number): Promise<number> {
   const live = await instances.live();
   const folders = new Set([instances.folder, ...live.map(({ folder }) => folder)]);
   const rows = await database.select<{ folder: string }>(
-    'SELECT DISTINCT folder FROM uploads WHERE updated_at < ? AND folder IS NOT NULL',
+    'SELECT DISTINCT folder FROM uploads WHERE (updated_at < ? OR lost = 1) AND folder IS NOT NULL',
     [before],
   );
   let dropped = 0;
   for (const { folder } of rows.filter((each) => !folders.has(each.folder))) {
-    const sql = 'DELETE FROM uploads WHERE folder = ? AND updated_at < ?';
+    const sql = 'DELETE FROM uploads WHERE folder = ? AND (updated_at < ? OR lost = 1)';
     dropped += await database.transaction((tx) => tx.run(sql, [folder, before]));
   }
   return dropped;

@@ -121,6 +121,7 @@ export class ContainerRegistry implements OpenProtocol {
   get jobs(): JobDefinition[] {
     const { database, instances, deletionTime } = this.#core;
     const run = async () => {
+      await this.images.uploads.dropLost();
       const lost = await dropLostUploads(database, instances, deletionTime() - lostAfter);
       const { sessions, ...files } = await this.images.uploads.expire(deletionTime());
       return { sessions: sessions + lost, ...files };
@@ -129,11 +130,16 @@ export class ContainerRegistry implements OpenProtocol {
   }
 
   get chores(): Chore[] {
-    const { config, database, blobs, deletionTime } = this.#core;
+    const { config, database, blobs, instances, deletionTime } = this.#core;
     const dropFiles = async () => {
       await dropStagedFiles(database, blobs, deletionTime() - config.limits.uploadAge);
     };
+    const dropLost = async () => {
+      await this.images.uploads.dropLost();
+      await dropLostUploads(database, instances, 0);
+    };
     return [
+      { interval: 60_000, run: dropLost, failure: 'lost uploads were not deleted' },
       { interval: 5000, run: () => this.images.flush(), failure: 'quiet uploads were not closed' },
       { interval: 600_000, run: dropFiles, failure: 'abandoned staged files were not deleted' },
     ];

@@ -29,7 +29,7 @@ const leaseTime = 6000;
 const pollInterval = 500;
 
 const columns = 'id, account_id, received, reserved, digest, torn, writer, writer_until';
-const byKey = 'id = ? AND account_id = ? AND repository = ?';
+const byKey = 'id = ? AND account_id = ? AND repository = ? AND lost = 0';
 
 /** The state of a session; `UploadUnknown` if the account's repository has no session with that id. */
 export async function readUpload(database: Database, key: UploadKey): Promise<UploadRow> {
@@ -44,9 +44,13 @@ export async function folderOf(database: Database, key: UploadKey): Promise<stri
   return (await database.get<{ folder: string | null }>(sql, values(key)))?.folder ?? undefined;
 }
 
-/** Ends a session whose staged file cannot be used any more. A writer that still has it gets `UploadUnknown`. */
-export async function forgetUpload(database: Database, key: UploadKey): Promise<void> {
-  await database.transaction((tx) => tx.run(`DELETE FROM uploads WHERE ${byKey}`, values(key)));
+/**
+ * Ends a session whose staged file cannot be reached. A writer that still has it gets `UploadUnknown`. The bytes count until
+ * the file is deleted: otherwise an account could fill the disk beyond its limit.
+ */
+export async function loseUpload(database: Database, key: UploadKey): Promise<void> {
+  const sql = `UPDATE uploads SET lost = 1, writer = NULL, writer_until = NULL WHERE ${byKey}`;
+  await database.transaction((tx) => tx.run(sql, values(key)));
 }
 
 /**

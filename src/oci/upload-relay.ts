@@ -12,7 +12,7 @@ import type { Quota } from '../usage/quota.ts';
 import type { Images } from './images.ts';
 import { isUploadId, parseRepositoryName } from './reference.ts';
 import type { Chunk } from './upload-body.ts';
-import { folderOf, forgetUpload, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
+import { folderOf, loseUpload, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
 
 const handlerName = 'uploads';
 
@@ -116,7 +116,7 @@ export class ContinuedUploads {
       log.warn({ err: error, upload: id }, 'an upload could not continue at the instance that has it');
       // For example, another request has taken the session over.
       if (error.accepted && (await this.#isThere(folder, whole))) throw uploadBusy();
-      await forgetUpload(database, key);
+      await loseUpload(database, key);
       throw uploadUnknown(id);
     }
   }

@@ -233,6 +233,12 @@ export class Uploads {
     return { ...removed, files: orphans.files, bytes: removed.bytes + orphans.bytes };
   }
 
+  /** Deletes sessions of this data folder that another instance has ended. */
+  async dropLost(): Promise<void> {
+    const sql = 'SELECT id FROM uploads WHERE lost = 1 AND folder = ? LIMIT 100';
+    for (const { id } of await this.#database.select<{ id: string }>(sql, [this.#folder])) await this.#drop(id);
+  }
+
   /** Closes files whose sessions had no request for a minute. The sessions stay. */
   async closeQuiet(): Promise<void> {
     const before = performance.now() - openTime;

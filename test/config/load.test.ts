@@ -410,6 +410,15 @@ const wrongEnvironments: [Environment, string][] = [
   [{ ENTREPOT_LIMITS_UPLOADS: '0' }, 'ENTREPOT_LIMITS_UPLOADS: expected a whole number from 1 to 1000000, or off'],
   [{ ENTREPOT_LIMITS_DELAY: '2m' }, 'ENTREPOT_LIMITS_DELAY: expected 1m or less'],
   [{ ENTREPOT_SCRUB_RATE: '0' }, 'ENTREPOT_SCRUB_RATE: expected more than 0'],
+  [{ ENTREPOT_INTERNAL_HOST: 'a' }, 'ENTREPOT_INTERNAL_HOST: is used only together with server.internal.port'],
+  [
+    { ENTREPOT_INTERNAL_PORT: '8070', ENTREPOT_INTERNAL_SECRET_FILE: 'a' },
+    'ENTREPOT_INTERNAL_PORT: is used only together with server.internal.host',
+  ],
+  [
+    { ENTREPOT_INTERNAL_HOST: '0.0.0.0', ENTREPOT_INTERNAL_PORT: '8070', ENTREPOT_INTERNAL_SECRET_FILE: 'a' },
+    'ENTREPOT_INTERNAL_HOST: expected an address that other instances can reach',
+  ],
   [{ ENTREPOT_TLS_CERT_FILE: 'a.crt' }, 'ENTREPOT_TLS_CERT_FILE: is used only together with server.tls.keyFile'],
   [
     { ENTREPOT_RETENTION_PACKAGES_KEEP_VERSIONS: '0' },

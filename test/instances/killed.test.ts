@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { temporaryDatabase } from '../support/databases.ts';
 import { internalOf } from '../support/instances.ts';
-import { rowsOf } from '../support/inside.ts';
+import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
@@ -35,6 +35,7 @@ test('uploads whose instance was killed end, and their clients start anew at ano
     ENTREPOT_INTERNAL_SECRET_FILE: String(internal['secretFile']),
     ENTREPOT_UPSTREAMS: '[]',
   });
+  const own = b.installation.core.instances.id;
   const a = await commands.serve();
   const at = new TestRepository(b, 'team/app');
   const begin = async () => {
@@ -55,6 +56,8 @@ test('uploads whose instance was killed end, and their clients start anew at ano
   await a.stop('SIGKILL');
   t.is((await within(ended)).status, 404);
   t.deepEqual(await errorOf(await at.fetch(idle, { method: 'PATCH', body: 'x' })), [404, 'BLOB_UPLOAD_UNKNOWN']);
+  await databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE id <> ?', [own]));
+  await runJob(b, 'uploads');
   t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), [], 'nothing counts for the account any more');
   const again = randomBytes(1000);
   t.is((await at.fetch(`${await at.start()}?digest=${digestOf(again)}`, { ...whole, body: again })).status, 201);

@@ -6,7 +6,7 @@ import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { encodeCall, type RelayCall } from '../../src/instances/call.ts';
 import { RelayKey } from '../../src/instances/relay-key.ts';
-import { databaseOf, rowsOf } from '../support/inside.ts';
+import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { instancesOf, internalOf, internalSecret, stagedAt } from '../support/instances.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
 import type { TestServer } from '../support/server.ts';
@@ -15,6 +15,7 @@ import { until, within } from '../support/until.ts';
 // The internal listener: what it refuses, and what an instance does when another one cannot be used.
 
 const bytes = randomBytes(300_000);
+const MiB = 2 ** 20;
 
 interface Row {
   id: string;
@@ -145,7 +146,7 @@ test('with another secret, no byte is sent, and the upload ends', async (t) => {
   t.deepEqual(await errorOf(answer), [404, 'BLOB_UPLOAD_UNKNOWN']);
   t.regex(b.lines.join(''), /refused the call with 401; check ENTREPOT_INTERNAL_SECRET_FILE/);
   t.regex(a.lines.join(''), /not signed with the secret of this instance/);
-  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), []);
+  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads WHERE lost = 0'), []);
   t.is((await at.blob(bytes)).digest, digestOf(bytes), 'the client starts the blob anew');
 });
 
@@ -166,7 +167,7 @@ async function impostor(t: ExecutionContext, server: TestServer, folder: string,
   await databaseOf(server).transaction((tx) => tx.run(sql, [address, folder]));
 }
 
-test('a holder that is silent, disappears or lies ends the upload in time', async (t) => {
+test('a holder that is silent, disappears or sends a wrong answer ends the upload in time', async (t) => {
   const start = await instancesOf(t);
   const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
   const { folder } = await rowOf(a);
@@ -193,8 +194,60 @@ test('a holder that is silent, disappears or lies ends the upload in time', asyn
     void databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE folder = ?', [folder]));
   });
   t.deepEqual(await patched(), unknown, 'it was not seen lately');
-  t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), []);
+  t.is((await rowsOf(b, 'SELECT id FROM uploads WHERE lost = 1')).length, 5);
+  await runJob(b, 'uploads');
+  t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), [], 'they do not count when no instance has their folder');
   t.deepEqual(await stagedAt(b), []);
+});
+
+test('a holder that does not read holds the client back', async (t) => {
+  const start = await instancesOf(t);
+  const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
+  const { folder } = await rowOf(a);
+  const b = await start({}, { instanceTimes: { beat: 50 } });
+  const location = await new TestRepository(a, 'app').start();
+  let sent = 0;
+  await impostor(t, b, folder, (socket) => {
+    socket.pause();
+    socket.write('HTTP/1.1 100 Continue\r\n\r\n');
+    // Until the client is held back, or has sent more than all buffers take.
+    let [last, same] = [-1, 0];
+    const timer = setInterval(() => {
+      same = sent === last ? same + 1 : 0;
+      last = sent;
+      if (same < 5 && sent < 100) return;
+      clearInterval(timer);
+      void databaseOf(b).transaction((tx) => tx.run('UPDATE instances SET seen_at = 0 WHERE folder = ?', [folder]));
+    }, 100);
+  });
+  const piece = Buffer.alloc(MiB);
+  const endless = new ReadableStream<Uint8Array>({
+    pull: (controller) => {
+      sent += 1;
+      controller.enqueue(piece);
+      if (sent === 500) controller.close();
+    },
+  });
+  const answer = await within(
+    new TestRepository(b, 'app').fetch(location, { method: 'PATCH', body: endless, duplex: 'half' }),
+  );
+  t.is(answer.status, 404);
+  await until(() => b.lines.some((line) => line.includes('"PATCH"')));
+  const { received } = JSON.parse(b.lines.find((line) => line.includes('"PATCH"'))!) as { received: number };
+  t.true(received > 0 && received < 40 * MiB, String(received));
+});
+
+test('a start with a short secret or a used port stops with the name of the setting', async (t) => {
+  const start = await instancesOf(t);
+  const internal = await internalOf(t, 'too short');
+  await t.throwsAsync(start({ server: { internal } }), { message: /^ENTREPOT_INTERNAL_SECRET_FILE: .* 32 characters/ });
+  const used = (await rowOf(await start())).address.split(':')[1];
+  const same = { ...(await internalOf(t)), port: used };
+  await t.throwsAsync(start({ server: { internal: same } }), { message: /^ENTREPOT_INTERNAL_PORT: cannot listen: / });
+  const foreign = { ...(await internalOf(t)), host: '192.0.2.1' };
+  await t.throwsAsync(start({ server: { internal: foreign } }), {
+    message: /^ENTREPOT_INTERNAL_HOST: cannot listen: /,
+  });
 });
 
 test('a request that another one has taken over does not end the session', async (t) => {

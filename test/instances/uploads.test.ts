@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
+import { examine } from '../../src/cli/doctor.ts';
 import { instancesOf, stagedAt } from '../support/instances.ts';
 import { databaseOf, rowsOf, runJob, tokenOf } from '../support/inside.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
@@ -109,10 +110,15 @@ test('without server.internal, an upload ends at an instance that does not have 
   const a = await start({ server: {} });
   const b = await start();
   t.regex(b.lines.join(''), /2 data folders, and other instances cannot reach host\/1: .*server\.internal/);
+  const found = (await examine(b.installation, Date.now)).find(({ subject }) => subject === 'instances');
+  t.regex(found!.text, /cannot reach host\/1: .*server\.internal/, 'the command doctor');
   const location = await new TestRepository(a, 'app').start();
   const at = new TestRepository(b, 'app');
   t.deepEqual(await errorOf(await at.fetch(location, { method: 'PATCH', body: bytes })), [404, 'BLOB_UPLOAD_UNKNOWN']);
-  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), [], 'it does not count any more');
+  t.is((await rowsOf(a, 'SELECT id FROM uploads')).length, 1, 'it counts as long as its file is there');
+  await runJob(a, 'uploads');
+  t.deepEqual(await stagedAt(a), []);
+  t.deepEqual(await rowsOf(a, 'SELECT id FROM uploads'), []);
   const other = await at.start();
   const direct = await new TestRepository(a, 'app').fetch(other, { method: 'PATCH', body: 'x' });
   t.deepEqual(await errorOf(direct), [404, 'BLOB_UPLOAD_UNKNOWN'], 'it cannot call, either');

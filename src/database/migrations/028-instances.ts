@@ -6,6 +6,8 @@ import type { Migration } from '../migrate.ts';
  * instances of one installation must have in common: fingerprints, never secrets.
  *
  * `uploads.folder` is the data folder that has the staged file of the session. NULL for a session of an older version.
+ * `uploads.lost` is 1 for a session that has ended because its folder could not be reached. It counts for the account until
+ * an instance with the folder has deleted the file, or no instance with the folder is live.
  */
 export const instances: Migration[] = [
   {
@@ -26,4 +28,6 @@ export const instances: Migration[] = [
     )`,
   },
   { name: '028-2-uploads-folder', sql: 'ALTER TABLE uploads ADD COLUMN folder VARCHAR(80){ascii}' },
+  { name: '028-3-uploads-lost', sql: 'ALTER TABLE uploads ADD COLUMN lost INTEGER NOT NULL DEFAULT 0' },
+  { name: '028-4-uploads-lost-index', sql: 'CREATE INDEX uploads_lost ON uploads (lost, folder)' },
 ];
