@@ -15,7 +15,7 @@ export interface InstanceTimes {
   answer: number;
 }
 
-/** Processes on SQLite share one machine, so nobody waits for their state, and a write costs more there. */
+/** Processes on SQLite share one machine and one data folder: no request depends on their state, and a write costs more. */
 const defaultTimes: Readonly<Record<Dialect, InstanceTimes>> = {
   mysql: { beat: 5000, lease: 20_000, answer: 10_000 },
   sqlite: { beat: 30_000, lease: 120_000, answer: 10_000 },

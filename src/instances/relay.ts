@@ -84,7 +84,7 @@ export class Relay {
     return [...new Set(addresses.filter((each) => each !== null))];
   }
 
-  /** If the database does not answer, the call goes on: the other instance cannot write its heartbeats either. */
+  /** If the database does not answer, the call continues: the other instance cannot write its heartbeats either. */
   async #isLive(folder: string): Promise<boolean> {
     const live = await this.#instances.live().catch(() => undefined);
     return live === undefined || live.some((each) => each.folder === folder);
@@ -151,7 +151,7 @@ class Sending {
     }
   }
 
-  /** Sends the body, and resolves to the result. `isLive` is asked every `interval` milliseconds. */
+  /** Sends the body, and resolves to the result. Calls `isLive` every `interval` milliseconds. */
   async finish(
     address: string,
     body: RelayBody | undefined,
