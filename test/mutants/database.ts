@@ -227,6 +227,7 @@ export const database = [
         'dead and later instances refuse a start',
         '(at === -1 ? all : all.slice(0, at)).filter(({ isLive }) => isLive)',
         'all',
+        'test/instances/agreement.test.ts',
       ],
       ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
     ],
