@@ -15,6 +15,7 @@ import { oci } from './oci.ts';
 import { pages } from './pages.ts';
 import { prefetch } from './prefetch.ts';
 import { process } from './process.ts';
+import { s3 } from './s3.ts';
 import { storage } from './storage.ts';
 import { upstream } from './upstream.ts';
 import { usage } from './usage.ts';
@@ -37,6 +38,7 @@ export const mutants: readonly Mutant[] = [
   ...pages,
   ...prefetch,
   ...process,
+  ...s3,
   ...storage,
   ...upstream,
   ...usage,
