@@ -112,11 +112,11 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
     const victim = instances[kills % instances.length]!;
     await starting.get(victim);
     await victim.kill();
-    const start = victim.start().then((milliseconds) => {
-      restarts.push(milliseconds);
+    const restart = async () => {
+      restarts.push(await victim.start());
       starting.delete(victim);
-    });
-    starting.set(victim, start);
+    };
+    starting.set(victim, restart());
   }
   const took = elapsed();
   await Promise.all(starting.values());
