@@ -105,7 +105,8 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
   const elapsed = () => performance.now() - startedAt;
   const restarts: number[] = [];
   const starting = new Map<Instance, Promise<void>>();
-  for (let kills = 1; elapsed() + killEvery <= seconds * 1000; kills += 1) {
+  const end = seconds * 1000;
+  for (let kills = 1; kills * killEvery <= end && elapsed() < end; kills += 1) {
     await sleep(Math.max(0, kills * killEvery - elapsed()));
     // On a busy machine a start takes longer than the interval. One other instance is always ready.
     while (starting.size > 1) await Promise.race(starting.values());
