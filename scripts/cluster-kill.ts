@@ -104,19 +104,20 @@ async function killInstances(cluster: Cluster, feed: UpstreamFeed, folder: strin
   const startedAt = performance.now();
   const elapsed = () => performance.now() - startedAt;
   const restarts: number[] = [];
-  const starting = new Map<Instance, Promise<unknown>>();
-  for (let kills = 1; elapsed() + killEvery <= seconds * 1000; kills += 1) {
+  const starting = new Map<Instance, Promise<void>>();
+  const end = seconds * 1000;
+  for (let kills = 1; kills * killEvery <= end && elapsed() < end; kills += 1) {
     await sleep(Math.max(0, kills * killEvery - elapsed()));
     // On a busy machine a start takes longer than the interval. One other instance is always ready.
     while (starting.size > 1) await Promise.race(starting.values());
     const victim = instances[kills % instances.length]!;
     await starting.get(victim);
     await victim.kill();
-    const start = victim.start().then((milliseconds) => {
-      restarts.push(milliseconds);
-      return starting.delete(victim);
-    });
-    starting.set(victim, start);
+    const restart = async () => {
+      restarts.push(await victim.start());
+      starting.delete(victim);
+    };
+    starting.set(victim, restart());
   }
   const took = elapsed();
   await Promise.all(starting.values());

@@ -46,8 +46,7 @@ export async function startCluster(
   const connected = await Bucket.open({ ...swift, bucket, forcePathStyle: true });
   const create = new connected.sdk.CreateBucketCommand({ Bucket: bucket });
   // Swift answers 503 until all its parts have started, also after it has created the bucket.
-  const exists = ({ name }: Error) => name.startsWith('BucketAlready');
-  await until(() => connected.client.send(create).then(Boolean, exists), startLimit);
+  await until(() => connected.client.send(create).then(Boolean, saysThatItExists), startLimit);
   connected.close();
 
   const secret = async (name: string) => {
@@ -86,6 +85,10 @@ export async function startCluster(
   const nginx = await startNginx(join(folder, 'nginx'), ports, 'nginx.cluster.conf');
   closing.teardown(() => nginx.stop());
   return { nginx, instances, token };
+}
+
+function saysThatItExists({ name }: Error): boolean {
+  return name.startsWith('BucketAlready');
 }
 
 async function requireSwift(): Promise<Swift> {
