@@ -1,6 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { listAccounts } from '../accounts/accounts.ts';
-import { runForSystem } from '../caller.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { inBackground } from '../database/time-limits.ts';
 import type { References } from '../storage/references.ts';
@@ -148,9 +147,7 @@ export class StoredBytes {
 
   #measure(): Measurement {
     const startedAt = this.#now();
-    const accounts = runForSystem('usage', () =>
-      inBackground(() => measureStored(this.#database, this.#measures, this.#mirrorAccount)),
-    );
+    const accounts = inBackground(() => measureStored(this.#database, this.#measures, this.#mirrorAccount));
     const began = performance.now();
     const measurement: Measurement = { accounts, startedAt, began, took: undefined, expected: this.#latest?.took ?? 0 };
     this.#latest = measurement;

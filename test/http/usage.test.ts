@@ -388,10 +388,11 @@ test('a report does not wait for a long measurement of stored bytes', async (t) 
     const account = (await (await server.fetch('/v1/account')).json()) as any;
     t.is(account.usage.storage_bytes, report.storage.current_bytes);
     t.is(account.usage.storage_as_of, report.storage.as_of);
-    return [report.storage.current_bytes, report.storage.as_of, report.as_of];
+    t.true(report.as_of <= (report.storage.as_of ?? report.as_of));
+    return [report.storage.current_bytes, report.storage.as_of];
   };
-  t.deepEqual(await storage(), [0, null, '2028-02-29T12:00:00.000Z']);
+  t.deepEqual(await storage(), [0, null]);
   const sample = { account_id: 1, hour: Date.UTC(2028, 1, 29, 11), hosted_bytes: 5, mirrored_bytes: 6 };
   await database.transaction((tx) => tx.insert('storage_samples', sample));
-  t.deepEqual(await storage(), [11, '2028-02-29T11:00:00.000Z', '2028-02-29T11:00:00.000Z']);
+  t.deepEqual(await storage(), [11, '2028-02-29T11:00:00.000Z']);
 });

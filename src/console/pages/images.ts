@@ -14,7 +14,9 @@ export const imagesPage: Page = {
   action: 'read',
   show: async ({ api, query: asked, now }) => {
     const query = given(asked, 'origin', 'cursor');
-    const { items, next_cursor: next } = await api.call('listContainers', containerList, { query });
+    const { items, next_cursor: next } = await api.call('listContainers', containerList, {
+      query: { ...query, tags: '0' },
+    });
     const body = html`<form class="filter" method="get" action="${path}">
         ${originChoice(query['origin'])} <button>Show</button>
       </form>
