@@ -76,11 +76,26 @@ function tidb(version: string, txnMode: string): Engine {
 
 /** The nodes that several connections lead to. */
 async function nodesOf(database: Database): Promise<Set<string>> {
+  const all = Promise.withResolvers<void>();
+  let missing = askedConnections;
+  // Each transaction waits for the others, because one after another would use the same connection.
+  const askTogether = async (tx: Queryable) => {
+    const node = await readNode(tx);
+    missing -= 1;
+    if (missing === 0) all.resolve();
+    await all.promise;
+    return node;
+  };
   const asked = Array.from({ length: askedConnections }, () => [
     readNode(database),
-    database.transaction(readNode, { uncached: true }),
-  ]);
-  return new Set(await Promise.all(asked.flat()));
+    database.transaction(askTogether, { uncached: true }),
+  ]).flat();
+  try {
+    return new Set(await Promise.all(asked));
+  } finally {
+    // After a failure, the others must not wait for it.
+    all.resolve();
+  }
 }
 
 /** Nodes on one machine differ by their port, and nodes in containers by their host name. */

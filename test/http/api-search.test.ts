@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { suffixesOf } from '../../src/mirror/words.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
-import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
+import { dialects, emptyDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { createToken, databaseOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
@@ -111,7 +111,7 @@ for (const dialect of dialects) {
   });
 
   test(`${dialect}: the migration finds what was there before`, async (t) => {
-    const database = await openUntilEnd(t, await temporaryDatabase(t, dialect));
+    const database = await openUntilEnd(t, await emptyDatabase(t, dialect));
     const before = migrations.filter(({ name }) => name < '024');
     await migrate(database, { version: '0.1.0', migrations: before });
     const image = `${'a-'.repeat(40)}/${'b'.repeat(120)}_c.d`;

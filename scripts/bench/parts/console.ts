@@ -1,7 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { testedPages } from '../../../test/browser/pages.ts';
+import { browserCommand, startBrowser } from '../../../test/support/browser.ts';
 import type { ShownContent } from '../../../test/support/console-data.ts';
 import { ociManifest } from '../../../test/support/registry.ts';
+import { describeMissing, ensureCommands } from '../../packages.ts';
 import { dayOf, periodAt } from '../../../src/usage/period.ts';
 import type { Bench } from '../bench.ts';
 import { compare, median } from '../report.ts';
@@ -13,8 +17,24 @@ import { hot, storeOf } from '../store/store.ts';
 /** Versions of each package on average: 1,000,000 in all. */
 const versions = 10;
 const requests = 20;
+/** An upstream that is never asked, so that the page of the mirror has a row. */
+const upstreams = JSON.stringify([
+  { name: 'nuget.org', kind: 'nuget', url: 'http://127.0.0.1:9/v3/index.json', allowPrivateNetwork: true },
+]);
+/** The pages of the screenshots. */
+const shown = {
+  overview: '/',
+  package: '/packages/:id',
+  image: '/images/:name',
+  mirror: '/mirror',
+  usage: '/usage',
+  connect: '/connect',
+} as const satisfies Record<string, keyof typeof testedPages>;
 
-/** The time of each page of the console among many packages, versions, tags, events, tokens and counters. */
+/**
+ * The time of each page of the console among many packages, versions, tags, events, tokens and counters, and screenshots of some
+ * in `bench-results/console`.
+ */
 export async function consolePages(bench: Bench): Promise<void> {
   const place = await storeOf(bench, bench.many, bench.dialect, versions);
   const first = await bench.serve(place);
@@ -22,7 +42,7 @@ export async function consolePages(bench: Bench): Promise<void> {
   await first.stop();
   await fillHistory(place.databaseUrl, bench.many, items[0]!.id);
 
-  const server = await bench.serve(place);
+  const server = await bench.serve(place, { settings: { ENTREPOT_UPSTREAMS: upstreams } });
   const cookie = await signIn(server);
   const sessions = (await read(server, '/v1/sessions')) as { items: { id: string }[] };
   const content: ShownContent = {
@@ -49,6 +69,23 @@ export async function consolePages(bench: Bench): Promise<void> {
     await firstVisit(server.url + at(content), cookie, title);
     const time = () => medianTime(server.url + at(content), cookie, status);
     await compare({ title, unit: 'ms', bar: '≤ 50 ms' }, bench.rounds, { [server.name]: time });
+  }
+  await takeScreenshots(server, cookie, content);
+}
+
+async function takeScreenshots({ url }: Entrepot, cookie: string, content: ShownContent): Promise<void> {
+  const commands = await ensureCommands({ [browserCommand]: browserCommand });
+  if (commands.missing.length > 0) throw new Error(describeMissing(commands));
+  const folder = join('bench-results', 'console');
+  await mkdir(folder, { recursive: true });
+  await using browser = await startBrowser();
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const viewport = { width: 1280, height: 800 };
+    const page = await browser.newPage({ baseURL: url, colorScheme, viewport, extraHTTPHeaders: { cookie } });
+    for (const [name, path] of Object.entries(shown)) {
+      await page.goto(testedPages[path]!.at(content));
+      await page.screenshot({ path: join(folder, `${name}-${colorScheme}.png`) });
+    }
   }
 }
 
