@@ -112,7 +112,8 @@ function run(entry: string, itsArgs: string[], env: NodeJS.ProcessEnv): Promise<
   // The temporary files of the tests are deleted together with the folder of the run.
   const child = spawn(process.execPath, [entry, ...itsArgs], {
     cwd: root,
-    env: { ...env, TMPDIR: folder },
+    // Each test file is a process that loads the whole server, which takes half as long with the cache.
+    env: { ...env, TMPDIR: folder, NODE_COMPILE_CACHE: join(folder, 'compile-cache') },
     stdio: 'inherit',
   });
   running = child;

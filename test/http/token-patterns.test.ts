@@ -32,7 +32,7 @@ test('a token is created with patterns, and listed with them', async (t) => {
   for (const none of [null, undefined]) t.is((await made(server, { patterns: none }))['patterns'], null);
   const listed = await document.read('GET /tokens', await server.fetch('/v1/tokens'));
   const shown = (listed['items'] as Made[]).map((each) => each['patterns']);
-  t.deepEqual(shown, [null, patterns, { packages: ['Contoso.*'], containers: [] }, null, null]);
+  t.deepEqual(shown, [null, null, { packages: ['Contoso.*'], containers: [] }, patterns, null]);
 });
 
 test('invalid patterns are refused', async (t) => {
@@ -94,10 +94,10 @@ test('a limited administrator cannot create a token with wider limits', async (t
 
 test('a limited administrator cannot see or revoke a token with wider limits', async (t) => {
   const server = await startTestServer(t);
-  const wide = await made(server, {});
-  const other = await made(server, { patterns: { packages: ['Fabrikam.*'] } });
-  const same = await made(server, { scopes: ['write'], patterns: { packages: ['Contoso.Core'] } });
   const admin = await made(server, { scopes: ['read', 'admin'], patterns: { packages: ['Contoso.*'] } });
+  const same = await made(server, { scopes: ['write'], patterns: { packages: ['Contoso.Core'] } });
+  const other = await made(server, { patterns: { packages: ['Fabrikam.*'] } });
+  const wide = await made(server, {});
   const { items } = (await (await server.fetch('/v1/tokens?limit=1', { token: admin.token })).json()) as {
     items: Made[];
   };

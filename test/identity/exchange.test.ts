@@ -30,7 +30,7 @@ for (const dialect of dialects) {
     t.is(await use('/v1/tokens'), 403, 'not admin');
 
     const listed = async () => ((await (await server.fetch('/v1/tokens')).json()) as { items: Json[] }).items;
-    const [, given] = await listed();
+    const [given] = await listed();
     t.like(given, { name: 'main of app', publisher_id: rule['id'], scopes: ['read', 'write'] });
     const [event] = await auditOf(server, 'type=token.created&actor=main%20of%20app');
     t.deepEqual(event!.actor, { kind: 'rule', id: rule['id'] as string, name: 'main of app' });
