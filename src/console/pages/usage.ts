@@ -48,8 +48,12 @@ export const usagePage: Page = {
         </dd>
         <dt>Stored</dt>
         <dd>
-          ${storage.as_of === null ? 'it is being measured' : html`${size(storage.current_bytes)} now`}, at most
-          ${size(storage.peak_bytes)}, ${size(storage.average_bytes)} on average
+          ${
+            storage.as_of === null
+              ? 'it is being measured'
+              : html`${size(storage.current_bytes)} now, at most ${size(storage.peak_bytes)},
+                ${size(storage.average_bytes)} on average`
+          }
         </dd>
       </dl>
       <section>
