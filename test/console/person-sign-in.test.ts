@@ -173,6 +173,8 @@ test('a removed rule takes its rights from open sessions, and another provider e
   t.deepEqual(await statusesWith({ ...settings, rules }), [200, 200]);
   t.deepEqual(await statusesWith({ ...settings, rules: rules.slice(0, 1) }), [200, 403]);
   t.deepEqual(await statusesWith({ ...settings, rules: rules.slice(3) }), [303, 303]);
+  const otherGroup = [{ ...rules[0]!, value: 'sales' }];
+  t.deepEqual(await statusesWith({ ...settings, rules: otherGroup }), [303, 303], 'another value of the same claim');
   t.deepEqual(await statusesWith({ ...settings, issuer: 'http://127.0.0.1:1', rules }), [303, 303]);
   t.deepEqual(await statusesWith({}), [303, 303]);
 });
