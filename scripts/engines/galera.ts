@@ -8,11 +8,10 @@ import { settings } from '../../test/faults/pushes.ts';
 import { Teardown } from '../../test/faults/teardown.ts';
 import { temporaryFolder } from '../../test/support/clients/clients.ts';
 import { endWithThisProcess } from '../../test/support/processes/ending.ts';
-import { startEntrepot } from '../../test/support/processes/entrepot.ts';
 import { freePort, installMariadb, mariadbUrl, runMariadb } from '../../test/support/processes/services.ts';
 import { findCommand } from '../packages.ts';
 import { WriterAddress } from './writer-address.ts';
-import { seconds, table, Traffic } from './traffic.ts';
+import { seconds, table, startTraffic } from './traffic.ts';
 
 // Two servers on a Galera cluster of three MariaDB nodes, whose writer is killed under pushes.
 // Debian packages: mariadb-server galera-4 rsync
@@ -78,14 +77,7 @@ async function main(): Promise<void> {
   await connection.end();
 
   const environment = { ...settings, ENTREPOT_DATABASE_URL: `mysql://root@127.0.0.1:${writer.port}/entrepot` };
-  const servers = [];
-  for (let each = 0; each < 2; each += 1) {
-    const server = await startEntrepot(folder.path, environment);
-    t.teardown(() => server.stop());
-    servers.push(server);
-  }
-  const traffic = new Traffic(servers.map(({ url }) => url));
-  await traffic.start();
+  const { servers, traffic } = await startTraffic(t, folder.path, environment);
   await sleep(before);
   const pushedBefore = traffic.pushes.acknowledged;
   nodes[0]!.child.kill('SIGKILL');

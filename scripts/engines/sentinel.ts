@@ -3,11 +3,10 @@ import { settings } from '../../test/faults/pushes.ts';
 import { Teardown } from '../../test/faults/teardown.ts';
 import { temporaryFolder } from '../../test/support/clients/clients.ts';
 import { ownMariadb } from '../../test/support/processes/mariadb.ts';
-import { startEntrepot } from '../../test/support/processes/entrepot.ts';
 import { startSentinelRedis } from '../../test/support/processes/redis-sentinel.ts';
 import { createDatabase } from '../../test/support/processes/services.ts';
 import { findCommand } from '../packages.ts';
-import { seconds, table, Traffic } from './traffic.ts';
+import { seconds, table, startTraffic } from './traffic.ts';
 
 // Two servers with MariaDB and with Redis behind three Sentinels, whose primary is killed under pushes.
 // Debian packages: redis-server mariadb-server
@@ -31,14 +30,7 @@ async function main(): Promise<void> {
   console.error('MariaDB, Redis and the Sentinels are ready');
 
   const environment = { ...settings, ENTREPOT_DATABASE_URL: database.url, ENTREPOT_REDIS_URL: redis.url };
-  const servers = [];
-  for (let each = 0; each < 2; each += 1) {
-    const server = await startEntrepot(folder.path, environment);
-    t.teardown(() => server.stop());
-    servers.push(server);
-  }
-  const traffic = new Traffic(servers.map(({ url }) => url));
-  await traffic.start();
+  const { servers, traffic } = await startTraffic(t, folder.path, environment);
   await sleep(before);
   const pushedBefore = traffic.pushes.acknowledged;
   const former = await redis.primary();

@@ -5,12 +5,11 @@ import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { settings } from '../../test/faults/pushes.ts';
 import { Teardown } from '../../test/faults/teardown.ts';
 import { temporaryFolder } from '../../test/support/clients/clients.ts';
-import { startEntrepot } from '../../test/support/processes/entrepot.ts';
 import { ownMariadb } from '../../test/support/processes/mariadb.ts';
 import { createDatabase } from '../../test/support/processes/services.ts';
 import { startSwift, swiftCommands } from '../../test/support/processes/swift.ts';
 import { findCommand } from '../packages.ts';
-import { table, Traffic } from './traffic.ts';
+import { startTraffic, table } from './traffic.ts';
 
 // Two servers with MariaDB and with a bucket of OpenStack Swift on three devices, of which one is lost under pushes and
 // pulls. Debian packages: swift swift-proxy swift-account swift-container swift-object memcached mariadb-server
@@ -56,14 +55,7 @@ async function main(): Promise<void> {
     ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: accessKeyId,
     ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: secretAccessKey,
   };
-  const servers = [];
-  for (let each = 0; each < 2; each += 1) {
-    const server = await startEntrepot(folder.path, environment);
-    t.teardown(() => server.stop());
-    servers.push(server);
-  }
-  const traffic = new Traffic(servers.map(({ url }) => url));
-  await traffic.start();
+  const { servers, traffic } = await startTraffic(t, folder.path, environment);
   await sleep(before);
   const pushedBefore = traffic.pushes.acknowledged;
   const [lost] = swift.devices;

@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { authorization, Pushes } from '../../test/faults/pushes.ts';
+import type { Teardown } from '../../test/faults/teardown.ts';
+import { startEntrepot, type Entrepot } from '../../test/support/processes/entrepot.ts';
 
 /** Packages, images and readers at the same time. */
 const [packageClients, imageClients, readers] = [4, 2, 2];
@@ -18,6 +20,23 @@ export interface Figures {
   failedReads: string;
   /** Examples of what is lost. */
   defects: string[];
+}
+
+/** Starts two servers on one data folder, and clients that use both. */
+export async function startTraffic(
+  t: Pick<Teardown, 'teardown'>,
+  folder: string,
+  environment: Record<string, string>,
+): Promise<{ servers: Entrepot[]; traffic: Traffic }> {
+  const servers: Entrepot[] = [];
+  for (let each = 0; each < 2; each += 1) {
+    const server = await startEntrepot(folder, environment);
+    t.teardown(() => server.stop());
+    servers.push(server);
+  }
+  const traffic = new Traffic(servers.map(({ url }) => url));
+  await traffic.start();
+  return { servers, traffic };
 }
 
 /** Clients that push to and read from several servers until `stop`. */

@@ -1,16 +1,15 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
+import { patternsIn, type PatternOptions } from './patterns.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
-interface CreateOptions {
+interface CreateOptions extends PatternOptions {
   account: string;
   name: string;
   issuer: string;
   claim: string[];
   scope: string;
-  packages?: string;
-  containers?: string;
 }
 
 /** Longest identity token on stdin, in characters. */
@@ -44,7 +43,7 @@ export function addPublisher(program: Command, environment: Environment, termina
           issuer: options.issuer,
           claims: claimsIn(options.claim),
           scopes: options.scope.split(','),
-          patterns: patternsIn(options),
+          patterns: patternsIn(options) ?? null,
         });
         for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
         terminal.stdout.write(`${made.id}\n`);
@@ -111,18 +110,6 @@ function claimsIn(texts: readonly string[]): Record<string, string[]> {
     claims.set(name, [...(claims.get(name) ?? []), text.slice(at + 1)]);
   }
   return Object.fromEntries(claims);
-}
-
-function patternsIn({ packages, containers }: CreateOptions) {
-  if (packages === undefined && containers === undefined) return null;
-  return { packages: listIn(packages), containers: listIn(containers) };
-}
-
-function listIn(text = ''): string[] {
-  return text
-    .split(',')
-    .map((each) => each.trim())
-    .filter(Boolean);
 }
 
 /** From stdin, because other users of the machine can read the arguments of a command. */

@@ -2,20 +2,13 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
+import { patternsIn, type PatternOptions, type Patterns } from './patterns.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
-/** Name patterns, as a parameter of `Tokens.create`. */
-interface Patterns {
-  packages?: readonly string[] | undefined;
-  containers?: readonly string[] | undefined;
-}
-
-interface CreateOptions {
+interface CreateOptions extends PatternOptions {
   account: string;
   name: string;
   scope: string;
-  packages?: string;
-  containers?: string;
   expires?: string;
 }
 
@@ -74,19 +67,6 @@ export function addToken(program: Command, environment: Environment, terminal: T
     .action((id: string, options: { account: string }) =>
       withInstallation(environment, async ({ core }) => core.tokens.revoke(await accountId(core, options.account), id)),
     );
-}
-
-/** With one of the options alone, the token allows no names of the other kind. */
-function patternsIn({ packages, containers }: CreateOptions): Patterns | undefined {
-  if (packages === undefined && containers === undefined) return undefined;
-  return { packages: listIn(packages), containers: listIn(containers) };
-}
-
-function listIn(text = ''): string[] {
-  return text
-    .split(',')
-    .map((each) => each.trim())
-    .filter(Boolean);
 }
 
 function limitsOf({ packages = [], containers = [] }: Patterns): string {

@@ -88,3 +88,14 @@ export function originOf({ origin, upstream }: { origin: 'hosted' | 'mirrored'; 
     ? html`<span class="origin hosted">hosted</span>`
     : html`<span class="origin mirrored">mirrored from ${upstream}</span>`;
 }
+
+/** One figure of a list with the class `figures`. */
+export function figure(term: string, value: Html | string, detail: string): Html {
+  return html`<div>
+    <dt>${term}</dt>
+    <dd>
+      <strong>${value}</strong>
+      <span class="quiet">${detail}</span>
+    </dd>
+  </div>`;
+}

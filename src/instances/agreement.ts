@@ -55,7 +55,7 @@ function differentSecret(mine: string, theirs: string): SecretName | undefined {
   return [...read(mine)].find(([name, value]) => (others.get(name) ?? value) !== value)?.[0];
 }
 
-/** The first thing that this instance does not have in common with one of `others`. What is not known is not compared. */
+/** The first fact that differs between this instance and one of `others`. A fact that is null is not compared. */
 export function disagreement(own: Facts, others: readonly Instance[]): Disagreement | undefined {
   for (const fact of ['storage', 'secret', 'redis', 'databaseNode'] as const) {
     const mine = own[fact];

@@ -9,16 +9,19 @@ export const connectPage: Page = {
   path: '/connect',
   section: 'connect',
   action: 'read',
-  show: async (call) => ({ title: 'Connect your clients', body: await connectLines(call), json: '/v1/account' }),
+  show: async (call) => {
+    const { principal, api } = call;
+    const connected =
+      principal.kind === 'anonymous' ? undefined : await isConnected(call, await api.call('getUsage', usage));
+    return { title: 'Connect your clients', body: connectLines(call, connected), json: '/v1/account' };
+  },
 };
 
 /**
- * Whether a client of the account has used the server: this month or the month before, or ever, if the account stores
- * anything. The console itself does not count.
+ * Whether a client of the account has used the server: this month, whose report is `thisMonth`, or the month before, or ever,
+ * if the account stores anything. The console itself does not count.
  */
-export async function isConnected({ api, principal }: PageCall): Promise<boolean> {
-  if (principal.kind === 'anonymous') return true;
-  const thisMonth = await api.call('getUsage', usage);
+export async function isConnected({ api }: PageCall, thisMonth: z.input<typeof usage>): Promise<boolean> {
   if (hasRequests(thisMonth) || thisMonth.storage.current_bytes > 0) return true;
   const period = new Date(Date.parse(thisMonth.period.start) - 1).toISOString().slice(0, 7);
   return hasRequests(await api.call('getUsage', usage, { query: { period } }));
@@ -28,14 +31,14 @@ function hasRequests({ requests }: z.input<typeof usage>): boolean {
   return requests.downloads + requests.uploads + requests.version_checks > 0;
 }
 
-/** The lines, and whether the first request of a client was seen. */
-export async function connectLines(call: PageCall): Promise<Html> {
-  const { base, feed, registry } = call.urls;
+/** The lines, and whether the first request of a client was seen; undefined for an anonymous visitor. */
+export function connectLines({ urls }: PageCall, connected: boolean | undefined): Html {
+  const { base, feed, registry } = urls;
   const host = new URL(registry).host;
   const isPlain = registry.startsWith('http:');
   const insecure = feed.startsWith('http:') ? ' \\\n  --allow-insecure-connections' : '';
   const index = `${feed}/v3/index.json`;
-  return html`${await seen(call)}
+  return html`${seen(connected)}
     <p>
       Put an API token in the place of TOKEN: one with the scope <code>read</code> for building, and
       <code>write</code> for publishing.
@@ -86,9 +89,9 @@ export async function connectLines(call: PageCall): Promise<Html> {
     </section>`;
 }
 
-async function seen(call: PageCall): Promise<Html | undefined> {
-  if (call.principal.kind === 'anonymous') return undefined;
-  if (!(await isConnected(call))) {
+function seen(connected: boolean | undefined): Html | undefined {
+  if (connected === undefined) return undefined;
+  if (!connected) {
     return html`<p class="waiting" data-refresh="3000" role="status">
       <strong>Waiting for your first request.</strong> Run one of the lines below; this page notices it within seconds.
       <a href="">Check now</a>

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import type { upstreamItem } from '../../api/upstream-schemas.ts';
 import { upstreamList } from '../../api/upstream-schemas.ts';
-import { ago, count, counted, exact, ratio, size } from '../format.ts';
+import { ago, count, counted, exact, figure, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { Page } from '../page.ts';
 import { table } from '../table.ts';
@@ -43,16 +43,6 @@ export const mirrorPage: Page = {
     return { title: 'Mirror', body, json: '/v1/upstreams' };
   },
 };
-
-function figure(term: string, value: Html | string, detail: string): Html {
-  return html`<div>
-    <dt>${term}</dt>
-    <dd>
-      <strong>${value}</strong>
-      <span class="quiet">${detail}</span>
-    </dd>
-  </div>`;
-}
 
 function upstreamRow(each: UpstreamItem, now: number): Html {
   const { id, kind, cached, requests, saved } = each;

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { account, eventList, usage } from '../../api/schemas.ts';
 import { upstreamList } from '../../api/upstream-schemas.ts';
-import { ago, bytesText, count, counted, ratio, size } from '../format.ts';
+import { ago, bytesText, count, counted, figure, ratio, size } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import { may } from '../layout.ts';
 import type { Page, PageCall, View } from '../page.ts';
@@ -15,11 +15,11 @@ export const overviewPage: Page = {
   section: 'overview',
   action: 'read',
   show: async (call): Promise<View> => {
-    if (!(await isConnected(call))) {
-      return { title: 'Connect your first client', body: await connectLines(call), json: '/v1/account' };
-    }
-    const body = call.principal.kind === 'anonymous' ? anonymousBody : await accountBody(call);
-    return { title: 'Overview', body, json: '/v1/account/usage' };
+    const page = { title: 'Overview', json: '/v1/account/usage' };
+    if (call.principal.kind === 'anonymous') return { ...page, body: anonymousBody };
+    const report = await call.api.call('getUsage', usage);
+    if (await isConnected(call, report)) return { ...page, body: await accountBody(call, report) };
+    return { title: 'Connect your first client', body: connectLines(call, false), json: '/v1/account' };
   },
 };
 
@@ -28,10 +28,9 @@ const anonymousBody = html`<p>
   <a href="/console/sign-in">sign in</a> to see the usage of an account.
 </p>`;
 
-async function accountBody({ api, now, principal }: PageCall): Promise<Html> {
+async function accountBody({ api, now, principal }: PageCall, report: z.input<typeof usage>): Promise<Html> {
   const seesEvents = may(principal, 'admin') || may(principal, 'operate');
-  const [report, { name, limits }, recent, upstreams] = await Promise.all([
-    api.call('getUsage', usage),
+  const [{ name, limits }, recent, upstreams] = await Promise.all([
     api.call('getAccount', account),
     seesEvents ? api.call('listEvents', eventList, { query: { limit: '10' } }) : undefined,
     may(principal, 'operate') ? api.call('listUpstreams', upstreamList) : undefined,
@@ -74,16 +73,6 @@ function storedFigure({ as_of: asOf, current_bytes: bytes, by_origin: by }: z.in
   return asOf === null
     ? figure('Stored', '…', 'it is being measured')
     : figure('Stored', size(bytes), `${bytesText(by.hosted)} hosted, ${bytesText(by.mirrored)} mirrored`);
-}
-
-function figure(term: string, value: Html | string, detail: string): Html {
-  return html`<div>
-    <dt>${term}</dt>
-    <dd>
-      <strong>${value}</strong>
-      <span class="quiet">${detail}</span>
-    </dd>
-  </div>`;
 }
 
 const limitNames: Readonly<Record<string, string>> = {
