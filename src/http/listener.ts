@@ -2,6 +2,7 @@ import { createServer as createHttpServer, type IncomingMessage, type Server } f
 import type { Server as TlsServer } from 'node:https';
 import type { Server as NetServer, Socket } from 'node:net';
 import { platform } from 'node:os';
+import { setImmediate } from 'node:timers/promises';
 import { addressKey } from '../limits/address.ts';
 import { Occupancy } from '../limits/waiting.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
@@ -36,6 +37,8 @@ export interface ConnectionLimits {
   onRefused: (address: string | undefined) => void;
 }
 
+/** A connection that was opened just before `drain` has this long to send its first byte; milliseconds. */
+const firstByteTime = 1000;
 /** Node looks this often for connections whose headers take too long; milliseconds. */
 const longestCheck = 5000;
 
@@ -103,12 +106,19 @@ function limitConnections(server: NetServer, most: number, { isProxy, onRefused 
 
 /**
  * Accepts no more connections, and resolves when the current requests have been answered, or after `grace` milliseconds
- * when their connections are closed.
+ * when their connections are closed. A connection without a first byte is closed after a second: a proxy may just have
+ * opened it, and would not repeat a request with a body.
  */
 export async function drain({ http, connections }: AppServer, grace: number): Promise<void> {
+  // The system resets connections that it has accepted and Node has not. Node accepts them in each turn of its loop, before
+  // the second of these callbacks.
+  await setImmediate();
+  await setImmediate();
   const closed = new Promise((resolve) => http.close(resolve));
+  const startedAt = performance.now();
   const idle = setInterval(() => {
     http.closeIdleConnections();
+    if (performance.now() - startedAt < firstByteTime) return;
     // Node counts a connection without a first byte as busy for a minute.
     for (const each of connections) if (each.bytesRead === 0) each.destroy();
   }, 50);

@@ -3,6 +3,8 @@ import { readdir } from 'node:fs/promises';
 import { Agent, get as httpGet, type ClientRequest, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { answerOf, digestOf, openRequest, TestRepository } from '../support/registry.ts';
@@ -29,13 +31,22 @@ async function pushHalf(
   return request;
 }
 
+function versionRequest({ url, token }: TestServer): string {
+  return `GET /v2/ HTTP/1.1\r\nHost: ${new URL(url).host}\r\nAuthorization: Bearer ${token}\r\n\r\n`;
+}
+
 test('a request under way is answered, and new connections are refused', async (t) => {
   const server = await startTestServer(t);
   const bytes = Buffer.alloc(200_000, 'a');
   const request = await pushHalf(t, server, bytes);
   const answered = answerOf(request);
   const closed = server.close(30_000);
-  await t.throwsAsync(fetch(`${server.url}/readyz`));
+  await until(() =>
+    fetch(`${server.url}/readyz`).then(
+      () => false,
+      () => true,
+    ),
+  );
   request.end(bytes.subarray(100_000));
   t.is((await within(answered)).status, 201);
   await within(closed);
@@ -56,6 +67,30 @@ test('the answer to a request that began before the close tells the client to cl
   response.resume();
   t.is(response.statusCode, 201);
   t.is(response.headers.connection, 'close');
+  await within(closed);
+});
+
+test('a request on a connection that the server has not accepted yet when it closes is answered', async (t) => {
+  const server = await startTestServer(t);
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+  await new Promise<void>((resolve) => process.nextTick(resolve));
+  const closed = server.close(30_000);
+  socket.write(versionRequest(server));
+  t.regex(await within(text(socket)), /^HTTP\/1\.1 200 OK\r\n/);
+  await within(closed);
+});
+
+test('a request that comes just after the server has closed its port, on a connection from before, is answered', async (t) => {
+  const server = await startTestServer(t);
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+  await once(socket, 'connect');
+  // The answer to a later connection: the server has accepted the one before.
+  await (await server.fetch('/livez')).text();
+  const closed = server.close(30_000);
+  // Longer than the interval in which the server looks for connections to close.
+  await sleep(150);
+  socket.write(versionRequest(server));
+  t.regex(await within(text(socket)), /^HTTP\/1\.1 200 OK\r\n/);
   await within(closed);
 });
 

@@ -65,14 +65,16 @@ export const http = [
       ['a closing server waits for ever', 'http.closeAllConnections();\n    over.resolve();', ''],
       [
         'a closing server keeps connections that become idle',
-        'http.closeIdleConnections();\n    // Node counts',
-        '// Node counts',
+        'http.closeIdleConnections();\n    if (performance',
+        'if (performance',
       ],
       [
         'a closing server keeps connections without a first byte',
         'if (each.bytesRead === 0) each.destroy();',
         'if (each.bytesRead < 0) each.destroy();',
       ],
+      ['a closing server resets connections that wait', 'await setImmediate();\n  await setImmediate();', ''],
+      ['a closing server cuts a connection before its first byte', 'firstByteTime = 1000', 'firstByteTime = 0'],
     ],
   ),
   ...mutantsOf(
