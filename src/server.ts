@@ -9,11 +9,12 @@ import { createTokenExchange } from './api/token-exchange.ts';
 import type { Config } from './config/schema.ts';
 import { createConsole } from './console/routes.ts';
 import { createFirstToken } from './first-token.ts';
+import { certificateCheck, checksOf } from './checks.ts';
 import { named, openCore, type Core, type Surroundings } from './core.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
 import { Authenticator, authorizationOf } from './http/authenticate.ts';
 import { connectionLimits, limitFailedSignIn, limitLookUp } from './http/limit.ts';
-import { Health, type Check } from './http/health.ts';
+import { Health } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
@@ -297,22 +298,6 @@ function operatorsOnly(authenticator: Authenticator): SeesAccounts {
   };
 }
 
-/** What readiness and `entrepot doctor` check. */
-export function checksOf({ database, blobs, cache }: Core): { reads: Check[]; writes: Check[] } {
-  return {
-    reads: [
-      { part: 'database', failure: 'The database cannot be read.', run: () => database.checkReads() },
-      { part: 'storage', failure: 'The storage cannot be read.', run: () => blobs.checkReads() },
-      { part: 'storage', failure: 'The storage cannot be written.', run: () => blobs.checkStaging() },
-    ],
-    writes: [
-      { part: 'database', failure: 'The database cannot be written.', run: () => database.checkWrites() },
-      { part: 'storage', failure: 'The storage cannot be written.', run: () => blobs.checkWrites() },
-      { part: 'redis', failure: 'Redis does not answer.', run: () => cache.check() },
-    ],
-  };
-}
-
 function openOperations(
   core: Core,
   quota: Quota,
@@ -340,11 +325,6 @@ function openOperations(
     [{}, droppedLines?.() ?? 0],
   ]);
   return operations;
-}
-
-function certificateCheck(certificate: ServerCertificate): Check {
-  const failure = 'The TLS certificate has expired, or its changed files cannot be used.';
-  return { part: 'certificate', failure, run: () => certificate.check() };
 }
 
 function choresOf(

@@ -10,15 +10,16 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli',
-  cli: 'server.ts requirements.ts first-token.ts core.ts backup tls prefetch mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts',
+  cli: 'server.ts checks.ts requirements.ts first-token.ts core.ts backup tls prefetch mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts',
   'server.ts':
-    'console nuget oci protocol.ts measures.ts requirements.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
+    'console nuget oci protocol.ts checks.ts measures.ts requirements.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
   nuget:
     'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
   oci: 'protocol.ts core.ts api prefetch jobs instances http mirror accounts usage history events storage database upstream cache config caller.ts digest.ts errors.ts',
   'protocol.ts': 'core.ts api prefetch jobs instances http mirror accounts usage storage upstream config',
   'first-token.ts': 'core.ts config',
   'measures.ts': 'core.ts jobs http mirror usage tls upstream metrics',
+  'checks.ts': 'core.ts http tls',
   'requirements.ts': 'core.ts webhooks instances jobs storage database cache config',
   'core.ts':
     'webhooks closing.ts instances http limits identity mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',

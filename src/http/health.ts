@@ -8,6 +8,11 @@ export interface Check {
   readonly failure: string;
   /** Rejects with the reason. */
   readonly run: () => Promise<unknown>;
+  /**
+   * Milliseconds after a success in which it is not repeated, unless a request has met a failure of the part since; default 0.
+   * For checks that cost money.
+   */
+  readonly every?: number;
 }
 
 /** Times in milliseconds. */
@@ -102,7 +107,10 @@ export class Health {
     const isWriteDue = performance.now() >= this.#nextWrites;
     if (isWriteDue) this.#nextWrites = performance.now() + this.#times.writeEvery;
     const [failed, failedWrites] = await Promise.all([
-      failing(this.#reads, failures),
+      failing(
+        this.#reads.filter((each) => this.#isDue(each)),
+        failures,
+      ),
       isWriteDue ? failing(this.#writes, failures) : this.#failedWrites,
     ]);
     this.#failedWrites = failedWrites;
@@ -111,6 +119,11 @@ export class Health {
     for (const { part, failure } of [...failedWrites, ...failed]) troubles.set(part, failure);
     this.#log([...failed, ...failedWrites], failures);
     return { failed, troubles };
+  }
+
+  #isDue({ check: { part, every = 0 }, succeededAt }: LimitedCheck): boolean {
+    const metAt = this.#metAt.get(part as UsedPart) ?? Number.NEGATIVE_INFINITY;
+    return performance.now() - succeededAt >= every || metAt >= succeededAt;
   }
 
   /** The parts whose failure a request of this process has met a short time ago. */
@@ -149,6 +162,8 @@ async function failing(checks: readonly LimitedCheck[], failures: Map<Check, unk
 /** A check with a time limit. A check that hangs is not started again, so that it takes no more connections or threads. */
 class LimitedCheck {
   readonly check: Check;
+  /** When the last successful run began. */
+  succeededAt = Number.NEGATIVE_INFINITY;
   readonly #limit: number;
   #running: Promise<unknown> | undefined;
 
@@ -159,12 +174,18 @@ class LimitedCheck {
 
   /** Rejects when the check fails, or takes longer than the limit. */
   run(): Promise<void> {
-    this.#running ??= this.check.run().finally(() => (this.#running = undefined));
+    this.#running ??= this.#run().finally(() => (this.#running = undefined));
     const running = this.#running;
     return new Promise((resolve, reject) => {
       const late = () => reject(new Error(`no answer within ${this.#limit} ms`));
       const timer = setTimeout(late, this.#limit);
       running.then(() => resolve(), reject).finally(() => clearTimeout(timer));
     });
+  }
+
+  async #run(): Promise<void> {
+    const startedAt = performance.now();
+    await this.check.run();
+    this.succeededAt = startedAt;
   }
 }

@@ -155,6 +155,22 @@ test.serial('while S3 is away, requests are 503 and nothing is lost', async (t) 
   t.true(layer.equals(Buffer.from(await (await repository.fetch(`blobs/${digest}`)).arrayBuffer())));
 });
 
+test.serial('many looks at readiness cost S3 one check, and a failed request the next one', async (t) => {
+  const { s3, settings } = await setUp(t);
+  const server = await startTestServer(t, settings(0));
+  const { digest } = await new TestRepository(server, 'team/app').blob(layer);
+  const look = async () => (await server.fetch('/readyz')).status;
+  // The first looks also check writes.
+  t.is(await look(), 200);
+  const before = s3.requests.length;
+  for (let looks = 0; looks < 30; looks += 1) t.is(await look(), 200);
+  t.deepEqual(s3.requests.slice(before), []);
+
+  s3.fault = () => 'reset';
+  t.is((await new TestRepository(server, 'team/app').fetch(`blobs/${digest}`)).status, 503);
+  t.is(await look(), 503);
+});
+
 for (const [name, status, code, setting] of [
   ['an unknown access key', 403, 'InvalidAccessKeyId', 'ACCESS_KEY_ID'],
   ['a wrong secret', 403, 'SignatureDoesNotMatch', 'SECRET_ACCESS_KEY'],
