@@ -194,7 +194,7 @@ export class BlobStore {
       const byDigest = new Map(arrivals.map(({ digest, staged }) => [digest, staged]));
       for (let attempt = 1; ; attempt += 1) {
         try {
-          return await this.#attempt(byDigest, refer);
+          return await this.#attempt(byDigest, refer, attempt === 1);
         } catch (error) {
           if (!(error instanceof Overtaken) || attempt >= mostAttempts) throw error;
         }
@@ -288,9 +288,14 @@ export class BlobStore {
     };
   }
 
-  async #attempt<T>(byDigest: ReadonlyMap<Digest, StagedFile>, refer: (tx: Transaction) => Promise<T>): Promise<T> {
+  async #attempt<T>(
+    byDigest: ReadonlyMap<Digest, StagedFile>,
+    refer: (tx: Transaction) => Promise<T>,
+    isFirst: boolean,
+  ): Promise<T> {
     const sizes = new Map([...byDigest].map(([digest, { size }]) => [digest, size]));
-    const announced = await this.#pending.announce(sizes);
+    // Later, a pending row can be one of this commit.
+    const announced = await this.#pending.announce(sizes, isFirst && this.#driver.isRemote);
     try {
       const puts = announced.map((row) => this.#put(row, byDigest.get(row.digest)!));
       for (const put of await Promise.allSettled(puts)) if (put.status === 'rejected') throw put.reason;

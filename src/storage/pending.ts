@@ -20,38 +20,48 @@ export class Overtaken extends Error {
 /** Milliseconds between two checks of a row that is `deleting`. */
 const firstPause = 5;
 const longestPause = 200;
+/** Smaller blobs are put without a wait. */
+const leastAwaited = 2 ** 20;
+/** A put takes about this long in milliseconds, with 100 MB a second. */
+const putTime = (size: number): number => Math.min(30_000, 500 + size / 100_000);
 
 /** Writes the rows of blobs before their bytes are put. */
 export class Pending {
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #times: DeletionTimes;
   readonly #watch: DeletionWatch;
 
   constructor(database: Database, now: () => number, times: DeletionTimes) {
     this.#database = database;
     this.#now = now;
+    this.#times = times;
     this.#watch = new DeletionWatch(times);
   }
 
   /**
    * Inserts a `pending` row for each of `sizes` that has none, so that bytes of an interrupted put have a row. Waits while
-   * a row is `deleting`.
+   * a row is `deleting`. With `awaitPuts`, also waits for the put of a large blob that another commit, maybe of another instance,
+   * has announced, but not much longer than a put takes, because that process may have been killed.
    */
-  async announce(sizes: ReadonlyMap<Digest, number>): Promise<Announced[]> {
+  async announce(sizes: ReadonlyMap<Digest, number>, awaitPuts = false): Promise<Announced[]> {
     const announced: Announced[] = [];
     if (sizes.size === 0) return announced;
+    const startedAt = this.#times.watch();
+    const isAwaited = ({ state, size }: BlobRow): boolean =>
+      awaitPuts && state === 'pending' && size >= leastAwaited && this.#times.watch() - startedAt < putTime(size);
     let rest = [...sizes.keys()];
     for (let pause = firstPause; ; pause = Math.min(longestPause, pause * 2)) {
       const found = await findBlobs(this.#database, rest);
       const givenUp = found.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
-      const settled = found.filter((row) => row.state !== 'pending' && !givenUp.includes(row));
+      const settled = found.filter((row) => (row.state !== 'pending' || isAwaited(row)) && !givenUp.includes(row));
       const known = new Set(settled.map(({ digest }) => digest));
       const wanted = rest.filter((digest) => !known.has(digest)).sort();
       const written = wanted.length > 0 ? await this.#write(wanted, givenUp, sizes) : [];
       rest = [];
       for (const row of [...settled.map((each) => ({ ...each, isNew: false })), ...written]) {
-        const { digest, size, state } = row;
-        if (state === 'deleting') {
+        const { digest, size, state, isNew } = row;
+        if (state === 'deleting' || (!isNew && isAwaited(row))) {
           rest.push(digest);
           continue;
         }

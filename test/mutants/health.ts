@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const health = [
   ...mutantsOf(
     'src/http/health.ts',
-    ['test/http/readiness.test.ts'],
+    ['test/http/readiness.test.ts', 'test/storage/s3/server.test.ts'],
     [
       ['a hanging check is started again', 'this.#running ??= this', 'this.#running = this'],
       ['probes are not limited', '(this.#isRunning || this.#isTooSoon())', 'this.#isRunning'],
@@ -16,6 +16,8 @@ export const health = [
         'this.#logged = new Set(now.map(({ failure }) => failure));',
         'for (const { failure } of now) this.#logged.add(failure);',
       ],
+      ['each look reads S3', 'succeededAt >= every ||', 'succeededAt >= 0 ||'],
+      ['a failed request does not cause a check of S3', ' || metAt >= succeededAt', ''],
       ['a check that hangs succeeds', 'reject(new Error(`no answer within ${this.#limit} ms`))', 'resolve()'],
       [
         'a Redis that failed for a request is not degraded',
@@ -25,7 +27,7 @@ export const health = [
     ],
   ),
   ...mutantsOf(
-    'src/server.ts',
+    'src/checks.ts',
     ['test/http/readiness.test.ts'],
     [
       [

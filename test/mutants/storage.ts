@@ -85,10 +85,17 @@ export const storage = [
       ],
       [
         'a push does not wait for a deletion',
-        "if (state === 'deleting') {\n          rest.push(digest);\n          continue;\n        }",
+        "if (state === 'deleting' || (!isNew && isAwaited(row))) {\n          rest.push(digest);\n          continue;\n        }",
         "if (state === 'deleting') continue;",
       ],
+      ['a push does not wait for the put of another instance', 'awaitPuts && state', 'false && state'],
+      ['a push waits for a killed one for ever', '< putTime(size)', '< Number.POSITIVE_INFINITY'],
     ],
+  ),
+  ...mutantsOf(
+    'src/storage/blob-store.ts',
+    ['test/storage/commit-faults.test.ts'],
+    [['a push to a folder waits for another one', 'isFirst && this.#driver.isRemote', 'isFirst']],
   ),
   ...mutantsOf(
     'src/storage/removal.ts',

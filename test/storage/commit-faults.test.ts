@@ -40,6 +40,8 @@ async function setUp(t: ExecutionContext, dialect: Dialect): Promise<Each> {
 
 const link = (digest: Digest) => (tx: Transaction) =>
   tx.insertNew('repository_blobs', [{ repository_id: 1, digest, linked_at: 0 }]);
+/** The least size for which a push waits for another one. */
+const large = 'x'.repeat(2 ** 20);
 const nothing = (): Promise<void> => Promise.resolve();
 
 async function push({ blobs }: Pick<Each, 'blobs'>, text: string, refer?: (tx: Transaction) => Promise<unknown>) {
@@ -120,6 +122,45 @@ for (const dialect of dialects) {
     await pushingToo;
     await expectWhole(t, each, 'the same');
   });
+
+  suite('a large blob that two instances push at the same time is sent to a remote storage once', async (t, each) => {
+    each.driver.isRemote = true;
+    const first = hold(each, 'before', 'put');
+    const pushing = push(each, large);
+    await first.reached;
+    let puts = 0;
+    each.driver.faults.after = (operation) => void (puts += operation === 'put' ? 1 : 0);
+    const pushingToo = push(each.other, large, nothing);
+    const before = each.clock.looks;
+    // The other one looks again and again.
+    await until(() => each.clock.looks > before + 4 || puts > 0);
+    first.release();
+    await Promise.all([pushing, pushingToo]);
+    t.is(puts, 1);
+    await expectWhole(t, each, large);
+  });
+
+  suite(
+    'a push does not wait for a killed one for ever, and not at all if the storage is a folder',
+    async (t, each) => {
+      each.clock.step = 100;
+      for (const isRemote of [true, false]) {
+        each.driver.isRemote = isRemote;
+        const first = hold(each, 'before', 'put');
+        const pushing = push(each, large);
+        await first.reached;
+        const looks = each.clock.looks;
+        await push(each.other, large, nothing);
+        t.is(each.clock.looks - looks > 5, isRemote);
+        await expectWhole(t, each, large);
+        first.release();
+        await pushing;
+        await each.database.transaction((tx) => tx.run('DELETE FROM repository_blobs', []));
+        each.clock.step = 0;
+        await each.collector({ takeOverAfter: 0 }).collect(everything);
+      }
+    },
+  );
 
   suite('a put that succeeds but reports a failure leaves nothing and can be repeated', async (t, each) => {
     each.driver.faults.after = (operation) => {

@@ -27,6 +27,7 @@ const page = 100;
 
 /** A driver with the bytes in memory. Several servers in one process can share it. */
 export class MemoryDriver implements Driver {
+  isRemote = false;
   faults: DriverFaults = {};
   readonly aside = new Map<Digest, { bytes: Buffer; movedAt: number }>();
   readonly #stored = new Map<Digest, Stored>();
