@@ -12,18 +12,21 @@ const clients = 6;
 
 /**
  * Kills one of `instances` servers `tries` times while clients push to all of them, starts it again, and reads everything
- * from each of them.
+ * from each of them. With `ownFolders`, each has a data folder of its own.
  */
 export async function killServers(
   tries: number,
   instances: number,
   settings: Record<string, string> = {},
+  ownFolders = false,
 ): Promise<FaultResult> {
   await using t = new Teardown();
   // Not on the disk: what a process has written survives its death everywhere.
   const line = await CommandLine.create(t, { ...usual, ...settings }, inMemory);
   const servers: Serving[] = [];
-  for (let index = 0; index < instances; index += 1) servers.push(await line.serve());
+  const serve = (index: number): Promise<Serving> =>
+    line.serve(ownFolders ? { ENTREPOT_DATA: `${line.data}-${index}` } : {});
+  for (let index = 0; index < instances; index += 1) servers.push(await serve(index));
   const pushes = new Pushes();
   const result: FaultResult = { tries, acknowledged: 0, lost: 0, halfVisible: 0, recoveryMs: 0 };
   const defects: string[] = [];
@@ -40,7 +43,7 @@ export async function killServers(
     const victim = each % instances;
     const killedAt = performance.now();
     await servers[victim]!.stop('SIGKILL');
-    servers[victim] = await line.serve();
+    servers[victim] = await serve(victim);
     result.recoveryMs = Math.max(result.recoveryMs, performance.now() - killedAt);
     stop.abort();
     await pushing;

@@ -61,7 +61,7 @@ export class Pushes {
   async push(url: string, count: number): Promise<void> {
     for (let each = 0; each < count; each += 1) {
       await this.#pushPackage(url);
-      await this.#pushImage(url);
+      await this.#pushImage([url]);
     }
   }
 
@@ -78,13 +78,16 @@ export class Pushes {
     return { status, took: performance.now() - startedAt };
   }
 
-  /** Pushes packages and images to `urls` with `clients` clients at once, until `signal` is aborted. */
+  /**
+   * Pushes packages and images to `urls` with `clients` clients at once, until `signal` is aborted. The requests of an image go
+   * to all of them in turn, also those of one upload.
+   */
   async run(urls: readonly string[], clients: number, signal: AbortSignal): Promise<void> {
     const client = async (index: number): Promise<void> => {
       for (let turn = index; !signal.aborted; turn += 1) {
-        const url = urls[turn % urls.length]!;
+        const inTurn = urls.map((_, step) => urls[(turn + step) % urls.length]!);
         try {
-          await (randomInt(2) === 0 ? this.#pushPackage(url) : this.#pushImage(url));
+          await (randomInt(2) === 0 ? this.#pushPackage(inTurn[0]!) : this.#pushImage(inTurn));
         } catch {
           // The server was killed.
           await sleep(200);
@@ -143,20 +146,22 @@ export class Pushes {
     this.#acknowledged.set(address, bytes);
   }
 
-  /** An image of two layers: one pushed in one request, one in a session with two chunks. */
-  async #pushImage(url: string): Promise<void> {
+  /** An image of two layers: one pushed in one request, one in a session with two chunks. Each request goes to the next of `urls`. */
+  async #pushImage(urls: readonly string[]): Promise<void> {
+    let requests = 0;
+    const at = (address: string): string => urls[(requests += 1) % urls.length]! + address;
     const name = `made/${randomBytes(6).toString('hex')}`;
-    const uploads = `${url}/v2/${name}/blobs/uploads/`;
+    const uploads = `/v2/${name}/blobs/uploads/`;
     const [config, small, large] = [Buffer.from('{}'), randomBytes(1000), randomBytes(randomInt(2, 300_000))];
     for (const bytes of [config, small]) {
-      await this.#send(`${uploads}?digest=${digestOf(bytes)}`, 'POST', 201, {}, bytes);
+      await this.#send(at(`${uploads}?digest=${digestOf(bytes)}`), 'POST', 201, {}, bytes);
       this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(bytes)}`, bytes);
     }
     const half = Math.floor(large.length / 2);
-    let location = new URL((await this.#send(uploads, 'POST', 202)).get('location')!, url).href;
+    let session = sessionOf(await this.#send(at(uploads), 'POST', 202));
     for (const part of [large.subarray(0, half), large.subarray(half)])
-      location = new URL((await this.#send(location, 'PATCH', 202, {}, part)).get('location')!, url).href;
-    await this.#send(`${location}${location.includes('?') ? '&' : '?'}digest=${digestOf(large)}`, 'PUT', 201);
+      session = sessionOf(await this.#send(at(session), 'PATCH', 202, {}, part));
+    await this.#send(at(`${session}${session.includes('?') ? '&' : '?'}digest=${digestOf(large)}`), 'PUT', 201);
     this.#acknowledged.set(`/v2/${name}/blobs/${digestOf(large)}`, large);
     const manifest = Buffer.from(
       JSON.stringify({
@@ -167,7 +172,7 @@ export class Pushes {
       }),
     );
     const address = `/v2/${name}/manifests/v1`;
-    await this.#send(url + address, 'PUT', 201, { 'content-type': ociManifest }, manifest);
+    await this.#send(at(address), 'PUT', 201, { 'content-type': ociManifest }, manifest);
     this.#acknowledged.set(address, manifest);
   }
 
@@ -191,6 +196,12 @@ export class Pushes {
       last = page.repositories.at(-1)!;
     }
   }
+}
+
+/** The path and query of an upload session. */
+function sessionOf(headers: Headers): string {
+  const { pathname, search } = new URL(headers.get('location')!, 'http://any');
+  return pathname + search;
 }
 
 function descriptor(bytes: Buffer): object {
