@@ -48,6 +48,12 @@ export const s3 = [
         'if (performance.now() - this.#writtenAt < this.#bucket.times.checkEvery) return;',
         '',
       ],
+      [
+        'a small blob is found before it is read',
+        'size > 0 && size <= maxSmallBytes',
+        'size < 0',
+        'test/storage/s3/server.test.ts',
+      ],
       ['after a failed put, no check writes', 'this.#writtenAt = Number.NEGATIVE_INFINITY;\n      throw', 'throw'],
     ],
   ),

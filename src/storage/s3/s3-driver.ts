@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { algorithmOf, hexOf, isDigest, type Digest, type DigestAlgorithm } from '../../digest.ts';
 import { DomainError } from '../../errors.ts';
-import type { Content } from '../content.ts';
+import { contentOf, readAll, type Content } from '../content.ts';
 import type { StorageCounts } from '../counts.ts';
 import { contentDamaged } from '../damage.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../driver.ts';
+import { maxSmallBytes } from '../small-blobs.ts';
 import type { StagedFile } from '../staged-file.ts';
 import { storageUnavailable } from '../unavailable.ts';
 import { Bucket, type BucketOptions } from './bucket.ts';
@@ -83,7 +84,10 @@ export class S3Driver implements Driver {
     return this.#put(digest, { path: digest, size, read, runningDigest });
   }
 
+  /** Small content is read at once, because each request to S3 costs time and money. */
   async open(digest: Digest, size: number, forCheck = false): Promise<Content> {
+    if (!forCheck && size > 0 && size <= maxSmallBytes)
+      return contentOf(await readAll(new RangedContent(this.#bucket, this.#keyOf(digest), digest, size, true), size));
     const stored = await this.stat(digest);
     if (!stored)
       throw new DomainError('BlobUnknown', 'The content is missing from the storage.', { detail: { digest } });

@@ -101,6 +101,26 @@ test.serial('many first readers of a layer cost one request, later ones none', a
   t.is(metrics.value('entrepot_s3_requests_total', { operation: 'put', result: 'ok' }), puts());
 });
 
+test.serial('the first read of a small blob is one request', async (t) => {
+  const { s3, settings } = await setUp(t);
+  const { digest } = await new TestRepository(await startTestServer(t, settings()), 'team/app').blob('small');
+  const key = [...s3.objects.keys()].find((each) => each.endsWith(digest.slice('sha256:'.length)))!;
+  const stored = s3.objects.get(key)!;
+  const requests = () => s3.requests.filter((each) => each.key === key).map(({ method }) => method);
+  for (const [bytes, status, sent] of [
+    [stored.bytes, 200, 1],
+    [Buffer.from('wrong'), 500, undefined],
+    [Buffer.from('too long'), 500, undefined],
+  ] as const) {
+    const server = await startTestServer(t, settings(0));
+    s3.objects.set(key, { ...stored, bytes });
+    s3.requests.length = 0;
+    const answer = await new TestRepository(server, 'team/app').fetch(`blobs/${digest}`);
+    t.is(answer.status, status, await answer.text());
+    if (sent !== undefined) t.deepEqual(requests(), ['GET']);
+  }
+});
+
 test.serial('the copies stay below their limit, and the server works without them', async (t) => {
   const { settings, data } = await setUp(t);
   const server = await startTestServer(t, settings(1_000_000));
