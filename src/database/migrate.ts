@@ -1,4 +1,3 @@
-import { Umzug } from 'umzug';
 import type { Database, Dialect } from './database.ts';
 import { migrations as known } from './migrations/index.ts';
 import { version as ownVersion } from '../package.ts';
@@ -49,6 +48,8 @@ export async function migrate(
     if (!current || migrations.some(({ name }) => name === current.newest_migration)) {
       await writeSchemaVersion(database, migrations);
     }
+    // Its 150 modules are loaded only when there is something to migrate.
+    const { Umzug } = await import('umzug');
     const umzug = new Umzug({
       migrations: migrations.map((each) => ({ name: each.name, up: () => apply(database, each) })),
       storage: {
