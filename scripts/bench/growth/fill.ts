@@ -17,8 +17,8 @@ export const repository = (number: number) => `team${number % 1000}/app${number}
 /** A repository with a tenth of all tags. */
 export const large = 'large/app';
 
-/** Pushes one package and one image, and clones their rows in the database. */
-export async function fill(cloner: Cloner, server: Entrepot, size: Size): Promise<void> {
+/** Pushes one package and one image, and clones their rows in the database, with two connections if it can have two writers. */
+export async function fill(cloner: Cloner, second: Cloner, server: Entrepot, size: Size): Promise<void> {
   for (let patch = 0; patch < versions; patch += 1)
     await pushPackage(server, {
       id: 'Vendor0.Library0',
@@ -29,8 +29,9 @@ export async function fill(cloner: Cloner, server: Entrepot, size: Size): Promis
     });
   await pushImage(server, repository(0));
   await pushImage(server, large);
-  await fillPackages(cloner, size.packages - 1);
-  await fillImages(cloner, size.tags);
+  const packages = fillPackages(cloner, size.packages - 1);
+  if (second === cloner) await packages;
+  await Promise.all([packages, fillImages(second, size.tags)]);
 }
 
 async function fillPackages(cloner: Cloner, count: number): Promise<void> {
