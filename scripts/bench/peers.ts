@@ -38,13 +38,22 @@ export async function startEntrepot(
   return { ...(await startPeer(name, main, ['serve'], options)), token };
 }
 
+/** A bucket for docker-registry. */
+interface BucketSettings {
+  endpoint: string;
+  bucket: string;
+  region: string;
+  accessKeyId: string;
+  secretAccessKey: string;
+}
+
 /**
- * docker-registry with the filesystem driver, an in-memory cache of descriptors and no authentication; with `log`, it writes
- * a line for each request to this file.
+ * docker-registry with the filesystem driver, or with `s3`, an in-memory cache of descriptors and no authentication; with
+ * `log`, it writes a line for each request to this file.
  */
 export async function startDockerRegistry(
   folder: string,
-  { proxied, log }: { proxied?: string; log?: string } = {},
+  { proxied, log, s3 }: { proxied?: string; log?: string; s3?: BucketSettings } = {},
 ): Promise<Peer> {
   const port = await freePort();
   await mkdir(folder, { recursive: true });
@@ -52,7 +61,7 @@ export async function startDockerRegistry(
     version: '0.1',
     log: { level: 'error', accesslog: { disabled: log === undefined } },
     storage: {
-      filesystem: { rootdirectory: folder },
+      ...(s3 ? { s3: s3Driver(s3), redirect: { disable: true } } : { filesystem: { rootdirectory: folder } }),
       cache: { blobdescriptor: 'inmemory' },
       delete: { enabled: true },
     },
@@ -63,7 +72,14 @@ export async function startDockerRegistry(
   await writeFile(file, JSON.stringify(settings));
   const url = `http://127.0.0.1:${port}`;
   const name = proxied === undefined ? 'docker-registry' : 'docker-registry as a proxy';
-  return startPeer(name, requiredCommand('docker-registry'), ['serve', file], { url, probe: `${url}/v2/`, log });
+  // It does not start with some of the variables of the AWS SDK, such as AWS_CA_BUNDLE.
+  const env = { PATH: process.env['PATH'] };
+  return startPeer(name, requiredCommand('docker-registry'), ['serve', file], { url, probe: `${url}/v2/`, log, env });
+}
+
+function s3Driver({ endpoint, bucket, region, accessKeyId, secretAccessKey }: BucketSettings) {
+  const access = { accesskey: accessKeyId, secretkey: secretAccessKey, region, bucket };
+  return { ...access, regionendpoint: endpoint, secure: false, rootdirectory: '/docker-registry' };
 }
 
 /** nginx serving files by sendfile: the maximum of the machine. */

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
 import { hexOf, type Digest } from '../../../src/digest.ts';
 import { Bucket } from '../../../src/storage/s3/bucket.ts';
 import { startSwift, swiftCommands } from '../../../test/support/processes/swift.ts';
@@ -6,6 +7,7 @@ import { ensureCommands } from '../../packages.ts';
 import type { Bench } from '../bench.ts';
 import { drain, push } from '../bodies.ts';
 import { putBlob } from '../content.ts';
+import { startDockerRegistry } from '../peers.ts';
 import { mebibyte, peaks, type Peer } from '../processes.ts';
 import { compare, note } from '../report.ts';
 
@@ -27,7 +29,8 @@ export async function s3(bench: Bench): Promise<void> {
   const bucket = await Bucket.open({ ...access, redirect: true, times: { attempts: 10, pause: 1000 } });
   try {
     await bucket.run(() => bucket.client.send(new bucket.sdk.CreateBucketCommand({ Bucket: name })));
-    await measure(bench, bucket, {
+    const registry = await startDockerRegistry(join(bench.folder, 'docker-registry-s3'), { s3: access });
+    await measure(bench, bucket, bench.keep(registry), {
       ENTREPOT_STORAGE_DRIVER: 's3',
       ENTREPOT_STORAGE_S3_ENDPOINT: swift.endpoint,
       ENTREPOT_STORAGE_S3_BUCKET: name,
@@ -42,7 +45,7 @@ export async function s3(bench: Bench): Promise<void> {
   }
 }
 
-async function measure(bench: Bench, bucket: Bucket, settings: Record<string, string>): Promise<void> {
+async function measure(bench: Bench, bucket: Bucket, registry: Peer, settings: Record<string, string>): Promise<void> {
   const serve = async (title: string, more: Record<string, string>) =>
     bench.serve(await bench.place(`s3-${title.replaceAll(' ', '-')}`), { name: title, settings: more });
   const cached = await serve('local copy', { ...settings, ENTREPOT_STORAGE_S3_PREFIX: 'cached' });
@@ -54,7 +57,7 @@ async function measure(bench: Bench, bucket: Bucket, settings: Record<string, st
   const folder = await serve('folder', {});
   const blob = randomBytes(32 * mebibyte);
   const digests = new Map<Peer, string>();
-  for (const peer of [cached, uncached, folder]) digests.set(peer, await putBlob(peer, 'team/app', blob));
+  for (const peer of [cached, uncached, folder, registry]) digests.set(peer, await putBlob(peer, 'team/app', blob));
   const read = (peer: Peer, connections: number, count: number) => async () =>
     (await drain(peer, `/v2/team/app/blobs/${digests.get(peer)!}`, connections, count)) / 1e6;
   for (const [connections, count] of [
@@ -77,11 +80,13 @@ async function measure(bench: Bench, bucket: Bucket, settings: Record<string, st
     const heading = { title: `blob of 32 MiB from S3, ${connections} connections`, unit: 'MB/s', bar: '≥ 0.8×' };
     await compare(heading, bench.rounds, {
       'no copy': read(uncached, connections, count),
+      'docker-registry': read(registry, connections, count),
       Swift: async () => (await drain(swift, direct.pathname + direct.search, connections, count)) / 1e6,
     });
   }
   await compare({ title: 'push of 100 MB to S3', unit: 'MB/s', bar: '≥ 0.8×' }, bench.rounds, {
     entrepot: async () => (await push(cached, 'team/app', pushed, 1, 2)) / 1e6,
+    'docker-registry': async () => (await push(registry, 'team/app', pushed, 1, 2)) / 1e6,
     'SDK, one PUT': () => sendWith((key, body) => sendWhole(bucket, key, body)),
     'SDK, parts': () => sendWith((key, body) => sendParts(bucket, key, body)),
   });
