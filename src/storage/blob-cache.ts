@@ -59,9 +59,8 @@ export class BlobCache {
     await this.#count(size);
   }
 
-  /** Keeps the file at `path` also as a copy, without copying it. Does nothing if the disk has no hard links. */
+  /** Keeps the synced file at `path` also as a copy, without copying it. Does nothing if the disk has no hard links. */
   async adopt(digest: Digest, path: string, size: number): Promise<void> {
-    if (size > this.limit) return;
     try {
       await link(path, this.#pathOf(digest));
     } catch {

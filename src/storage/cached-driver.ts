@@ -36,8 +36,16 @@ export class CachedDriver implements Driver {
   }
 
   async put(digest: Digest, staged: StagedFile): Promise<void> {
+    const mayAdopt = staged.size <= this.#cache.limit;
+    // Otherwise a copy could have its size but not its bytes after a power cut. Takes less time than the put.
+    const isSynced =
+      mayAdopt &&
+      staged.sync().then(
+        () => true,
+        () => false,
+      );
     await this.#origin.put(digest, staged);
-    await this.#cache.adopt(digest, staged.path, staged.size);
+    if (await isSynced) await this.#cache.adopt(digest, staged.path, staged.size);
   }
 
   /** Does not ask the storage if there is a copy. The first read from the first byte on makes one. */

@@ -14,11 +14,11 @@ import { readDashboard, readRules, rulesFile } from '../support/metrics.ts';
 import { endWithThisProcess } from '../support/processes/ending.ts';
 import { ownRedis } from '../support/processes/redis.ts';
 import { answers, freePort } from '../support/processes/services.ts';
-import { TestRepository } from '../support/registry.ts';
+import { digestOf, TestRepository } from '../support/registry.ts';
 import { s3Storage, startS3 } from '../support/s3.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { TestDisk } from '../support/test-disk.ts';
-import { startTlsServer } from '../support/tls.ts';
+import { askTls, startTlsServer } from '../support/tls.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 import { until } from '../support/until.ts';
@@ -106,14 +106,18 @@ async function startMonitored(t: ExecutionContext) {
   const healthTimes = { limit: 20_000, writeEvery: 0, perSecond: 100, remember: 30_000 };
   const server = await startTestServer(t, settings, { disk, healthTimes, droppedLines: () => dropped.lines });
   const adminPort = await freePort();
-  await startTlsServer(t, { server: { adminPort }, storage: s3Storage(await startS3(t)) });
+  const inS3 = await startTlsServer(t, { server: { adminPort }, storage: s3Storage(await startS3(t)) });
+  const pushToS3 = (body: Buffer) => {
+    const options = { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body };
+    return askTls(inS3.server, inS3.pair, `/v2/app/blobs/uploads/?digest=${digestOf(body)}`, options);
+  };
   const address = new URL(server.url).host;
   const tls = `127.0.0.1:${adminPort}`;
   const down = `127.0.0.1:${await freePort()}`;
   // Measured at the first scrape, and then every ten seconds.
   await runJob(server, 'sample');
   const prometheus = await startPrometheus(t, [{ address, token: server.token }, { address: tls }, { address: down }]);
-  return { disk, redis, good, bad, cut, dropped, server, address, tls, down, prometheus };
+  return { disk, redis, good, bad, cut, dropped, server, pushToS3, address, tls, down, prometheus };
 }
 
 const blob = (index: number) => `blobs/sha256:${String(index).padStart(64, '0')}`;
@@ -166,6 +170,7 @@ test('every panel of the dashboard has data, and every alert fires by its fault 
   await traffic(server, parts);
   await sleep(2000);
   for (let count = 0; count < 5; count += 1) await server.fetch('/v1/packages');
+  for (let count = 0; count < 5; count += 1) t.is((await parts.pushToS3(Buffer.from(`${count}`))).status, 201);
   await server.fetch('/v1/nothing');
   await sleep(1500);
   const lines: string[] = [];
