@@ -48,6 +48,11 @@ export class BlobCache {
     }
   }
 
+  /** Whether there is a copy of a blob, of any size. */
+  async has(digest: Digest): Promise<boolean> {
+    return (await stat(this.#pathOf(digest)).catch(() => undefined)) !== undefined;
+  }
+
   /** The path of a new file that will be kept with `keep`. */
   partPath(): string {
     return join(this.#folder, `${randomUUID()}.part`);

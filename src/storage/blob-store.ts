@@ -318,7 +318,7 @@ export class BlobStore {
   async #put({ digest, state, size }: Announced, staged: StagedFile): Promise<void> {
     const stored = state === 'live' ? await this.#driver.stat(digest) : undefined;
     if (stored?.size === size) {
-      if (size > maxSmallBytes || (await this.#hasDigest(digest, size))) return;
+      if (size > maxSmallBytes || (await this.#hasDigest(digest, size))) return this.#driver.keepCopy?.(digest, staged);
       // A put would keep bytes of the same size.
       await this.#driver.setAside(digest, stored.version);
     }

@@ -35,17 +35,25 @@ export class CachedDriver implements Driver {
     await this.#origin.prepare();
   }
 
+  /** The copy is made while the bytes are sent. */
   async put(digest: Digest, staged: StagedFile): Promise<void> {
-    const mayAdopt = staged.size <= this.#cache.limit;
-    // Otherwise a copy could have its size but not its bytes after a power cut. Takes less time than the put.
-    const isSynced =
-      mayAdopt &&
-      staged.sync().then(
-        () => true,
-        () => false,
-      );
+    const synced = this.#sync(staged);
     await this.#origin.put(digest, staged);
-    if (await isSynced) await this.#cache.adopt(digest, staged.path, staged.size);
+    if (await synced) await this.#cache.adopt(digest, staged.path, staged.size);
+  }
+
+  async keepCopy(digest: Digest, staged: StagedFile): Promise<void> {
+    if (await this.#cache.has(digest)) return;
+    if (await this.#sync(staged)) await this.#cache.adopt(digest, staged.path, staged.size);
+  }
+
+  /** Without it, a copy could have its size but not its bytes after a power cut. Resolves to whether the file may become a copy. */
+  #sync(staged: StagedFile): Promise<boolean> {
+    if (staged.size > this.#cache.limit) return Promise.resolve(false);
+    return staged.sync().then(
+      () => true,
+      () => false,
+    );
   }
 
   /** Does not ask the storage if there is a copy. The first read from the first byte on makes one. */

@@ -51,6 +51,8 @@ export interface Driver {
    * `staged` may be gone; its bytes can be read until it is discarded.
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
+  /** Keeps a local copy of bytes that another put has stored, if the driver has local copies. */
+  keepCopy?(digest: Digest, staged: StagedFile): Promise<void>;
   /**
    * As `put`, for `size` bytes that are stored elsewhere and were compared with the digest. Reads them more than once. A driver
    * without it needs a staged file.

@@ -1,6 +1,8 @@
-import { readdir } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import { digestOf } from '../../src/digest.ts';
+import { BlobStore } from '../../src/storage/blob-store.ts';
 import { CachedDriver } from '../../src/storage/cached-driver.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
@@ -34,6 +36,26 @@ for (const [what, fails, copies] of [
     t.is((await readdir(cache)).length, copies);
   });
 }
+
+test('a push of bytes that are stored already leaves a local copy of them, and sends nothing', async (t) => {
+  const { blobs: first, data, database, paths } = await openStore(t, 'sqlite');
+  const origin = new MemoryDriver();
+  const { cache } = new Paths(data);
+  const driver = new CachedDriver(origin, cache, 2 ** 20, () => Promise.resolve(true));
+  const blobs = new BlobStore(database, driver, paths, Date.now);
+  await blobs.prepare();
+  const bytes = Buffer.alloc(300_000, 'a');
+  const push = async () => blobs.commit([await first.stageBytes(bytes)], () => Promise.resolve());
+  await push();
+  const copies = await readdir(cache);
+  for (const name of copies) await rm(join(cache, name));
+  let puts = 0;
+  origin.faults.before = (operation) => void (puts += operation === 'put' ? 1 : 0);
+  await push();
+  t.deepEqual(await readdir(cache), copies);
+  await push();
+  t.deepEqual([await readdir(cache), puts], [copies, 0]);
+});
 
 test('a file that is larger than all copies together is neither synced nor kept', async (t) => {
   const { blobs, data } = await openStore(t, 'sqlite');
