@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, rm, statfs } from 'node:fs/promises';
-import { availableParallelism, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { clientCommands, clientVersions, toolCommands } from '../test/support/clients/clients.ts';
@@ -51,10 +51,7 @@ async function main(): Promise<number> {
     services.env.ENTREPOT_TEST_SCHEMAS = folder;
     if (kind === 'clients') return await avaWithClients(services.env);
     const program = programs[kind];
-    if (program !== undefined) return await run(join(root, program), args, services.env);
-    // Tests wait half of their time: for databases, for processes, and for time limits.
-    const files = `--concurrency=${2 * availableParallelism()}`;
-    return await run(avaEntry, [files, ...args], services.env);
+    return await run(program === undefined ? avaEntry : join(root, program), args, services.env);
   } finally {
     await services.stop();
   }
