@@ -48,7 +48,7 @@ export async function migrate(
     if (!current || migrations.some(({ name }) => name === current.newest_migration)) {
       await writeSchemaVersion(database, migrations);
     }
-    // Its 150 modules are loaded only when there is something to migrate.
+    // It has 250 modules, which are loaded only when there is something to migrate.
     const { Umzug } = await import('umzug');
     const umzug = new Umzug({
       migrations: migrations.map((each) => ({ name: each.name, up: () => apply(database, each) })),

@@ -35,7 +35,7 @@ export class CachedDriver implements Driver {
     await this.#origin.prepare();
   }
 
-  /** The copy is made while the bytes are sent. */
+  /** The file is synced while its bytes are sent, and becomes the copy afterwards. */
   async put(digest: Digest, staged: StagedFile): Promise<void> {
     const synced = this.#sync(staged);
     await this.#origin.put(digest, staged);
@@ -47,7 +47,10 @@ export class CachedDriver implements Driver {
     if (await this.#sync(staged)) await this.#cache.adopt(digest, staged.path, staged.size);
   }
 
-  /** Without it, a copy could have its size but not its bytes after a power cut. Resolves to whether the file may become a copy. */
+  /**
+   * Syncs the file, because a copy could otherwise have its size but not its bytes after a power cut. Resolves to whether the file
+   * can become a copy.
+   */
   #sync(staged: StagedFile): Promise<boolean> {
     if (staged.size > this.#cache.limit) return Promise.resolve(false);
     return staged.sync().then(

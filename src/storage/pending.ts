@@ -48,11 +48,13 @@ export class Pending {
     const announced: Announced[] = [];
     if (sizes.size === 0) return announced;
     const startedAt = this.#times.watch();
-    const isAwaited = ({ state, size }: BlobRow): boolean =>
-      awaitPuts && state === 'pending' && size >= leastAwaited && this.#times.watch() - startedAt < putTime(size);
     let rest = [...sizes.keys()];
     for (let pause = firstPause; ; pause = Math.min(longestPause, pause * 2)) {
       const found = await findBlobs(this.#database, rest);
+      // Once for each turn, so that a row which is not awaited any more is written again before its put.
+      const waited = this.#times.watch() - startedAt;
+      const isAwaited = ({ state, size }: BlobRow): boolean =>
+        awaitPuts && state === 'pending' && size >= leastAwaited && waited < putTime(size);
       const givenUp = found.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
       const settled = found.filter((row) => (row.state !== 'pending' || isAwaited(row)) && !givenUp.includes(row));
       const known = new Set(settled.map(({ digest }) => digest));

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { folderUntilEnd } from '../support/folder.ts';
 import { createDatabase, redisUrl } from '../support/processes/services.ts';
-import { startS3 } from '../support/s3.ts';
+import { s3Environment, startS3 } from '../support/s3.ts';
 import type { Fault } from './fault.ts';
 import { killServers } from './killed-servers.ts';
 import { Teardown } from './teardown.ts';
@@ -15,19 +15,13 @@ export const fault: Fault = {
     t.teardown(() => database.drop());
     const secret = join(await folderUntilEnd(t), 'secret');
     await writeFile(secret, 'the secret of the instances of a fault\n');
-    const { endpoint, bucket } = await startS3(t);
     const settings = {
       ENTREPOT_DATABASE_URL: database.url,
       ENTREPOT_REDIS_URL: redisUrl(),
       ENTREPOT_INTERNAL_HOST: '127.0.0.1',
       ENTREPOT_INTERNAL_PORT: '0',
       ENTREPOT_INTERNAL_SECRET_FILE: secret,
-      ENTREPOT_STORAGE_DRIVER: 's3',
-      ENTREPOT_STORAGE_S3_ENDPOINT: endpoint,
-      ENTREPOT_STORAGE_S3_BUCKET: bucket,
-      ENTREPOT_STORAGE_S3_FORCE_PATH_STYLE: 'true',
-      ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: 'key',
-      ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: 'secret',
+      ...s3Environment(await startS3(t)),
     };
     return await killServers(tries, 2, settings, true);
   },

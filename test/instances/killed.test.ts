@@ -6,7 +6,7 @@ import { databaseOf, rowsOf, runJob } from '../support/inside.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../support/registry.ts';
-import { startS3 } from '../support/s3.ts';
+import { s3Environment, s3Storage, startS3 } from '../support/s3.ts';
 import { startTestServer } from '../support/server.ts';
 import { until, within } from '../support/until.ts';
 
@@ -16,20 +16,13 @@ test('uploads whose instance was killed end, and their clients start anew at ano
   const s3 = await startS3(t);
   const database = { url: await temporaryDatabase(t, 'mysql') };
   const internal = await internalOf(t);
-  const access = { forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
-  const bucket = { endpoint: s3.endpoint, bucket: s3.bucket, ...access };
-  const storage = { driver: 's3', cache: 0, s3: bucket };
+  const storage = { ...s3Storage(s3), cache: 0 };
   const b = await startTestServer(t, { database, redis: { url: redisUrl() }, storage, server: { internal } });
   const commands = await CommandLine.create(t, {
     ENTREPOT_DATABASE_URL: database.url,
     ENTREPOT_REDIS_URL: redisUrl(),
-    ENTREPOT_STORAGE_DRIVER: 's3',
+    ...s3Environment(s3),
     ENTREPOT_STORAGE_CACHE: '0',
-    ENTREPOT_STORAGE_S3_ENDPOINT: s3.endpoint,
-    ENTREPOT_STORAGE_S3_BUCKET: s3.bucket,
-    ENTREPOT_STORAGE_S3_FORCE_PATH_STYLE: 'true',
-    ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: 'key',
-    ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: 'secret',
     ENTREPOT_INTERNAL_HOST: '127.0.0.1',
     ENTREPOT_INTERNAL_PORT: '0',
     ENTREPOT_INTERNAL_SECRET_FILE: String(internal['secretFile']),

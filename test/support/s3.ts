@@ -121,6 +121,18 @@ export function s3Storage({ endpoint, bucket }: FakeS3): Record<string, unknown>
   return { driver: 's3', s3: { endpoint, bucket, ...access } };
 }
 
+/** The same as variables of the environment. */
+export function s3Environment({ endpoint, bucket }: FakeS3): Record<string, string> {
+  return {
+    ENTREPOT_STORAGE_DRIVER: 's3',
+    ENTREPOT_STORAGE_S3_ENDPOINT: endpoint,
+    ENTREPOT_STORAGE_S3_BUCKET: bucket,
+    ENTREPOT_STORAGE_S3_FORCE_PATH_STYLE: 'true',
+    ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: 'key',
+    ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: 'secret',
+  };
+}
+
 function lostAnswer(request: IncomingMessage): ServerResponse {
   const { socket } = request;
   const end = () => socket.destroy();
