@@ -8,6 +8,7 @@ import type { BlobStore } from '../storage/blob-store.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { ImageBlobs } from './image-blobs.ts';
 import { dropStagedFiles } from './lost-uploads.ts';
+import { OpenFiles } from './open-files.ts';
 import { appendBody, type Chunk } from './upload-body.ts';
 import { readUpload, tooManySessions, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
 
@@ -30,9 +31,6 @@ export interface UploadOptions {
   folder: string;
 }
 
-/** The most files that stay open between the requests of their sessions, and for how many milliseconds. */
-const maxOpen = 64;
-const openTime = 60_000;
 /** The most open sessions of one account. Each has a row and a file. */
 const mostSessions = 1000;
 /** Milliseconds after which a writer without new data is stopped if another request wants to write. */
@@ -51,7 +49,7 @@ export class Uploads {
   readonly #now: () => number;
   readonly #folder: string;
   readonly #writers = new Map<string, Writer>();
-  readonly #open = new Map<string, { staged: StagedFile; since: number }>();
+  readonly #open = new OpenFiles();
 
   constructor(database: Database, blobs: BlobStore, images: ImageBlobs, { limits, now, folder }: UploadOptions) {
     this.#database = database;
@@ -120,7 +118,7 @@ export class Uploads {
       await staged.discard();
       throw error;
     }
-    await this.#keep(staged);
+    await this.#open.keep(staged);
     return staged.id;
   }
 
@@ -240,21 +238,14 @@ export class Uploads {
   }
 
   /** Closes files whose sessions had no request for a minute. The sessions stay. */
-  async closeQuiet(): Promise<void> {
-    const before = performance.now() - openTime;
-    for (const [id, { staged, since }] of this.#open) {
-      if (since >= before) break;
-      this.#open.delete(id);
-      await staged.close();
-    }
+  closeQuiet(): Promise<void> {
+    return this.#open.closeQuiet();
   }
 
   /** Waits for the requests that are writing, and closes all files. */
   async close(): Promise<void> {
     await Promise.all([...this.#writers.values()].map(({ done }) => done));
-    const files = [...this.#open.values()];
-    this.#open.clear();
-    for (const { staged } of files) await staged.close();
+    await this.#open.close();
   }
 
   /** Runs `work` as the only writer of the session, here and on other instances. */
@@ -298,8 +289,7 @@ export class Uploads {
 
   async #reopen(lease: UploadLease): Promise<StagedFile> {
     const { id, received, digest, torn } = lease.row;
-    const held = this.#open.get(id)?.staged;
-    this.#open.delete(id);
+    const held = this.#open.take(id);
     if (held && torn === 0 && held.size === received) return held;
     await held?.close();
     try {
@@ -361,15 +351,7 @@ export class Uploads {
       await staged.close();
       throw error;
     }
-    await this.#keep(staged);
-  }
-
-  async #keep(staged: StagedFile): Promise<void> {
-    this.#open.set(staged.id, { staged, since: performance.now() });
-    if (this.#open.size <= maxOpen) return;
-    const [id, oldest] = this.#open.entries().next().value!;
-    this.#open.delete(id);
-    await oldest.staged.close();
+    await this.#open.keep(staged);
   }
 
   /** Deletes the session, unless it was changed at or after `before`; resolves to whether it was deleted. */
@@ -378,9 +360,7 @@ export class Uploads {
       tx.run('DELETE FROM uploads WHERE id = ? AND updated_at < ?', [id, before]),
     );
     if (deleted === 0) return false;
-    const held = this.#open.get(id)?.staged;
-    this.#open.delete(id);
-    await held?.close();
+    await this.#open.take(id)?.close();
     await this.#blobs.discardStaged(id);
     return true;
   }
