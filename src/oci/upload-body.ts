@@ -1,5 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { AppendOptions } from '../storage/append.ts';
+import { algorithmOf, type Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import type { Allowance } from '../usage/quota.ts';
 import type { UploadLease } from './upload-lease.ts';
@@ -59,4 +61,16 @@ export async function appendBody(
     hold = new AbortController();
     appending = staged.append(source, { ...options, until: hold.signal });
   }
+}
+
+/** Throws `DigestMismatch`. `known` is the recorded digest of the file, if any, so that the file is not read again. */
+export async function verify(staged: StagedFile, digest: Digest, known: Digest | null): Promise<void> {
+  const algorithm = algorithmOf(digest);
+  const found = known && algorithmOf(known) === algorithm ? known : await staged.digest(algorithm);
+  if (found === digest) return;
+  throw new DomainError(
+    'DigestMismatch',
+    'The uploaded bytes do not have this digest, and were removed. Start a new upload.',
+    { detail: { expected: digest, found } },
+  );
 }

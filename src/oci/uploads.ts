@@ -9,7 +9,7 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import type { ImageBlobs } from './image-blobs.ts';
 import { dropStagedFiles } from './lost-uploads.ts';
 import { OpenFiles } from './open-files.ts';
-import { appendBody, type Chunk } from './upload-body.ts';
+import { appendBody, verify, type Chunk } from './upload-body.ts';
 import { readUpload, tooManySessions, UploadLease, uploadBusy, uploadUnknown, type UploadKey } from './upload-lease.ts';
 
 /** The request that is writing a session in this process. */
@@ -64,14 +64,16 @@ export class Uploads {
   async whole(accountId: number, repository: string, digest: Digest, chunk: Chunk): Promise<void> {
     if (chunk.allowance) return this.#wholeInSession(accountId, repository, digest, chunk);
     const staged = await this.#blobs.stageHosted(this.#expectedOf(chunk), [algorithmOf(digest)]);
-    try {
-      await this.#append(staged, chunk);
-      await verify(staged, digest, null);
-    } catch (error) {
-      await staged.discard();
-      throw error;
-    }
-    await this.#images.add(accountId, repository, staged, digest);
+    await this.#sendingEarly(digest, staged, chunk, async (observed) => {
+      try {
+        await this.#append(staged, observed);
+        await verify(staged, digest, null);
+      } catch (error) {
+        await staged.discard();
+        throw error;
+      }
+      await this.#images.add(accountId, repository, staged, digest);
+    });
   }
 
   /** With a limit of storage, the bytes have to count while they arrive, and only a session's row can have their number. */
@@ -178,24 +180,45 @@ export class Uploads {
   }
 
   #finish(key: UploadKey, digest: Digest, chunk: Chunk): Promise<void> {
-    return this.#write(key, chunk, async (staged, lease, observed) => {
-      const appended = await this.#appendInOrder(staged, lease, observed);
-      try {
-        await verify(staged, digest, appended === 0 ? lease.row.digest : null);
-        await lease.check();
-        const end = (tx: Transaction) => lease.end(tx);
-        await this.#images.add(key.accountId, key.repository, staged, digest, { id: key.id, end });
-      } catch (error) {
-        if (isDomainError(error, 'UploadUnknown')) {
-          await staged.close();
-        } else {
-          // The session expires later if the database cannot delete it now.
-          await this.#drop(key.id).catch(() => undefined);
-          await staged.discard();
+    return this.#write(key, chunk, (staged, lease, observed) =>
+      this.#sendingEarly(digest, staged, observed, async (last) => {
+        const appended = await this.#appendInOrder(staged, lease, last);
+        try {
+          await verify(staged, digest, appended === 0 ? lease.row.digest : null);
+          await lease.check();
+          const end = (tx: Transaction) => lease.end(tx);
+          await this.#images.add(key.accountId, key.repository, staged, digest, { id: key.id, end });
+        } catch (error) {
+          if (isDomainError(error, 'UploadUnknown')) {
+            await staged.close();
+          } else {
+            // The session expires later if the database cannot delete it now.
+            await this.#drop(key.id).catch(() => undefined);
+            await staged.discard();
+          }
+          throw error;
         }
-        throw error;
-      }
-    });
+      }),
+    );
+  }
+
+  /** Runs `receive`. The storage can get the bytes while they arrive, because their digest is known; it stores them in a commit. */
+  async #sendingEarly(
+    digest: Digest,
+    staged: StagedFile,
+    chunk: Chunk,
+    receive: (chunk: Chunk) => Promise<void>,
+  ): Promise<void> {
+    const early = staged.size === 0 ? this.#blobs.putEarly(digest, staged, chunk.size) : undefined;
+    const onData = (bytes: number) => {
+      chunk.onData(bytes);
+      early?.grown();
+    };
+    try {
+      await receive({ ...chunk, onData });
+    } finally {
+      early?.stop();
+    }
   }
 
   /** Ends a session and removes its bytes. A request that is writing it is aborted. */
@@ -364,16 +387,4 @@ export class Uploads {
     await this.#blobs.discardStaged(id);
     return true;
   }
-}
-
-/** Throws `DigestMismatch`. `known` is the recorded digest of the file, if any, so that the file is not read again. */
-async function verify(staged: StagedFile, digest: Digest, known: Digest | null): Promise<void> {
-  const algorithm = algorithmOf(digest);
-  const found = known && algorithmOf(known) === algorithm ? known : await staged.digest(algorithm);
-  if (found === digest) return;
-  throw new DomainError(
-    'DigestMismatch',
-    'The uploaded bytes do not have this digest, and were removed. Start a new upload.',
-    { detail: { expected: digest, found } },
-  );
 }

@@ -5,7 +5,7 @@ import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Content } from './content.ts';
 import { localDisk, type Disk, type Writing } from './disk.ts';
-import type { Driver } from './driver.ts';
+import type { Driver, EarlyPut } from './driver.ts';
 import { OverflowMemory } from './overflow.ts';
 import type { Paths } from './paths.ts';
 import { contentDamaged } from './damage.ts';
@@ -156,6 +156,11 @@ export class BlobStore {
   async stageHosted(announced: number, algorithms?: readonly DigestAlgorithm[]): Promise<StagedFile> {
     await this.admit(announced);
     return StagedFile.create(this.#paths, algorithms, this.#hosted);
+  }
+
+  /** Begins to send a body to the storage whose digest is known before it arrives. See `Driver.putEarly`. */
+  putEarly(digest: Digest, staged: StagedFile, size: number): EarlyPut | undefined {
+    return this.#driver.putEarly?.(digest, staged, size);
   }
 
   /** Opens the staged file of an earlier upload session. See `StagedFile.reopen` and `stageHosted`. */

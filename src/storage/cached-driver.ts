@@ -3,7 +3,7 @@ import { DomainError } from '../errors.ts';
 import { BlobCache } from './blob-cache.ts';
 import type { Content } from './content.ts';
 import type { StorageCounts } from './counts.ts';
-import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
+import type { Driver, EarlyPut, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
 import { Fill } from './fill.ts';
 import type { StagedFile } from './staged-file.ts';
 
@@ -40,6 +40,10 @@ export class CachedDriver implements Driver {
     const synced = this.#sync(staged);
     await this.#origin.put(digest, staged);
     if (await synced) await this.#cache.adopt(digest, staged.path, staged.size);
+  }
+
+  putEarly(digest: Digest, staged: StagedFile, size: number): EarlyPut | undefined {
+    return this.#origin.putEarly?.(digest, staged, size);
   }
 
   async keepCopy(digest: Digest, staged: StagedFile): Promise<void> {

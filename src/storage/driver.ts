@@ -34,6 +34,14 @@ export interface QuarantineRemoved {
   bytes: number;
 }
 
+/** A put whose bytes are sent while they arrive. */
+export interface EarlyPut {
+  /** Tells that the staged file may have more bytes now. */
+  grown(): void;
+  /** Sends nothing more, if the put has not ended. */
+  stop(): void;
+}
+
 /**
  * Stores committed bytes by digest. A driver knows no rows and no references, and does not verify digests: its callers
  * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/driver-suite.ts`.
@@ -51,6 +59,12 @@ export interface Driver {
    * `staged` may be gone; its bytes can be read until it is discarded.
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
+  /**
+   * Begins to send the bytes of the empty `staged` while they arrive, for a later `put` of `size` bytes under `digest`, which
+   * nobody has verified yet. Nothing is visible before that put. The caller calls `stop` in any case. Undefined if the driver does
+   * not send these bytes early.
+   */
+  putEarly?(digest: Digest, staged: StagedFile, size: number): EarlyPut | undefined;
   /** Keeps a local copy of bytes that another put has stored, if the driver has local copies. */
   keepCopy?(digest: Digest, staged: StagedFile): Promise<void>;
   /**

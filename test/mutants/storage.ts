@@ -98,6 +98,45 @@ export const storage = [
     [['a push to a folder waits for another one', 'isFirst && this.#driver.isRemote', 'isFirst']],
   ),
   ...mutantsOf(
+    'src/storage/s3/early-upload.ts',
+    ['test/storage/s3/early.test.ts'],
+    [
+      ['S3 gets the last byte before the put', 'Math.min(staged.size, size - 1)', 'staged.size'],
+      ['a slow PUT is not given up', 'this.#sent < size / partsAtOnce', 'false'],
+      ['a shorter file is stored', 'isLate || staged.size !== size', 'isLate'],
+      ['stored bytes are sent again', 'if ((await this.#bucket.head(this.#key))?.size === size) return false;', ''],
+      [
+        'half an object counts as stored',
+        'return (await this.#bucket.head(this.#key))?.size === size;',
+        'return true;',
+      ],
+      [
+        'a body that grows slowly is sent for ever',
+        'setTimeout(() => this.stop(), this',
+        'setTimeout(() => undefined, this',
+      ],
+      ['a stopped body is not ended', 'this.#stopped.abort();', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/s3/s3-driver.ts',
+    ['test/storage/s3/early.test.ts'],
+    [
+      ['any number of bodies is sent early', 'this.#early.size >= earlyPuts', 'false'],
+      ['small bodies are sent early', 'size < leastEarly', 'false'],
+      ['bodies are sent early without SHA-256', "algorithmOf(digest) !== 'sha256' || ", ''],
+      ['nothing is sent early', 'early && (await early.finish())', 'early && !early'],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/uploads.ts',
+    ['test/storage/s3/early.test.ts'],
+    [
+      ['a body is sent early only at its end', 'early?.grown();', ''],
+      ['an early put is not stopped', 'early?.stop();', ''],
+    ],
+  ),
+  ...mutantsOf(
     'src/storage/removal.ts',
     ['test/storage/commit-faults.test.ts'],
     [

@@ -11,6 +11,8 @@ export interface S3Request {
   key: string;
   query: URLSearchParams;
   range: string | undefined;
+  /** Bytes of its body so far. */
+  received: number;
   /** Undefined for a request without a signature. */
   accessKeyId: string | undefined;
 }
@@ -86,7 +88,7 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
     const accessKeyId = /Credential=([^/]+)/.exec(request.headers.authorization ?? '')?.[1];
     const method = request.method!;
     const { range } = request.headers;
-    const known = { text: `${method} ${key}`, method, key, query: url.searchParams, range, accessKeyId };
+    const known = { text: `${method} ${key}`, method, key, query: url.searchParams, range, received: 0, accessKeyId };
     s3.requests.push(known);
     const fault = s3.fault(known);
     const respond = async () => {
@@ -99,7 +101,7 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
       }
       bodies += 1;
       s3.mostBodies = Math.max(s3.mostBodies, method === 'PUT' ? bodies : 0);
-      const body = await receive(request, fault).finally(() => (bodies -= 1));
+      const body = await receive(known, request, fault).finally(() => (bodies -= 1));
       if (body === undefined) return void socket.destroy();
       if (bucket !== s3.bucket) return refuse(response, 404, 'NoSuchBucket', method);
       perform(s3, known, request, body, fault === 'lose answer' ? lostAnswer(request) : response, fault);
@@ -139,14 +141,17 @@ function lostAnswer(request: IncomingMessage): ServerResponse {
   return { writeHead: () => ({ end }), end } as unknown as ServerResponse;
 }
 
-async function receive(request: IncomingMessage, fault: S3Fault | undefined): Promise<Buffer | undefined> {
+async function receive(
+  known: S3Request,
+  request: IncomingMessage,
+  fault: S3Fault | undefined,
+): Promise<Buffer | undefined> {
   const pieces: Buffer[] = [];
   const length = Number(request.headers['content-length'] ?? 0);
-  let received = 0;
   for await (const piece of request as AsyncIterable<Buffer>) {
     pieces.push(piece);
-    received += piece.length;
-    if (fault === 'cut upload' && received >= length / 2) return undefined;
+    known.received += piece.length;
+    if (fault === 'cut upload' && known.received >= length / 2) return undefined;
   }
   return Buffer.concat(pieces);
 }

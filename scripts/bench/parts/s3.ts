@@ -54,10 +54,16 @@ async function measure(bench: Bench, bucket: Bucket, registry: Peer, settings: R
     ENTREPOT_STORAGE_S3_PREFIX: 'uncached',
     ENTREPOT_STORAGE_CACHE: '0',
   });
+  const redirecting = await serve('redirect', {
+    ...settings,
+    ENTREPOT_STORAGE_S3_PREFIX: 'redirect',
+    ENTREPOT_STORAGE_S3_REDIRECT: 'true',
+  });
   const folder = await serve('folder', {});
   const blob = randomBytes(32 * mebibyte);
   const digests = new Map<Peer, string>();
-  for (const peer of [cached, uncached, folder, registry]) digests.set(peer, await putBlob(peer, 'team/app', blob));
+  for (const peer of [cached, uncached, redirecting, folder, registry])
+    digests.set(peer, await putBlob(peer, 'team/app', blob));
   const read = (peer: Peer, connections: number, count: number) => async () =>
     (await drain(peer, `/v2/team/app/blobs/${digests.get(peer)!}`, connections, count)) / 1e6;
   for (const [connections, count] of [
@@ -80,6 +86,7 @@ async function measure(bench: Bench, bucket: Bucket, registry: Peer, settings: R
     const heading = { title: `blob of 32 MiB from S3, ${connections} connections`, unit: 'MB/s', bar: '≥ 0.8×' };
     await compare(heading, bench.rounds, {
       'no copy': read(uncached, connections, count),
+      redirect: () => followRedirects(redirecting, digests.get(redirecting)!, connections, count),
       'docker-registry': read(registry, connections, count),
       Swift: async () => (await drain(swift, direct.pathname + direct.search, connections, count)) / 1e6,
     });
@@ -90,7 +97,28 @@ async function measure(bench: Bench, bucket: Bucket, registry: Peer, settings: R
     'SDK, one PUT': () => sendWith((key, body) => sendWhole(bucket, key, body)),
     'SDK, parts': () => sendWith((key, body) => sendParts(bucket, key, body)),
   });
-  note({ title: 'peak memory after these', unit: 'MiB', samples: peaks([cached, uncached, folder]) });
+  note({ title: 'peak memory after these', unit: 'MiB', samples: peaks([cached, uncached, redirecting, folder]) });
+}
+
+/** Reads a blob that the server redirects to S3; resolves to MB per second. */
+async function followRedirects(peer: Peer, digest: string, connections: number, count: number): Promise<number> {
+  const start = performance.now();
+  let left = count;
+  const readAll = async () => {
+    for (; left > 0;) {
+      left -= 1;
+      const answer = await fetch(`${peer.url}/v2/team/app/blobs/${digest}`, {
+        headers: peer.headers,
+        redirect: 'manual',
+      });
+      await answer.arrayBuffer();
+      const location = new URL(answer.headers.get('location')!);
+      const s3Server = { name: 'Swift', url: location.origin, headers: {} } as Peer;
+      await drain(s3Server, location.pathname + location.search, 1, 1);
+    }
+  };
+  await Promise.all(Array.from({ length: connections }, readAll));
+  return (count * 32 * mebibyte) / 1e6 / ((performance.now() - start) / 1000);
 }
 
 /** Sends two new bodies one after the other; resolves to MB per second. */

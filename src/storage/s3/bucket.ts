@@ -59,6 +59,8 @@ const longestPause = 3000;
 /** Connections for requests, and for bodies that are being read. */
 const requestSockets = 256;
 const readSockets = 1024;
+/** Puts that send bytes while they arrive, at the same time. Each has up to three pieces of 1 MiB in memory. */
+export const earlyPuts = 8;
 
 /** Seconds in which a client must send its request to a signed URL. */
 const urlExpires = 300;
@@ -83,6 +85,8 @@ export class Bucket {
   readonly times: BucketTimes;
   readonly counts = new S3Counts();
   readonly client: S3Client;
+  /** For puts that send bytes while they arrive. */
+  readonly early: S3Client;
   readonly #reader: S3Client;
   readonly #options: BucketOptions;
 
@@ -95,7 +99,9 @@ export class Bucket {
     this.times = { ...bucketTimes, ...options.times };
     this.client = connect(sdk, options, requestSockets);
     this.#reader = connect(sdk, options, readSockets);
+    this.early = connect(sdk, options, earlyPuts);
     for (const each of [this.client, this.#reader]) observe(each, this.counts);
+    observe(this.early, this.counts, 'early');
   }
 
   /** Loads the SDK, which takes 0.2 s. Sends nothing. */
@@ -255,6 +261,7 @@ export class Bucket {
 
   close(): void {
     this.client.destroy();
+    this.early.destroy();
     this.#reader.destroy();
   }
 }

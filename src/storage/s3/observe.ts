@@ -14,12 +14,12 @@ const operations: Record<string, S3Operation> = {
   CopyObject: 'copy',
 };
 
-/** Counts every request of a client. */
-export function observe(client: S3Client, counts: S3Counts): void {
+/** Counts every request of a client, with `only` as one operation. */
+export function observe(client: S3Client, counts: S3Counts, only?: S3Operation): void {
   client.middlewareStack.add(
     (next, { commandName = '' }) =>
       async (args) => {
-        const operation = operations[commandName.replace(/Command$/, '')] ?? 'multipart';
+        const operation = only ?? operations[commandName.replace(/Command$/, '')] ?? 'multipart';
         const startedAt = performance.now();
         let result: S3Result = 'ok';
         try {
@@ -27,7 +27,8 @@ export function observe(client: S3Client, counts: S3Counts): void {
           counts.sent += (args.input as { ContentLength?: number }).ContentLength ?? 0;
           return answer;
         } catch (error) {
-          result = isMissing(error) ? 'missing' : isThrottled(error) ? 'throttled' : 'failed';
+          const isStopped = operation === 'early' && (error as Error).name === 'AbortError';
+          result = isStopped ? 'stopped' : isMissing(error) ? 'missing' : isThrottled(error) ? 'throttled' : 'failed';
           throw error;
         } finally {
           counts.count(operation, result, (performance.now() - startedAt) / 1000);

@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream';
 import type { Hash } from 'node:crypto';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../../digest.ts';
 import { DomainError, isDomainError } from '../../errors.ts';
+import { release } from '../../incoming.ts';
 import type { Content } from '../content.ts';
 import { contentDamaged } from '../damage.ts';
 import { bucketUnavailable, type Bucket } from './bucket.ts';
@@ -127,8 +128,10 @@ export class RangedContent implements Content {
           continue;
         }
       }
-      const copied = this.#rest.copy(target, length);
-      this.#rest = this.#rest.subarray(copied);
+      const rest = this.#rest;
+      const copied = rest.copy(target, length);
+      this.#rest = rest.subarray(copied);
+      if (copied === rest.length) release(rest);
       length += copied;
     }
     return length;

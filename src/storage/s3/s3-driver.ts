@@ -4,17 +4,21 @@ import { DomainError } from '../../errors.ts';
 import { contentOf, readAll, type Content } from '../content.ts';
 import type { StorageCounts } from '../counts.ts';
 import { contentDamaged } from '../damage.ts';
-import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../driver.ts';
+import type { Driver, EarlyPut, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../driver.ts';
 import { maxSmallBytes } from '../small-blobs.ts';
 import type { StagedFile } from '../staged-file.ts';
 import { storageUnavailable } from '../unavailable.ts';
-import { Bucket, type BucketOptions } from './bucket.ts';
+import { Bucket, earlyPuts, type BucketOptions } from './bucket.ts';
+import { EarlyUpload } from './early-upload.ts';
 import { settingError } from './failures.ts';
 import { RangedContent } from './ranged-content.ts';
 import { abortStaleUploads, upload, uploadSizes, type UploadBytes, type UploadSizes } from './upload.ts';
 
 /** S3 copies larger objects only in parts. */
 const largestCopy = 5 * 2 ** 30;
+/** The size of a body that is sent while it arrives: a smaller one is not worth it, a larger one needs parts. */
+const leastEarly = 2 ** 20;
+const mostEarly = 5 * 2 ** 30;
 /** Milliseconds after which an upload in parts counts as abandoned. */
 const staleUpload = 3 * 86_400_000;
 
@@ -27,6 +31,7 @@ export class S3Driver implements Driver {
   readonly isRemote = true;
   readonly #bucket: Bucket;
   readonly #sizes: UploadSizes;
+  readonly #early = new Map<StagedFile, EarlyUpload>();
   /** The identity that the bucket had when it was last read or written. */
   #identity: string | undefined;
   /** When the bucket was last written, by `performance.now()`; in the past if the last write failed. */
@@ -74,8 +79,21 @@ export class S3Driver implements Driver {
     }
   }
 
-  put(digest: Digest, staged: StagedFile): Promise<void> {
-    return this.#put(digest, staged);
+  /** Only with SHA-256, which S3 compares, and only for some bodies at the same time. */
+  putEarly(digest: Digest, staged: StagedFile, size: number): EarlyPut | undefined {
+    if (algorithmOf(digest) !== 'sha256' || size < leastEarly || size > mostEarly) return undefined;
+    if (this.#early.size >= earlyPuts) return undefined;
+    const mayUseParts = size > this.#sizes.single;
+    const early = new EarlyUpload(this.#bucket, this.#keyOf(digest), digest, { staged, size, mayUseParts });
+    this.#early.set(staged, early);
+    void early.stored.then(() => this.#early.delete(staged));
+    return early;
+  }
+
+  async put(digest: Digest, staged: StagedFile): Promise<void> {
+    const early = this.#early.get(staged);
+    if (early && (await early.finish())) this.#writtenAt = performance.now();
+    else await this.#put(digest, staged);
   }
 
   putContent(digest: Digest, content: Content, size: number): Promise<void> {

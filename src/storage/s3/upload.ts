@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
+import type { PutObjectCommand } from '@aws-sdk/client-s3';
 import { hexOf } from '../../digest.ts';
 import { isDomainError } from '../../errors.ts';
 import type { StagedFile } from '../staged-file.ts';
@@ -20,7 +21,7 @@ export type UploadBytes = Pick<StagedFile, 'path' | 'size' | 'read' | 'runningDi
 export const uploadSizes: UploadSizes = { single: 64 * 2 ** 20, part: 32 * 2 ** 20 };
 const mostParts = 9000;
 /** Parts of one file that are sent at the same time. */
-const atOnce = 3;
+export const partsAtOnce = 3;
 /** Bytes of one read of the staged file. */
 const readSize = 256 * 1024;
 
@@ -63,18 +64,26 @@ export async function abortStaleUploads(bucket: Bucket, prefix: string, before: 
 }
 
 async function sendWhole(bucket: Bucket, key: string, staged: UploadBytes, sha256: string): Promise<void> {
-  const { PutObjectCommand } = bucket.sdk;
-  await sendBody(bucket, staged, 0, staged.size, (body, abortSignal) => {
-    const command = new PutObjectCommand({
-      Bucket: bucket.name,
-      Key: key,
-      Body: body,
-      ContentLength: staged.size,
-      ChecksumSHA256: Buffer.from(sha256, 'hex').toString('base64'),
-    });
-    signBody(command, sha256);
-    return bucket.client.send(command, { abortSignal });
+  const { size } = staged;
+  await sendBody(bucket, staged, 0, size, (body, signal) =>
+    bucket.client.send(putCommand(bucket, { key, body, size, sha256 }), { abortSignal: signal }),
+  );
+}
+
+/** A request that stores `size` bytes of `body`. S3 stores nothing if they do not have this SHA-256. */
+export function putCommand(
+  bucket: Bucket,
+  { key, body, size, sha256 }: { key: string; body: Readable; size: number; sha256: string },
+): PutObjectCommand {
+  const command = new bucket.sdk.PutObjectCommand({
+    Bucket: bucket.name,
+    Key: key,
+    Body: body,
+    ContentLength: size,
+    ChecksumSHA256: Buffer.from(sha256, 'hex').toString('base64'),
   });
+  signBody(command, sha256);
+  return command;
 }
 
 async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, leastPart: number): Promise<void> {
@@ -106,7 +115,7 @@ async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, least
     }
   };
   try {
-    const senders = Array.from({ length: atOnce }, () =>
+    const senders = Array.from({ length: partsAtOnce }, () =>
       sendNext().catch((error: unknown) => {
         failed.abort();
         throw error;
