@@ -103,17 +103,21 @@ export const storage = [
     [
       ['S3 gets the last byte before the put', 'Math.min(staged.size, size - 1)', 'staged.size'],
       ['a slow PUT is not given up', 'this.#sent < size / partsAtOnce', 'false'],
-      ['a shorter file is stored', 'isLate || staged.size !== size', 'isLate'],
       ['stored bytes are sent again', 'if ((await this.#bucket.head(this.#key))?.size === size) return false;', ''],
       [
         'half an object counts as stored',
-        'return (await this.#bucket.head(this.#key))?.size === size;',
+        'return (await this.#bucket.head(this.#key))?.size === staged.size;',
         'return true;',
       ],
       [
         'a body that grows slowly is sent for ever',
         'setTimeout(() => this.stop(), this',
         'setTimeout(() => undefined, this',
+      ],
+      [
+        'a body that cannot be read is not ended',
+        "body.on('error', () => this.stop());",
+        "body.on('error', () => undefined);",
       ],
       ['a stopped body is not ended', 'this.#stopped.abort();', ''],
     ],

@@ -52,10 +52,10 @@ export class EarlyUpload implements EarlyPut {
 
   /** Sends the rest of the complete and verified file; resolves to whether S3 has stored it. */
   finish(): Promise<boolean> {
-    const { staged, size, mayUseParts } = this.#body;
+    const { size, mayUseParts } = this.#body;
     // The PUT has not begun, or parts at the same time are faster than the rest of it.
     const isLate = this.#sent === 0 || (mayUseParts && this.#sent < size / partsAtOnce);
-    if (isLate || staged.size !== size) {
+    if (isLate) {
       this.stop();
       return Promise.resolve(false);
     }
@@ -65,7 +65,7 @@ export class EarlyUpload implements EarlyPut {
   }
 
   async #send(): Promise<boolean> {
-    const { size } = this.#body;
+    const { staged, size } = this.#body;
     const { signal } = this.#stopped;
     // The put then finds that there is nothing to send.
     if ((await this.#bucket.head(this.#key))?.size === size) return false;
@@ -76,8 +76,8 @@ export class EarlyUpload implements EarlyPut {
       this.#pieces(() => timer.refresh()),
       options,
     );
-    // The client destroys a body whose request failed.
-    body.on('error', () => undefined);
+    // The client of S3 does not end a request whose body failed.
+    body.on('error', () => this.stop());
     try {
       const command = putCommand(this.#bucket, { key: this.#key, body, size, sha256: hexOf(this.#digest) });
       await this.#bucket.early.send(command, { abortSignal: signal });
@@ -85,7 +85,7 @@ export class EarlyUpload implements EarlyPut {
       clearTimeout(timer);
       body.destroy();
     }
-    return (await this.#bucket.head(this.#key))?.size === size;
+    return (await this.#bucket.head(this.#key))?.size === staged.size;
   }
 
   async *#pieces(onProgress: () => void): AsyncGenerator<Buffer> {

@@ -8,7 +8,7 @@ import { scrape } from '../../support/metrics.ts';
 import { answerOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { s3Storage, startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
-import { until } from '../../support/until.ts';
+import { until, within } from '../../support/until.ts';
 import { openDriver, stage, type TestedDriver } from '../driver-suite.ts';
 
 // Bodies whose digest is known before they arrive are sent to S3 while they arrive.
@@ -189,7 +189,7 @@ test('a file of which S3 has taken little when it is complete is sent in parts',
   await staged.write(body);
   early.grown();
   await until(() => puts(each.s3).length === 1);
-  await each.driver.put(digestOf(body), staged);
+  await within(each.driver.put(digestOf(body), staged));
   early.stop();
   t.true(storedIn(each.s3, body));
   t.is(puts(each.s3).filter(({ query }) => query.has('partNumber')).length, 12);
@@ -221,7 +221,7 @@ test('a file that is shorter than its put said is not stored early', async (t) =
   await staged.write(body);
   early.grown();
   await until(() => puts(each.s3)[0]?.received === body.length);
-  await each.driver.put(digestOf(body), staged);
+  await within(each.driver.put(digestOf(body), staged));
   t.true(storedIn(each.s3, body));
   t.is(puts(each.s3).length, 2);
   await staged.discard();
