@@ -6,6 +6,7 @@ import { emptyPlace, serveOn } from '../backup/support.ts';
 import { token } from '../faults/pushes.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
 import { createLayout } from '../support/builders/images.ts';
+import { startContainerd } from '../support/clients/containerd.ts';
 import { containerClient } from '../support/clients/container-clients.ts';
 import { dotnet, sourceName } from '../support/clients/dotnet.ts';
 import { testWith } from '../support/clients/test-with.ts';
@@ -14,6 +15,7 @@ import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { runJob } from '../support/inside.ts';
+import { scrape } from '../support/metrics.ts';
 import { redisUrl } from '../support/processes/services.ts';
 import { startSwift, swiftCommands, type Swift } from '../support/processes/swift.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -80,6 +82,28 @@ withClients('what skopeo and dotnet push at one instance, they pull at the other
   const consumer = await user('consumer', other);
   const project = await consumer.project('Program', { 'Contoso.Library': '1.0.0' });
   t.is(await consumer.run('run', '--project', project), '1.0.0\n');
+});
+
+testWith(
+  ...Object.keys(swiftCommands),
+  'skopeo',
+  'umoci',
+  'containerd',
+  'ctr',
+)('containerd names the digest before a layer, which is then sent to S3 while it arrives', async (t) => {
+  const [server] = await pair(t, 'early');
+  const folder = await folderUntilEnd(t);
+  const skopeo = await skopeoFor(t, [server]);
+  const image = await (await createLayout(join(folder, 'images'))).image('big', { layers: 1, bytes: 20_000_000 });
+  const name = `${hostOf(server)}/team/early:1`;
+  const archive = join(folder, 'image.tar');
+  await skopeo.run('copy', '--preserve-digests', image.reference, `oci-archive:${archive}:${name}`);
+  const ctr = await startContainerd(t, join(folder, 'containerd'));
+  await ctr.run('images', 'import', '--no-unpack', '--index-name', name, archive);
+  await ctr.run('images', 'push', '--plain-http', '--user', `api:${token}`, name);
+  const metrics = await scrape({ fetch: (path, init) => server.fetch(path, { ...init, token }) });
+  t.is(metrics.value('entrepot_s3_requests_total', { operation: 'early', result: 'ok' }), 1);
+  await skopeo.run('copy', '--preserve-digests', `docker://${name}`, `dir:${join(folder, 'copy')}`);
 });
 
 withClients('the collector of one instance does not remove what the other has just pushed', async (t) => {

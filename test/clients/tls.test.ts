@@ -1,18 +1,11 @@
-import { spawn } from 'node:child_process';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { createLayout, type Image } from '../support/builders/images.ts';
-import {
-  commandLine,
-  execute,
-  requiredCommand,
-  temporaryFolder,
-  type CommandLine,
-} from '../support/clients/clients.ts';
+import { execute, requiredCommand, temporaryFolder, type CommandLine } from '../support/clients/clients.ts';
 import { containerClient, type ContainerClient } from '../support/clients/container-clients.ts';
+import { startContainerd } from '../support/clients/containerd.ts';
 import { startDockerEngine } from '../support/clients/docker-engine.ts';
 import { dotnet } from '../support/clients/dotnet.ts';
 import { testWith } from '../support/clients/test-with.ts';
@@ -124,27 +117,7 @@ withClients(
   const name = `${entrepot.host}/team/containerd:1`;
   await skopeo.run('copy', image.reference, `docker://${name}`);
 
-  const home = join(folder.path, 'containerd');
-  await mkdir(home);
-  const socket = join(home, 'socket');
-  const files = ['--root', join(home, 'root'), '--state', join(home, 'state'), '--address', socket];
-  const configuration = join(home, 'config.toml');
-  await writeFile(configuration, 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n');
-  const daemon = spawn(requiredCommand('containerd'), ['--config', configuration, ...files], { stdio: 'ignore' });
-  const ended = new Promise((resolve) => daemon.once('close', resolve));
-  t.teardown(async () => {
-    daemon.kill('SIGTERM');
-    await ended;
-  });
-  const ctr = commandLine('ctr', requiredCommand('ctr'), ['--address', socket], {});
-  for (
-    let attempt = 0;
-    (await execute(requiredCommand('ctr'), ['--address', socket, 'version'])).code !== 0;
-    attempt++
-  ) {
-    if (attempt === 100) throw new Error('containerd did not start');
-    await sleep(100);
-  }
+  const ctr = await startContainerd(t, join(folder.path, 'containerd'));
   const user = ['--user', `api:${entrepot.token}`];
   const pull = ['images', 'pull', '--snapshotter', 'native', '--hosts-dir', '/etc/containerd/certs.d', ...user, name];
   t.regex(await ctr.fails(...pull), untrusted);
