@@ -116,8 +116,11 @@ function mysqlOptions(limits: TimeLimits, isReader: boolean): Options & { keepDe
   const prepare = async (connection: MysqlConnection): Promise<void> => {
     const { read, transaction, background } = limits;
     limitStatements(connection, () => (isInBackground() ? background : isReader ? read : transaction));
+    const send = promisify<string, unknown>(connection.query.bind(connection));
     try {
-      await promisify<string, unknown>(connection.query.bind(connection))(sessionSettings(limits, isReader));
+      // The pool can also make a connection when work has just run out of time, for other work that waits.
+      const until = performance.now() + limits.connection;
+      await runUntil(until, () => send(sessionSettings(limits, isReader)));
     } catch (error) {
       connection.destroy();
       throw new ConnectionError(error as Error);

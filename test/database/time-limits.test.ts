@@ -3,6 +3,7 @@ import test from 'ava';
 import { openDatabase } from '../../src/database/database.ts';
 import { inBackground } from '../../src/database/time-limits.ts';
 import { emptyDatabase } from '../support/databases.ts';
+import { tcpProxy } from '../support/processes/tcp-proxy.ts';
 import { until } from '../support/until.ts';
 
 // Times in milliseconds.
@@ -27,6 +28,22 @@ test('a slow statement of a request ends in time, on the server too; background 
   t.deepEqual(await inBackground(() => database.select(slow)), [{ slept: 0 }]);
   t.deepEqual(await inBackground(() => database.transaction((tx) => tx.select(slow))), [{ slept: 0 }]);
   t.deepEqual(await database.exclusively(() => database.transaction((tx) => tx.select(slow))), [{ slept: 0 }]);
+});
+
+test('work after a transaction that ran out of time gets a connection, although the pool makes one for that transaction too', async (t) => {
+  const url = await emptyDatabase(t, 'mysql');
+  const proxy = await tcpProxy(t, url);
+  const database = await openDatabase(proxy.through(url), undefined, { ...limits, transaction: 300 });
+  t.teardown(() => database.close());
+  // The pool makes the second connection while the first one is being prepared.
+  proxy.slow(20);
+  for (let round = 0; round < 5; round += 1) {
+    await t.throwsAsync(
+      database.transaction((tx) => tx.select('SELECT SLEEP(2) AS slept')),
+      { name: 'DatabaseUnavailable' },
+    );
+    t.deepEqual(await inBackground(() => database.select('SELECT 1 AS one')), [{ one: 1 }]);
+  }
 });
 
 test('the statements of a transaction have one time limit together', async (t) => {

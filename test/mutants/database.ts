@@ -159,6 +159,12 @@ export const database = [
       ],
       ['writers that wait use the connections for reads', ' || currentCaller()?.writes', ''],
       [
+        'a new connection has only the time of the work that caused it',
+        'await runUntil(until, () => send(sessionSettings(limits, isReader)));',
+        'await send(sessionSettings(limits, isReader));',
+        'test/database/time-limits.test.ts',
+      ],
+      [
         'background work uses connections with a limit',
         'isInBackground() || ',
         '',

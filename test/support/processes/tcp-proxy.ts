@@ -9,6 +9,8 @@ export interface TcpProxy {
   through(url: string): string;
   /** From now on, connections are accepted and no byte is passed on, as with a stopped process. */
   freeze(): void;
+  /** From now on, every piece arrives this many milliseconds later. */
+  slow(milliseconds: number): void;
   /** Closes all connections and accepts no more. */
   stop(): Promise<void>;
 }
@@ -18,6 +20,7 @@ export async function tcpProxy(t: Pick<ExecutionContext, 'teardown'>, url: strin
   const { hostname, port } = new URL(url);
   const sockets = new Set<Socket>();
   let isFrozen = false;
+  let delay = 0;
   const server = createServer((client) => {
     const upstream = connect(Number(port), hostname);
     for (const [from, to] of [
@@ -26,7 +29,11 @@ export async function tcpProxy(t: Pick<ExecutionContext, 'teardown'>, url: strin
     ] as const) {
       sockets.add(from);
       from.on('error', () => undefined);
-      from.on('data', (bytes) => isFrozen || to.write(bytes));
+      from.on('data', (bytes) => {
+        if (isFrozen) return;
+        if (delay === 0) to.write(bytes);
+        else setTimeout(() => to.write(bytes), delay);
+      });
       from.on('close', () => {
         sockets.delete(from);
         if (!isFrozen) to.destroy();
@@ -50,6 +57,9 @@ export async function tcpProxy(t: Pick<ExecutionContext, 'teardown'>, url: strin
     },
     freeze: () => {
       isFrozen = true;
+    },
+    slow: (milliseconds) => {
+      delay = milliseconds;
     },
     stop,
   };
