@@ -202,7 +202,7 @@ export class Uploads {
     );
   }
 
-  /** Runs `receive`. The storage can get the bytes while they arrive, because their digest is known; it stores them in a commit. */
+  /** Runs `receive`. The storage can get the bytes while they arrive, because their digest is named. A commit stores them. */
   async #sendingEarly(
     digest: Digest,
     staged: StagedFile,

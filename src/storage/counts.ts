@@ -1,9 +1,15 @@
 import { Times } from '../metrics/times.ts';
 
-/** Kinds of requests to S3. `early` is a put that sends bytes while they arrive, `multipart` are those about an upload in parts, without the parts. */
+/**
+ * Kinds of requests to S3. `early` is a put that sends bytes while they arrive. `multipart` are those about an upload in parts,
+ * without the parts.
+ */
 const s3Operations = ['put', 'early', 'part', 'multipart', 'get', 'head', 'list', 'delete', 'copy'] as const;
 export type S3Operation = (typeof s3Operations)[number];
-/** How a request ended: `missing` is 404, `throttled` is 503 or 429, `stopped` is an early put whose bytes were not to be stored. */
+/**
+ * How a request ended: `missing` is 404, `throttled` is 503 or 429. `stopped` is an early put whose bytes were not to be stored,
+ * or were not taken in time.
+ */
 const s3Results = ['ok', 'missing', 'throttled', 'failed', 'stopped'] as const;
 export type S3Result = (typeof s3Results)[number];
 
