@@ -30,10 +30,9 @@ export class OpenFiles {
   /** Closes files whose sessions had no request for a minute. */
   async closeQuiet(): Promise<void> {
     const before = performance.now() - longest;
-    for (const [id, { staged, since }] of this.#files) {
+    for (const [id, { since }] of this.#files) {
       if (since >= before) break;
-      this.#files.delete(id);
-      await staged.close();
+      await this.take(id)?.close();
     }
   }
 

@@ -60,9 +60,9 @@ export interface Driver {
    */
   put(digest: Digest, staged: StagedFile): Promise<void>;
   /**
-   * Begins to send the bytes of the empty `staged` while they arrive, for a later `put` of `size` bytes under `digest`, which
-   * nobody has verified yet. Nothing is visible before that put. The caller calls `stop` in any case. Undefined if the driver does
-   * not send these bytes early.
+   * Begins to send the bytes of the empty file `staged` to the storage while they arrive. Nobody has verified `digest` yet: the
+   * storage shows nothing before a `put` of the file, which then has `size` bytes. The caller always calls `stop`. Returns undefined
+   * if the driver sends these bytes only with the put.
    */
   putEarly?(digest: Digest, staged: StagedFile, size: number): EarlyPut | undefined;
   /** Keeps a local copy of bytes that another put has stored, if the driver has local copies. */

@@ -105,7 +105,7 @@ async function followRedirects(peer: Peer, digest: string, connections: number, 
   const start = performance.now();
   let left = count;
   const readAll = async () => {
-    for (; left > 0;) {
+    while (left > 0) {
       left -= 1;
       const answer = await fetch(`${peer.url}/v2/team/app/blobs/${digest}`, {
         headers: peer.headers,
