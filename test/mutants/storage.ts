@@ -109,17 +109,24 @@ export const storage = [
         'return (await this.#bucket.head(this.#key))?.size === staged.size;',
         'return true;',
       ],
+      ['a stopped body is not ended', 'this.#stopped.abort();', ''],
+    ],
+  ),
+  ...mutantsOf(
+    'src/storage/s3/upload.ts',
+    ['test/storage/s3/early.test.ts', 'test/storage/s3/faults.test.ts'],
+    [
       [
-        'a body that grows slowly is sent for ever',
-        'setTimeout(() => this.stop(), this',
-        'setTimeout(() => undefined, this',
+        'a body of which nothing is taken is sent for ever',
+        'const timer = setTimeout(() => controller.abort(), bucket.times.idle);',
+        'const timer = setTimeout(() => undefined, bucket.times.idle);',
       ],
       [
         'a body that cannot be read is not ended',
-        "body.on('error', () => this.stop());",
-        "body.on('error', () => undefined);",
+        '      controller.abort();\n      throw error;',
+        '      throw error;',
       ],
-      ['a stopped body is not ended', 'this.#stopped.abort();', ''],
+      ['the reason why a body cannot be read is lost', 'throw unreadable ? unreadable.error : error;', 'throw error;'],
     ],
   ),
   ...mutantsOf(
@@ -129,6 +136,7 @@ export const storage = [
       ['any number of bodies is sent early', 'this.#early.size >= earlyPuts', 'false'],
       ['small bodies are sent early', 'size < leastEarly', 'false'],
       ['bodies are sent early without SHA-256', "algorithmOf(digest) !== 'sha256' || ", ''],
+      ['the end of one early put is that of the next', 'if (this.#early.get(staged) === early) ', ''],
       ['nothing is sent early', 'early && (await early.finish())', 'early && !early'],
     ],
   ),

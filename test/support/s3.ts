@@ -2,6 +2,8 @@ import { createHash, randomUUID } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { ExecutionContext } from 'ava';
+import { hexOf, type Digest } from '../../src/digest.ts';
+import type { BucketOptions } from '../../src/storage/s3/bucket.ts';
 
 /** A request that the server received. */
 export interface S3Request {
@@ -117,10 +119,21 @@ export async function startS3(t: Pick<ExecutionContext, 'teardown'>): Promise<Fa
   return s3;
 }
 
+/** How a driver reaches the bucket. */
+export function s3Access({ endpoint, bucket }: FakeS3): BucketOptions {
+  const keys = { accessKeyId: 'key', secretAccessKey: 'secret' };
+  return { endpoint, bucket, region: 'us-east-1', forcePathStyle: true, ...keys };
+}
+
 /** The section `storage` of the settings of a server with its content in `s3`. */
-export function s3Storage({ endpoint, bucket }: FakeS3): Record<string, unknown> {
-  const access = { forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
-  return { driver: 's3', s3: { endpoint, bucket, ...access } };
+export function s3Storage(s3: FakeS3): Record<string, unknown> {
+  return { driver: 's3', s3: s3Access(s3) };
+}
+
+/** The key of a blob with SHA-256 in a bucket without a prefix. */
+export function blobKey(digest: Digest): string {
+  const hex = hexOf(digest);
+  return `blobs/sha256/${hex.slice(0, 2)}/${hex}`;
 }
 
 /** The same as variables of the environment. */

@@ -1,9 +1,8 @@
-import { Readable } from 'node:stream';
 import { hexOf, type Digest } from '../../digest.ts';
 import type { EarlyPut } from '../driver.ts';
 import type { StagedFile } from '../staged-file.ts';
 import type { Bucket } from './bucket.ts';
-import { partsAtOnce, putCommand } from './upload.ts';
+import { partsAtOnce, putCommand, sendOnce } from './upload.ts';
 
 /** Bytes of one read of the staged file. Smaller reads take more processor time. */
 const readSize = 1024 * 1024;
@@ -38,6 +37,7 @@ export class EarlyUpload implements EarlyPut {
     this.#key = key;
     this.#digest = digest;
     this.#body = body;
+    this.#stopped.signal.addEventListener('abort', () => this.grown());
     this.stored = this.#send().catch(() => false);
   }
 
@@ -47,14 +47,13 @@ export class EarlyUpload implements EarlyPut {
 
   stop(): void {
     this.#stopped.abort();
-    this.#hasGrown.resolve();
   }
 
   /** Sends the rest of the complete and verified file; resolves to whether S3 has stored it. */
   finish(): Promise<boolean> {
     const { size, mayUseParts } = this.#body;
-    // The PUT has not begun, or parts at the same time are faster than the rest of it.
-    const isLate = this.#sent === 0 || (mayUseParts && this.#sent < size / partsAtOnce);
+    // The PUT has ended or has not begun, or parts at the same time are faster than the rest of it.
+    const isLate = this.#stopped.signal.aborted || this.#sent === 0 || (mayUseParts && this.#sent < size / partsAtOnce);
     if (isLate) {
       this.stop();
       return Promise.resolve(false);
@@ -66,36 +65,25 @@ export class EarlyUpload implements EarlyPut {
 
   async #send(): Promise<boolean> {
     const { staged, size } = this.#body;
-    const { signal } = this.#stopped;
     // The put then finds that there is nothing to send.
     if ((await this.#bucket.head(this.#key))?.size === size) return false;
-    signal.throwIfAborted();
-    const timer = setTimeout(() => this.stop(), this.#bucket.times.idle);
-    const options = { objectMode: false, highWaterMark: readSize };
-    const body = Readable.from(
-      this.#pieces(() => timer.refresh()),
-      options,
-    );
-    // The client of S3 does not end a request whose body failed.
-    body.on('error', () => this.stop());
-    try {
+    this.#stopped.signal.throwIfAborted();
+    const pieces = (onProgress: () => void) => this.#pieces(onProgress);
+    await sendOnce(this.#bucket, pieces, readSize, this.#stopped, (body, abortSignal) => {
       const command = putCommand(this.#bucket, { key: this.#key, body, size, sha256: hexOf(this.#digest) });
-      await this.#bucket.early.send(command, { abortSignal: signal });
-    } finally {
-      clearTimeout(timer);
-      body.destroy();
-    }
+      return this.#bucket.early.send(command, { abortSignal });
+    });
     return (await this.#bucket.head(this.#key))?.size === staged.size;
   }
 
   async *#pieces(onProgress: () => void): AsyncGenerator<Buffer> {
     const { staged, size } = this.#body;
     while (this.#sent < size) {
+      this.#stopped.signal.throwIfAborted();
       this.#hasGrown = Promise.withResolvers();
       const end = this.#mayEnd ? size : Math.min(staged.size, size - 1);
       if (this.#sent >= end) {
         await this.#hasGrown.promise;
-        this.#stopped.signal.throwIfAborted();
         continue;
       }
       const buffer = Buffer.allocUnsafe(Math.min(readSize, end - this.#sent));

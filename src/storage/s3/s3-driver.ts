@@ -86,7 +86,11 @@ export class S3Driver implements Driver {
     const mayUseParts = size > this.#sizes.single;
     const early = new EarlyUpload(this.#bucket, this.#keyOf(digest), digest, { staged, size, mayUseParts });
     this.#early.set(staged, early);
-    void early.stored.then(() => this.#early.delete(staged));
+    const forget = () => {
+      // The next request of the same session can have begun another one.
+      if (this.#early.get(staged) === early) this.#early.delete(staged);
+    };
+    void early.stored.then(forget);
     return early;
   }
 

@@ -155,24 +155,49 @@ async function sendBody<T>(
   send: (body: Readable, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
-    const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(), bucket.times.idle);
-    const body = Readable.from(
-      readRange(staged, start, end, () => timer.refresh()),
-      { objectMode: false, highWaterMark: readSize },
-    );
-    // The client destroys a body whose request failed.
-    body.on('error', () => undefined);
+    const pieces = (onProgress: () => void) => readRange(staged, start, end, onProgress);
     try {
-      return await send(body, controller.signal);
+      return await sendOnce(bucket, pieces, readSize, new AbortController(), send);
     } catch (error) {
       if (isMissing(error)) throw bucketUnavailable(error);
       if (attempt >= bucket.times.attempts || !isTransient(error)) throw bucketUnavailable(error);
       await bucket.pause(attempt, isThrottled(error));
-    } finally {
-      clearTimeout(timer);
-      body.destroy();
     }
+  }
+}
+
+/**
+ * Sends a body once, in pieces of about `pieceSize` bytes. Aborts `controller` when no piece was taken for a while, and when a
+ * piece cannot be read; then rejects with the error of the read.
+ */
+export async function sendOnce<T>(
+  bucket: Bucket,
+  pieces: (onProgress: () => void) => AsyncGenerator<Buffer>,
+  pieceSize: number,
+  controller: AbortController,
+  send: (body: Readable, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const timer = setTimeout(() => controller.abort(), bucket.times.idle);
+  let unreadable: { error: unknown } | undefined;
+  const read = async function* () {
+    try {
+      yield* pieces(() => timer.refresh());
+    } catch (error) {
+      // The client of S3 does not end a request whose body failed, but destroys a body whose request failed.
+      if (!body.destroyed) unreadable = { error };
+      controller.abort();
+      throw error;
+    }
+  };
+  const body: Readable = Readable.from(read(), { objectMode: false, highWaterMark: pieceSize });
+  body.on('error', () => undefined);
+  try {
+    return await send(body, controller.signal);
+  } catch (error) {
+    throw unreadable ? unreadable.error : error;
+  } finally {
+    clearTimeout(timer);
+    body.destroy();
   }
 }
 

@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { digestOf, type Digest } from '../../../src/digest.ts';
+import { digestOf } from '../../../src/digest.ts';
 import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
 import { StagedFile } from '../../../src/storage/staged-file.ts';
 import { scrape } from '../../support/metrics.ts';
 import { answerOf, openRequest, TestRepository } from '../../support/registry.ts';
-import { s3Storage, startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';
+import { blobKey, s3Access, s3Storage, startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { until, within } from '../../support/until.ts';
 import { openDriver, stage, type TestedDriver } from '../driver-suite.ts';
@@ -41,9 +41,8 @@ const wasStopped = async ({ server }: SetUp): Promise<boolean> =>
   (await scrape(server)).value('entrepot_s3_requests_total', { operation: 'early', result: 'stopped' }) === 1;
 const puts = ({ requests }: FakeS3): S3Request[] =>
   requests.filter(({ method, key }) => method === 'PUT' && key.startsWith('blobs/'));
-const keyOf = (digest: Digest): string => `blobs/sha256/${digest.slice(7, 9)}/${digest.slice(7)}`;
 const storedIn = (s3: FakeS3, body: Buffer): boolean =>
-  s3.objects.get(keyOf(digestOf(body)))?.bytes.equals(body) === true;
+  s3.objects.get(blobKey(digestOf(body)))?.bytes.equals(body) === true;
 
 for (const kind of ['PUT of a session', 'POST of a whole blob'] as const) {
   test(`a ${kind} is sent to S3 while it arrives, in one request, and stored at its end`, async (t) => {
@@ -57,12 +56,12 @@ for (const kind of ['PUT of a session', 'POST of a whole blob'] as const) {
         : openRequest(server, 'POST', path, { 'Content-Length': body.length });
     request.write(body.subarray(0, 4 * mebibyte));
     await until(() => puts(s3).some(({ received }) => received >= 2 * mebibyte));
-    t.is(s3.objects.has(keyOf(digestOf(body))), false);
+    t.is(s3.objects.has(blobKey(digestOf(body))), false);
     request.end(body.subarray(4 * mebibyte));
     t.is((await answerOf(request)).status, 201);
     t.true(storedIn(s3, body));
     t.is(puts(s3).length, 1);
-    t.is(s3.requests.filter(({ key }) => key === keyOf(digestOf(body))).length, 3, 'HEAD, PUT, HEAD');
+    t.is(s3.requests.filter(({ key }) => key === blobKey(digestOf(body))).length, 3, 'HEAD, PUT, HEAD');
     const metrics = await scrape(server);
     t.is(metrics.value('entrepot_s3_requests_total', { operation: 'early', result: 'ok' }), 1);
     const pulled = await each.repository.fetch(`blobs/${digestOf(body)}`);
@@ -102,7 +101,7 @@ test('a body that is cut off is not stored, and its session continues', async (t
   t.is(session.status, 204);
   const received = Number(session.headers.get('range')!.split('-')[1]) + 1;
   t.true(received > 0);
-  t.false(each.s3.objects.has(keyOf(digestOf(body))));
+  t.false(each.s3.objects.has(blobKey(digestOf(body))));
   const rest = openRequest(each.server, 'PUT', `${location}?digest=${digestOf(body)}`, {
     'Content-Length': body.length - received,
   });
@@ -136,7 +135,7 @@ for (const fault of [
 test('bytes that S3 already has are not sent again', async (t) => {
   const each = await setUp(t);
   const body = randomBytes(3 * mebibyte);
-  each.s3.objects.set(keyOf(digestOf(body)), { bytes: body, modified: new Date(), etag: '"x"' });
+  each.s3.objects.set(blobKey(digestOf(body)), { bytes: body, modified: new Date(), etag: '"x"' });
   const { request } = await beginPut(each, body, body.length);
   request.end();
   t.is((await answerOf(request)).status, 201);
@@ -146,8 +145,7 @@ test('bytes that S3 already has are not sent again', async (t) => {
 /** A driver with a limit of its requests in milliseconds. Files of more than 4 MiB are sent in parts of 4 MiB. */
 async function openS3(t: ExecutionContext, idle = 30_000): Promise<TestedDriver<S3Driver> & { s3: FakeS3 }> {
   const s3 = await startS3(t);
-  const access = { region: 'us-east-1', forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
-  const options = { endpoint: s3.endpoint, bucket: s3.bucket, ...access, times: { pause: 1, idle } };
+  const options = { ...s3Access(s3), times: { pause: 1, idle } };
   const tested = await openDriver(t, () => S3Driver.open(options, { single: 4 * mebibyte, part: 4 * mebibyte }));
   t.teardown(() => tested.driver.close());
   s3.requests.length = 0;
@@ -172,6 +170,21 @@ test('the last byte waits for the put', async (t) => {
     t.is(puts(each.s3).length, end === 'put' ? 1 : 2);
     await staged.discard();
   }
+});
+
+test('a session whose first request broke off before its first byte is sent early again', async (t) => {
+  const each = await openS3(t);
+  const body = randomBytes(2 * mebibyte);
+  const staged = await stage(each, Buffer.alloc(0));
+  each.driver.putEarly(digestOf(body), staged, body.length)!.stop();
+  const early = each.driver.putEarly(digestOf(body), staged, body.length)!;
+  await staged.write(body);
+  early.grown();
+  await until(() => puts(each.s3)[0]?.received === body.length - 1);
+  await each.driver.put(digestOf(body), staged);
+  t.true(storedIn(each.s3, body));
+  t.is(puts(each.s3).length, 1);
+  await staged.discard();
 });
 
 test('a file of which S3 has taken little when it is complete is sent in parts', async (t) => {

@@ -1,17 +1,19 @@
 import { randomBytes } from 'node:crypto';
+import { truncate } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import { digestOf } from '../../../src/digest.ts';
 import { readAll } from '../../../src/storage/content.ts';
 import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
-import { startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';
+import { StagedFile } from '../../../src/storage/staged-file.ts';
+import { blobKey, s3Access, startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';
+import { within } from '../../support/until.ts';
 import { openDriver, store, type TestedDriver } from '../driver-suite.ts';
 
 /** A driver and its server. `limit` is the time limit of its requests, in milliseconds. Files of more than 1000 bytes are sent in parts of 400. */
 async function setUp(t: ExecutionContext, limit = 5000): Promise<TestedDriver<S3Driver> & { s3: FakeS3 }> {
   const s3 = await startS3(t);
   const times = { request: limit, idle: limit, assemble: limit, pause: 1 };
-  const access = { region: 'us-east-1', forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
-  const options = { endpoint: s3.endpoint, bucket: s3.bucket, ...access, times };
+  const options = { ...s3Access(s3), times };
   const tested = await openDriver(t, () => S3Driver.open(options, { single: 1000, part: 400 }));
   t.teardown(() => tested.driver.close());
   s3.requests.length = 0;
@@ -73,6 +75,16 @@ test.serial('a put whose bytes S3 stored in part fails', async (t) => {
   t.is((await each.driver.stat(digestOf(small)))?.size, small.length, 'the next put replaces them');
 });
 
+test.serial('a put whose file cannot be read does not wait until the request is too old', async (t) => {
+  const each = await setUp(t, 60_000);
+  const staged = await StagedFile.create(each.paths);
+  await staged.write(small);
+  await truncate(staged.path, small.length - 1);
+  const error = await t.throwsAsync(within(each.driver.put(digestOf(small), staged)), { name: 'StorageUnavailable' });
+  t.regex(String(error.cause), /is shorter than its/);
+  await staged.discard();
+});
+
 test.serial('at most three parts of a file are sent at the same time, and nothing is copied', async (t) => {
   const each = await setUp(t);
   await store(each, randomBytes(8000));
@@ -91,7 +103,7 @@ for (const [name, fault, attempts] of [
   test.serial(`a read continues after ${name}`, async (t) => {
     const each = await setUp(t, fault === 'stall body' ? 300 : undefined);
     const bytes = randomBytes(600_000);
-    each.s3.objects.set(keyOf(bytes), { bytes, modified: new Date(), etag: '"x"' });
+    each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
     const content = await each.driver.open(digestOf(bytes), bytes.length);
     const first = Buffer.alloc(100_000);
     const read = await content.read(first, 0);
@@ -126,7 +138,7 @@ test.serial('content that does not match its digest rejects before its last byte
   const each = await setUp(t);
   const bytes = randomBytes(300_000);
   const digest = digestOf(bytes);
-  each.s3.objects.set(keyOf(bytes), { bytes, modified: new Date(), etag: '"x"' });
+  each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
   failing(each.s3, 'GET blobs/', 'wrong bytes');
   const content = await each.driver.open(digest, bytes.length);
   let position = 0;
@@ -144,7 +156,7 @@ test.serial('content that does not match its digest rejects before its last byte
 test.serial('a sequential reader costs one request, and a small part its own bytes', async (t) => {
   const each = await setUp(t);
   const bytes = randomBytes(500_000);
-  each.s3.objects.set(keyOf(bytes), { bytes, modified: new Date(), etag: '"x"' });
+  each.s3.objects.set(blobKey(digestOf(bytes)), { bytes, modified: new Date(), etag: '"x"' });
   const gets = () => each.s3.requests.filter(({ method, key }) => method === 'GET' && key !== '').map((r) => r.range);
   const content = await each.driver.open(digestOf(bytes), bytes.length);
   const target = Buffer.alloc(70_000);
@@ -198,9 +210,4 @@ test.serial('uploads in parts that were never finished are aborted after three d
 /** The time `hours` ago. */
 function begun(hours: number): Date {
   return new Date(Date.now() - hours * 3_600_000);
-}
-
-function keyOf(bytes: Buffer): string {
-  const hex = digestOf(bytes).slice('sha256:'.length);
-  return `blobs/sha256/${hex.slice(0, 2)}/${hex}`;
 }

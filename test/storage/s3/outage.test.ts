@@ -14,7 +14,7 @@ import { folderUntilEnd } from '../../support/folder.ts';
 import { TestFeed } from '../../support/feed.ts';
 import { scrape } from '../../support/metrics.ts';
 import { TestRepository } from '../../support/registry.ts';
-import { startS3, type FakeS3, type S3Fault } from '../../support/s3.ts';
+import { s3Access, startS3, type FakeS3, type S3Fault } from '../../support/s3.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { startUpstreamRegistry } from '../../support/upstreams/upstream-registry.ts';
 
@@ -36,8 +36,7 @@ async function setUp(t: ExecutionContext, settings: Record<string, unknown> = {}
   const data = await folderUntilEnd(t);
   const { storage } = schema.parse({ storage: { driver: 's3', s3: { bucket: s3.bucket } } });
   const times = { request: limit, idle: limit, assemble: limit, pause: 1, checkEvery: 0 };
-  const access = { region: 'us-east-1', forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
-  const bucket = await S3Driver.open({ endpoint: s3.endpoint, bucket: s3.bucket, ...access, times });
+  const bucket = await S3Driver.open({ ...s3Access(s3), times });
   const cache = new Paths(data).cache;
   const driver = new CachedDriver(bucket, cache, 2 ** 30, () => Promise.resolve(true));
   const health = { driver, healthTimes: { ...healthTimes, writeEvery: 0, perSecond: 1000, remember: 0 } };
@@ -163,8 +162,7 @@ test.serial('mirrored content reaches the client although it cannot be stored', 
 
 test.serial('the writes of the checks are bounded', async (t) => {
   const s3 = await startS3(t);
-  const access = { region: 'us-east-1', forcePathStyle: true, accessKeyId: 'key', secretAccessKey: 'secret' };
-  const driver = await S3Driver.open({ endpoint: s3.endpoint, bucket: s3.bucket, ...access, times: { pause: 1 } });
+  const driver = await S3Driver.open({ ...s3Access(s3), times: { pause: 1 } });
   t.teardown(() => driver.close());
   await driver.prepare();
   const writes = () => s3.requests.filter(({ text }) => text === 'PUT probe/write').length;
