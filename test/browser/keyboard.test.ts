@@ -53,6 +53,10 @@ for (const [name, { at, signedIn, status }] of Object.entries({
       };
       await visit(t, await browser(), all.server, options, async ({ page }) => {
         await page.goto(at(all));
+        // The browser focuses it when it draws the page, which can be after the page was loaded.
+        await page.waitForFunction(() =>
+          [...document.querySelectorAll('[autofocus]')].every((each) => each === document.activeElement),
+        );
         await checkTabs(t, page);
       });
     }
