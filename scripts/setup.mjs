@@ -3,7 +3,7 @@
 // scripts is the project's Node 24 (from the package `node`), which runs the TypeScript sources without a build.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, linkSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, lstatSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -53,7 +53,9 @@ function install() {
     .split(delimiter)
     .filter((folder) => !folder.startsWith(modules))
     .join(delimiter);
-  const result = spawnSync('npm', ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'], {
+  // The lock file decides which version is installed. With an age, npm would ask for the dates of all versions, which takes minutes.
+  const options = ['--include=dev', '--min-release-age=0', '--no-audit', '--no-fund', '--loglevel=error'];
+  const result = spawnSync('npm', ['ci'].concat(options), {
     cwd: root,
     env: Object.assign({}, process.env, { PATH: path }),
     encoding: 'utf8',
@@ -71,11 +73,29 @@ function install() {
   }
 }
 
+// The folder of the lock, in the temporary folder, which all users may write to. Only the user who installs may write to
+// it, so that no other user can hold the lock, or have a file overwritten by a link. It is not in the checkout, which `npm ci`
+// and tools that watch files would see.
+function lockFolder() {
+  // Windows has no user IDs, and a temporary folder for each user.
+  const user = process.getuid ? process.getuid() : undefined;
+  const folder = join(tmpdir(), user === undefined ? 'entrepot-setup' : 'entrepot-setup-' + user);
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if (error.code !== 'EEXIST') fail('cannot make the folder ' + folder + ': ' + error.message);
+  }
+  const found = lstatSync(folder);
+  const isOwn = user === undefined || (found.uid === user && (found.mode & 0o077) === 0);
+  if (!found.isDirectory() || !isOwn)
+    fail(folder + ' must be a folder that only you can use; remove it, or set TMPDIR to another folder');
+  return folder;
+}
+
 // Allows one install at a time per checkout. The lock file is linked into place with the process ID of its owner
 // already in it, so that the lock of a dead owner can be detected.
 function withLock(work) {
-  const name = 'entrepot-setup-' + createHash('sha256').update(root).digest('hex').slice(0, 16);
-  const lock = join(tmpdir(), name);
+  const lock = join(lockFolder(), createHash('sha256').update(root).digest('hex').slice(0, 16));
   const mine = lock + '.' + process.pid;
   writeFileSync(mine, String(process.pid));
   process.on('exit', () => rmSync(mine, { force: true }));

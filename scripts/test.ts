@@ -47,7 +47,7 @@ if (interrupted !== undefined) process.exitCode = 130;
 async function main(): Promise<number> {
   const services = await servicesForRun();
   try {
-    await writeSchemas(folder, services.env.ENTREPOT_TEST_DATABASE_URL!);
+    await writeSchemas(folder, services.env.ENTREPOT_TEST_DATABASE_URL);
     services.env.ENTREPOT_TEST_SCHEMAS = folder;
     if (kind === 'clients') return await avaWithClients(services.env);
     const program = programs[kind];

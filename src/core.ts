@@ -1,19 +1,15 @@
-import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { Accounts, type Account } from './accounts/accounts.ts';
+import { CookieKey } from './accounts/cookie-key.ts';
 import { People } from './accounts/people.ts';
 import { Sessions } from './accounts/sessions.ts';
 import { Tokens } from './accounts/tokens.ts';
 import { Cache } from './cache/cache.ts';
-import { namespaceOf } from './cache/namespace.ts';
 import { systemOrigin } from './caller.ts';
 import { deletionClock } from './clock.ts';
 import { Closing, inTime } from './closing.ts';
-import { ConfigError } from './config/load.ts';
-import { environmentName, type Config } from './config/schema.ts';
-import { openDatabase, type Database, type WriteSignal } from './database/database.ts';
-import { migrate } from './database/migrate.ts';
-import type { TimeLimits } from './database/time-limits.ts';
+import type { Config } from './config/schema.ts';
+import type { Database } from './database/database.ts';
 import type { Digest } from './digest.ts';
 import type { NewEvent } from './events/event.ts';
 import { Events } from './events/events.ts';
@@ -25,6 +21,7 @@ import { openIdentity, type Identity } from './identity/open.ts';
 import type { RequirementBounds } from './instances/agreement.ts';
 import { folderIdentity } from './instances/folder.ts';
 import { Instances, type InstanceTimes } from './instances/instances.ts';
+import { addressKey } from './limits/address.ts';
 import { Limits } from './limits/limits.ts';
 import { Entries, type EntryKey } from './mirror/entries.ts';
 import type { Exchange } from './metrics/report.ts';
@@ -32,17 +29,14 @@ import { Mirror } from './mirror/mirror.ts';
 import { mirrorReferences } from './mirror/references.ts';
 import { BlobStore } from './storage/blob-store.ts';
 import { DamageCheck, examineWith } from './storage/damage.ts';
-import { localDisk, type Disk } from './storage/disk.ts';
+import { localDisk } from './storage/disk.ts';
 import type { Driver } from './storage/driver.ts';
-import { FilesystemDriver } from './storage/filesystem.ts';
-import { adopt, checkPair, WrongPair, type Adopted } from './storage/identity.ts';
-import { openS3 } from './storage/open.ts';
-import { Paths } from './storage/paths.ts';
-import { createDatabaseFiles, privateFolder, tightenDatabaseFiles } from './storage/permissions.ts';
-import { StorageSettingError } from './storage/s3/failures.ts';
+import { checkPair } from './storage/identity.ts';
 import { References, type BlobReferences } from './storage/references.ts';
 import { Room } from './storage/room.ts';
+import { deletionTimes, type DeletionTimes } from './storage/states.ts';
 import type { ProxyEnvironment } from './upstream/addresses.ts';
+import { named, nameSides, nameStorage, notWritable, openData, type PlaceSurroundings } from './place.ts';
 import { openUpstreams } from './upstream/configured.ts';
 import type { Upstream } from './upstream/upstream.ts';
 import type { SubjectKind } from './usage/counters.ts';
@@ -55,23 +49,15 @@ export { runForSystem } from './caller.ts';
 export { inBackground } from './database/time-limits.ts';
 
 /** Dependencies from outside the program. Tests replace them. */
-export interface Surroundings {
-  log: Logger;
-  /** Milliseconds since 1970 UTC. */
-  now: () => number;
+export interface Surroundings extends PlaceSurroundings {
   /** A monotonic clock in milliseconds. Without it, `now` is trusted also when it jumps. */
   watch?: (() => number) | undefined;
   requirementBounds?: RequirementBounds | undefined;
   /** Outgoing proxies. */
   proxy: ProxyEnvironment;
-  /** Stores committed bytes; by default in the data folder. */
-  driver?: Driver | undefined;
   /** Number of lines that the log could not write, and dropped. */
   droppedLines?: (() => number) | undefined;
-  databaseLimits?: TimeLimits | undefined;
   healthTimes?: HealthTimes | undefined;
-  /** Where files are staged; by default the local disk. */
-  disk?: Disk | undefined;
   receivers?: ReceiverOptions | undefined;
   /** Connects the metrics of the processes that serve one port; undefined for one process. */
   exchange?: Exchange | undefined;
@@ -99,6 +85,8 @@ export interface Core {
   readonly now: () => number;
   /** The same for deletions by age. See `deletionClock`. */
   readonly deletionTime: () => number;
+  /** How unfinished deletions of bytes are taken over. */
+  readonly deletions: DeletionTimes;
   /** Bounds the time for closing each part. */
   readonly closing: Closing;
   readonly cache: Cache;
@@ -111,6 +99,7 @@ export interface Core {
   readonly accounts: Accounts;
   readonly defaultAccount: Account;
   readonly tokens: Tokens;
+  readonly cookies: CookieKey;
   readonly sessions: Sessions;
   readonly identity: Identity;
   readonly events: Events;
@@ -121,100 +110,6 @@ export interface Core {
   readonly entries: Entries;
   readonly mirror: Mirror;
   readonly upstreams: readonly Upstream[];
-}
-
-const notWritable = 'the data folder is not writable';
-
-/** The parts that have the data, without anything above them. */
-interface DataParts {
-  closing: Closing;
-  paths: Paths;
-  cache: Cache;
-  database: Database;
-  driver: Driver;
-}
-
-/** Opens the database and the storage, and migrates. */
-async function openData(config: Config, surroundings: Surroundings, stack: AsyncDisposableStack): Promise<DataParts> {
-  const parts = await openUnmigrated(config, surroundings, stack);
-  await migrate(parts.database).catch(named(databaseKey(config), 'the database cannot be used'));
-  return parts;
-}
-
-/** Opens the database and the storage as they are. */
-async function openUnmigrated(
-  config: Config,
-  surroundings: Surroundings,
-  stack: AsyncDisposableStack,
-): Promise<DataParts> {
-  const { now, log } = surroundings;
-  const paths = new Paths(config.data);
-  const closing = new Closing(log);
-  const driver = surroundings.driver ?? (await openStorage(config, surroundings, paths));
-  stack.defer(closing.part('the storage', () => driver.close()));
-  const onRedis = (error: unknown) => log.warn({ err: error }, 'Redis is unreachable');
-  const cache = await Cache.open(config.redis.url, now, onRedis, namespaceOf(config.database.url, config.data));
-  stack.defer(closing.part('the cache', () => cache.close()));
-  await privateFolder(config.data, log).catch(named('ENTREPOT_DATA', notWritable));
-  const database = await openNamed(config, cache.changes, surroundings);
-  stack.defer(closing.part('the database', () => database.close()));
-  return { closing, paths, cache, database, driver };
-}
-
-async function openStorage({ storage }: Config, { disk = localDisk }: Surroundings, paths: Paths): Promise<Driver> {
-  if (storage.driver === 'filesystem') return new FilesystemDriver(paths);
-  const hasRoom = async (bytes: number) => (await disk.free(paths.data)) - bytes > storage.reserve;
-  return openS3(storage, paths, hasRoom).catch(nameStorage);
-}
-
-/** For `catch`: names the setting of a storage that cannot be used. */
-function nameStorage(error: unknown): never {
-  if (error instanceof StorageSettingError)
-    throw new ConfigError(`${environmentName(error.setting)}: ${error.message}`, { cause: error });
-  return named('ENTREPOT_DATA', notWritable)(error);
-}
-
-/**
- * Confirms that the database and the storage of the settings belong together, also if they do not look so. `report` gets
- * what they hold before anything is written.
- */
-export async function adoptStorage(
-  config: Config,
-  surroundings: Surroundings,
-  report: (found: Adopted) => void,
-): Promise<void> {
-  await using stack = new AsyncDisposableStack();
-  const { database, driver, paths } = await openData(config, surroundings, stack);
-  const blobs = new BlobStore(database, driver, paths, surroundings.now);
-  await blobs.prepare().catch(nameStorage);
-  await adopt(database, driver, report);
-}
-
-/** A storage in a folder, for a backup or a copy. */
-export interface FolderStorage {
-  paths: Paths;
-  driver: Driver;
-}
-
-/** The storage in `folder`, which need not exist yet. `driver.close` must be called at the end. */
-export function folderStorage(folder: string): FolderStorage {
-  const paths = new Paths(folder);
-  return { paths, driver: new FilesystemDriver(paths) };
-}
-
-/** The database and the storage of the settings, for a restore: without migrations, and with any content. */
-export interface Place extends AsyncDisposable {
-  database: Database;
-  driver: Driver;
-  paths: Paths;
-}
-
-export async function openPlace(config: Config, surroundings: Surroundings): Promise<Place> {
-  await using stack = new AsyncDisposableStack();
-  const { database, driver, paths } = await openUnmigrated(config, surroundings, stack);
-  await new BlobStore(database, driver, paths, surroundings.now).prepare().catch(nameStorage);
-  const rest = stack.move();
-  return { database, driver, paths, [Symbol.asyncDispose]: () => rest.disposeAsync() };
 }
 
 /**
@@ -233,21 +128,25 @@ export async function openCore(
   const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
   const { disk = localDisk } = surroundings;
   const room = new Room(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
-  const blobs = new BlobStore(database, driver, paths, now, { examine: examineWith(damage, log), disk, room });
-  await blobs.prepare().catch(nameStorage);
-  await checkPair(database, driver).catch(nameSides(config));
   const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
   const instances = new Instances(database, folder, log, surroundings.instanceTimes);
+  // A request to S3 may be in progress after its process has ended.
+  const isLocal = config.storage.driver === 'filesystem';
+  const times: DeletionTimes = { ...deletionTimes, ...(isLocal && { processes: () => instances.processes }) };
+  const blobs = new BlobStore(database, driver, paths, now, { times, examine: examineWith(damage, log), disk, room });
+  await blobs.prepare().catch(nameStorage);
+  await checkPair(database, driver).catch(nameSides(config));
   stack.defer(closing.part('the instance', (milliseconds) => instances.leave(milliseconds)));
   const accounts = new Accounts(database, now);
   const { account: defaultAccount } = await accounts.ensureDefault();
   const tokens = new Tokens(database, now);
   const people = new People(accounts, config.signIn.oidc);
-  const sessions = new Sessions(database, { tokens, people }, config.signIn.session, now);
-  const identity = await openIdentity({ config, database, accounts, tokens, people, proxy, now, watch });
+  const cookies = new CookieKey(database);
+  const sessions = new Sessions(database, { tokens, people, cookies }, config.signIn.session, now);
+  const identity = await openIdentity({ config, database, accounts, tokens, people, proxy, log, now, watch });
   stack.defer(closing.part('the issuers', () => identity.close()));
   const events = new Events(database, (id) => accounts.nameOf(id));
-  const repeatedEvents = new RepeatedEvents(database, now);
+  const repeatedEvents = new RepeatedEvents(database, now, addressKey);
   // Closed after all that note events.
   stack.defer(closing.part('the events', (milliseconds) => writeLast(repeatedEvents, milliseconds, log)));
   const limits = new Limits({ settings: config.limits, cache, events: repeatedEvents, now: watch ?? now });
@@ -291,6 +190,7 @@ export async function openCore(
     log,
     now,
     deletionTime: watch ? deletionClock(now, watch) : now,
+    deletions: times,
     closing,
     cache,
     database,
@@ -302,6 +202,7 @@ export async function openCore(
     accounts,
     defaultAccount,
     tokens,
+    cookies,
     sessions,
     identity,
     events,
@@ -339,51 +240,4 @@ export async function unknownAccounts(accounts: Accounts, { config }: Upstream):
   const unknown: string[] = [];
   for (const name of config.accounts ?? []) if (!(await accounts.named(name))) unknown.push(name);
   return unknown;
-}
-
-/** The setting that says where the database is. */
-function databaseKey({ database: { url } }: Config): string {
-  return url === undefined ? 'ENTREPOT_DATA' : 'ENTREPOT_DATABASE_URL';
-}
-
-/** For `catch`: names the settings of the sides that may be wrong. */
-function nameSides(config: Config): (error: unknown) => never {
-  const isBucket = config.storage.driver === 's3';
-  const storage = isBucket ? environmentName('storage.s3.bucket') : 'ENTREPOT_DATA';
-  const keys = { database: databaseKey(config), storage };
-  return (error) => {
-    if ((error as NodeJS.ErrnoException).syscall) return named('ENTREPOT_DATA', 'the storage cannot be read')(error);
-    if (!(error instanceof WrongPair)) throw error;
-    const settings = [...new Set(error.sides.map((side) => keys[side]))].join(', ');
-    const place = isBucket ? `bucket: ${config.storage.s3.bucket}` : `data folder: ${config.data}`;
-    throw new ConfigError(`${settings}: ${error.message} (${place})`, { cause: error });
-  };
-}
-
-function openNamed(config: Config, changes: WriteSignal | undefined, surroundings: Surroundings): Promise<Database> {
-  const { data, database } = config;
-  const opening = openPrivate(database.url ?? `sqlite:${join(data, 'entrepot.db')}`, changes, surroundings);
-  return opening.catch(named(databaseKey(config), 'the database cannot be opened'));
-}
-
-/** Opens the database. Other users of the machine may not read the file of SQLite. */
-async function openPrivate(
-  url: string,
-  changes: WriteSignal | undefined,
-  { log, databaseLimits }: Surroundings,
-): Promise<Database> {
-  if (!url.startsWith('sqlite:')) return openDatabase(url, changes, databaseLimits);
-  const path = url.slice('sqlite:'.length);
-  await createDatabaseFiles(path);
-  const database = await openDatabase(url, changes, databaseLimits);
-  // Only now is it known that these are the files of a database.
-  await tightenDatabaseFiles(path, log);
-  return database;
-}
-
-/** For `catch`: turns a failure into one line that names the setting to check. */
-export function named(key: string, failure: string): (error: unknown) => never {
-  return (error) => {
-    throw new ConfigError(`${key}: ${failure}: ${(error as Error).message.split('\n', 1)[0]}`, { cause: error });
-  };
 }

@@ -33,6 +33,7 @@ export const errorNames = [
   'StorageFull',
   'DatabaseUnavailable',
   'StorageUnavailable',
+  'KeyUnavailable',
   'UpstreamUnavailable',
   'UpstreamTimeout',
   'Aborted',

@@ -63,7 +63,7 @@ function addMirror(operations: Operations, { mirror, upstreams }: Core): void {
   ]);
 }
 
-function addUpstreams(operations: Operations, { upstreams, now }: Core): void {
+function addUpstreams(operations: Operations, { mirror, upstreams, now }: Core): void {
   const labels = ['upstream'] as const;
   operations.counter('entrepot_upstream_requests_total', 'Requests to an upstream', ['upstream', 'status'], () =>
     upstreams.flatMap(({ id, counts }) =>
@@ -73,6 +73,22 @@ function addUpstreams(operations: Operations, { upstreams, now }: Core): void {
   const seconds = 'Time until an upstream began to answer, or failed';
   operations.histogram('entrepot_upstream_request_seconds', seconds, labels, () =>
     upstreams.map(({ id, counts }) => [{ upstream: id }, counts.times]),
+  );
+  const slow = 'Bodies of an upstream that were cut because they came too slowly';
+  operations.counter('entrepot_upstream_slow_bodies_total', slow, labels, () =>
+    ofEach(
+      upstreams,
+      (one, other) => one + other,
+      ({ counts }) => counts.slowBodies,
+    ),
+  );
+  const waiting = 'Fetches that wait because the upstream uses its places of an account, or all are in use';
+  operations.gauge(
+    'entrepot_upstream_waiting_fetches',
+    waiting,
+    labels,
+    () => ofEach(upstreams, Math.max, ({ id }) => mirror.waiting(id)),
+    'sum',
   );
   const open = '1 while requests to an upstream are paused, or were and none has succeeded since';
   operations.gauge('entrepot_upstream_breaker_open', open, labels, () =>

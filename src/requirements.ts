@@ -1,5 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { sqlitePath } from './command-place.ts';
+import { inTime } from './closing.ts';
 import { claimInterval, RedisOwner } from './cache/redis-owner.ts';
 import { ConfigError } from './config/load.ts';
 import { environmentName } from './config/schema.ts';
@@ -10,14 +12,16 @@ import {
   bucketFact,
   disagreement,
   folderFact,
+  isOfOriginal,
   noRedis,
+  otherStorage,
   secretFact,
   type RequirementBounds,
 } from './instances/agreement.ts';
 import type { Facts, Instance } from './instances/instances.ts';
 import { RelayKey } from './instances/relay-key.ts';
 import type { Chore } from './jobs/chores.ts';
-import { installationIdentity } from './storage/identity.ts';
+import { activeStorage, installationIdentity, setActiveStorage } from './storage/identity.ts';
 import { Paths } from './storage/paths.ts';
 import { keyFingerprint } from './webhooks/secrets.ts';
 
@@ -26,6 +30,9 @@ const checkInterval = 10_000;
 
 /** Milliseconds between two comparisons of a start that waits. */
 const comparePause = 500;
+
+/** With SQLite, an instance without a heartbeat for this many intervals has ended. */
+const beatsUntilSilence = 1.2;
 
 const defaultBounds: RequirementBounds = {
   // Two instances then differ by less than 4 s: the lease of an upload has at least that time left while its writer lives,
@@ -59,33 +66,35 @@ export interface Requirements {
   agree(): Promise<void>;
   /** Repeats the checks of a running server, which only warns, once for each state. */
   readonly chores: readonly Chore[];
-  close(): Promise<void>;
+  /** Takes at most this many milliseconds. */
+  close(milliseconds: number): Promise<void>;
 }
 
 type Parts = Pick<Core, 'config' | 'cache' | 'database' | 'instances' | 'now' | 'log'>;
 
-/** The requirements of this installation. SQLite without Redis has none. */
+/** The requirements of this installation. With SQLite, instances need the same storage and the same key of webhooks. */
 export async function openRequirements(parts: Parts, bounds = defaultBounds): Promise<Requirements> {
   const { config, cache, database, instances, log } = parts;
   const installation = await installationIdentity(database);
   const owner = config.redis.url === undefined ? undefined : new RedisOwner(cache, installation);
   let databaseNode: string | null = null;
+  const isShared = database.dialect === 'mysql';
   const facts = async (): Promise<Facts> => ({
     storage: await storageFact(parts, installation),
     secret: await secretsFact(parts),
-    redis: owner ? (owner.identity ?? null) : noRedis,
+    redis: !isShared ? null : owner ? (owner.identity ?? null) : noRedis,
     databaseNode,
   });
-  const isShared = database.dialect === 'mysql';
   const engine = engineRequirement(parts, (node) => (databaseNode = node ?? null));
   const own = [
     ...(isShared ? [engine, clockRequirement(parts, bounds.clock)] : []),
     ...(owner ? [ownerRequirement(owner)] : []),
   ];
+  const othersLive = async () => (await instances.live()).filter(({ id }) => id !== instances.id);
   const agreement: Requirement = {
     subject: 'instances',
     check: async () => {
-      const others = (await instances.live()).filter(({ id }) => id !== instances.id);
+      const others = await othersLive();
       const found = disagreement(await facts(), others);
       if (found) throw new ConfigError(found.message);
       return { text: `agrees with all live servers (${others.length})` };
@@ -93,7 +102,7 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
   };
   const report = reporter(log);
   const run = async ({ subject, check }: Requirement) => report(subject, (await check()).doubt);
-  const list = isShared ? [...own, agreement] : own;
+  const list = [...own, agreement];
   const watch = async () => {
     for (const each of list) {
       await run(each).catch((error: unknown) => {
@@ -104,14 +113,16 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
     instances.note(await facts());
   };
   const failure = 'the requirements for several instances were not checked';
-  const chores: Chore[] = isShared ? [{ interval: checkInterval, run: watch, failure }] : [];
-  if (owner && !isShared) chores.push({ interval: claimInterval, run: watch, failure });
+  const interval = isShared || !owner ? checkInterval : Math.min(checkInterval, claimInterval);
+  const chores: Chore[] = [{ interval, run: watch, failure }];
   /**
    * Waits for an instance that was killed with other settings until its lease is over, and for one that has not yet noticed a
-   * fail-over.
+   * fail-over. With SQLite an instance lives on this machine, and has a long lease: without a heartbeat in time it has ended.
    */
   const agree = async () => {
-    const until = performance.now() + bounds.patience;
+    const startedAt = performance.now();
+    const until = startedAt + bounds.patience;
+    const silence = isShared ? Infinity : instances.times.beat * beatsUntilSilence;
     const seenAt = new Map<string, number>();
     for (; ; await sleep(comparePause)) {
       const found = disagreement(await facts(), precedingOf(instances.id, await instances.list()));
@@ -121,6 +132,7 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
       const first = seenAt.get(other.id) ?? other.seenAt;
       seenAt.set(other.id, first);
       const isAlive = other.seenAt !== first;
+      if (!isAlive && performance.now() - startedAt > silence) return;
       if (isAlive && (!mayEnd || performance.now() >= until)) throw new ConfigError(message);
       for (const each of own) await run(each);
     }
@@ -129,11 +141,19 @@ export async function openRequirements(parts: Parts, bounds = defaultBounds): Pr
     list,
     enforce: async () => {
       for (const each of own) await run(each);
-      if (isShared) instances.note(await facts());
+      instances.note(await facts());
     },
-    agree: () => (isShared ? agree() : Promise.resolve()),
+    agree: async () => {
+      await agree();
+      await noteStorage(parts);
+    },
     chores,
-    close: async () => owner?.release(),
+    close: async (milliseconds) => {
+      if (!owner) return;
+      // Other live servers compare themselves with the mark. It ends by itself if the database does not tell about them.
+      const others = await inTime(othersLive, milliseconds / 2).catch(() => undefined);
+      if (others?.length === 0) await owner.release();
+    },
   };
 }
 
@@ -160,16 +180,52 @@ function reporter(log: Parts['log']): (subject: string, problem: string | undefi
   };
 }
 
-/** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
-async function storageFact({ config: { data, storage } }: Parts, installation: string): Promise<string | null> {
-  if (storage.driver === 's3') return bucketFact(storage.s3);
-  const found = await stat(new Paths(data).blobs, { bigint: true }).catch(() => undefined);
-  return found ? folderFact(installation, found.ino) : null;
+/**
+ * Rejects with `ConfigError` if a command has another storage than the servers: it would call their content damaged, or change
+ * a place that they do not use.
+ */
+export async function checkStorage(parts: Parts): Promise<void> {
+  const { config, database, instances } = parts;
+  const active = await activeStorage(database);
+  if (active !== undefined && active !== placeOf(config)) throw new ConfigError(otherStorage(placeOf(config), active));
+  const own = await storageFact(parts, await installationIdentity(database));
+  for (const { storage } of await instances.live())
+    if (own !== null && storage !== null && storage !== own && !isOfOriginal(own, storage))
+      throw new ConfigError(otherStorage(own, storage));
 }
 
-/** Without keys that are not used, or cannot be read: what needs them reports that. */
-async function secretsFact({ config: { data, secretKeyFile, server } }: Parts): Promise<string | null> {
-  const { secretFile } = server.internal;
+/** Notes the storage of this server, which starts. */
+async function noteStorage({ config, database, log }: Parts): Promise<void> {
+  const before = await activeStorage(database);
+  const place = placeOf(config);
+  if (before === place) return;
+  if (before !== undefined) log.warn({ before, now: place }, 'the servers of this database now use another storage');
+  await setActiveStorage(database, place);
+}
+
+/** The storage in the settings. A folder has no name here, because it may be moved. */
+function placeOf({ storage }: Core['config']): string {
+  return storage.driver === 's3' ? bucketFact(storage.s3) : 'folder';
+}
+
+/** The identity of the bucket or of the folder with the blobs; null if a test replaces the driver. */
+async function storageFact(
+  { config: { data, storage, database } }: Pick<Parts, 'config'>,
+  installation: string,
+): Promise<string | null> {
+  if (storage.driver === 's3') return bucketFact(storage.s3);
+  const [folder, file] = [await inodeOf(new Paths(data).blobs), sqlitePath({ data, database })];
+  return folder === undefined ? null : folderFact(installation, folder, await inodeOf(file));
+}
+
+async function inodeOf(path: string | undefined): Promise<bigint | undefined> {
+  return path === undefined ? undefined : (await stat(path, { bigint: true }).catch(() => undefined))?.ino;
+}
+
+/** Without keys that are not used, or cannot be read: what needs them reports that. With SQLite nothing is relayed to others. */
+async function secretsFact({ config, database }: Parts): Promise<string | null> {
+  const { data, secretKeyFile, server } = config;
+  const secretFile = database.dialect === 'mysql' ? server.internal.secretFile : undefined;
   const isDefault = secretKeyFile === undefined;
   const webhooks = keyFingerprint(secretKeyFile ?? new Paths(data).secretKey, isDefault);
   const internal = async () => (secretFile === undefined ? undefined : RelayKey.read(secretFile).fingerprint);

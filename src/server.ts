@@ -1,7 +1,5 @@
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Account } from './accounts/accounts.ts';
-import type { AnonymousPrincipal } from './accounts/principal.ts';
 import { Api, createOperations } from './api/operations.ts';
 import type { PrefetchOperationParts } from './api/prefetch.ts';
 import { createApi } from './api/routes.ts';
@@ -9,15 +7,19 @@ import { createTokenExchange } from './api/token-exchange.ts';
 import type { Config } from './config/schema.ts';
 import { createConsole } from './console/routes.ts';
 import { createFirstToken } from './first-token.ts';
-import { certificateCheck, checksOf } from './checks.ts';
-import { named, openCore, type Core, type Surroundings } from './core.ts';
+import { authenticatorOf, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
+import { certificateCheck, checksOf, keyCheck } from './checks.ts';
+import { openCore, type Core, type Surroundings } from './core.ts';
+import { named } from './place.ts';
+import { adminHostAdvice, adminHostOf } from './admin-host.ts';
 import { answerUnhandled, createApp, type Mount } from './http/app.ts';
-import { Authenticator, authorizationOf } from './http/authenticate.ts';
-import { connectionLimits, limitFailedSignIn, limitLookUp } from './http/limit.ts';
+import type { Authenticator } from './http/authenticate.ts';
+import { connectionLimits } from './http/limit.ts';
 import { Health } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
 import { Urls } from './http/urls.ts';
+import { othersHaveKey } from './instances/agreement.ts';
 import { openInstances } from './instances/open.ts';
 import { Chores, type Chore } from './jobs/chores.ts';
 import { Jobs } from './jobs/jobs.ts';
@@ -45,6 +47,11 @@ import { openWebhooks, type OpenWebhooks } from './webhooks/open.ts';
 
 /** All protocols of this server. */
 export const protocols: readonly Protocol[] = [nuget, oci];
+
+/** How all tables refer to blobs, for a place that is not opened as an installation. */
+export function allReferences(): References {
+  return new References([...protocols.map((each) => each.references), mirrorReferences([], new Map())]);
+}
 
 /** The files that can list what to prefetch. */
 export const inputs = new Inputs(protocols.map((each) => each.inputs));
@@ -80,7 +87,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     database,
     entries,
     protocols: opened,
-    collector: new Collector(database, driver, references),
+    collector: new Collector(database, driver, references, core.deletions),
     driver,
     scrubber: new Scrubber(database, core.damage, config.scrub.rate),
     stored,
@@ -91,7 +98,7 @@ export async function openInstallation(config: Config, surroundings: Surrounding
     now,
     deletionTime: core.deletionTime,
   });
-  const jobs = new Jobs({ runs: new Runs(database, now), jobs: table, log, now });
+  const jobs = new Jobs({ runs: new Runs(database, now, () => core.instances.processes), jobs: table, log, now });
   stack.defer(core.closing.part('the jobs', () => jobs.close()));
   const filesWithoutRow = new FilesWithoutRow(database, driver);
   const rest = stack.move();
@@ -128,7 +135,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const { core, jobs } = installation;
   const { log, now, closing } = core;
   const requirements = await openRequirements(core, surroundings.requirementBounds);
-  stack.defer(closing.part('the requirements', () => requirements.close()));
+  stack.defer(closing.part('the requirements', (milliseconds) => requirements.close(milliseconds)));
   await requirements.enforce();
   await installation.webhooks.checkKey();
   await core.unwritten.restore();
@@ -150,7 +157,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     log,
     now,
   });
-  const operations = openOperations(core, quota, certificate, surroundings);
+  const operations = openOperations(installation, quota, certificate, surroundings);
   const others = openInstances(core);
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
@@ -161,14 +168,21 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   stack.defer(async () => {
     await Promise.all(servers.map((server) => drain(server, grace)));
   });
-  const serve = async (mounts: readonly Mount[], port: number, key: string, options: ListenOptions = {}) => {
+  const serve = async (
+    mounts: readonly Mount[],
+    { host, port }: { host: string; port: number },
+    keys: ListenerKeys,
+    options: ListenOptions = {},
+  ) => {
     const app = createApp(config, mounts, observers);
-    const listening = listen(app, config.server.host, port, connectionLimits(config, core.limits), options);
-    const server = await listening.catch(nameListener(key));
+    const listening = listen(app, host, port, connectionLimits(config, core.limits), options);
+    const server = await listening.catch(nameListener(keys));
     servers.push(server);
     return server;
   };
-  const { port: publicPort, adminPort, workers } = config.server;
+  const { adminPort, workers } = config.server;
+  const advice = adminHostAdvice(config.server);
+  if (advice !== undefined) log.warn(advice);
   const kinds = installation.protocols.map((each) => each.upstreams);
   const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
   const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
@@ -181,17 +195,21 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   const internal = await others.join(surroundings.instanceName, relayed);
   if (internal) servers.push(internal);
   await requirements.agree();
+  await installation.webhooks.useKey(othersHaveKey(core.instances.id, await core.instances.live()));
   const { http } = await serve(
     adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
-    publicPort,
-    'ENTREPOT_PORT',
+    config.server,
+    { host: 'ENTREPOT_HOST', port: 'ENTREPOT_PORT' },
     { shared: workers > 1, certificate },
   );
   if (adminPort !== undefined)
     await serve(
       forOperators(() => Promise.resolve(true)),
-      adminPort,
-      'ENTREPOT_ADMIN_PORT',
+      { host: adminHostOf(config.server), port: adminPort },
+      {
+        host: config.server.adminHost === undefined ? 'ENTREPOT_HOST' : 'ENTREPOT_ADMIN_HOST',
+        port: 'ENTREPOT_ADMIN_PORT',
+      },
     );
   // A made token is shown only once, so it is created when nothing more can stop the start.
   const firstToken = isChosen ? chosenToken : await createFirstToken(core);
@@ -242,7 +260,8 @@ function mountAll(
     relay,
   }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
 ): Mount[] {
-  const { config, database, accounts, tokens, sessions, identity, limits: clients, events, usage, log, now } = core;
+  const { config, database, accounts, tokens, cookies, sessions, identity, events, usage, log, now } = core;
+  const { limits: clients } = core;
   const web = { authenticator, quota, urls: new Urls(config.server), relay };
   const { limits } = config;
   const operations = createOperations({
@@ -269,43 +288,21 @@ function mountAll(
   const api = new Api(operations, quota);
   const onRefused = () => noteFailedSignIn(core);
   const consoleMounts = config.console.enabled
-    ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, sessions, limits, clients, log, now })
+    ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, cookies, sessions, limits, clients, log, now })
     : [];
   const exchange = createTokenExchange({ exchange: identity.exchange, limits, clients, onRefused, log });
   return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
 }
 
-function noteFailedSignIn({ repeatedEvents }: Core): void {
-  repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } });
-}
-
-function authenticatorOf(core: Core): Authenticator {
-  const { config, tokens, limits, defaultAccount } = core;
-  const { anonymousRead: reads } = config;
-  const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
-  const onRefused = () => {
-    noteFailedSignIn(core);
-    return limitFailedSignIn(limits);
-  };
-  return new Authenticator([tokens], anonymous, onRefused, (look) => limitLookUp(limits, look));
-}
-
-/** On the public port, only a token with `operate` shows the metrics about accounts. */
-function operatorsOnly(authenticator: Authenticator): SeesAccounts {
-  return async (request) => {
-    if (authorizationOf(request) === undefined) return false;
-    return (await authenticator.principalOf(request)).scopes.has('operate');
-  };
-}
-
 function openOperations(
-  core: Core,
+  { core, webhooks }: Installation,
   quota: Quota,
   certificate: ServerCertificate | undefined,
   { healthTimes: times, droppedLines, exchange }: Surroundings,
 ): Operations {
   const { cache, log } = core;
   const { reads, writes } = checksOf(core);
+  writes.push(keyCheck(webhooks));
   if (certificate) writes.push(certificateCheck(certificate));
   const health = new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times });
   const operations = new Operations(health, exchange);
@@ -355,21 +352,16 @@ function choresOf(
   ];
 }
 
-function anonymousOf(account: Account, reads: AnonymousPrincipal['reads']): AnonymousPrincipal {
-  return {
-    kind: 'anonymous',
-    reads,
-    accountId: account.id,
-    accountName: account.name,
-    scopes: new Set(['read']),
-    names: undefined,
-  };
+/** The settings of an address and its port. */
+interface ListenerKeys {
+  host: string;
+  port: string;
 }
 
-/** For `catch`: names the setting of the address or of the port, `key`, that cannot be used. */
-function nameListener(key: string): (error: NodeJS.ErrnoException) => never {
+/** For `catch`: names the setting of the address or of the port that cannot be used. */
+function nameListener({ host, port }: ListenerKeys): (error: NodeJS.ErrnoException) => never {
   return (error) => {
     const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
-    return named(isPort ? key : 'ENTREPOT_HOST', 'cannot listen')(error);
+    return named(isPort ? port : host, 'cannot listen')(error);
   };
 }

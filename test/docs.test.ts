@@ -1,11 +1,13 @@
 import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import test from 'ava';
 import { parse } from 'yaml';
 import { findCommand } from '../scripts/packages.ts';
 import { schema, settings, type Setting } from '../src/config/schema.ts';
+import { hostsToml } from '../src/console/pages/connect.ts';
+import { allCommands } from './support/all-commands.ts';
 import { execute } from './support/clients/clients.ts';
 import { entrepot } from './support/in-process.ts';
 
@@ -21,6 +23,12 @@ const names = new Set(
 async function documents(): Promise<string[]> {
   const inFolder = (await readdir(join(root, 'docs'))).filter((name) => name.endsWith('.md'));
   return ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', ...inFolder.map((name) => join('docs', name))];
+}
+
+/** The files of the program, as paths below the root. */
+async function sources(): Promise<string[]> {
+  const files = await readdir(join(root, 'src'), { recursive: true, withFileTypes: true });
+  return files.filter((each) => each.isFile()).map((each) => relative(root, join(each.parentPath, each.name)));
 }
 
 /** A line of the table in docs/settings.md. */
@@ -87,7 +95,10 @@ test('documents show only commands and options that exist', async (t) => {
   let seen = 0;
   for (const path of await documents()) {
     if (path === 'CHANGELOG.md') continue;
-    for (const [, line] of (await read(path)).matchAll(/(?:npx|docker exec \S+) entrepot ([^\n`)#|]+)/g)) {
+    for (const [, line] of (await read(path)).matchAll(
+      /(?:npx --no-install|exec \S+(?: --)?) entrepot ([^\n`)#|]+)/g,
+    )) {
+      if (line!.startsWith('…')) continue;
       const words = line!.trim().split(/\s+/);
       const first = await helpOf(words.slice(0, 1));
       const isGroup = /^Usage: entrepot \S+ \[options\] \[command\]/.test(first);
@@ -144,19 +155,53 @@ test('the compose file uses existing settings, and starts the service after heal
   t.deepEqual(Object.keys(needs).sort(), ['mysql', 'redis']);
 });
 
-test('the systemd unit gives the server more time to end than it takes, and passes systemd', async (t) => {
+test('documents and messages run no package of this name from the public registry', async (t) => {
+  const commands = (await allCommands()).map((each) => each.split(' ')[0]!);
+  const literal = new RegExp(`\\bentrepot (?:${[...new Set(commands)].join('|')})\\b`);
+  for (const path of [...(await documents()), ...(await sources())]) {
+    if (path === 'CHANGELOG.md') continue;
+    const text = await read(path);
+    t.notRegex(text, /\bnpx entrepot\b/, path);
+    // Messages have the command as it is typed where this program is installed.
+    const code = text.replace(/\/\*[^]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '');
+    if (path.startsWith('src/')) t.notRegex(code, literal, path);
+  }
+});
+
+test('where a source is added to NuGet, the public one is removed', async (t) => {
+  const found: string[] = [];
+  for (const path of [...(await documents()), ...(await sources())]) {
+    const text = await read(path);
+    for (const { index } of text.matchAll(/dotnet nuget add source/g)) {
+      t.regex(text.slice(Math.max(0, index - 250), index), /dotnet nuget remove source nuget/, path);
+      found.push(path);
+    }
+    for (const { index } of text.matchAll(/<packageSources>/g)) {
+      t.regex(text.slice(index), /^<packageSources>\s*<clear \/>/, path);
+      found.push(path);
+    }
+  }
+  const places = ['README.md', 'docs/clients.md', 'src/console/pages/connect.ts', 'src/source-lines.ts'];
+  t.deepEqual([...new Set(found)].sort(), places);
+});
+
+test('the systemd unit gives the server more time to end than it takes', async (t) => {
   const text = await read('scripts/entrepot.service');
   const stop = Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1]);
   t.true(stop * 1000 > schema.parse({}).shutdownGrace + 5000);
   t.true(text.includes('\nExecStart=entrepot serve\n'));
-  const analyze = findCommand('systemd-analyze');
-  if (analyze === undefined) return;
+});
+
+const analyze = findCommand('systemd-analyze');
+
+(analyze === undefined ? test.skip : test)('the systemd unit passes systemd', async (t) => {
+  const text = await read('scripts/entrepot.service');
   const folder = await mkdtemp(join(tmpdir(), 'entrepot-unit-'));
   t.teardown(() => rm(folder, { recursive: true }));
   // systemd looks for the command, which is not installed here.
   const unit = join(folder, 'entrepot.service');
   await writeFile(unit, text.replace('=entrepot serve', `=${join(root, 'bin/entrepot.js')} serve`));
-  const { code, stdout, stderr } = await execute(analyze, ['verify', unit]);
+  const { code, stdout, stderr } = await execute(analyze!, ['verify', unit]);
   t.deepEqual({ code, output: stdout + stderr }, { code: 0, output: '' });
 });
 
@@ -173,4 +218,9 @@ test('the bounds in SECURITY.md name existing settings and tests', async (t) => 
   for (const path of tests) t.true(existsSync(join(root, path)), path);
   const paths = new Set(settings.map(({ path }) => path));
   for (const [, path] of text.matchAll(/`((?:limits|mirror|storage)\.\w+)`/g)) t.true(paths.has(path!), path);
+});
+
+test('docs/clients.md shows the hosts.toml of the console, which is tested with containerd', async (t) => {
+  const [, file] = /^```toml\n(server = [^]*?)\n```$/m.exec(await read('docs/clients.md'))!;
+  t.is(file, hostsToml('https://hub.example.com').replaceAll('TOKEN', 'ent_…'));
 });

@@ -9,43 +9,52 @@ const src = join(import.meta.dirname, '../src');
 
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
-  'main.ts': 'cli',
-  cli: 'server.ts checks.ts requirements.ts first-token.ts core.ts backup tls prefetch mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts',
+  'main.ts': 'cli command-name.ts',
+  cli: 'server.ts place.ts command-place.ts admin-host.ts checks.ts requirements.ts first-token.ts core.ts backup tls prefetch jobs mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts command-name.ts source-lines.ts',
   'server.ts':
-    'console nuget oci protocol.ts checks.ts measures.ts requirements.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
+    'authenticator.ts place.ts console nuget oci protocol.ts admin-host.ts checks.ts measures.ts requirements.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
   nuget:
-    'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts errors.ts',
-  oci: 'protocol.ts core.ts api prefetch jobs instances http mirror accounts usage history events storage database upstream cache config caller.ts digest.ts errors.ts',
+    'protocol.ts core.ts api prefetch jobs http mirror accounts usage history events storage database upstream cache config digest.ts incoming.ts event-loop.ts errors.ts',
+  oci: 'protocol.ts core.ts api prefetch jobs instances http mirror accounts usage history events storage database upstream cache config caller.ts digest.ts event-loop.ts errors.ts',
   'protocol.ts': 'core.ts api prefetch jobs instances http mirror accounts usage storage upstream config',
   'first-token.ts': 'core.ts config',
   'measures.ts': 'core.ts jobs http mirror usage tls upstream metrics',
-  'checks.ts': 'core.ts http tls',
-  'requirements.ts': 'core.ts webhooks instances jobs storage database cache config',
+  'checks.ts': 'core.ts webhooks http tls',
+  'authenticator.ts': 'core.ts http accounts',
+  'admin-host.ts': 'upstream config',
+  'requirements.ts': 'core.ts command-place.ts closing.ts webhooks instances jobs storage database cache config',
   'core.ts':
-    'webhooks closing.ts instances http limits identity mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',
-  backup: 'storage database digest.ts incoming.ts package.ts errors.ts',
-  console: 'api http limits identity accounts events config package.ts errors.ts',
-  api: 'webhooks jobs prefetch instances http limits identity mirror accounts usage history events database metrics config errors.ts',
-  webhooks: 'closing.ts events storage upstream database config errors.ts',
-  jobs: 'prefetch mirror usage events storage database config caller.ts errors.ts',
-  prefetch: 'mirror upstream errors.ts',
+    'place.ts webhooks closing.ts instances http limits identity mirror accounts usage events storage database upstream cache metrics config caller.ts clock.ts digest.ts',
+  'place.ts': 'command-place.ts closing.ts instances events storage database cache config caller.ts',
+  'command-place.ts': 'storage database config',
+  backup: 'storage database digest.ts incoming.ts package.ts event-loop.ts errors.ts command-name.ts',
+  console:
+    'api http limits identity accounts events config package.ts event-loop.ts errors.ts command-name.ts source-lines.ts',
+  api: 'webhooks jobs prefetch instances http limits identity mirror accounts usage history events database metrics config event-loop.ts errors.ts',
+  webhooks: 'closing.ts events storage upstream database config event-loop.ts errors.ts command-name.ts',
+  jobs: 'prefetch mirror usage events storage database config caller.ts event-loop.ts errors.ts command-name.ts',
+  prefetch: 'mirror upstream event-loop.ts errors.ts',
   instances: 'closing.ts http database config caller.ts package.ts incoming.ts errors.ts',
-  http: 'accounts limits usage storage tls metrics config caller.ts incoming.ts errors.ts',
+  http: 'accounts limits usage storage tls metrics config caller.ts incoming.ts event-loop.ts errors.ts',
   limits: 'events cache config caller.ts errors.ts',
-  identity: 'accounts events database upstream config errors.ts',
-  mirror: 'history events storage database upstream cache metrics config caller.ts digest.ts incoming.ts errors.ts',
-  usage: 'closing.ts accounts storage database caller.ts errors.ts',
-  accounts: 'events database caller.ts errors.ts',
+  identity: 'accounts events database upstream config event-loop.ts errors.ts command-name.ts',
+  mirror:
+    'history events storage database upstream cache metrics config caller.ts digest.ts incoming.ts event-loop.ts errors.ts',
+  usage: 'closing.ts accounts storage database caller.ts event-loop.ts errors.ts',
+  accounts: 'events database caller.ts event-loop.ts errors.ts',
   history: 'database',
-  events: 'database caller.ts',
-  storage: 'database metrics digest.ts incoming.ts errors.ts',
-  database: 'metrics caller.ts package.ts errors.ts',
+  events: 'database caller.ts event-loop.ts',
+  storage: 'database metrics digest.ts incoming.ts event-loop.ts errors.ts command-name.ts',
+  database: 'metrics caller.ts package.ts event-loop.ts errors.ts',
   tls: 'config',
-  upstream: 'cache metrics config digest.ts incoming.ts errors.ts',
+  upstream: 'cache metrics config digest.ts incoming.ts event-loop.ts errors.ts',
   cache: 'metrics errors.ts',
   metrics: 'errors.ts',
   config: 'package.ts errors.ts',
+  'command-name.ts': '',
+  'source-lines.ts': '',
   'closing.ts': '',
+  'event-loop.ts': '',
   'caller.ts': 'errors.ts',
   'clock.ts': '',
   'digest.ts': 'errors.ts',
@@ -61,7 +70,7 @@ const packages: Record<string, string> = {
   umzug: 'database',
   'node:sqlite': 'database',
   got: 'upstream',
-  'node:https': 'upstream tls http storage',
+  'node:https': 'upstream tls http storage cli',
   keyv: 'cache',
   '@keyv/redis': 'cache',
   '@redis/client': 'cache',
@@ -195,7 +204,7 @@ test('only main.ts touches the process and its environment', (t) => {
 
 test('only the core, the requirements, the protocols, the webhooks and server.ts put parts together', (t) => {
   const composing = new Set(['core.ts', 'nuget/protocol.ts', 'oci/protocol.ts', 'webhooks/open.ts', 'server.ts']);
-  composing.add('requirements.ts');
+  for (const each of ['requirements.ts', 'place.ts', 'authenticator.ts']) composing.add(each);
   // The entry of a thread.
   composing.add('prefetch/reader-thread.ts');
   const places = new Map<string, string>();

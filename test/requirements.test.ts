@@ -100,8 +100,11 @@ test('a clock that differs from that of the database by more than 2 s is refused
 test('the clock of an embedded database is not checked', async (t) => {
   const clock = testClock(Date.now() + 3_600_000);
   const server = await startTestServer(t, {}, { requirementBounds: undefined }, clock);
-  const { list, chores } = await openRequirements(server.installation.core);
-  t.deepEqual([list, chores], [[], []]);
+  const { list } = await openRequirements(server.installation.core);
+  t.deepEqual(
+    list.map(({ subject }) => subject),
+    ['instances'],
+  );
 });
 
 test('a running server warns once of a clock that drifts away, and once that it is right again', async (t) => {
@@ -149,8 +152,11 @@ test('a Redis that another installation with the same address uses is refused un
     name: 'ConfigError',
     message: /^ENTREPOT_REDIS_URL: another installation.*its own Redis or database number/,
   });
+  // So that they find their own database when they end.
+  await point('one');
   await first.close();
   await second.close();
+  await point('two');
   await t.notThrowsAsync(other);
 });
 
@@ -180,6 +186,7 @@ test('doctor shows the requirements', async (t) => {
       ENTREPOT_REDIS_URL: redisUrl(),
       ENTREPOT_UPSTREAMS: '[]',
     };
+    await entrepot(environment, 'account', 'create', 'team');
     return (await entrepot(environment, 'doctor')).stdout;
   };
   const good = await lines(database);
@@ -188,4 +195,20 @@ test('doctor shows the requirements', async (t) => {
   t.regex(good, /^ok {4}redis owner: only this installation/m);
   const bad = await lines(await withVariables(t, database, () => group));
   t.regex(bad, /^FAIL {2}database server: ENTREPOT_DATABASE_URL: .*several primaries/m);
+});
+
+test('a server starts at once beside a live one after another server or doctor has ended', async (t) => {
+  const { data, url } = await newPlace(t);
+  const settings = { data, redis: { url: redisUrl() }, database: { url } };
+  await startTestServer(t, settings);
+  const waited = async () => {
+    const server = await startTestServer(t, settings);
+    await server.close();
+    return server.lines.filter((line) => line.includes('this start waits'));
+  };
+  t.deepEqual(await waited(), []);
+  t.deepEqual(await waited(), []);
+  const doctor = { ENTREPOT_DATA: data, ENTREPOT_DATABASE_URL: url, ENTREPOT_REDIS_URL: redisUrl() };
+  await entrepot({ ...doctor, ENTREPOT_UPSTREAMS: '[]' }, 'doctor');
+  t.deepEqual(await waited(), []);
 });

@@ -11,6 +11,7 @@ const owners: Record<string, string> = {
   accounts: 'accounts',
   tokens: 'accounts',
   sessions: 'accounts',
+  cookie_key: 'accounts',
   publishers: 'identity',
   used_identity_tokens: 'identity',
   blobs: 'storage',

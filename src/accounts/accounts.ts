@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { recordEvent } from '../events/record.ts';
 
 export interface Account {
   id: number;
@@ -46,9 +47,13 @@ export class Accounts {
       );
     }
     const createdAt = this.#now();
-    const inserted = await this.#database.transaction((tx) =>
-      tx.insertNew('accounts', [{ name, created_at: createdAt }]),
-    );
+    const inserted = await this.#database.transaction(async (tx) => {
+      const rows = await tx.insertNew('accounts', [{ name, created_at: createdAt }]);
+      // Only operators create accounts.
+      const event = { type: 'account.created', accountId: 0, subject: { kind: 'account', name } } as const;
+      if (rows > 0) await recordEvent(tx, event, createdAt);
+      return rows;
+    });
     if (inserted === 0) throw new DomainError('AlreadyExists', `The account "${name}" already exists.`);
     return (await this.named(name))!;
   }

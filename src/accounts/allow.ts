@@ -43,8 +43,9 @@ export function allow(principal: Principal, action: Action, kind?: NameKind, nam
 }
 
 /** `Unauthorized`, for a request without a credential that needs one. */
-export function credentialMissing(): DomainError {
-  return new DomainError('Unauthorized', 'Authenticate with an API token, as Bearer or as Basic with user name "api".');
+export function credentialMissing(reason = ''): DomainError {
+  const advice = 'Authenticate with an API token, as Bearer or as Basic with user name "api".';
+  return new DomainError('Unauthorized', `${reason} ${advice}`.trimStart());
 }
 
 /** Whether a token with these patterns is limited to names that `principal` may use. */
@@ -54,14 +55,48 @@ export function coversPatterns({ names }: Principal, patterns: Patterns | null):
   return names.package.covers(patterns.packages ?? []) && names.container.covers(patterns.containers ?? []);
 }
 
+/** What an object of an account may do: a token, a rule, or a session. */
+export interface ObjectRights {
+  scopes: Iterable<Scope>;
+  patterns: Patterns | null;
+}
+
 /**
  * Checks that a principal gives the scope `operate`, which concerns all accounts, only if it has that scope, and that a
- * limited principal creates or revokes only tokens within its own limits. Throws `ScopeMissing` or `NameDenied`.
+ * limited principal creates only tokens within its own limits. Throws `ScopeMissing` or `NameDenied`.
  */
 export function allowToken(principal: Principal, scopes: readonly Scope[], patterns: Patterns | null): void {
-  if (scopes.includes('operate')) allow(principal, 'operate');
-  if (!principal.names) return;
-  for (const scope of scopes) allow(principal, scope);
+  if (principal.names) for (const scope of scopes) allow(principal, scope);
+  allowObject(principal, { scopes, patterns });
+}
+
+/**
+ * When a token that `principal` makes ends: at the wanted time, or with the token of the principal if none is wanted. Null for
+ * never. Throws `Invalid` for a time after the end of the
+ * principal's token: it would not end its holder's access otherwise.
+ */
+export function endOfMade(principal: Principal, wanted: number | null): number | null {
+  const latest = principal.kind === 'token' ? principal.expiresAt : null;
+  if (latest === null || (wanted !== null && wanted <= latest)) return wanted;
+  if (wanted === null) return latest;
+  const message = `Your own token expires at ${new Date(latest).toISOString()}, so the new one cannot expire later.`;
+  throw new DomainError('Invalid', message, { detail: { errors: [{ field: 'expires_at', message }] } });
+}
+
+/** Checks that `principal` may make what has no end. Throws `ScopeMissing` for a short-lived token. */
+export function allowLasting(principal: Principal, action: Action): void {
+  if (principal.kind !== 'token' || !principal.isShortLived) return;
+  throw new DomainError('ScopeMissing', 'This token ends soon, and what you make or change here would outlive it.', {
+    detail: { scope: scopeFor(action) },
+  });
+}
+
+/**
+ * Checks the right to end an object of the own account: one that has the scope `operate`, which concerns all accounts, needs
+ * that scope, and a limited principal ends only what is within its own limits. Throws `ScopeMissing` or `NameDenied`.
+ */
+export function allowObject(principal: Principal, { scopes, patterns }: ObjectRights): void {
+  if ([...scopes].includes('operate')) allow(principal, 'operate');
   if (coversPatterns(principal, patterns)) return;
   throw new DomainError(
     'NameDenied',

@@ -47,6 +47,12 @@ export class People {
     return this.#grantsOf(person).has(name) ? (await this.#accounts.named(name))?.id : undefined;
   }
 
+  /** The names of the accounts that the person may use, and every scope that the person has in one of them. */
+  rightsOf(person: Person): { accounts: string[]; scopes: Set<Scope> } {
+    const grants = this.#grantsOf(person);
+    return { accounts: [...grants.keys()], scopes: new Set([...grants.values()].flatMap((each) => [...each])) };
+  }
+
   /** What the person may do in the account, by the rules of now; undefined for nothing. */
   async principalOf(person: Person, accountId: number): Promise<PersonPrincipal | undefined> {
     const accountName = await this.#accounts.nameOf(accountId);

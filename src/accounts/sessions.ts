@@ -1,16 +1,20 @@
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { recordEvent } from '../events/record.ts';
+import type { CookieKey } from './cookie-key.ts';
 import { personIdOf, type People, type Person } from './people.ts';
-import type { PersonPrincipal, TokenPrincipal } from './principal.ts';
+import type { PersonPrincipal, Scope, TokenPrincipal } from './principal.ts';
 import type { Tokens } from './tokens.ts';
 
 export interface Session {
   id: string;
   /** The token that the visitor signed in with; null for a person. */
   tokenId: string | null;
-  /** The person who signed in; null for a token. */
-  person: { id: string; name: string } | null;
+  /** The person who signed in, and the names of all accounts that the session can use; null for a token. */
+  person: { id: string; name: string; accounts: readonly string[] } | null;
+  /** What it may do; for a person in any of the accounts. */
+  scopes: ReadonlySet<Scope>;
   /** `User-Agent` of the browser. */
   agent: string;
   address: string | null;
@@ -33,6 +37,11 @@ interface SessionRow {
   used_at: number;
 }
 
+/** With the scopes of its token; null without one. */
+type SessionWithScopes = SessionRow & { scopes: string | null };
+
+const withScopes = 'SELECT sessions.*, tokens.scopes FROM sessions LEFT JOIN tokens ON tokens.id = sessions.token_id';
+
 /** Milliseconds after which a session ends: without a request, and in any case. */
 export interface SessionTimes {
   idle: number;
@@ -42,13 +51,17 @@ export interface SessionTimes {
 /** Who begins a session. */
 export type SessionOwner = Pick<TokenPrincipal, 'accountId' | 'tokenId'> | { accountId: number; person: Person };
 
+/** Bytes of the value of a cookie. */
+const randomLength = 24;
+const signatureLength = 8;
 /** Sessions that a token or a person can have. The oldest ends when there are more. */
 const maxSessions = 50;
 /** The time of the last use is written once a minute; milliseconds. */
 const useInterval = 60_000;
 
 /**
- * Sessions of the console. The cookie has a random value of 256 bits; the database has its SHA-256 only. A session of a
+ * Sessions of the console. The cookie has a random value of 192 bits and a signature of 64 bits, which is checked before the
+ * database is asked; the database has the SHA-256 of both only. A session of a
  * token can do what the token can, and ends with it. A session of a person can do what the rules of the settings give.
  */
 export class Sessions {
@@ -58,22 +71,25 @@ export class Sessions {
   readonly #times: SessionTimes;
   readonly #now: () => number;
 
+  readonly #cookies: CookieKey;
+
   constructor(
     database: Database,
-    { tokens, people }: { tokens: Tokens; people: People },
+    { tokens, people, cookies }: { tokens: Tokens; people: People; cookies: CookieKey },
     times: SessionTimes,
     now: () => number,
   ) {
     this.#database = database;
     this.#tokens = tokens;
     this.#people = people;
+    this.#cookies = cookies;
     this.#times = times;
     this.#now = now;
   }
 
   /** Begins a session; resolves to the value for the cookie, which only this result contains. */
   async begin(owner: SessionOwner, { agent, address }: { agent: string; address: string | null }): Promise<string> {
-    const value = randomBytes(32).toString('base64url');
+    const value = await this.#newValue();
     const now = this.#now();
     const isPerson = 'person' in owner;
     const row: SessionRow = {
@@ -103,11 +119,24 @@ export class Sessions {
     return value;
   }
 
+  /** Whether a server of this installation made the value of a cookie. Those of older versions are not signed. */
+  isSigned(value: string): Promise<boolean> {
+    const bytes = Buffer.from(value, 'base64url');
+    const random = bytes.subarray(0, randomLength).toString('base64url');
+    return this.#cookies.isSigned('session', random, bytes.subarray(randomLength), signatureLength);
+  }
+
+  async #newValue(): Promise<string> {
+    const random = randomBytes(randomLength);
+    const signature = await this.#cookies.sign('session', random.toString('base64url'));
+    return Buffer.concat([random, signature.subarray(0, signatureLength)]).toString('base64url');
+  }
+
   /**
-   * The session of a cookie and what it may do; undefined if it has ended, its token is revoked or expired, or no rule gives
+   * The ID of the session of a cookie, and what it may do; undefined if it has ended, its token is revoked or expired, or no rule gives
    * its person anything in its account.
    */
-  async find(value: string): Promise<{ session: Session; principal: TokenPrincipal | PersonPrincipal } | undefined> {
+  async find(value: string): Promise<{ id: string; principal: TokenPrincipal | PersonPrincipal } | undefined> {
     const row = await this.#database.get<SessionRow>('SELECT * FROM sessions WHERE hash = ?', [hash('sha256', value)]);
     if (!row || !this.#isOpen(row)) return undefined;
     const principal = await this.#principalOf(row);
@@ -117,7 +146,7 @@ export class Sessions {
       const sql = 'UPDATE sessions SET used_at = ? WHERE id = ?';
       await this.#database.transaction((tx) => tx.run(sql, [now, row.id]), { uncached: true });
     }
-    return { session: toSession(row), principal };
+    return { id: row.id, principal };
   }
 
   /** Uses another account in the session of a person from now on. Throws `NotFound` for one that no rule gives. */
@@ -136,25 +165,40 @@ export class Sessions {
     return row.token_id === null ? undefined : this.#tokens.principalOf(row.token_id);
   }
 
-  /** The open sessions of an account, the latest first, up to `limit` and before `cursor` (`created_at`, `id`). */
+  /**
+   * The open sessions of the account's tokens and of all people, the latest first, up to `limit` and before `cursor`
+   * (`created_at`, `id`). A person changes the account of a session at any time, so it belongs to each account that the
+   * person may use.
+   */
   async list(accountId: number, limit: number, cursor?: readonly [number, string]): Promise<Session[]> {
     const [createdAt, id] = cursor ?? [Number.MAX_SAFE_INTEGER, ''];
     const { idle, absolute } = this.#times;
-    const rows = await this.#database.select<SessionRow>(
-      `SELECT * FROM sessions WHERE account_id = ? AND used_at > ? AND created_at > ?
-       AND (created_at < ? OR (created_at = ? AND id < ?)) ORDER BY created_at DESC, id DESC LIMIT ?`,
+    const rows = await this.#database.select<SessionWithScopes>(
+      `${withScopes} WHERE (sessions.account_id = ? OR person_id IS NOT NULL) AND used_at > ? AND sessions.created_at > ?
+       AND (sessions.created_at < ? OR (sessions.created_at = ? AND sessions.id < ?))
+       ORDER BY sessions.created_at DESC, sessions.id DESC LIMIT ?`,
       [accountId, this.#now() - idle, this.#now() - absolute, createdAt, createdAt, id, limit],
     );
-    return rows.map(toSession);
+    return rows.map((row) => this.#toSession(row));
   }
 
-  /** Ends a session of the account, or only of the token `tokenId`, at once on all instances. Throws `NotFound`. */
-  async end(accountId: number, id: string, tokenId?: string): Promise<void> {
-    const own = tokenId === undefined ? '' : ' AND token_id = ?';
-    const sql = `DELETE FROM sessions WHERE id = ? AND account_id = ?${own}`;
-    const values = [id, accountId, ...(tokenId === undefined ? [] : [tokenId])];
-    const ended = await this.#database.transaction((tx) => tx.run(sql, values), { uncached: true });
-    if (ended === 0) throw new DomainError('NotFound', 'This account has no such session. It may have ended.');
+  /** One session of those that `list` shows; undefined if it has ended. */
+  async get(accountId: number, id: string): Promise<Session | undefined> {
+    const sql = `${withScopes} WHERE sessions.id = ? AND (sessions.account_id = ? OR person_id IS NOT NULL)`;
+    const row = await this.#database.get<SessionWithScopes>(sql, [id, accountId]);
+    return row && this.#isOpen(row) ? this.#toSession(row) : undefined;
+  }
+
+  /** Ends a session at once on all instances, if it has not ended. The event is one of the account. */
+  async end(accountId: number, id: string): Promise<void> {
+    const event = { type: 'session.ended', accountId, subject: { kind: 'session', name: id } } as const;
+    await this.#database.transaction(
+      async (tx) => {
+        const ended = await tx.run('DELETE FROM sessions WHERE id = ?', [id]);
+        if (ended > 0) await recordEvent(tx, event, this.#now());
+      },
+      { uncached: true },
+    );
   }
 
   /** Deletes the rows of up to 200 sessions that have ended. */
@@ -170,22 +214,25 @@ export class Sessions {
     await this.#database.transaction((tx) => tx.run(sql, ids), { uncached: true });
   }
 
+  #toSession(row: SessionWithScopes): Session {
+    const person = row.person === null ? undefined : personIn(row.person);
+    const rights = person && this.#people.rightsOf(person);
+    return {
+      id: row.id,
+      tokenId: row.token_id,
+      person: person && rights ? { id: row.person_id!, name: person.name, accounts: rights.accounts } : null,
+      scopes: rights?.scopes ?? new Set((row.scopes?.split(',') ?? []) as Scope[]),
+      agent: row.agent,
+      address: row.address,
+      createdAt: row.created_at,
+      usedAt: row.used_at,
+    };
+  }
+
   #isOpen({ created_at: createdAt, used_at: usedAt }: SessionRow): boolean {
     const now = this.#now();
     return now - usedAt < this.#times.idle && now - createdAt < this.#times.absolute;
   }
-}
-
-function toSession(row: SessionRow): Session {
-  return {
-    id: row.id,
-    tokenId: row.token_id,
-    person: row.person === null ? null : { id: row.person_id!, name: personIn(row.person).name },
-    agent: row.agent,
-    address: row.address,
-    createdAt: row.created_at,
-    usedAt: row.used_at,
-  };
 }
 
 function personIn(json: string): Person {

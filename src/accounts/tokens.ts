@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { currentOrigin } from '../caller.ts';
+import { currentOrigin, type Actor, type Origin } from '../caller.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import type { Details } from '../events/event.ts';
-import { recordEvent, recordFrom } from '../events/record.ts';
+import { recordFrom } from '../events/record.ts';
 import { namesOf, parsePatterns, type Names, type Patterns } from './names.ts';
 import { parseScopes, scopes as allScopes, type Scope, type TokenPrincipal, type Verifier } from './principal.ts';
 import { hashToken, newTokenValue, prefixOf } from './token-value.ts';
@@ -17,6 +17,8 @@ export interface Token {
   patterns: Patterns | null;
   /** The rule that gave it for an identity token; null for other tokens. */
   publisherId: string | null;
+  /** Who made it; null for one that an older version made. */
+  createdBy: Actor | null;
   createdAt: number;
   expiresAt: number | null;
   lastUsedAt: number | null;
@@ -32,6 +34,8 @@ interface TokenRow {
   scopes: string;
   patterns: string | null;
   publisher_id: string | null;
+  /** An `Actor` as JSON. */
+  created_by: string | null;
   created_at: number;
   expires_at: number | null;
   last_used_at: number | null;
@@ -51,14 +55,26 @@ export interface NewToken {
   patterns?: Patterns | null | undefined;
   expiresAt?: number | null;
   value?: string;
-  /** For a token that a rule gives. Such tokens are not listed, and are deleted, after they have expired. */
-  publisherId?: string;
+  /** For a token that a rule gives, or that one of these makes. They are not listed, and are deleted, after they have expired. */
+  publisherId?: string | null;
+  /** Who makes it, if that is not the actor of the request. */
+  createdBy?: Actor;
   /** Further facts for its event. */
   details?: Details;
 }
 
+/** Milliseconds that a short-lived token is valid at most. */
+const shortLife = 24 * 60 * 60_000;
+
 /** Expired tokens that are deleted in one transaction. */
 const batch = 500;
+
+/** Tokens of an account that are valid at a time, and that have rows; without those that rules gave. A rule gives as many. */
+const mostValid = 1000;
+const mostKept = 2000;
+/** A revoked one that a start made is kept: it must not be made again at the next start. Clients may use its name, too. */
+const firstToken = 'first token';
+const isFirst = `name = ? AND (created_by IS NULL OR created_by LIKE '{"kind":"system",%')`;
 
 /** Without Redis, how long an instance may accept a token after another instance revoked it; milliseconds. */
 const lag = 200;
@@ -98,6 +114,7 @@ export class Tokens implements Verifier {
       throw new DomainError('Invalid', 'The expiry time of a token must be in the future.');
     }
     const value = options.value ?? newTokenValue();
+    const createdBy = options.createdBy ?? currentOrigin().actor;
     const row: TokenRow = {
       id: randomUUID(),
       account_id: accountId,
@@ -107,6 +124,7 @@ export class Tokens implements Verifier {
       scopes: parseScopes(options.scopes).join(','),
       patterns: patterns && JSON.stringify(patterns),
       publisher_id: options.publisherId ?? null,
+      created_by: JSON.stringify(createdBy),
       created_at: this.#now(),
       expires_at: expiresAt,
       last_used_at: null,
@@ -114,8 +132,11 @@ export class Tokens implements Verifier {
     };
     await this.#database.transaction(async (tx) => {
       await first?.(tx);
+      if (row.publisher_id === null) await this.#makeRoom(tx, accountId);
+      else await this.#boundGiven(tx, row.publisher_id);
       await tx.insert('tokens', { ...row });
-      await this.#record(tx, 'token.created', row, {
+      const origin = { ...currentOrigin(), actor: createdBy };
+      await this.#record(tx, 'token.created', row, origin, {
         scopes: row.scopes.split(','),
         ...(patterns && { patterns: { ...patterns } }),
         expires_at: expiresAt === null ? null : new Date(expiresAt).toISOString(),
@@ -136,7 +157,7 @@ export class Tokens implements Verifier {
     return this.#database.exclusively(async () => {
       if (value === undefined ? (await this.list(accountId, 1)).length > 0 : await this.isKnown(value))
         return undefined;
-      return (await this.create(accountId, { name: 'first token', scopes: allScopes, ...(value && { value }) })).value;
+      return (await this.create(accountId, { name: firstToken, scopes: allScopes, ...(value && { value }) })).value;
     });
   }
 
@@ -174,17 +195,48 @@ export class Tokens implements Verifier {
       const found = await tx.get<TokenRow>('SELECT * FROM tokens WHERE id = ? AND account_id = ?', [id, accountId]);
       if (found && found.revoked_at === null) {
         await tx.run('UPDATE tokens SET revoked_at = ? WHERE id = ?', [this.#now(), id]);
-        await this.#record(tx, 'token.revoked', found);
+        await this.#record(tx, 'token.revoked', found, currentOrigin());
       }
       return found;
     });
     if (!row) throw new DomainError('NotFound', 'This account has no such token.');
   }
 
-  /** The number of valid tokens that a rule gave. */
-  async countGiven(tx: Transaction, publisherId: string): Promise<number> {
+  /**
+   * Throws `QuotaExceeded` if the account has too many valid tokens. Deletes the oldest of those that are valid no more, when
+   * there are too many.
+   */
+  async #makeRoom(tx: Transaction, accountId: number): Promise<void> {
+    const now = this.#now();
+    const isValid = 'revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)';
+    const { total, valid } = (await tx.get<{ total: number; valid: number | string | null }>(
+      `SELECT COUNT(*) AS total, SUM(CASE WHEN ${isValid} THEN 1 ELSE 0 END) AS valid FROM tokens
+       WHERE account_id = ? AND publisher_id IS NULL`,
+      [now, accountId],
+    ))!;
+    if (Number(valid) >= mostValid) {
+      throw new DomainError(
+        'QuotaExceeded',
+        `An account has at most ${mostValid} valid tokens. Revoke one that is not needed.`,
+      );
+    }
+    if (total < mostKept) return;
+    const ended = await tx.select<{ id: string }>(
+      `SELECT id FROM tokens WHERE account_id = ? AND publisher_id IS NULL AND NOT (${isFirst}) AND NOT (${isValid})
+       ORDER BY created_at, id LIMIT ${batch}`,
+      [accountId, firstToken, now],
+    );
+    const ids = ended.map(({ id }) => id);
+    if (ids.length > 0) await tx.run(`DELETE FROM tokens WHERE id IN (${placeholders(ids)})`, ids);
+  }
+
+  /** Throws `TooManyRequests` if a rule, also by tokens that it gave, has given too many valid tokens. */
+  async #boundGiven(tx: Transaction, publisherId: string): Promise<void> {
     const sql = 'SELECT COUNT(*) AS n FROM tokens WHERE publisher_id = ? AND expires_at > ? AND revoked_at IS NULL';
-    return (await tx.get<{ n: number }>(sql, [publisherId, this.#now()]))!.n;
+    const given = (await tx.get<{ n: number }>(sql, [publisherId, this.#now()]))!.n;
+    if (given < mostValid) return;
+    const message = `The rule of this token has given ${mostValid} tokens that are valid.`;
+    throw new DomainError('TooManyRequests', message, { retryAfter: 60 });
   }
 
   /** Revokes the valid tokens that a rule gave; resolves to their number. */
@@ -229,6 +281,8 @@ export class Tokens implements Verifier {
         tokenId: row.id,
         tokenName: row.name,
         publisherId: row.publisher_id,
+        expiresAt: row.expires_at,
+        isShortLived: row.expires_at !== null && row.expires_at - row.created_at <= shortLife,
         scopes: new Set(row.scopes.split(',') as Scope[]),
         names: namesIn(row),
       };
@@ -271,12 +325,12 @@ export class Tokens implements Verifier {
   #record(
     tx: Transaction,
     type: 'token.created' | 'token.revoked',
-    { id, account_id: accountId, name, publisher_id: publisherId }: TokenRow,
+    { id, account_id: accountId, name }: TokenRow,
+    origin: Origin,
     details?: Details,
   ): Promise<void> {
     const event = { type, accountId, subject: { kind: 'token', name }, details: { token_id: id, ...details } } as const;
-    if (type === 'token.revoked' || publisherId === null) return recordEvent(tx, event, this.#now());
-    return recordFrom(tx, event, this.#now(), { ...currentOrigin(), actor: { kind: 'rule', id: publisherId, name } });
+    return recordFrom(tx, event, this.#now(), origin);
   }
 
   /** Whether `value` is a token of any account, in any state. */
@@ -302,6 +356,7 @@ function toToken(row: TokenRow): Token {
     scopes: row.scopes.split(',') as Scope[],
     patterns: patternsIn(row),
     publisherId: row.publisher_id,
+    createdBy: row.created_by === null ? null : (JSON.parse(row.created_by) as Actor),
     createdAt: row.created_at,
     expiresAt: row.expires_at,
     lastUsedAt: row.last_used_at,

@@ -3,10 +3,12 @@ import type { Accounts } from '../accounts/accounts.ts';
 import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
-import { itemOf, isKnownPattern, type RecordedEvent } from '../events/event.ts';
-import type { EventFilter, Events } from '../events/events.ts';
+import { itemOf, isKnownPattern } from '../events/event.ts';
+import type { EventFilter } from '../events/event-list.ts';
+import type { Events } from '../events/events.ts';
+import { Turns } from '../limits/turns.ts';
 import { operation, type Operation } from './operation.ts';
-import { pageQuery, readPage } from './paging.ts';
+import { cursorOf, pageQuery, readCursor } from './paging.ts';
 import { eventList } from './schemas.ts';
 
 const time = (description: string) =>
@@ -35,7 +37,7 @@ const auditQuery = pageQuery.extend({
     .meta({
       type: 'string',
       description:
-        'Only events after the one with this ID, the earliest first. To follow, send the ID of the last event again and again; 0 begins with the first event that is kept',
+        'Only events after the one with this ID, the earliest first. To follow, send next_cursor while there is one, then the ID of the last event, again and again; 0 begins with the first event that is kept',
     }),
 });
 type AuditQuery = z.output<typeof auditQuery>;
@@ -45,15 +47,24 @@ export interface AuditParts {
   accounts: Accounts;
 }
 
+/** The place of an event in a list: its time and its position. */
+const eventKey = z.tuple([z.int(), z.int()]);
+
+/** Lists that an account reads at the same time, those that wait for them, and how long; milliseconds. */
+const mostLists = 2;
+const mostWaiting = 20;
+const patience = 10_000;
+
 /** `/audit`: the record of events. */
 export function auditOperations(parts: AuditParts): Operation[] {
+  const turns = new Turns(mostLists, mostWaiting);
   return [
     operation({
       method: 'get',
       path: '/audit',
       id: 'listEvents',
       summary:
-        'List who did what, the latest first. Needs the scope admin, which shows the events of the account, or operate, which shows all events',
+        'List who did what, the latest first. Needs the scope admin, which shows the events of the account, or operate, which shows all events. A page can have fewer events than its limit, also none, although there is a next one',
       action: 'any',
       query: auditQuery,
       status: 200,
@@ -61,22 +72,37 @@ export function auditOperations(parts: AuditParts): Operation[] {
       run: async ({ principal, query }) => {
         const { events } = parts;
         const filter = await filterOf(parts, principal, query);
-        // So that a client sees its own changes. If the database cannot be written, the visible events are still shown.
-        await events.dispatch().catch(() => undefined);
-        const { after } = query;
-        const { entries, next_cursor } = await readPage<RecordedEvent, [number]>(query, {
-          name: after === undefined ? 'audit' : 'audit/after',
-          key: z.tuple([z.int()]),
-          keyOf: ({ position }) => [position],
-          read: (limit, from) =>
+        const { after, limit, cursor } = query;
+        const list = { name: after === undefined ? 'audit' : 'audit/after', key: eventKey };
+        const from = readCursor(cursor, list);
+        const end = await turnOf(turns, principal);
+        try {
+          // So that a client sees its own changes. If the database cannot be written, the visible events are still shown.
+          await events.dispatch().catch(() => undefined);
+          const page =
             after === undefined
-              ? events.listBefore(filter, limit, from?.[0])
-              : events.listAfter(filter, limit, from?.[0] ?? after),
-        });
-        return { items: entries.map(itemOf), next_cursor };
+              ? await events.listBefore(filter, limit, from)
+              : await events.listAfter(filter, limit, from?.[1] ?? after);
+          return { items: page.events.map(itemOf), next_cursor: page.next ? cursorOf(list.name, page.next) : null };
+        } finally {
+          end();
+        }
       },
     }),
   ];
+}
+
+/** A filter can make a list read very many events, so an account reads few lists at a time. Throws `TooManyRequests`. */
+async function turnOf(turns: Turns, { accountId }: Principal): Promise<() => void> {
+  const end = await turns.take(String(accountId), patience);
+  if (end) return end;
+  throw new DomainError(
+    'TooManyRequests',
+    'This account reads other lists of events. Try again when they have ended.',
+    {
+      retryAfter: 5,
+    },
+  );
 }
 
 /** What the principal asks for and may see. Throws `ScopeMissing`. */

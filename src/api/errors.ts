@@ -35,6 +35,7 @@ const statuses: Record<ErrorName, number> = {
   StorageFull: 507,
   DatabaseUnavailable: 503,
   StorageUnavailable: 503,
+  KeyUnavailable: 503,
   UpstreamUnavailable: 502,
   UpstreamTimeout: 504,
   Aborted: 400,

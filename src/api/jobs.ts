@@ -9,8 +9,10 @@ const mostActions = 500;
 const longestPreview = 20_000;
 const runsShown = 50;
 
-/** `/jobs`: the scheduled jobs, which concern all accounts. */
+/** `/jobs`: the scheduled jobs. They concern all accounts and all names, so a token with name patterns cannot use them. */
 export function jobOperations(jobs: Jobs): Operation[] {
+  const action = 'operate';
+  const allNames = 'A token with name patterns cannot use jobs, because they concern all names.';
   const params = { name: 'The name of the job' };
   return [
     operation({
@@ -18,7 +20,8 @@ export function jobOperations(jobs: Jobs): Operation[] {
       path: '/jobs',
       id: 'listJobs',
       summary: 'List the scheduled jobs, with the next and the last run of each',
-      action: 'operate',
+      action,
+      allNames,
       status: 200,
       answer: jobList,
       run: async () => ({ items: (await jobs.list()).map(toJob), next_cursor: null }),
@@ -28,7 +31,8 @@ export function jobOperations(jobs: Jobs): Operation[] {
       path: '/jobs/:name/runs',
       id: 'listJobRuns',
       summary: `List the latest ${runsShown} runs of a job`,
-      action: 'operate',
+      action,
+      allNames,
       params,
       status: 200,
       answer: jobRunList,
@@ -42,7 +46,8 @@ export function jobOperations(jobs: Jobs): Operation[] {
       path: '/jobs/:name/runs',
       id: 'startJob',
       summary: 'Start a run of a job now, even if the job is off. 400 while a run has not ended',
-      action: 'operate',
+      action,
+      allNames,
       params,
       status: 204,
       run: ({ params: { name } }) => jobs.launch(name!),
@@ -52,7 +57,8 @@ export function jobOperations(jobs: Jobs): Operation[] {
       path: '/jobs/:name/preview',
       id: 'previewJob',
       summary: `Show what a run of a job would do: the counts, and the first ${mostActions} actions`,
-      action: 'operate',
+      action,
+      allNames,
       params,
       status: 200,
       answer: jobPreview,

@@ -25,7 +25,8 @@ export function describe(operations: readonly Operation[]): Record<string, unkno
     info: {
       title: 'Entrepot',
       version: 'v1',
-      description: 'List, inspect and delete packages and container images; manage API tokens; read usage.',
+      description:
+        'List, inspect and delete packages and container images; manage API tokens; read usage. An unknown query parameter is an error.',
     },
     security: [{ bearer: [] }, { basic: [] }],
   }) as unknown as Record<string, unknown>;

@@ -47,6 +47,10 @@ export interface Operation<
   cost?: Cost;
   /** The name that it concerns: its kind, the parameter of the path that holds it, and how names are compared. */
   subject?: { kind: NameKind; param: string; keyOf?: (name: string) => string };
+  /** For an operation that concerns all names: the sentence that refuses a token with name patterns. */
+  allNames?: string;
+  /** Whether it makes or changes what has no end of its own. A short-lived token cannot use it. */
+  lasting?: boolean;
   params?: Readonly<Record<string, string>>;
   query?: Query;
   body?: Body;

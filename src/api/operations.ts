@@ -1,8 +1,9 @@
 import type { z } from 'zod';
-import { allow } from '../accounts/allow.ts';
+import { allow, allowLasting } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Sessions } from '../accounts/sessions.ts';
 import type { Tokens } from '../accounts/tokens.ts';
+import { DomainError } from '../errors.ts';
 import { limitCost, type Cost } from '../http/limit.ts';
 import { admit } from '../http/quota.ts';
 import type { Jobs } from '../jobs/jobs.ts';
@@ -67,11 +68,13 @@ export function createOperations(parts: OperationParts): Operation[] {
 
 /** Checks that `principal` may do the operation with the name in `params`. Throws as `allow` does. */
 export function allowOperation(
-  { subject, action }: Operation,
+  { subject, action, allNames, lasting }: Operation,
   principal: Principal,
   params: Readonly<Record<string, string>>,
 ): void {
   allow(principal, action);
+  if (allNames !== undefined && principal.names) throw new DomainError('NameDenied', allNames);
+  if (lasting) allowLasting(principal, action);
   if (!subject) return;
   const name = params[subject.param]!;
   allow(principal, action, subject.kind, subject.keyOf?.(name) ?? name);

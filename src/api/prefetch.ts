@@ -1,5 +1,4 @@
 import type { z } from 'zod';
-import type { Principal } from '../accounts/principal.ts';
 import { DomainError } from '../errors.ts';
 import type { PrefetchResult, PrefetchRunItem, PrefetchSettings } from '../jobs/prefetch-run.ts';
 import type { PrefetchRuns } from '../jobs/prefetch-runs.ts';
@@ -25,6 +24,7 @@ const mostChoices = 20;
 /** `/prefetch`: fetches into the mirror that all accounts share, any name; so a token with name patterns cannot use it. */
 export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts): Operation[] {
   const action = 'operate';
+  const allNames = 'A token with name patterns cannot prefetch, because files list any names.';
   return [
     operation({
       method: 'get',
@@ -32,10 +32,10 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
       id: 'listPrefetches',
       summary: 'List the latest 50 prefetches of this kind, the latest first',
       action,
+      allNames,
       status: 200,
       answer: prefetchList,
-      run: async ({ principal }) => {
-        fetchesAllNames(principal);
+      run: async () => {
         const { platforms, frameworks, referrers } = runs.defaults;
         const defaults = { platforms: [...platforms], frameworks: [...frameworks], referrers };
         return { items: (await runs.table.list()).map(itemOf), next_cursor: null, kinds: [...kinds], defaults };
@@ -47,11 +47,11 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
       id: 'startPrefetch',
       summary: 'Fetch what files list, in the background. At most 2 run at a time, and none continues after a restart',
       action,
+      allNames,
       receives: { fields: prefetchForm, stores: false },
       status: 201,
       answer: prefetchRun,
       run: async ({ principal, receiving }) => {
-        fetchesAllNames(principal);
         const fields = new Map<string, string>();
         try {
           return await runs.receive(async () => {
@@ -70,13 +70,11 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
       id: 'getPrefetch',
       summary: 'Show the progress of a prefetch, or its result',
       action,
+      allNames,
       params: { id },
       status: 200,
       answer: prefetchRun,
-      run: async ({ principal, params }) => {
-        fetchesAllNames(principal);
-        return itemOf(await runs.table.get(params['id']!));
-      },
+      run: async ({ params }) => itemOf(await runs.table.get(params['id']!)),
     }),
     operation({
       method: 'post',
@@ -84,13 +82,12 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
       id: 'fetchPrefetch',
       summary: 'Fetch what a dry run listed. The files of the latest 5 dry runs are kept',
       action,
+      allNames,
       params: { id },
       status: 201,
       answer: prefetchRun,
-      run: async ({ principal, params }) => {
-        fetchesAllNames(principal);
-        return itemOf(await runs.receive(() => runs.fetch(principal.accountId, params['id']!)));
-      },
+      run: async ({ principal, params }) =>
+        itemOf(await runs.receive(() => runs.fetch(principal.accountId, params['id']!))),
     }),
     operation({
       method: 'delete',
@@ -98,20 +95,12 @@ export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts
       id: 'cancelPrefetch',
       summary: 'Stop a prefetch after what it is fetching now. What it has fetched stays',
       action,
+      allNames,
       params: { id },
       status: 204,
-      run: async ({ principal, params }) => {
-        fetchesAllNames(principal);
-        await runs.table.cancel(params['id']!);
-      },
+      run: ({ principal, params }) => runs.table.cancel(principal.accountId, params['id']!),
     }),
   ];
-}
-
-/** Throws `NameDenied` for a token that is limited to names. */
-function fetchesAllNames({ names }: Principal): void {
-  if (!names) return;
-  throw new DomainError('NameDenied', 'A token with name patterns cannot prefetch, because files list any names.');
 }
 
 /** The error with the fields of the form, so that a page can show them again. */

@@ -14,6 +14,10 @@ export const publisher = z
     id: z.string(),
     name: z.string(),
     issuer,
+    issuer_url: z
+      .string()
+      .nullable()
+      .meta({ description: 'The address of the issuer, which decides. Null until the first start of this version' }),
     claims: z.record(z.string(), z.array(z.string())).meta({ description: claimsDescription }),
     scopes: z.array(scope),
     patterns,

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { allowToken, coversPatterns } from '../accounts/allow.ts';
+import { allowObject, allowToken, coversPatterns } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
 import type { Exchange } from '../identity/exchange.ts';
 import type { Publisher } from '../identity/publisher.ts';
@@ -23,6 +23,7 @@ export interface PublisherParts {
 /**
  * `/publishers`: the rules for the exchange of identity tokens. All operations need the scope `admin`. A limited token sees
  * and changes only rules within its own patterns, and no rule gives more than its author may give.
+ * A rule that gives `operate` is changed and deleted only with that scope.
  */
 export function publisherOperations({ publishers, exchange }: PublisherParts): Operation[] {
   const shown = (each: Publisher) => toPublisher(each, publishers);
@@ -48,6 +49,7 @@ export function publisherOperations({ publishers, exchange }: PublisherParts): O
       summary:
         'Create a rule: identity tokens with these claims are exchanged for tokens that are valid for 15 minutes',
       action: 'admin',
+      lasting: true,
       body: publisherRequest,
       status: 201,
       answer: publisher,
@@ -103,6 +105,7 @@ export function publisherOperations({ publishers, exchange }: PublisherParts): O
       id: 'updatePublisher',
       summary: 'Replace a rule, and revoke the tokens that it gave',
       action: 'admin',
+      lasting: true,
       params: id,
       body: publisherRequest,
       status: 200,
@@ -123,7 +126,7 @@ export function publisherOperations({ publishers, exchange }: PublisherParts): O
       params: id,
       status: 204,
       run: ({ principal, params }) =>
-        publishers.delete(principal.accountId, params['id']!, ({ patterns }) => allowToken(principal, [], patterns)),
+        publishers.delete(principal.accountId, params['id']!, (before) => allowObject(principal, before)),
     }),
     operation({
       method: 'get',
@@ -146,11 +149,12 @@ function sees(principal: Principal, { patterns }: Publisher): boolean {
 }
 
 function toPublisher(each: Publisher, publishers: Publishers): z.input<typeof publisher> {
-  const { id, name, issuer, claims, scopes, patterns, source, createdAt, updatedAt } = each;
+  const { id, name, issuer, issuerUrl, claims, scopes, patterns, source, createdAt, updatedAt } = each;
   return {
     id,
     name,
     issuer,
+    issuer_url: issuerUrl,
     claims: Object.fromEntries(Object.entries(claims).map(([claim, values]) => [claim, [...values]])),
     scopes,
     patterns: patterns && { packages: [...(patterns.packages ?? [])], containers: [...(patterns.containers ?? [])] },

@@ -2,8 +2,10 @@ import { parse, type ParsedUrlQuery } from 'node:querystring';
 import type { ServerResponse } from 'node:http';
 import { Router, type Request, type RequestHandler } from 'express';
 import type { Logger } from 'pino';
+import type { z } from 'zod';
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
+import { DomainError } from '../errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
 import { createEdge, type Operation as EdgeOperation } from '../http/edge.ts';
@@ -17,6 +19,7 @@ import { challenge, sendRefusal, statusOf } from './errors.ts';
 import { describe } from './openapi.ts';
 import { check, requireForm, type Operation } from './operation.ts';
 import { allowOperation } from './operations.ts';
+import { pageQuery } from './paging.ts';
 
 export interface ApiParts {
   operations: readonly Operation[];
@@ -29,6 +32,8 @@ export interface ApiParts {
 
 /** Largest request body, in bytes. */
 const bodyLimit = 64 * 1024;
+/** The most characters of an unknown parameter that an answer repeats. */
+const longestName = 100;
 
 /** A request and the operation that it matches. */
 interface Matched {
@@ -76,6 +81,10 @@ export function createApi(parts: ApiParts): Router {
     sendJson(request, response, 200, { ...document, servers: [{ url: `${parts.urls.of(request).base}/v1` }] });
   });
   for (const [path, methods] of methodsByPath(operations)) router.all(path, refuseMethod(methods));
+  router.use((request, response) => {
+    const document = `${parts.urls.of(request).base}/v1/openapi.json`;
+    problem(request, response, 404, 'NotFound', `There is nothing at this address. ${document} lists the addresses.`);
+  });
   return router;
 }
 
@@ -85,7 +94,9 @@ function routed(definition: Operation, { urls, limits }: ApiParts): EdgeOperatio
     stores: definition.receives?.stores ?? false,
     cost: definition.cost,
     run: async ({ request, response, principal, params }) => {
-      const query = definition.query && check(definition.query, parametersOf(request), 'query');
+      const asked = parametersOf(request);
+      refuseUnknown(definition, asked);
+      const query = definition.query && check(definition.query, asked, 'query');
       let body: unknown;
       if (definition.body) {
         const bytes = await readBody(request, { limit: bodyLimit, idle: limits.uploadIdle });
@@ -116,6 +127,21 @@ function paramsOf(request: Request): Record<string, string> {
 /** The query parameters. A repeated parameter becomes a list, which every schema rejects. */
 function parametersOf(request: Request): ParsedUrlQuery {
   return parse(splitTarget(request.originalUrl).query);
+}
+
+/** Clients may send these with every list, also with a short one that has no pages. */
+const ofLists = Object.keys(pageQuery.shape);
+
+/** Throws `Invalid` for a query parameter that the operation does not have, such as one with a typing error. */
+function refuseUnknown({ query, method }: Operation, asked: ParsedUrlQuery): void {
+  const known = Object.keys((query as z.ZodObject | undefined)?.shape ?? {});
+  const field = Object.keys(asked)
+    .find((each) => !known.includes(each) && !(method === 'get' && ofLists.includes(each)))
+    ?.slice(0, longestName);
+  if (field === undefined) return;
+  const there = known.length > 0 ? `this operation has ${known.join(', ')}` : 'this operation has none';
+  const message = `there is no such query parameter; ${there}`;
+  throw new DomainError('Invalid', `${field}: ${message}`, { detail: { errors: [{ field, message }] } });
 }
 
 /** Adds the `Link` header of RFC 8288: the same request with the cursor of the next page. */

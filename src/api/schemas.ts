@@ -36,6 +36,12 @@ export const givenPatterns = z
   .optional()
   .meta({ description: patternsDescription });
 
+const actor = z.strictObject({
+  kind: z.enum(['token', 'person', 'rule', 'anonymous', 'system']),
+  id: z.string().nullable().meta({ description: 'Of a token its ID' }),
+  name: z.string().nullable().meta({ description: 'Of a token its name; of the system the job, or `command`' }),
+});
+
 export const token = z
   .strictObject({
     id: z.uuid(),
@@ -49,7 +55,8 @@ export const token = z
     publisher_id: z
       .string()
       .nullable()
-      .meta({ description: 'The rule that gave it for an identity token; null for other tokens' }),
+      .meta({ description: 'The rule that gave it, or gave the token that made it; null for other tokens' }),
+    created_by: actor.nullable().meta({ description: 'Who made it; null for a token that an older version made' }),
     created_at: time,
     expires_at: time.nullable(),
     last_used_at: time.nullable(),
@@ -145,7 +152,10 @@ export const container = z
     name: z.string(),
     origin,
     upstream,
-    tags: z.array(containerTag).meta({ description: 'The first thousand tags, by name' }),
+    tags: z.array(containerTag).meta({
+      description:
+        'The first tags, by name: at most 1000, and on a page of all images at most 5000. `tag_count` is the number of all',
+    }),
     tag_count: count,
     size_bytes: bytes,
     pull_count: count,
@@ -247,11 +257,7 @@ export const event = z
     time,
     type: z.enum(eventTypes),
     account: z.string().nullable().meta({ description: 'The name; null for an event that concerns no account' }),
-    actor: z.strictObject({
-      kind: z.enum(['token', 'person', 'rule', 'anonymous', 'system']),
-      id: z.string().nullable().meta({ description: 'Of a token its ID' }),
-      name: z.string().nullable().meta({ description: 'Of a token its name; of the system the job, or `command`' }),
-    }),
+    actor,
     subject: z.strictObject({
       kind: z.enum(subjectKinds),
       name: z.string().nullable(),

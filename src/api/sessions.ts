@@ -1,11 +1,16 @@
 import { z } from 'zod';
-import { tokenIdOf } from '../accounts/principal.ts';
+import { allowObject } from '../accounts/allow.ts';
+import { tokenIdOf, type Principal } from '../accounts/principal.ts';
 import type { Session, Sessions } from '../accounts/sessions.ts';
+import { DomainError } from '../errors.ts';
 import { operation, type Operation } from './operation.ts';
 import { pageQuery, readPage } from './paging.ts';
 import { session, sessionList, timeOf } from './schemas.ts';
 
-/** `/sessions`: who is signed in to the console. A limited token sees and ends only its own sessions. */
+/**
+ * `/sessions`: who is signed in to the console. A session of a person belongs to each account that the person may use. A
+ * limited token sees and ends only its own sessions. A session with the scope `operate` is ended only with that scope.
+ */
 export function sessionOperations(sessions: Sessions): Operation[] {
   return [
     operation({
@@ -23,7 +28,7 @@ export function sessionOperations(sessions: Sessions): Operation[] {
           key: z.tuple([z.int(), z.string()]),
           keyOf: (each: Session) => [each.createdAt, each.id] as [number, string],
           read: (limit, after) => sessions.list(principal.accountId, limit, after),
-          isVisible: principal.names && (({ tokenId }) => tokenId === tokenIdOf(principal)),
+          isVisible: (each) => sees(principal, each),
         });
         return { items: entries.map(toSession), next_cursor };
       },
@@ -36,17 +41,34 @@ export function sessionOperations(sessions: Sessions): Operation[] {
       action: 'admin',
       params: { id: 'The ID of the session' },
       status: 204,
-      run: ({ principal, params }) =>
-        sessions.end(principal.accountId, params['id']!, principal.names && tokenIdOf(principal)),
+      run: async ({ principal, params }) => {
+        const found = await sessions.get(principal.accountId, params['id']!);
+        if (!found || !sees(principal, found)) {
+          throw new DomainError('NotFound', 'This account has no such session. It may have ended.');
+        }
+        if (!isOwn(principal, found)) allowObject(principal, { scopes: found.scopes, patterns: null });
+        await sessions.end(principal.accountId, found.id);
+      },
     }),
   ];
+}
+
+function sees(principal: Principal, session: Session): boolean {
+  if (principal.names) return isOwn(principal, session);
+  return session.person?.accounts.includes(principal.accountName) ?? true;
+}
+
+/** Whether it is a session of the same token or person. */
+function isOwn(principal: Principal, { tokenId, person }: Session): boolean {
+  if (principal.kind === 'person') return person?.id === principal.personId;
+  return tokenId !== null && tokenId === tokenIdOf(principal);
 }
 
 function toSession(each: Session): z.input<typeof session> {
   return {
     id: each.id,
     token_id: each.tokenId,
-    person: each.person,
+    person: each.person && { id: each.person.id, name: each.person.name },
     agent: each.agent,
     address: each.address,
     created_at: timeOf(each.createdAt),

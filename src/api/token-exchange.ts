@@ -5,7 +5,7 @@ import { DomainError, type ErrorName } from '../errors.ts';
 import type { Mount } from '../http/app.ts';
 import { authorizationOf } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
-import { limitFailedSignIn, setLimitFields } from '../http/limit.ts';
+import { limitFailedSignIn, limitIdentity, setLimitFields } from '../http/limit.ts';
 import { oneLine } from '../http/reason.ts';
 import { contextOf } from '../http/request-context.ts';
 import { sendJson } from '../http/send.ts';
@@ -109,7 +109,7 @@ async function exchangeByForm(parts: ExchangeParts, request: IncomingMessage, re
   const audience = of('audience');
   const account = ({ issuer }: VerifiedToken) =>
     audience === undefined || audience === issuer.audience ? defaultAccount : audience;
-  const made = await parts.exchange.exchange({ token, account, scopes });
+  const made = await parts.exchange.exchange({ token, account, scopes, attempt: attemptWith(parts) });
   sendJson(request, response, 200, {
     access_token: made.value,
     issued_token_type: accessToken,
@@ -117,6 +117,11 @@ async function exchangeByForm(parts: ExchangeParts, request: IncomingMessage, re
     expires_in: validFor / 1000,
     scope: made.scopes.join(' '),
   });
+}
+
+/** Limits what an identity may try: everyone has an identity token of a public CI. */
+function attemptWith({ clients }: ExchangeParts) {
+  return <T>(identity: string, work: () => Promise<T>) => limitIdentity(clients, identity, work);
 }
 
 /** The token service of nuget.org: `username` is the account. */
@@ -130,7 +135,7 @@ async function exchangeForNuget(
   const fields = await readFields(parts, request, response);
   if (fields.get('tokenType') !== 'ApiKey') throw new RequestRefused('invalid_request', 'tokenType must be ApiKey.');
   const account = fields.get('username') || defaultAccount;
-  const { value, expiresAt } = await parts.exchange.exchange({ token, account });
+  const { value, expiresAt } = await parts.exchange.exchange({ token, account, attempt: attemptWith(parts) });
   const expires = new Date(expiresAt).toISOString();
   sendJson(request, response, 200, { tokenType: 'ApiKey', expires, apiKey: value });
 }
@@ -187,7 +192,6 @@ async function refuse(
   const failure = known && failures[known.name];
   if (!known || !failure) throw error;
   noteUnavailable(log, response, known);
-  if (known.name === 'UpstreamUnavailable') log.warn({ err: known.cause }, known.message);
   if (response.destroyed) return;
   setLimitFields(response, known);
   if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { allow, allowToken, coversPatterns } from '../accounts/allow.ts';
+import { allow, allowObject, allowToken, coversPatterns, endOfMade } from '../accounts/allow.ts';
 import { tokenIdOf } from '../accounts/principal.ts';
 import type { Token, Tokens } from '../accounts/tokens.ts';
 import { DomainError } from '../errors.ts';
@@ -9,7 +9,7 @@ import { tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from './
 
 /**
  * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
- * lists and revokes only tokens within its own patterns.
+ * lists and revokes only tokens within its own patterns. A token with `operate` is revoked only with that scope.
  */
 export function tokenOperations(tokens: Tokens): Operation[] {
   return [
@@ -37,16 +37,19 @@ export function tokenOperations(tokens: Tokens): Operation[] {
       method: 'post',
       path: '/tokens',
       id: 'createToken',
-      summary: 'Create an API token. Only this answer contains its value',
+      summary:
+        'Create an API token. Only this answer contains its value. It expires with the token that makes it at the latest',
       action: 'admin',
       body: tokenRequest,
       status: 201,
       answer: newToken,
       run: async ({ principal, body }) => {
-        const expiresAt = body.expires_at ? Date.parse(body.expires_at) : null;
+        const expiresAt = endOfMade(principal, body.expires_at ? Date.parse(body.expires_at) : null);
+        // So that it ends with the rule, too.
+        const publisherId = principal.kind === 'token' ? principal.publisherId : null;
         const { name, scopes, patterns = null } = body;
         allowToken(principal, scopes, patterns);
-        const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt });
+        const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt, publisherId });
         return { ...toToken(created.token), token: created.value };
       },
     }),
@@ -80,8 +83,8 @@ export function tokenOperations(tokens: Tokens): Operation[] {
         const id = params['id']!;
         if (id !== tokenIdOf(principal)) {
           allow(principal, 'admin');
-          const found = principal.names && (await tokens.get(principal.accountId, id));
-          if (found) allowToken(principal, [], found.patterns);
+          const found = await tokens.get(principal.accountId, id);
+          if (found) allowObject(principal, found);
         }
         await tokens.revoke(principal.accountId, id);
       },
@@ -101,6 +104,7 @@ function toToken(each: Token): z.input<typeof token> {
     scopes: each.scopes,
     patterns: each.patterns && { packages: list(each.patterns.packages), containers: list(each.patterns.containers) },
     publisher_id: each.publisherId,
+    created_by: each.createdBy,
     created_at: timeOf(each.createdAt),
     expires_at: timeOrNull(each.expiresAt),
     last_used_at: timeOrNull(each.lastUsedAt),

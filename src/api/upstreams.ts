@@ -1,7 +1,5 @@
 import { z } from 'zod';
 import { allow } from '../accounts/allow.ts';
-import type { Principal } from '../accounts/principal.ts';
-import { DomainError } from '../errors.ts';
 import { quantileOf } from '../metrics/upstreams.ts';
 import { kinds } from '../mirror/counts.ts';
 import type { MirrorOverview, StoredEntry, UpstreamView } from '../mirror/overview.ts';
@@ -36,6 +34,9 @@ const entriesQuery = pageQuery.extend({
 /** `/upstreams`: they concern all accounts. What is stored of them needs a token without name patterns, too. */
 export function upstreamOperations({ overview, use }: UpstreamParts): Operation[] {
   const action = 'operate';
+  const allNames = 'A token with name patterns cannot see what is stored of an upstream.';
+  const shown = async (upstream: UpstreamView['upstream']) =>
+    itemOf((await overview.list()).find((each) => each.upstream === upstream)!);
   return [
     operation({
       method: 'get',
@@ -68,9 +69,22 @@ export function upstreamOperations({ overview, use }: UpstreamParts): Operation[
       query: kindQuery,
       status: 200,
       answer: upstreamItem,
+      run: ({ params, query }) => shown(overview.find(params['id']!, query.kind)),
+    }),
+    operation({
+      method: 'post',
+      path: '/upstreams/:id/retry',
+      id: 'retryUpstream',
+      summary: 'End the pause of an upstream in the worker that answers, and send it a request now',
+      action,
+      params: { id },
+      query: kindQuery,
+      status: 200,
+      answer: upstreamItem,
       run: async ({ params, query }) => {
         const upstream = overview.find(params['id']!, query.kind);
-        return itemOf((await overview.list()).find((each) => each.upstream === upstream)!);
+        await overview.retry(upstream);
+        return shown(upstream);
       },
     }),
     operation({
@@ -79,12 +93,12 @@ export function upstreamOperations({ overview, use }: UpstreamParts): Operation[
       id: 'listUpstreamEntries',
       summary: 'List what is stored of an upstream, by kind and name',
       action,
+      allNames,
       params: { id },
       query: entriesQuery,
       status: 200,
       answer: upstreamEntryList,
-      run: async ({ principal, params, query }) => {
-        seesAllNames(principal);
+      run: async ({ params, query }) => {
         const upstream = overview.find(params['id']!, query.kind);
         const filter = { kind: query.entry_kind, prefix: query.name?.trim().toLowerCase() };
         const { entries, next_cursor } = await readPage<StoredEntry, [string, string, string]>(query, {
@@ -102,14 +116,13 @@ export function upstreamOperations({ overview, use }: UpstreamParts): Operation[
       id: 'getUpstreamEntry',
       summary: 'Show one stored entry of an upstream',
       action,
+      allNames,
       params: { id, entry: 'The ID of the entry' },
       query: kindQuery,
       status: 200,
       answer: upstreamEntry,
-      run: async ({ principal, params, query }) => {
-        seesAllNames(principal);
-        return entryOf(await overview.entry(overview.find(params['id']!, query.kind), params['entry']!));
-      },
+      run: async ({ params, query }) =>
+        entryOf(await overview.entry(overview.find(params['id']!, query.kind), params['entry']!)),
     }),
     operation({
       method: 'delete',
@@ -117,22 +130,16 @@ export function upstreamOperations({ overview, use }: UpstreamParts): Operation[
       id: 'dropUpstreamEntry',
       summary: 'Drop a stored entry of an upstream; the next request fetches it again. Needs the scope operate, too',
       action: 'delete',
+      allNames,
       params: { id, entry: 'The ID of the entry' },
       query: kindQuery,
       status: 204,
       run: async ({ principal, params, query }) => {
         allow(principal, 'operate');
-        seesAllNames(principal);
         await overview.drop(overview.find(params['id']!, query.kind), params['entry']!, principal.accountId);
       },
     }),
   ];
-}
-
-/** Throws `NameDenied` for a token that is limited to names. */
-function seesAllNames({ names }: Principal): void {
-  if (!names) return;
-  throw new DomainError('NameDenied', 'A token with name patterns cannot see what is stored of an upstream.');
 }
 
 /** The outcomes for which no request was sent to the upstream. */

@@ -49,7 +49,7 @@ class Archive implements Target {
     this.#written.catch(() => undefined);
   }
 
-  async begin(state: string): Promise<void> {
+  async begin(state: string): Promise<undefined> {
     this.#state = state;
   }
 
@@ -58,6 +58,10 @@ class Archive implements Target {
   }
 
   async has(): Promise<boolean> {
+    return false;
+  }
+
+  async isSound(): Promise<boolean> {
     return false;
   }
 

@@ -8,20 +8,27 @@ import { version } from '../package.ts';
 import type { Content } from '../storage/content.ts';
 import type { Driver } from '../storage/driver.ts';
 import { Hold } from '../storage/holds.ts';
+import { installationIdentity } from '../storage/identity.ts';
 import { Pace } from '../storage/pace.ts';
 import type { Paths } from '../storage/paths.ts';
 import type { References } from '../storage/references.ts';
 import { StagedFile } from '../storage/staged-file.ts';
 import { invalid, mostProblems, type Manifest } from './format.ts';
 import { blobsOf, dumpedTables, dumpTable, rowFilters, type NamedBlob } from './rows.ts';
+import { blobCost, Share, shareOf } from './share.ts';
 
 /** Where a backup is written. Its methods are called in this order; nothing before `finish` changes an earlier backup. */
 export interface Target extends AsyncDisposable {
-  /** Begins a backup with this state. */
-  begin(state: string): Promise<void>;
+  /**
+   * Begins a backup with this state. Resolves to the manifest of an earlier backup in this place. Rejects if that is of
+   * another installation.
+   */
+  begin(state: string, installation: string): Promise<Manifest | undefined>;
   putRows(table: string, file: Content & { size: number }): Promise<void>;
   /** Whether an earlier backup in this place has the blob. */
   has(blob: NamedBlob): Promise<boolean>;
+  /** Whether the bytes that an earlier backup has match their digest. If not, `putBlob` replaces them. */
+  isSound(blob: NamedBlob, throttle: Throttle): Promise<boolean>;
   /** `pieces` are exactly `size` bytes. Afterwards `isSound` says whether they match the digest. */
   putBlob(blob: NamedBlob, pieces: AsyncIterable<Uint8Array>, isSound: () => boolean): Promise<void>;
   putMissing(bytes: Buffer): Promise<void>;
@@ -43,6 +50,8 @@ export interface BackupOptions {
   mirrored: boolean;
   /** Bytes per second that are read from the storage. */
   rate: number;
+  /** Whether all blobs of an earlier backup are compared with their digests, instead of a share. */
+  checkAll?: boolean | undefined;
   /** Milliseconds; see `holdLease`. */
   lease?: number | undefined;
   /** Called when the rows are written, before any blob is. */
@@ -56,6 +65,9 @@ export interface BackedUp {
   /** Blobs that were copied now, and their bytes. */
   copied: number;
   copiedBytes: number;
+  /** Blobs of an earlier backup that were compared with their digests, and those that were damaged. */
+  checked: number;
+  damaged: Digest[];
   /** Blobs whose bytes are missing or damaged in the storage, and not in an earlier backup. */
   missing: Digest[];
 }
@@ -63,8 +75,6 @@ export interface BackedUp {
 type Tables = Manifest['tables'];
 
 const piece = 256 * 1024;
-/** Bytes that the rate limit counts for each blob besides its content, so that many small ones are limited too. */
-const blobCost = 64 * 1024;
 
 /**
  * Writes a backup while the installation serves: all rows at one instant, then every blob that they name. Rejects if the
@@ -76,7 +86,11 @@ export async function backUp(parts: BackupParts, target: Target, options: Backup
   const hold = stack.use(await Hold.take(database, options.lease));
   const { signal } = hold;
   const state = randomUUID();
-  await target.begin(state);
+  const installation = await installationIdentity(database);
+  const earlier = await target.begin(state, installation);
+  const share = options.checkAll
+    ? new Share('', Infinity)
+    : new Share(earlier?.checked_to ?? '', shareOf(earlier?.blobs ?? { count: 0, bytes: 0 }));
   const files = new Map<string, StagedFile>();
   stack.defer(async () => {
     for (const file of files.values()) await file.discard();
@@ -87,13 +101,28 @@ export async function backUp(parts: BackupParts, target: Target, options: Backup
   const blobs = async function* () {
     yield* blobsOf(await files.get('blobs')!.open());
   };
-  const done: BackedUp = { rows: 0, blobs: 0, bytes: 0, copied: 0, copiedBytes: 0, missing: [] };
+  const done: BackedUp = {
+    rows: 0,
+    blobs: 0,
+    bytes: 0,
+    copied: 0,
+    copiedBytes: 0,
+    checked: 0,
+    damaged: [],
+    missing: [],
+  };
   const throttle = new Throttle(options.rate, signal);
   for await (const blob of blobs()) {
     signal.throwIfAborted();
     done.blobs += 1;
     done.bytes += blob.size;
-    if (await target.has(blob)) continue;
+    if (await target.has(blob)) {
+      if (!share.takes(blob)) continue;
+      await throttle.spend(blobCost);
+      done.checked += 1;
+      if (await target.isSound(blob, throttle)) continue;
+      if (done.damaged.length < mostProblems) done.damaged.push(blob.digest);
+    }
     await throttle.spend(blobCost);
     if (await copyBlob(driver, target, blob, throttle)) {
       done.copied += 1;
@@ -112,12 +141,14 @@ export async function backUp(parts: BackupParts, target: Target, options: Backup
     version: 1,
     created_at: new Date(parts.now()).toISOString(),
     program: version,
+    installation,
     state,
     mirrored: options.mirrored,
     migrations,
     tables,
     blobs: { count: done.blobs, bytes: done.bytes },
     missing: { count: done.missing.length, bytes: missing.length, digest: digestOf(missing) },
+    checked_to: share.next,
   };
   signal.throwIfAborted();
   await target.finish(manifest, blobs);

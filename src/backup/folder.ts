@@ -7,8 +7,12 @@ import type { Content } from '../storage/content.ts';
 import type { Driver } from '../storage/driver.ts';
 import { openFileContent } from '../storage/file-content.ts';
 import type { Paths } from '../storage/paths.ts';
+import { makeFolder } from '../storage/permissions.ts';
 import { StagedFile } from '../storage/staged-file.ts';
+import type { Digest } from '../digest.ts';
+import type { Throttle } from '../incoming.ts';
 import type { Target } from './backup.ts';
+import { hashBlob } from './check.ts';
 import {
   blobName,
   decodeManifest,
@@ -20,7 +24,7 @@ import {
 } from './format.ts';
 import { rowsName, type Manifest, type Member } from './format.ts';
 import { piecesOf, writePieces } from './pieces.ts';
-import { blobsOf, type NamedBlob } from './rows.ts';
+import { blobsOf, rowsOf, type NamedBlob } from './rows.ts';
 
 /** A folder with a backup. Its blobs have the layout of a data folder. */
 export interface Folder {
@@ -37,7 +41,7 @@ const prefixes = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padS
  * complete. Rejects if the folder has anything else, and for an earlier backup without `incremental`.
  */
 export async function openFolder({ path, paths, driver }: Folder, incremental: boolean): Promise<Target> {
-  await mkdir(path, { recursive: true, mode: 0o700 });
+  await makeFolder(path);
   const names = new Set(await readdir(path));
   const isBackup = names.has(manifestName) || (names.has('blobs') && names.has('rows'));
   if (names.size > 0 && !isBackup) throw invalid(`${path} is not empty, and has no backup. Name another folder`);
@@ -61,7 +65,10 @@ class FolderTarget implements Target {
   readonly #paths: Paths;
   readonly #driver: Driver;
   readonly #lock: Disposable;
+  readonly #damaged = new Set<Digest>();
   #state = '';
+  /** The earlier backup, if it does not name its installation. */
+  #unnamed: Manifest | undefined;
 
   constructor(path: string, paths: Paths, driver: Driver, lock: Disposable) {
     this.#lock = lock;
@@ -70,24 +77,49 @@ class FolderTarget implements Target {
     this.#driver = driver;
   }
 
-  async begin(state: string): Promise<void> {
+  async begin(state: string, installation: string): Promise<Manifest | undefined> {
+    const earlier = (await hasManifest(this.#path)) ? decodeManifest(await readManifest(this.#path)) : undefined;
+    if (earlier?.installation === undefined) this.#unnamed = earlier;
+    else if (earlier.installation !== installation) throw otherInstallation(this.#path);
     this.#state = state;
     await mkdir(join(this.#path, 'rows', state), { mode: 0o700 });
+    return earlier;
   }
 
   async putRows(table: string, content: Content): Promise<void> {
-    await this.#place(rowsName(this.#state, table), piecesOf(content));
+    const name = rowsName(this.#state, table);
+    await this.#place(name, piecesOf(content));
+    if (table !== 'accounts' || !this.#unnamed) return;
+    // The first account is made with the installation, and stays.
+    const before = await firstCreation(join(this.#path, rowsName(this.#unnamed.state, table)));
+    if (before !== (await firstCreation(join(this.#path, name)))) throw otherInstallation(this.#path);
   }
 
   async has({ digest, size }: NamedBlob): Promise<boolean> {
     return (await this.#driver.stat(digest))?.size === size;
   }
 
+  async isSound(blob: NamedBlob, throttle: Throttle): Promise<boolean> {
+    const content = await openBlob(this.#driver, blob);
+    const throttled = async function* () {
+      for await (const each of content ? readable(content) : []) {
+        await throttle.spend(each.length);
+        yield each;
+      }
+    };
+    const isSound = await hashBlob(blob, throttled());
+    if (!isSound) this.#damaged.add(blob.digest);
+    return isSound;
+  }
+
   async putBlob({ digest }: NamedBlob, pieces: AsyncIterable<Uint8Array>, isSound: () => boolean): Promise<void> {
     const staged = await StagedFile.create(this.#paths, []);
     try {
       await writePieces(staged, pieces);
-      if (isSound()) await this.#driver.put(digest, staged);
+      if (!isSound()) return;
+      // A put keeps stored bytes of the same size.
+      if (this.#damaged.delete(digest)) await this.#driver.delete(digest);
+      await this.#driver.put(digest, staged);
     } finally {
       await staged.discard();
     }
@@ -141,31 +173,63 @@ class FolderTarget implements Target {
   }
 }
 
+function otherInstallation(path: string): Error {
+  return invalid(
+    `${path} has a backup of another installation, or of this one before it was restored or adopted. Name another folder, and delete this one when it is not needed any more. If this is unexpected, check ENTREPOT_DATA, ENTREPOT_DATABASE_URL and what is mounted`,
+  );
+}
+
+/** When the account in the first row of a file of rows was created. */
+async function firstCreation(file: string): Promise<unknown> {
+  const { size } = await stat(file);
+  for await (const { header, values } of rowsOf(await openFileContent(file, size)))
+    return values[header.columns.findIndex(({ name }) => name === 'created_at')];
+  return undefined;
+}
+
 /** The members of the backup in a folder, in the order of an archive. Files that are missing are left out. */
 export async function* readFolder({ path, driver }: Folder): AsyncGenerator<Member> {
   const bytes = await readManifest(path);
   const { state, tables } = decodeManifest(bytes);
   for (const { name } of tables) yield* fileMember(path, rowsName(state, name));
   const rows = join(path, rowsName(state, 'blobs'));
-  const { size: rowBytes } = await stat(rows).catch(() => ({ size: undefined }));
-  if (rowBytes !== undefined) {
-    for await (const { digest, size } of blobsOf(await openFileContent(rows, rowBytes))) {
+  const found = await lstat(rows).catch(() => undefined);
+  if (found?.isFile()) {
+    for await (const { digest, size } of blobsOf(await openFileContent(rows, found.size))) {
       if ((await driver.stat(digest))?.size !== size) continue;
-      const content = await driver.open(digest, size).catch((error: unknown) => {
-        if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return undefined;
-        throw error;
-      });
-      if (content) yield { name: blobName(digest), size, bytes: piecesOf(content) };
+      const content = await openBlob(driver, { digest, size });
+      if (content) yield { name: blobName(digest), size, bytes: readable(content) };
     }
   }
   yield* fileMember(path, missingName(state));
   yield { name: manifestName, size: bytes.length, bytes: fromBuffer(bytes) };
 }
 
+/** Undefined if the bytes are missing, or have another size. */
+async function openBlob(driver: Driver, { digest, size }: NamedBlob): Promise<Content | undefined> {
+  return driver.open(digest, size).catch((error: unknown) => {
+    if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return undefined;
+    throw error;
+  });
+}
+
+/** The bytes up to the first that the disk cannot read. */
+async function* readable(content: Content): AsyncGenerator<Buffer> {
+  try {
+    yield* piecesOf(content);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EIO') throw error;
+  }
+}
+
 async function* fileMember(path: string, name: string): AsyncGenerator<Member> {
   const file = join(path, name);
   const found = await lstat(file).catch(() => undefined);
   if (found?.isFile()) yield { name, size: found.size, bytes: createReadStream(file) };
+}
+
+async function hasManifest(path: string): Promise<boolean> {
+  return (await lstat(join(path, manifestName)).catch(() => undefined)) !== undefined;
 }
 
 async function readManifest(path: string): Promise<Buffer> {

@@ -30,6 +30,8 @@ const manifestSchema = z.strictObject({
   created_at: z.string().max(40),
   /** The version of the program. */
   program: z.string().max(100),
+  /** The identity of the database and its storage; a backup of an older version has none. */
+  installation: z.uuid().optional(),
   /** Differs between all backups. */
   state: z.uuid(),
   mirrored: z.boolean(),
@@ -37,6 +39,8 @@ const manifestSchema = z.strictObject({
   tables: z.array(z.strictObject({ name, rows: count, bytes: count, digest })).max(500),
   blobs: z.strictObject({ count, bytes: count }),
   missing: z.strictObject({ count, bytes: count, digest }),
+  /** Blobs up to this digest were compared with their digests by the last runs; empty: the next run begins anew. */
+  checked_to: z.string().max(200).optional(),
 });
 
 export type Manifest = z.infer<typeof manifestSchema>;

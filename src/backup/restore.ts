@@ -1,12 +1,14 @@
+import { typed } from '../command-name.ts';
 import type { Database, Queryable, Row, Transaction, Value } from '../database/database.ts';
 import { migrate } from '../database/migrate.ts';
 import { migrations } from '../database/migrations/index.ts';
 import { appliedMigrations, readTables, type Table } from '../database/tables.ts';
-import { algorithmOf } from '../digest.ts';
+import { algorithmOf, type Digest } from '../digest.ts';
 import { version } from '../package.ts';
 import type { Driver } from '../storage/driver.ts';
 import { markDatabase, markStorage, pairRestored, restoringIdentity } from '../storage/identity.ts';
 import type { Paths } from '../storage/paths.ts';
+import type { References } from '../storage/references.ts';
 import { StagedFile } from '../storage/staged-file.ts';
 import { readBackup, type Problem } from './check.ts';
 import { invalid, type Manifest, type Member } from './format.ts';
@@ -19,7 +21,9 @@ export interface RestoreParts {
   paths: Paths;
 }
 
-export interface RestoreSteps {
+export interface RestoreOptions {
+  /** Whether blobs that are missing or damaged in the backup are left out; then their rows are restored. */
+  withoutDamaged?: boolean | undefined;
   /** Called when all blobs are stored, before the first row is written, and after each batch of rows. */
   onStep?: (() => Promise<void>) | undefined;
 }
@@ -28,7 +32,12 @@ export interface Restored {
   manifest: Manifest;
   /** Blobs that were missing or damaged when the backup was made. Their rows are restored. */
   missing: Problem[];
+  /** With `withoutDamaged`: blobs that are missing or damaged in the backup. */
+  damaged: Problem[];
 }
+
+/** Holders of a blob that a report names, of each kind. */
+const mostHolders = 5;
 
 /** Values of one statement, and bytes of one transaction. */
 const mostValues = 4000;
@@ -41,7 +50,7 @@ const mostBytes = 2 ** 20;
 export async function restore(
   { database, driver, paths }: RestoreParts,
   members: AsyncIterable<Member>,
-  { onStep = () => Promise.resolve() }: RestoreSteps = {},
+  { withoutDamaged = false, onStep = () => Promise.resolve() }: RestoreOptions = {},
 ): Promise<Restored> {
   await markStorage(driver, await refuseContent(database));
   await using stack = new AsyncDisposableStack();
@@ -51,10 +60,10 @@ export async function restore(
   });
   const take = (blob: NamedBlob, bytes: AsyncIterable<Uint8Array>) => storeBlob(driver, paths, blob, bytes);
   const { manifest, problems, known } = await readBackup(members, paths, files, take);
-  if (problems.length > 0) {
+  if (problems.length > 0 && !withoutDamaged) {
     const [first] = problems;
     throw invalid(
-      `the backup is damaged: of its blobs, ${problems.length} are missing or wrong, the first is ${first!.digest}. Nothing was restored; "entrepot verify" with this backup lists all`,
+      `the backup is damaged: of its blobs, ${problems.length} are missing or wrong, the first is ${first!.digest}. Nothing was restored; "${typed('verify')}" with this backup lists all. To restore the rest, add --without-damaged`,
     );
   }
   await onStep();
@@ -65,7 +74,16 @@ export async function restore(
     for (const { name, rows } of manifest.tables) await checkCount(database, name, rows);
     await pairRestored(database, driver);
   });
-  return { manifest, missing: known };
+  return { manifest, missing: known, damaged: problems };
+}
+
+/**
+ * Packages and images of a restored place that need a blob. None for a backup of an older version, whose tables may lack
+ * columns before the first start.
+ */
+export async function holdersOf(database: Database, references: References, digest: Digest): Promise<string[]> {
+  if ((await appliedMigrations(database)).length !== migrations.length) return [];
+  return database.transaction((tx) => references.holders(tx, digest, mostHolders));
 }
 
 /** Stores the bytes only if they match the digest. */

@@ -2,7 +2,11 @@ import { LRUCache } from 'lru-cache';
 import { RedisWriteSignal } from './changes.ts';
 import type { RedisStore, TimedValue } from './redis-store.ts';
 
+/** Bytes of memory for all values. */
 const memorySize = 64 * 2 ** 20;
+/** Bytes of memory for each character of a value's JSON and for each entry, at most as measured. */
+const bytesOfCharacter = 3;
+const bytesOfEntry = 250;
 /** Larger values, in characters, stay in this process: sending them to Redis would delay all other commands. */
 const redisLimit = 2 * 2 ** 20;
 /** Clocks of instances may differ by this many milliseconds. */
@@ -23,7 +27,10 @@ export class Cache {
     this.#now = now;
     this.#redis = redis;
     this.changes = redis && new RedisWriteSignal(redis);
-    this.#memory = new LRUCache({ maxSize: memorySize, sizeCalculation: ({ value }) => sizeOf(value) });
+    this.#memory = new LRUCache({
+      maxSize: memorySize,
+      sizeCalculation: ({ value }, key) => memoryOf(key, lengthOf(value)),
+    });
   }
 
   /**
@@ -63,9 +70,9 @@ export class Cache {
   async set(key: string, value: unknown, ttl: number): Promise<void> {
     const from = this.#now();
     const entry = { value, from, until: from + ttl };
-    const size = sizeOf(value);
-    this.#memory.set(key, entry, { size });
-    if (size <= redisLimit) await this.#redis?.set(key, entry, Math.max(1, Math.ceil(ttl)));
+    const length = lengthOf(value);
+    this.#memory.set(key, entry, { size: memoryOf(key, length) });
+    if (length <= redisLimit) await this.#redis?.set(key, entry, Math.max(1, Math.ceil(ttl)));
     else await this.#redis?.delete(key);
   }
 
@@ -109,6 +116,11 @@ export class Cache {
   }
 }
 
-function sizeOf(value: unknown): number {
-  return 200 + (typeof value === 'string' ? value.length : JSON.stringify(value).length);
+/** Characters of the value's JSON. */
+function lengthOf(value: unknown): number {
+  return typeof value === 'string' ? value.length : JSON.stringify(value).length;
+}
+
+function memoryOf(key: string, length: number): number {
+  return bytesOfEntry + 2 * key.length + bytesOfCharacter * length;
 }

@@ -21,7 +21,7 @@ export interface SentinelPlace {
 
 /** The place in `redis+sentinel://user:password@host:port,host:port/name/database`; undefined for another address. */
 export function sentinelPlace(url: string): SentinelPlace | undefined {
-  const parts = /^redis\+sentinel:\/\/(?:([^@/]*)@)?([^@/]+)\/([^/]+)(?:\/(\d+))?$/.exec(url);
+  const parts = /^redis\+sentinel:\/\/(?:([^/]*)@)?([^@/]+)\/([^/]+)(?:\/(\d+))?$/.exec(url);
   if (!parts) return undefined;
   const [, user, hosts = '', name = '', database = '0'] = parts;
   const [username = '', password] = user?.split(/:(.*)/s, 2).map(decodeURIComponent) ?? [];

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import { row } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
 /** `entrepot account` */
@@ -9,10 +10,14 @@ export function addAccount(program: Command, environment: Environment, terminal:
     .command('create <name>')
     .description('create an account')
     .action((name: string) =>
-      withInstallation(environment, async ({ core }) => {
-        const created = await core.accounts.create(name);
-        terminal.stdout.write(`${created.name}\n`);
-      }),
+      withInstallation(
+        environment,
+        async ({ core }) => {
+          const created = await core.accounts.create(name);
+          terminal.stdout.write(`${created.name}\n`);
+        },
+        { creates: true },
+      ),
     );
   account
     .command('list')
@@ -20,7 +25,7 @@ export function addAccount(program: Command, environment: Environment, terminal:
     .action(() =>
       withInstallation(environment, async ({ core }) => {
         for (const { name, createdAt } of await core.accounts.list()) {
-          terminal.stdout.write(`${name}\t${new Date(createdAt).toISOString()}\n`);
+          terminal.stdout.write(row(name, new Date(createdAt).toISOString()));
         }
       }),
     );

@@ -1,8 +1,9 @@
+import { existsSync } from 'node:fs';
 import type { Command } from 'commander';
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
-import { adoptStorage } from '../core.ts';
-import type { Terminal } from './with-installation.ts';
+import { adoptStorage } from '../place.ts';
+import { namesPlace, type Terminal } from './with-installation.ts';
 
 /** `entrepot adopt` */
 export function addAdopt(program: Command, environment: Environment, terminal: Terminal): void {
@@ -12,8 +13,11 @@ export function addAdopt(program: Command, environment: Environment, terminal: T
     .description('confirm that the database and the storage of the settings belong together; stop all servers first')
     .action(async () => {
       const log = pino({ level: 'warn' }, destination(2));
-      const surroundings = { log, now: Date.now, proxy: environment };
-      await adoptStorage(loadConfig(environment), surroundings, ({ blobs, missing, files, bytes, unknown }) => {
+      const config = loadConfig(environment);
+      // The database may be lost, but then there is a data folder.
+      const command = { creates: namesPlace(environment) || existsSync(config.data) };
+      const surroundings = { log, now: Date.now, proxy: environment, command };
+      await adoptStorage(config, surroundings, ({ blobs, missing, files, bytes, unknown }) => {
         say(`database: ${blobs} blobs, ${missing} of them without a file in the storage`);
         say(`storage: ${files} files, ${bytes} bytes, ${unknown} of the files without a row in the database`);
       });

@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
-import { isKnownPattern, itemOf } from '../events/event.ts';
-import type { EventFilter } from '../events/events.ts';
+import { isKnownPattern, itemOf, type RecordedEvent } from '../events/event.ts';
+import type { EventFilter, EventKey } from '../events/event-list.ts';
 import type { Core } from '../core.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
@@ -18,7 +18,7 @@ interface AuditOptions {
   follow?: boolean;
 }
 
-const page = 200;
+const pageSize = 200;
 /** Milliseconds between two looks for new events. */
 const pause = 1000;
 
@@ -57,20 +57,26 @@ async function print(
   { stdout }: Terminal,
   stop: AbortSignal,
 ): Promise<void> {
-  let after = 0;
+  const write = (some: readonly RecordedEvent[]) => {
+    for (const each of some) stdout.write(`${JSON.stringify(itemOf(each))}\n`);
+  };
+  await events.dispatch();
+  // Read before the events: all up to here that are not listed do not match.
+  const latest = await events.latest();
+  for (let from: EventKey | undefined; !stop.aborted;) {
+    const page = await events.listFrom(filter, pageSize, from);
+    write(page.events.filter(({ position }) => position <= latest));
+    if (!(from = page.next)) break;
+  }
+  if (!follow) return;
+  let after = latest;
   while (!stop.aborted) {
     await events.dispatch();
-    // Read before the events: all up to here that are not listed do not match.
-    const latest = await events.latest();
-    const some = await events.listAfter(filter, page, after);
-    for (const each of some) stdout.write(`${JSON.stringify(itemOf(each))}\n`);
-    if (some.length === page) {
-      after = some.at(-1)!.position;
-      continue;
-    }
-    if (!follow) return;
-    after = Math.max(after, latest, some.at(-1)?.position ?? 0);
-    await sleep(pause, undefined, { signal: stop }).catch(() => undefined);
+    const seen = await events.latest();
+    const page = await events.listAfter(filter, pageSize, after);
+    write(page.events);
+    after = page.next?.[1] ?? Math.max(seen, page.events.at(-1)?.position ?? 0);
+    if (!page.next) await sleep(pause, undefined, { signal: stop }).catch(() => undefined);
   }
 }
 

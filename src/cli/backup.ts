@@ -3,16 +3,19 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { destination, pino } from 'pino';
+import { typed } from '../command-name.ts';
 import { openArchive, readArchive } from '../backup/archive.ts';
 import { backUp } from '../backup/backup.ts';
 import { hashBlob, readBackup, type Problem } from '../backup/check.ts';
 import { openFolder, readFolder, type Folder } from '../backup/folder.ts';
 import type { Member } from '../backup/format.ts';
-import { restore } from '../backup/restore.ts';
+import { holdersOf, restore } from '../backup/restore.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { parseSize } from '../config/units.ts';
-import { folderStorage, inBackground, openPlace } from '../core.ts';
+import { inBackground } from '../core.ts';
+import { folderStorage, openPlace } from '../place.ts';
 import { DomainError } from '../errors.ts';
+import { allReferences } from '../server.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { verifyPlace } from '../storage/verify.ts';
 import { bytesText } from './progress.ts';
@@ -38,13 +41,17 @@ export function addBackup(program: Command, environment: Environment, terminal: 
       'write all content and data to a new folder, or to a new file whose name ends with .tar, while servers run',
     )
     .option('--incremental', 'renew the backup in a folder: copy only new content')
+    .option('--check', 'compare all content of the earlier backup with its digests, not only a share of it')
     .option('--without-mirrored', 'leave out mirrored content, which can be fetched again')
     .option(...rate)
     .action((target: string, options: BackupFlags) => writeBackup(environment, target, options, say));
   program
     .command('restore <source>')
     .description('restore a backup into the database and the storage of the settings, which must be empty')
-    .action((source: string) => restoreBackup(environment, source, say));
+    .option('--without-damaged', 'leave out content that is missing or damaged in the backup, and name it')
+    .action((source: string, options: { withoutDamaged?: boolean }) =>
+      restoreBackup(environment, source, options.withoutDamaged ?? false, say),
+    );
   program
     .command('verify [source]')
     .description('check a backup, or without it the content that is stored now: every byte against its digest')
@@ -56,44 +63,63 @@ export function addBackup(program: Command, environment: Environment, terminal: 
 
 interface BackupFlags {
   incremental?: boolean;
+  check?: boolean;
   withoutMirrored?: boolean;
   rate: string;
 }
 
 async function writeBackup(environment: Environment, target: string, flags: BackupFlags, say: Say): Promise<void> {
-  const { incremental = false, withoutMirrored = false } = flags;
+  const { incremental = false, check = false, withoutMirrored = false } = flags;
   const rate = rateOf(flags);
   const isTar = await isArchive(target);
   if (isTar && incremental)
     throw new DomainError('Invalid', '--incremental needs a folder; a .tar file cannot be renewed.');
+  if (check && !incremental) throw new DomainError('Invalid', '--check needs --incremental.');
   await withInstallation(environment, async ({ core, references }) => {
     const { database, driver, now } = core;
     await using opened = isTar ? await openArchive(resolve(target)) : await openFolder(folderOf(target), incremental);
     const { paths } = folderStorage(core.config.data);
     const parts = { database, driver, references, paths, now };
-    const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate });
-    const { rows, blobs, bytes, copied, copiedBytes, missing } = done;
+    const done = await backUp(parts, opened, { mirrored: !withoutMirrored, rate, checkAll: check });
+    const { rows, blobs, bytes, copied, copiedBytes, checked, damaged, missing } = done;
     say(`${target}: ${rows} rows, ${blobs} blobs, ${bytesText(bytes)}; copied ${copied}, ${bytesText(copiedBytes)}`);
+    if (checked > 0) say(`compared ${checked} blobs of the earlier backup with their digests`);
+    const lost = new Set(missing);
+    for (const digest of damaged)
+      say(`damaged in the earlier backup: ${digest}${lost.has(digest) ? '' : ', which was copied again'}`);
     say(kept);
     if (missing.length === 0) return;
     const names = missing.slice(0, mostNamed).join(', ');
     throw new DomainError(
       'Invalid',
-      `The backup is complete, but ${missing.length} blobs are missing or damaged in the storage itself: ${names}. "entrepot verify" shows what needs them.`,
+      `The backup is complete, but ${missing.length} blobs are missing or damaged in the storage itself: ${names}. "${typed('verify')}" shows what needs them.`,
     );
   });
 }
 
-async function restoreBackup(environment: Environment, source: string, say: Say): Promise<void> {
+async function restoreBackup(
+  environment: Environment,
+  source: string,
+  withoutDamaged: boolean,
+  say: Say,
+): Promise<void> {
   const config = loadConfig(environment);
   const log = pino({ level: 'warn' }, destination(2));
   await inBackground(async () => {
-    await using place = await openPlace(config, { log, now: Date.now, proxy: environment });
+    const command = { creates: true };
+    await using place = await openPlace(config, { log, now: Date.now, command });
     await using opened = await openSource(source);
-    const { manifest, missing } = await restore(place, opened.members);
+    const { manifest, missing, damaged } = await restore(place, opened.members, { withoutDamaged });
     const { blobs, created_at, mirrored } = manifest;
     say(`restored the backup of ${created_at}: ${blobs.count} blobs, ${bytesText(blobs.bytes)}`);
     if (!mirrored) say('the backup has no mirrored content; it is fetched again when it is requested');
+    const references = allReferences();
+    for (const { kind, digest } of damaged) {
+      const holders = await holdersOf(place.database, references, digest);
+      say(`${kind} in the backup: ${digest}${holders.length > 0 ? `; needed by ${holders.join(', ')}` : ''}`);
+    }
+    if (damaged.length > 0)
+      say(`left out ${damaged.length} blobs; what needs them cannot be pulled until it is pushed or fetched again`);
     for (const each of missing) say(`${each.kind} already when the backup was made: ${each.digest}`);
     say('if servers use Redis, empty it before they start: it may have values of another state');
   });

@@ -1,10 +1,13 @@
-import { mkdir, open, rm } from 'node:fs/promises';
+import { open, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Command } from 'commander';
+import { refuseOthersFolder } from '../command-place.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
+import { makeFolder } from '../storage/permissions.ts';
 import { createSelfSigned } from '../tls/self-signed.ts';
+import { quoted } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 
 const days = 365;
@@ -30,8 +33,9 @@ export function addCert(program: Command, environment: Environment, terminal: Te
         throw new DomainError('Invalid', `--host: "${wrong}" is not a DNS name or an IP address`);
       if (hosts.length > mostHosts) throw new DomainError('Invalid', `--host: use at most ${mostHosts} names`);
       const folder = resolve(out ?? join(data, 'tls'));
+      await refuseOthersFolder(out === undefined ? 'ENTREPOT_DATA' : '--out', folder);
       const { ca, cert, key } = createSelfSigned(hosts, days, Date.now());
-      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await makeFolder(folder);
       await writeNew(folder, { 'server.key': [key, 0o600], 'server.crt': [cert, 0o644], 'ca.crt': [ca, 0o644] });
       const [first] = hosts;
       const authority = `${first!.includes(':') ? `[${first}]` : first}:${server.port}`;
@@ -59,11 +63,6 @@ async function writeNew(folder: string, files: Record<string, [content: string, 
       `--out: ${folder} has a certificate already; delete it, or use another folder`,
     );
   }
-}
-
-/** A path as one word of a shell. */
-function quoted(path: string): string {
-  return /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
 }
 
 /** What to paste, for the server and for each client. */

@@ -1,8 +1,10 @@
 import { Option, type Command } from 'commander';
+import { typed } from '../command-name.ts';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
 import type { EmptyClaim, EmptyClaims } from '../mirror/claims.ts';
 import { protocols } from '../server.ts';
+import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 const pageSize = 500;
@@ -21,7 +23,7 @@ export function addClaim(program: Command, environment: Environment, terminal: T
         const account = await accountId(core, options.account);
         for (const { kind, claims } of opened) {
           for await (const { name, since } of allEmpty(claims, account)) {
-            terminal.stdout.write(`${kind}\t${name}\t${new Date(since).toISOString()}\n`);
+            terminal.stdout.write(row(kind, name, new Date(since).toISOString()));
           }
         }
       }),
@@ -59,7 +61,7 @@ async function* allEmpty(claims: EmptyClaims, account: number): AsyncGenerator<E
 function unclaimed(kind: string, name: string): DomainError {
   return new DomainError(
     'NotFound',
-    `The account claims no ${kind} "${name}". "entrepot claim list" shows the claims that can be released.`,
+    `The account claims no ${kind} "${name}". "${typed('claim list')}" shows the claims that can be released.`,
   );
 }
 

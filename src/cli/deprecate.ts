@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
 import type { Installation } from '../server.ts';
+import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface DeprecateOptions {
@@ -67,7 +68,7 @@ export function addAdvisory(program: Command, environment: Environment, terminal
     .action((options: { account: string }) =>
       withNotices(environment, options.account, async (notices, account) => {
         for (const { id, packageId, versions, severity, url } of await notices.listAdvisories(account)) {
-          terminal.stdout.write(`${[id, packageId, versions, levels[severity], url].join('\t')}\n`);
+          terminal.stdout.write(row(id, packageId, versions, levels[severity] ?? '', url));
         }
       }),
     );

@@ -3,7 +3,9 @@ import { ConfigError, type Environment } from '../config/load.ts';
 import { checkExpiry } from '../tls/certificate.ts';
 import { pairFiles, readPair } from '../tls/pair.ts';
 import { unknownAccounts, type Core } from '../core.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError, isDomainError } from '../errors.ts';
+import { publicUpstreams } from '../config/upstreams.ts';
+import { adminHostAdvice, adminHostOf } from '../admin-host.ts';
 import { relayAdvice } from '../instances/open.ts';
 import { proposeReserved } from '../mirror/reserved.ts';
 import { openRequirements } from '../requirements.ts';
@@ -13,6 +15,7 @@ import { withheldFrom } from '../upstream/credentials.ts';
 import { checksOf } from '../checks.ts';
 import type { Installation } from '../server.ts';
 import { redirectState } from './doctor-redirect.ts';
+import { shown } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 
@@ -20,12 +23,19 @@ import type { Upstream, UpstreamAnswer } from '../upstream/upstream.ts';
 export interface Finding {
   subject: string;
   ok: boolean;
+  /** A check failed, but nothing uses what was checked yet, so `ok` is true. */
+  isNote?: boolean;
   /** The state, or the problem and how to fix it. */
   text: string;
 }
 
 /** A failure whose message already says what to do. */
 class Advice extends Error {}
+
+/** Throws it again; the message of a `ConfigError` says what to do. */
+function advise(error: Error): never {
+  throw error instanceof ConfigError ? new Advice(error.message) : error;
+}
 
 /** A larger difference between clocks can make tokens and certificates fail; milliseconds. */
 const clockTolerance = 60_000;
@@ -37,9 +47,11 @@ export function addDoctor(program: Command, environment: Environment, terminal: 
     .description('check the database, the storage and every upstream, and suggest fixes')
     .action(() =>
       withInstallation(environment, async (installation) => {
+        // The findings say what the checks would log.
+        installation.core.log.level = 'silent';
         const findings = await examine(installation, Date.now);
-        for (const { subject, ok, text } of findings) {
-          terminal.stdout.write(`${ok ? 'ok  ' : 'FAIL'}  ${subject}: ${text}\n`);
+        for (const { subject, ok, isNote, text } of findings) {
+          terminal.stdout.write(`${isNote ? 'note' : ok ? 'ok  ' : 'FAIL'}  ${shown(subject)}: ${shown(text)}\n`);
         }
         const failed = findings.filter(({ ok }) => !ok).length;
         if (failed > 0) throw new DomainError('Invalid', `${failed} of ${findings.length} checks failed`);
@@ -76,9 +88,7 @@ export async function examine(installation: Installation, now: () => number): Pr
   for (const { subject, check } of (await openRequirements(core)).list) {
     findings.push(
       await attempt(subject, 'check the database and Redis', async () => {
-        const { text, doubt } = await check().catch((error: Error) => {
-          throw error instanceof ConfigError ? new Advice(error.message) : error;
-        });
+        const { text, doubt } = await check().catch(advise);
         return doubt === undefined ? text : `${text}: ${doubt}`;
       }),
     );
@@ -93,6 +103,18 @@ export async function examine(installation: Installation, now: () => number): Pr
       }),
     );
   }
+  const { adminPort } = core.config.server;
+  if (adminPort !== undefined) {
+    const text = adminHostAdvice(core.config.server) ?? `it listens on ${adminHostOf(core.config.server)}`;
+    findings.push({ subject: 'admin port', ok: true, text });
+  }
+  findings.push(
+    await attempt('webhooks', 'check the database', async () => {
+      const problem = await installation.webhooks.keyProblem().catch(advise);
+      if (problem !== undefined) throw new Advice(problem);
+      return 'none lacks its key';
+    }),
+  );
   const uploads = relayAdvice(await core.instances.live());
   if (uploads !== undefined) findings.push({ subject: 'instances', ok: true, text: uploads });
   findings.push(await examineReserved(installation));
@@ -137,6 +159,8 @@ async function checkAll(core: Core, part: 'database' | 'storage' | 'redis'): Pro
   const { reads, writes } = checksOf(core);
   for (const check of [...reads, ...writes].filter((each) => each.part === part)) {
     await check.run().catch((error: Error) => {
+      if (isDomainError(error, 'StorageFull'))
+        throw new Advice(`${check.failure} Free some space, or lower storage.reserve`);
       throw new Error(`${check.failure} ${error.message}`, { cause: error });
     });
   }
@@ -156,17 +180,40 @@ async function examineUpstream(
   if (config.mode === 'offline') return { subject, ok: true, text: 'set to offline: not contacted' };
   const base = baseOf(config);
   const spoken = protocols.find((each) => each.upstreams.kind === config.kind)!.upstreams;
-  return attempt(subject, adviceFor(upstream), async () => {
+  let hasAnswered = false;
+  const finding = await attempt(subject, adviceFor(upstream), async () => {
     const answer = await upstream.send({ url: spoken.probe(upstream), subject: 'doctor' });
     discard(answer.body);
     if (answer.status !== 200) throw new Error(`answers ${answer.status} at ${base.href}; check its url and kind`);
+    hasAnswered = true;
     const facts = [`reachable at ${base.host}`, credentialsOf(upstream)];
+    const pause = await pauseOf(core, upstream);
+    if (pause !== undefined) facts.push(pause);
     facts.push(clockOf(answer, now()));
     await spoken.askRateLimit?.(upstream);
     const { remaining, limit } = upstream.rateLimit;
     if (remaining !== undefined) facts.push(`rate limit: ${remaining} left of ${limit}`);
     return facts.join('; ');
   });
+  const isUnset = publicUpstreams.includes(config);
+  if (finding.ok || hasAnswered || !isUnset || (await core.entries.hasAny(upstream.id))) return finding;
+  const text = `${finding.text.replace(/\.$/, '')}. It is one of the default upstreams, and nothing was mirrored from it yet: ENTREPOT_UPSTREAMS can leave it out, and ENTREPOT_OFFLINE=true contacts none`;
+  return { subject, ok: true, isNote: true, text };
+}
+
+/** That a server has paused its requests, as the events say; this process has sent its own. Undefined if none has. */
+async function pauseOf({ events, instances }: Core, { id }: Upstream): Promise<string | undefined> {
+  const latest = async (type: string) => (await events.listBefore({ type, subject: id }, 1)).events[0];
+  const [opened, closed, live] = await Promise.all([
+    latest('upstream.opened'),
+    latest('upstream.closed'),
+    instances.live(),
+  ]);
+  if (!opened || (closed && closed.position > opened.position)) return undefined;
+  // A pause ends with its process.
+  if (!live.some(({ startedAt }) => startedAt <= opened.time)) return undefined;
+  const since = new Date(opened.time).toISOString();
+  return `a server has paused its requests since ${since}, because it ${String(opened.details['reason'])}; POST /v1/upstreams/${id}/retry tries it now`;
 }
 
 /** Whether the credentials were sent with the request, and accepted. */

@@ -1,3 +1,5 @@
+import { sourceLines, whyOnlySource } from '../source-lines.ts';
+
 /** The text that the first start prints once: the first token, and commands to paste. `url` is the address for clients. */
 export function greeting(url: string, token: string): string {
   const base = reachable(url);
@@ -11,8 +13,8 @@ Entrepot serves at ${base}. This is its first token; it is not shown again:
 Container images:
   echo ${token} | docker login ${host} --username api --password-stdin
 
-NuGet packages:
-  dotnet nuget add source ${base}/v3/index.json --name entrepot --username api --password ${token} --store-password-in-clear-text${insecure}
+NuGet packages. ${whyOnlySource}
+  ${sourceLines(`${base}/v3/index.json`, token).join('\n  ')}
   dotnet nuget push PACKAGE.nupkg --source entrepot --api-key ${token}${insecure}
 
 Management:

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { instanceItem } from '../instances/instances.ts';
+import { row } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
 /** `entrepot instances` */
@@ -16,7 +17,9 @@ export function addInstances(program: Command, environment: Environment, termina
         for (const each of await core.instances.list()) {
           const item = instanceItem(each);
           const { name, state, version, address, started_at: started, seen_at: seen } = item;
-          say(json ? JSON.stringify(item) : [name, state, version, address ?? '-', started, seen].join('\t'));
+          terminal.stdout.write(
+            json ? `${JSON.stringify(item)}\n` : row(name, state, version, address ?? '-', started, seen),
+          );
         }
       }),
     );

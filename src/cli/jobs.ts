@@ -1,7 +1,10 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
+import { recordOutside } from '../events/record.ts';
+import { countsText } from '../jobs/runs.ts';
 import type { Installation } from '../server.ts';
+import { row } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
 /** Files that `gc --files` names. */
@@ -15,7 +18,7 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
   const run = (name: string, dryRun: boolean | undefined, check?: (counts: Counts) => void) =>
     withInstallation(environment, async ({ jobs }) => {
       const counts = await jobs.run(name, { dryRun: dryRun ?? false, say });
-      say(`${dryRun ? 'would have been' : 'done'}: ${inWords(counts)}`);
+      say(`${dryRun ? 'would have been' : 'done'}: ${countsText(counts)}`);
       check?.(counts);
     });
   const dryRun: [string, string] = ['--dry-run', 'only show what the job would do'];
@@ -26,7 +29,7 @@ export function addJobs(program: Command, environment: Environment, terminal: Te
     .description('list the jobs, with the time of the next run and the result of the last run')
     .action(() =>
       withInstallation(environment, async (installation) => {
-        for (const each of await installation.jobs.list()) say(lineOf(each));
+        for (const each of await installation.jobs.list()) terminal.stdout.write(lineOf(each));
       }),
     );
   jobs
@@ -76,6 +79,9 @@ async function cleanFiles(
   if (!confirmed) return say(`would delete ${files} files, ${bytes} bytes. To delete them, add --yes`);
   say(`deleting ${files} files, ${bytes} bytes`);
   const removed = await filesWithoutRow.remove({ before });
+  const subject = { kind: 'storage', name: core.config.storage.driver } as const;
+  const details = { files: removed.files, bytes: removed.bytes };
+  await recordOutside(core.database, { type: 'storage.cleaned', accountId: 0, subject, details }, core.now());
   say(`done: ${removed.files} files, ${removed.bytes} bytes`);
 }
 
@@ -88,16 +94,8 @@ function refuseDamage(counts: Counts): void {
 
 function lineOf({ job, last }: Awaited<ReturnType<Installation['jobs']['list']>>[number]): string {
   const next = job.schedule ? `next ${new Date(job.schedule.next()).toISOString()}` : 'off';
-  if (!last) return [job.name, next, 'never ran', job.summary].join('\t');
+  if (!last) return row(job.name, next, 'never ran', job.summary);
   const ended = last.endedAt === null ? '' : ` in ${(last.endedAt - last.startedAt) / 1000} s`;
   const outcome = `${last.outcome} ${new Date(last.startedAt).toISOString()}${ended}`;
-  return [job.name, next, outcome, last.error ?? inWords(last.counts), job.summary].join('\t');
-}
-
-/** `3 blobs, 4096 bytes`, without counts that are zero. */
-function inWords(counts: Counts): string {
-  const words = Object.entries(counts)
-    .filter(([, count]) => count !== 0)
-    .map(([name, count]) => `${count} ${name.replaceAll('_', ' ')}`);
-  return words.length === 0 ? 'nothing' : words.join(', ');
+  return row(job.name, next, outcome, last.error ?? countsText(last.counts), job.summary);
 }

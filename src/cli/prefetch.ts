@@ -3,12 +3,13 @@ import type { Environment } from '../config/load.ts';
 import { parseDuration, parseSize } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
 import { parsePlatform, type Platform } from '../prefetch/platform.ts';
-import { openInput } from '../prefetch/inputs.ts';
+import { requirementsIn } from '../prefetch/folders.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
 import { things, type Report, type Tally } from '../prefetch/report.ts';
 import { parseWindow, type Window } from '../prefetch/window.ts';
 import { locationText, type Requirement } from '../prefetch/requirement.ts';
 import { inputs } from '../server.ts';
+import { shown } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 import { bytesText, ProgressBar } from './progress.ts';
 
@@ -34,10 +35,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
   program
     .command('prefetch')
     .description('fetch content from upstreams before clients need it, so that it is stored when an upstream is down')
-    .argument(
-      '[files...]',
-      'packages.lock.json, project.assets.json, Directory.Packages.props, *.csproj, compose.yaml, Kubernetes manifests, Dockerfiles, lists of images and of id@version; "-" reads a list from standard input',
-    )
+    .argument('[files...]', `${inputs.names}; a folder, with those below it; "-" reads a list from standard input`)
     .option(
       '--kind <kind>',
       `the kind of the files, if their names do not show it: ${inputs.kinds.join(', ')}`,
@@ -62,12 +60,18 @@ export function addPrefetch(program: Command, environment: Environment, terminal
     .option('--account <name>', 'the account whose hosted packages and images are not fetched', 'default')
     .action(async (files: string[], options: Options) => {
       if (files.length === 0 && !options.inUse) {
-        throw new DomainError('Invalid', 'give a file, "-" for a list on standard input, or --in-use');
+        throw new DomainError('Invalid', 'give a file, a folder, "-" for a list on standard input, or --in-use');
       }
       const requirements: Requirement[] = [];
       for (const file of files) {
-        const input = await openInput(file, options.arg ?? new Map(), terminal.stdin);
-        for (const requirement of inputs.read(input, options.kind)) requirements.push(requirement);
+        const found = await requirementsIn(file, {
+          inputs,
+          values: options.arg ?? new Map(),
+          stdin: terminal.stdin,
+          kind: options.kind,
+          onFound: (each) => terminal.stdout.write(`reading ${shown(each)}\n`),
+        });
+        for (const requirement of found) requirements.push(requirement);
       }
       const controller = new AbortController();
       terminal.once('SIGINT', () => controller.abort());
@@ -75,7 +79,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
       await withInstallation(
         environment,
         async ({ core, protocols }) => {
-          const bar = new ProgressBar(terminal.stderr);
+          const bar = new ProgressBar(terminal.screen);
           const report = await prefetch(
             { upstreams: core.upstreams, protocols },
             {
@@ -99,7 +103,7 @@ export function addPrefetch(program: Command, environment: Environment, terminal
           ).finally(() => bar.clear());
           printReport(report, options.dryRun === true, terminal);
         },
-        'silent',
+        { level: 'silent', creates: !options.inUse && options.dryRun !== true },
       );
     });
 }
@@ -117,14 +121,15 @@ function printReport(report: Report, dryRun: boolean, terminal: Terminal): void 
     );
   }
   if (report.unmeasured > 0) terminal.stdout.write(`the size of ${report.unmeasured} is unknown\n`);
-  for (const [what, reason] of skipped) terminal.stdout.write(`skipped: ${what}: ${reason}\n`);
+  for (const [what, reason] of skipped) terminal.stdout.write(`skipped: ${shown(what)}: ${shown(reason)}\n`);
   if (report.approximate) {
     terminal.stdout.write(
       'approximate: the lowest version that applies was chosen for each dependency; a lock file is exact\n',
     );
   }
   for (const { what, reason, location } of missing) {
-    terminal.stderr.write(`missing: ${what} (${locationText(location)}): ${reason.replace(/\.$/, '')}\n`);
+    const text = `${what} (${locationText(location)}): ${reason.replace(/\.$/, '')}`;
+    terminal.stderr.write(`missing: ${shown(text)}\n`);
   }
   if (report.interrupted)
     throw new DomainError('Aborted', 'stopped before the end; run the same command again to continue');

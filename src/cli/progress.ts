@@ -12,15 +12,15 @@ export function bytesText(bytes: number): string {
 
 /** One line on a terminal that is updated in place; prints nothing if stderr is not a terminal. */
 export class ProgressBar {
-  readonly #screen: Terminal['stderr'];
+  readonly #screen: Terminal['screen'];
   readonly #startedAt = performance.now();
 
-  constructor(screen: Terminal['stderr']) {
+  constructor(screen: Terminal['screen']) {
     this.#screen = screen;
   }
 
   show({ known, ended, received, waiting }: Progress): void {
-    if (!this.#screen.isTTY) return;
+    if (!this.#screen?.isTTY) return;
     const width = 24;
     const filled = known === 0 ? 0 : Math.floor((ended / known) * width);
     const seconds = Math.max(0.001, (performance.now() - this.#startedAt) / 1000);
@@ -31,6 +31,6 @@ export class ProgressBar {
 
   /** Removes the line. */
   clear(): void {
-    if (this.#screen.isTTY) this.#screen.write('\r\u001B[K');
+    if (this.#screen?.isTTY) this.#screen.write('\r\u001B[K');
   }
 }

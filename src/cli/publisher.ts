@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
 import { patternsIn, type PatternOptions } from './patterns.ts';
+import { row, shown } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface CreateOptions extends PatternOptions {
@@ -36,18 +37,22 @@ export function addPublisher(program: Command, environment: Environment, termina
     .option('--packages <patterns>', 'limit the tokens to package IDs, such as Contoso.*,Fabrikam')
     .option('--containers <patterns>', 'limit the tokens to image repositories, such as team/*')
     .action((options: CreateOptions) =>
-      withInstallation(environment, async ({ core }) => {
-        const { publishers } = core.identity;
-        const made = await publishers.create(await accountId(core, options.account), {
-          name: options.name,
-          issuer: options.issuer,
-          claims: claimsIn(options.claim),
-          scopes: options.scope.split(','),
-          patterns: patternsIn(options) ?? null,
-        });
-        for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
-        terminal.stdout.write(`${made.id}\n`);
-      }),
+      withInstallation(
+        environment,
+        async ({ core }) => {
+          const { publishers } = core.identity;
+          const made = await publishers.create(await accountId(core, options.account), {
+            name: options.name,
+            issuer: options.issuer,
+            claims: claimsIn(options.claim),
+            scopes: options.scope.split(','),
+            patterns: patternsIn(options) ?? null,
+          });
+          for (const warning of publishers.warningsOf(made)) terminal.stderr.write(`entrepot: ${warning}\n`);
+          terminal.stdout.write(`${made.id}\n`);
+        },
+        { creates: true },
+      ),
     );
   publisher
     .command('list')
@@ -58,7 +63,7 @@ export function addPublisher(program: Command, environment: Environment, termina
         for (const each of await core.identity.publishers.list(await accountId(core, options.account))) {
           const claims = Object.entries(each.claims).map(([claim, values]) => `${claim}=${values.join('|')}`);
           const columns = [each.id, each.issuer, each.scopes.join(','), claims.join(' '), each.source, each.name];
-          terminal.stdout.write(`${columns.join('\t')}\n`);
+          terminal.stdout.write(row(...columns));
         }
       }),
     );
@@ -83,11 +88,12 @@ export function addPublisher(program: Command, environment: Environment, termina
           token,
         );
         const { stdout } = terminal;
-        stdout.write(problem === null ? `The token of the issuer ${issuer} is accepted.\n` : `${problem}\n`);
+        stdout.write(`${shown(problem ?? `The token of the issuer ${issuer} is accepted.`)}\n`);
         for (const { publisher: rule, missed } of rules) {
-          stdout.write(`${rule.name}: ${resultOf(missed)}\n`);
+          stdout.write(`${shown(rule.name)}: ${resultOf(missed)}\n`);
           for (const { claim, wanted, found } of missed ?? []) {
-            stdout.write(`  ${claim} is ${found.join(', ') || 'missing'}, but must be ${wanted.join(' or ')}\n`);
+            const text = `${claim} is ${found.join(', ') || 'missing'}, but must be ${wanted.join(' or ')}`;
+            stdout.write(`  ${shown(text)}\n`);
           }
         }
         if (rules.length === 0) stdout.write('The account has no rules.\n');

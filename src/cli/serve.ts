@@ -15,6 +15,8 @@ import { isWorker, leaveWorkers, openExchange, runWorkers } from './workers.ts';
 
 /** What is over for sure this many milliseconds after `shutdownGrace`. The process has ended before 5 seconds. */
 const exitTime = closingTime + 250;
+/** How long the first process of several workers may take to end its checks; milliseconds. */
+const longestClose = 1000;
 /** After everything is closed, the process gets this long to end by itself; milliseconds. */
 const lastTime = 100;
 
@@ -69,7 +71,9 @@ async function serveWithWorkers(
   stop: StopSignal,
 ): Promise<void> {
   if (config.redis.url === undefined) {
-    throw new ConfigError('ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, a Redis for all workers');
+    throw new ConfigError(
+      'ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL, a Redis for all workers. Set it, or set ENTREPOT_WORKERS to 1',
+    );
   }
   if (config.server.port === 0)
     throw new ConfigError('ENTREPOT_PORT: more than one worker needs a fixed port; do not use 0');
@@ -112,9 +116,9 @@ class StopSignal {
 async function startFirst(config: Config, surroundings: Surroundings): Promise<string | undefined> {
   await using installation = await openInstallation(config, surroundings);
   const requirements = await openRequirements(installation.core);
-  await requirements.enforce().finally(() => requirements.close());
+  await requirements.enforce().finally(() => requirements.close(longestClose));
   await installation.webhooks.checkKey();
-  return createFirstToken(installation.core);
+  return await createFirstToken(installation.core);
 }
 
 function greet(config: Config, terminal: Terminal, url: string, firstToken: string): void {

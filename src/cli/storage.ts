@@ -1,9 +1,10 @@
 import { Option, type Command } from 'commander';
+import { typed } from '../command-name.ts';
 import { ConfigError, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { environmentName } from '../config/schema.ts';
 import { parseSize } from '../config/units.ts';
-import { folderStorage, type FolderStorage } from '../core.ts';
+import { folderStorage, type FolderStorage } from '../place.ts';
 import { DomainError } from '../errors.ts';
 import { copyStorage } from '../storage/copy.ts';
 import type { Installation } from '../server.ts';
@@ -58,7 +59,7 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
     const bucket = await openS3({ ...config.storage, cache: 0 }, folder.paths, () => Promise.resolve(false));
     stack.defer(() => bucket.close());
     const [source, target] = to === 's3' ? [folder.driver, bucket] : [bucket, folder.driver];
-    const bar = new ProgressBar(terminal.stderr);
+    const bar = new ProgressBar(terminal.screen);
     const done = await copyStorage(
       { database, source, target, stage: (size, algorithms) => blobs.stageHosted(size, algorithms) },
       {
@@ -79,7 +80,7 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
     const names = [...problems].slice(0, mostNamed).join(', ');
     throw new DomainError(
       'Invalid',
-      `The copy is complete, except ${problems.size} blobs that are missing or damaged in the source itself: ${names}. "entrepot verify" shows what needs them.`,
+      `The copy is complete, except ${problems.size} blobs that are missing or damaged in the source itself: ${names}. "${typed('verify')}" shows what needs them.`,
     );
   };
   await withInstallation(environment, (installation) => work(installation).catch(nameSetting));
@@ -91,13 +92,13 @@ function placeText({ data, storage }: Config, place: Place): string {
 
 /** What the operator must do after the copy. */
 function nextSteps({ storage }: Config, to: Place): string[] {
-  const command = `entrepot storage copy --to ${to}`;
+  const command = typed(`storage copy --to ${to}`);
   if (storage.driver === to) return ['the servers use this storage already: everything that it lacked was copied'];
   return [
     'next: 1. stop all servers',
     `      2. run "${command}" again: it copies what was pushed since`,
     `      3. set storage.driver: ${to} (${environmentName('storage.driver')}=${to}) for all instances, and start them`,
-    '      4. run "entrepot verify", then remove the content from the old place',
+    `      4. run "${typed('verify')}", then remove the content from the old place`,
   ];
 }
 

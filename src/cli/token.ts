@@ -3,6 +3,7 @@ import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
 import { DomainError } from '../errors.ts';
 import { patternsIn, type PatternOptions, type Patterns } from './patterns.ts';
+import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface CreateOptions extends PatternOptions {
@@ -31,15 +32,19 @@ export function addToken(program: Command, environment: Environment, terminal: T
     )
     .option('--expires <duration>', 'how long it is valid, such as 90d; unlimited by default')
     .action((options: CreateOptions) =>
-      withInstallation(environment, async ({ core }) => {
-        const { value } = await core.tokens.create(await accountId(core, options.account), {
-          name: options.name,
-          scopes: options.scope.split(','),
-          patterns: patternsIn(options),
-          expiresAt: options.expires === undefined ? null : Date.now() + durationOf(options.expires),
-        });
-        terminal.stdout.write(`${value}\n`);
-      }),
+      withInstallation(
+        environment,
+        async ({ core }) => {
+          const { value } = await core.tokens.create(await accountId(core, options.account), {
+            name: options.name,
+            scopes: options.scope.split(','),
+            patterns: patternsIn(options),
+            expiresAt: options.expires === undefined ? null : Date.now() + durationOf(options.expires),
+          });
+          terminal.stdout.write(`${value}\n`);
+        },
+        { creates: true },
+      ),
     );
   token
     .command('list')
@@ -56,7 +61,7 @@ export function addToken(program: Command, environment: Environment, terminal: T
             each.name,
             ...(each.patterns ? [limitsOf(each.patterns)] : []),
           ];
-          terminal.stdout.write(`${columns.join('\t')}\n`);
+          terminal.stdout.write(row(...columns));
         }
       }),
     );

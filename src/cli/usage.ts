@@ -7,6 +7,7 @@ import { reconcile } from '../usage/reconcile.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
 import type { Core } from '../core.ts';
 import { protocols, type Installation } from '../server.ts';
+import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 type Division = 'day' | Grouping;
@@ -43,13 +44,14 @@ export function addUsage(program: Command, environment: Environment, terminal: T
     .action((options: { accessLog: string[] }, command: Command) =>
       withInstallation(environment, async (installation) => {
         const { period } = command.optsWithGlobals<{ period?: string }>();
-        const compared = await reconcile(installation.core.database, options.accessLog, periodIn(period));
+        const { compared, skipped } = await reconcile(installation.core.database, options.accessLog, periodIn(period));
         terminal.stdout.write('account\tcounter\taccess log\trecorded\tdifference\n');
         for (const { account, counter, logged, recorded } of compared) {
-          terminal.stdout.write(`${account}\t${counter}\t${logged}\t${recorded}\t${recorded - logged}\n`);
+          terminal.stdout.write(row(account, counter, logged, recorded, recorded - logged));
         }
         const wrong = compared.filter(({ logged, recorded }) => logged !== recorded).length;
-        if (wrong > 0) throw new DomainError('Invalid', `${wrong} of ${compared.length} counters differ`);
+        const lines = skipped > 0 ? `; ${skipped} lines that are not JSON were skipped` : '';
+        if (wrong > 0) throw new DomainError('Invalid', `${wrong} of ${compared.length} counters differ${lines}`);
       }),
     );
 }
@@ -83,7 +85,7 @@ async function list(core: Core, account: number, period: Period, by: Division, t
     const items = await itemsOf(core.database, account, period, division, pageSize, after);
     for (const { day, name, counters } of items) {
       const title = day === null ? name || '-' : new Date(day).toISOString().slice(0, 10);
-      terminal.stdout.write(`${title}\t${counterNames.map((each) => counters[each]).join('\t')}\n`);
+      terminal.stdout.write(row(title, ...counterNames.map((each) => counters[each])));
     }
     const last = items.at(-1);
     if (!last || items.length < pageSize) return;

@@ -1,5 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
+import type { Core } from '../core.ts';
 import { DomainError } from '../errors.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { attemptItem, deliveryItem } from '../webhooks/delivery.ts';
@@ -44,18 +45,30 @@ export function addWebhook(program: Command, environment: Environment, terminal:
       .description(description)
       .option('--account <name>', 'the account that it belongs to', 'default');
   const print = (item: object) => void terminal.stdout.write(`${JSON.stringify(item)}\n`);
-  const run = (name: string, work: (webhooks: OpenWebhooks, account: number) => Promise<void>) =>
-    withInstallation(environment, async ({ core, webhooks }) => work(webhooks, await accountId(core, name)));
+  const run = (
+    name: string,
+    work: (webhooks: OpenWebhooks, account: number, core: Core) => Promise<void>,
+    options: { creates?: boolean } = {},
+  ) =>
+    withInstallation(
+      environment,
+      async ({ core, webhooks }) => work(webhooks, await accountId(core, name), core),
+      options,
+    );
 
   add('create', 'create a webhook, and print it with its secret, which is shown only now')
     .requiredOption('--url <url>', 'the address that gets the events; https is recommended')
     .option('--events <list>', 'types of events, such as package.published,image.*', '*')
     .option('--operate', 'also send events that concern no account, such as upstream.opened')
     .action(({ account, url, events, operate = false }: CreateOptions) =>
-      run(account, async ({ webhooks }, id) => {
-        const created = await webhooks.create(id, { url, events: listIn(events), operate });
-        print({ ...webhookItem(created.webhook), secret: created.secret });
-      }),
+      run(
+        account,
+        async ({ webhooks }, id) => {
+          const created = await webhooks.create(id, { url, events: listIn(events), operate });
+          print({ ...webhookItem(created.webhook), secret: created.secret });
+        },
+        { creates: true },
+      ),
     );
   add('list', 'list the webhooks of an account').action(({ account }: AccountOption) =>
     run(account, async ({ webhooks }, id) => {
@@ -80,13 +93,20 @@ export function addWebhook(program: Command, environment: Environment, terminal:
   add('delete <id>', 'delete a webhook and its deliveries').action((webhookId: string, { account }: AccountOption) =>
     run(account, ({ webhooks }, id) => webhooks.delete(id, webhookId)),
   );
-  add('test <id>', 'send a test event, and print the result; fails if the receiver does').action(
-    (webhookId: string, { account }: AccountOption) =>
-      run(account, async (webhooks, accountNumber) => {
-        const { id, attempt } = await webhooks.test(accountNumber, account, webhookId);
-        print({ id, ...attemptItem(id, attempt) });
-        if (attempt.failure !== null) throw new DomainError('Invalid', `The test failed: ${attempt.failure}`);
-      }),
+  add(
+    'test <id>',
+    'send a test event with the settings and the network of this command, and print the result; fails if the receiver does',
+  ).action((webhookId: string, { account }: AccountOption) =>
+    run(account, async (webhooks, accountNumber, { config }) => {
+      await webhooks.webhooks.get(accountNumber, webhookId);
+      const allowed = JSON.stringify(config.webhooks.allow);
+      terminal.stderr.write(
+        `note: this command sends the test, with its own settings (webhooks.allow: ${allowed}) and network. To let the running server send it, use "Send a test" in the console, or POST /v1/webhooks/${webhookId}/test\n`,
+      );
+      const { id, attempt } = await webhooks.test(accountNumber, account, webhookId);
+      print({ id, ...attemptItem(id, attempt) });
+      if (attempt.failure !== null) throw new DomainError('Invalid', `The test failed: ${attempt.failure}`);
+    }),
   );
   add('deliveries <id>', 'list deliveries with their last attempts, the latest first')
     .option('--limit <number>', 'the number of deliveries', numberIn, 50)

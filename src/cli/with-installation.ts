@@ -1,7 +1,9 @@
 import { destination, pino } from 'pino';
+import { typed } from '../command-name.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import { DomainError } from '../errors.ts';
 import { inBackground, runForSystem, type Core } from '../core.ts';
+import { checkStorage } from '../requirements.ts';
 import { openInstallation, type Installation } from '../server.ts';
 
 /** The signals that end a server in order. */
@@ -9,7 +11,7 @@ export type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP';
 
 interface Output {
   write(text: string): unknown;
-  on?(event: 'error', listener: () => void): unknown;
+  on?(event: 'error', listener: (error: Error) => void): unknown;
 }
 
 /** The parts of the process that commands use. */
@@ -19,30 +21,52 @@ export interface Terminal {
   stdout: Output;
   /** `columns` only if it is a terminal. */
   stderr: Output & { isTTY?: boolean; columns?: number };
+  /** The error output for a progress bar, which moves the cursor. */
+  screen?: Terminal['stderr'];
   once(event: StopSignal | 'exit', listener: () => void): unknown;
   on(event: 'unhandledRejection' | StopSignal, listener: (error: unknown) => void): unknown;
   /** Ends the process at once; without `code`, with the code of the command. */
   exit(code?: number): void;
+  /** The program of this process, which is Node, and its own options. */
+  execPath?: string;
+  execArgv?: readonly string[];
 }
 
 /** The clocks of this machine. */
 export const clocks = { now: Date.now, watch: () => performance.now() };
 
+interface OpenOptions {
+  /** With `silent` nothing is logged, for work that reports everything on the terminal itself. */
+  level?: 'warn' | 'silent';
+  /** Makes an installation where there is none, if a setting names the place. */
+  creates?: boolean;
+}
+
+/** Settings that name the place of an installation. */
+const placeSettings = ['ENTREPOT_DATA', 'ENTREPOT_CONFIG', 'ENTREPOT_DATABASE_URL', 'ENTREPOT_DATABASE_URL_FILE'];
+
+/** Whether a setting names the place, so that a command may make an installation there. */
+export function namesPlace(environment: Environment): boolean {
+  return placeSettings.some((name) => Boolean(environment[name]));
+}
+
 /**
- * Opens the installation without its HTTP server, also while a server runs, and closes it after `work`. With the level
- * `silent` nothing is logged, for work that reports everything on the terminal itself.
+ * Opens the installation without its HTTP server, also while a server runs, and closes it after `work`. Rejects if there is
+ * none, except with `creates`.
  */
 export async function withInstallation(
   environment: Environment,
   work: (installation: Installation) => Promise<void>,
-  level: 'warn' | 'silent' = 'warn',
+  { level = 'warn', creates = false }: OpenOptions = {},
 ): Promise<void> {
   const log = pino({ level }, destination(2));
   await using installation = await openInstallation(loadConfig(environment), {
     log,
     ...clocks,
     proxy: environment,
+    command: { creates: creates && namesPlace(environment) },
   });
+  await checkStorage(installation.core);
   await runForSystem('command', () => inBackground(() => work(installation)));
 }
 
@@ -50,6 +74,6 @@ export async function withInstallation(
 export async function accountId(core: Core, name: string): Promise<number> {
   const account = await core.accounts.named(name);
   if (!account)
-    throw new DomainError('NotFound', `There is no account "${name}". "entrepot account list" shows all accounts.`);
+    throw new DomainError('NotFound', `There is no account "${name}". "${typed('account list')}" shows all accounts.`);
   return account.id;
 }

@@ -16,7 +16,9 @@ export const limits = z
       .describe('Bytes that an account may download in a month before its pushes are refused; unlimited by default'),
     accountFetches: whole(1, 10_000)
       .default(128)
-      .describe('Concurrent upstream fetches per account; further requests wait up to 1 minute, then fail with 429'),
+      .describe(
+        'Concurrent upstream fetches per account, at most about half of them from one upstream; further requests wait up to 1 minute, then fail with 429',
+      ),
     uploadIdle: duration.prefault('60s').describe('Close a request that transfers no bytes for this long'),
     uploadAge: duration.prefault('24h').describe('Delete an upload session that is idle for this long'),
     uploadRate: size

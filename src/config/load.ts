@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { parse as parseYaml, YAMLParseError } from 'yaml';
+import { parseDocument, type YAMLError } from 'yaml';
 import type { z } from 'zod';
 import { packageFolder } from '../package.ts';
 import { schema, settings, type Config, type Setting } from './schema.ts';
@@ -58,14 +58,35 @@ function readYaml(file: string): Record<string, unknown> {
   } catch (error) {
     throw new ConfigError(`ENTREPOT_CONFIG: cannot read ${file}: ${(error as Error).message}`);
   }
+  const document = parseDocument(text);
+  const problem = document.errors[0] ?? document.warnings[0];
+  if (problem) throw new ConfigError(describeYaml(problem, file));
+  let values: unknown;
   try {
-    const values: unknown = parseYaml(text) ?? {};
-    if (typeof values === 'object' && !Array.isArray(values)) return withoutEmpty(values as Record<string, unknown>);
-  } catch (error) {
-    const at = error instanceof YAMLParseError && error.linePos ? `, line ${error.linePos[0].line}` : '';
-    throw new ConfigError(`${file}${at}: ${(error as Error).message.split('\n')[0]}`);
+    values = document.toJS() ?? {};
+  } catch {
+    throw new ConfigError(`${file}: ${needsQuotes}`);
   }
+  if (typeof values === 'object' && !Array.isArray(values)) return withoutEmpty(values as Record<string, unknown>);
   throw new ConfigError(`${file}: expected settings, one "key: value" a line`);
+}
+
+/** Problems whose message quotes nothing of the file, which may contain passwords. */
+const unquoted = new Set([
+  'BAD_INDENT',
+  'BAD_SCALAR_START',
+  'BLOCK_AS_IMPLICIT_KEY',
+  'DUPLICATE_KEY',
+  'MISSING_CHAR',
+  'MULTIPLE_DOCS',
+  'MULTILINE_IMPLICIT_KEY',
+  'TAB_AS_INDENT',
+]);
+const needsQuotes = 'a value has characters that YAML reads in another way; put the value between single quotes';
+
+function describeYaml({ code, linePos, message: text }: YAMLError, file: string): string {
+  const at = linePos ? `, line ${linePos[0].line}` : '';
+  return `${file}${at}: ${unquoted.has(code) ? text.split('\n')[0] : needsQuotes}`;
 }
 
 /** Removes keys without a value, such as a section that has only comments. */

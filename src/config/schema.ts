@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { oidc, publishers, trustedIssuers } from './identity.ts';
 import { internal } from './internal.ts';
 import { limits } from './limits.ts';
+import { data, database, redis } from './place.ts';
 import { checkStorage, storage } from './storage.ts';
 import { duration, schedule, size, whole } from './units.ts';
 import { hasNoUser, publicUpstreams, upstreams } from './upstreams.ts';
@@ -59,17 +60,21 @@ const sessionTime = duration.pipe(
 const file = z.string().min(1);
 const patterns = z.array(z.string().min(1));
 
+/** Whether `text` is a host name or an IP address. */
+function isHostName(text: string): boolean {
+  return isIP(text) !== 0 || /^(?!\d+(?:\.\d+)*$)[a-z0-9_](?:[a-z0-9._-]{0,252}[a-z0-9])?$/i.test(text);
+}
+
 /** Whether `text` is a host name, an IP address or a network in CIDR notation. */
 function isReceiver(text: string): boolean {
   const [address = '', prefix] = text.split(/\/(?=\d{1,3}$)/);
-  if (prefix === undefined)
-    return isIP(text) !== 0 || /^(?!\d+(?:\.\d+)*$)[a-z0-9_](?:[a-z0-9._-]{0,252}[a-z0-9])?$/i.test(text);
+  if (prefix === undefined) return isHostName(text);
   return isIP(address) !== 0 && Number(prefix) <= (isIP(address) === 6 ? 128 : 32);
 }
 
 /**
  * Every setting with its type, default and description. The environment name follows from the path
- * (`environmentName`). A test compares the table in the README with this file.
+ * (`environmentName`). A test compares the table in docs/settings.md with this file.
  */
 export const schema = z.strictObject({
   server: z
@@ -79,7 +84,16 @@ export const schema = z.strictObject({
       baseUrl: url.optional().describe('Public URL; by default taken from the Host header of each request'),
       feedUrl: url.optional().describe('Public URL of the package feed, if it differs from the base URL'),
       registryUrl: url.optional().describe('Public URL of the registry, if it differs from the base URL'),
+      hosts: z
+        .array(z.string().refine(isHostName, 'expected host names or addresses without ports'))
+        .default([])
+        .describe('With a base URL, further host names and addresses at which clients may reach the server'),
       adminPort: port.optional().describe('Separate port for /livez, /readyz and /metrics'),
+      adminHost: z
+        .string()
+        .min(1)
+        .optional()
+        .describe('Address to listen on for the admin port; by default that of the port'),
       trustProxy: trustProxy
         .prefault(false)
         .describe(
@@ -112,35 +126,9 @@ export const schema = z.strictObject({
   shutdownGrace: shutdownTime
     .prefault('25s')
     .describe('After SIGTERM, time for current requests; the process exits at most 5 s later'),
-  data: z.string().min(1).default('./data').describe('Folder for blobs and the embedded database'),
-  database: z
-    .strictObject({
-      url: z
-        .string()
-        .regex(
-          /^(?:sqlite:.+|(?:mysql|mariadb):\/\/.+)$/,
-          'expected sqlite:PATH or mysql://user:password@host:port/name',
-        )
-        .optional()
-        .meta({ secret: true })
-        .describe('`sqlite:PATH` or `mysql://user:password@host:port/name`; by default SQLite in the data folder'),
-    })
-    .prefault({}),
-  redis: z
-    .strictObject({
-      url: z
-        .string()
-        .regex(
-          /^(?:rediss?:\/\/.+|redis\+sentinel:\/\/[^/]+\/[^/]+(?:\/\d+)?)$/,
-          'expected redis://host:port or redis+sentinel://host:port,host:port/name',
-        )
-        .optional()
-        .meta({ secret: true })
-        .describe(
-          '`redis://host:port`, or `redis+sentinel://host:port,host:port/name` for the primary `name` of Sentinels; shared by all instances',
-        ),
-    })
-    .prefault({}),
+  data,
+  database,
+  redis,
   bootstrapToken: z
     .string()
     .min(8)
@@ -188,7 +176,7 @@ export const schema = z.strictObject({
     .prefault({}),
   limits,
   upstreams: upstreams
-    .prefault(publicUpstreams)
+    .default(() => publicUpstreams)
     .describe('Upstream feeds and registries, in order; public ones by default'),
   reserved: z
     .strictObject({
@@ -281,7 +269,7 @@ export const schema = z.strictObject({
       files: z
         .array(z.string().min(1))
         .default([])
-        .describe('Files that list what the job `prefetch` fetches, in the formats of the command'),
+        .describe('Files that list what the job `prefetch` fetches, or folders, as for the command'),
       inUse: flag
         .default(true)
         .describe('Also fetch the newest versions of mirrored packages, and tags that were pulled'),

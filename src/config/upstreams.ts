@@ -65,16 +65,6 @@ const upstreamSettings = z.strictObject({
     .default([]),
 });
 
-/** The upstreams when the configuration lists none. */
-export const publicUpstreams = [
-  { name: 'nuget.org', kind: 'nuget' as const },
-  { name: 'docker.io', kind: 'registry' as const, default: true },
-  { name: 'ghcr.io', kind: 'registry' as const },
-  { name: 'quay.io', kind: 'registry' as const },
-  { name: 'mcr.microsoft.com', kind: 'registry' as const },
-  { name: 'registry.k8s.io', kind: 'registry' as const },
-];
-
 /** The ID is the name unless one is set. Stored content is found by the ID. */
 const upstream = upstreamSettings.transform((each) => ({ ...each, id: each.id ?? each.name }));
 
@@ -110,3 +100,13 @@ export const upstreams = z.array(upstream).superRefine((list, context) => {
     }
   }
 });
+
+/** The upstreams when the settings list none. An upstream is a default one if it is an object of this list. */
+export const publicUpstreams = upstreams.parse([
+  { name: 'nuget.org', kind: 'nuget' },
+  { name: 'docker.io', kind: 'registry', default: true },
+  { name: 'ghcr.io', kind: 'registry' },
+  { name: 'quay.io', kind: 'registry' },
+  { name: 'mcr.microsoft.com', kind: 'registry' },
+  { name: 'registry.k8s.io', kind: 'registry' },
+]);

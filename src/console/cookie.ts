@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import type { CookieKey } from '../accounts/cookie-key.ts';
 
 /** The scheme of the visitor's address. */
 export type Scheme = 'http' | 'https';
@@ -22,20 +23,50 @@ export interface PendingSignIn {
   next: string;
 }
 
+/** What the cookie of a sign-in is signed with, and the time in milliseconds since 1970. */
+export interface Signing {
+  cookies: CookieKey;
+  now: number;
+}
+
 /** Seconds that a sign-in with the provider may take. */
 const signInTime = 600;
 
-/** The sign-in that this browser has begun; undefined without one. */
-export function pendingSignIn(request: Pick<IncomingMessage, 'headers'>, scheme: Scheme): PendingSignIn | undefined {
-  const [, secret, next] = /^([\w-]{43})\.([\w-]*)$/.exec(valueOf(request, nameOf(scheme, 'sign-in')) ?? '') ?? [];
-  return secret === undefined ? undefined : { secret, next: Buffer.from(next!, 'base64url').toString('utf8') };
+/** The sign-in that this browser has begun here within the last 10 minutes; undefined without one. */
+export async function pendingSignIn(
+  request: Pick<IncomingMessage, 'headers'>,
+  scheme: Scheme,
+  { cookies, now }: Signing,
+): Promise<PendingSignIn | undefined> {
+  const value = valueOf(request, nameOf(scheme, 'sign-in')) ?? '';
+  const parts = /^(([\w-]{43})\.([0-9a-z]{1,10})\.([\w-]*))\.([\w-]{43})$/.exec(value);
+  if (!parts) return undefined;
+  const [, text, secret, until, next, signature] = parts as unknown as string[];
+  if (!(await cookies.isSigned('sign-in', text!, Buffer.from(signature!, 'base64url')))) return undefined;
+  if (Number.parseInt(until!, 36) <= now) return undefined;
+  return { secret: secret!, next: Buffer.from(next!, 'base64url').toString('utf8') };
 }
 
-/** `Set-Cookie` with a sign-in that has begun, or without one to remove it. */
-export function setPendingSignIn(scheme: Scheme, pending: PendingSignIn | undefined): string {
-  const value = pending ? `${pending.secret}.${Buffer.from(pending.next).toString('base64url')}` : '';
+/** `Set-Cookie` with a sign-in that has begun. Its signature shows later that this server has begun it. */
+export async function setPendingSignIn(
+  scheme: Scheme,
+  { secret, next }: PendingSignIn,
+  { cookies, now }: Signing,
+): Promise<string> {
+  const until = (now + signInTime * 1000).toString(36);
+  const text = `${secret}.${until}.${Buffer.from(next).toString('base64url')}`;
+  const signature = await cookies.sign('sign-in', text);
+  return signInCookie(scheme, `${text}.${signature.toString('base64url')}`, signInTime);
+}
+
+/** `Set-Cookie` that removes the sign-in from the browser. */
+export function removePendingSignIn(scheme: Scheme): string {
+  return signInCookie(scheme, '', 0);
+}
+
+function signInCookie(scheme: Scheme, value: string, seconds: number): string {
   const rest = `; Path=/; HttpOnly; SameSite=Lax${scheme === 'https' ? '; Secure' : ''}`;
-  return `${nameOf(scheme, 'sign-in')}=${value}${rest}; Max-Age=${pending ? signInTime : 0}`;
+  return `${nameOf(scheme, 'sign-in')}=${value}${rest}; Max-Age=${seconds}`;
 }
 
 /** The value of a cookie; undefined without it, and for several with the name. */
@@ -54,11 +85,11 @@ export function setSessionCookie(scheme: Scheme, value: string | undefined): str
 }
 
 /**
- * Whether a request that changes something comes from a page of this server. Browsers send `Sec-Fetch-Site` over HTTPS and
- * to loopback addresses, and `Origin` otherwise; a client that sends neither is no browser and has no cookie to steal.
+ * Whether a link of another site led here. Without the header fields that tell, as over plain HTTP from a bookmark, nothing
+ * shows that.
  */
-export function isSameOrigin({ headers }: Pick<IncomingMessage, 'headers'>, base: string): boolean {
+export function isLinkFromElsewhere({ headers }: Pick<IncomingMessage, 'headers'>, base: string): boolean {
   const site = headers['sec-fetch-site'];
-  if (site !== undefined) return site === 'same-origin' || site === 'none';
-  return headers.origin === undefined || headers.origin === new URL(base).origin;
+  if (site !== undefined) return site !== 'same-origin' && site !== 'none';
+  return headers.referer !== undefined && URL.parse(headers.referer)?.origin !== new URL(base).origin;
 }

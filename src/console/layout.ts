@@ -13,6 +13,8 @@ export const notices: Readonly<Record<string, string>> = {
   'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
   'job-started': 'The job has started. Its result appears below when it has ended.',
   'entries-dropped': 'The entries are dropped. The next request for each fetches it again.',
+  'upstream-fails': 'The upstream was asked, and still fails.',
+  'upstream-works': 'The upstream works again.',
   'webhook-changed': 'The webhook is changed.',
   'webhook-enabled': 'The webhook is enabled. Waiting deliveries are sent now.',
   'webhook-disabled': 'The webhook is disabled. It gets no events until you enable it.',
@@ -44,7 +46,7 @@ export interface Frame {
 
 /** A whole page. */
 export function layout({ title, body, json }: View, { assets, principal, section, done }: Frame): Html {
-  const notice = done === undefined ? undefined : notices[done];
+  const notice = done !== undefined && Object.hasOwn(notices, done) ? notices[done] : undefined;
   return html`<!doctype html>
     <html lang="en">
       <head>

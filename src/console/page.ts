@@ -1,7 +1,6 @@
 import type { z } from 'zod';
 import type { Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import type { Session } from '../accounts/sessions.ts';
 import type { Arguments } from '../api/operations.ts';
 import type { PublicUrls } from '../http/urls.ts';
 import type { Html } from './html.ts';
@@ -23,8 +22,8 @@ export interface ReceivingCall extends PageCall {
 /** A request for a page. */
 export interface PageCall {
   readonly principal: Principal;
-  /** Undefined for an anonymous visitor. */
-  readonly session: Session | undefined;
+  /** The ID of the session; undefined for an anonymous visitor. */
+  readonly session: string | undefined;
   readonly params: Readonly<Record<string, string>>;
   /** The first value of each query parameter. */
   readonly query: Readonly<Record<string, string>>;

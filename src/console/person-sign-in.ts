@@ -2,8 +2,8 @@ import type { IncomingMessage } from 'node:http';
 import { statusOf } from '../api/errors.ts';
 import type { SessionOwner } from '../accounts/sessions.ts';
 import { isDomainError, type DomainError } from '../errors.ts';
-import type { PersonSignIn } from '../identity/person-sign-in.ts';
-import { pendingSignIn, setPendingSignIn, type Scheme } from './cookie.ts';
+import type { PersonSignIn, SignedIn } from '../identity/person-sign-in.ts';
+import { pendingSignIn, removePendingSignIn, setPendingSignIn, type Scheme, type Signing } from './cookie.ts';
 import type { View } from './page.ts';
 import { noAccountView, signInFailedView } from './pages/sign-in.ts';
 
@@ -11,19 +11,28 @@ interface Place {
   scheme: Scheme;
   /** The base URL of this server. */
   base: string;
-  /** Called with the reason of a failure; may throw `TooManyRequests` instead. */
-  refusal: (error: DomainError) => Promise<void> | undefined;
+  signing: Signing;
+  /** Called with the reason of a failure. */
+  refusal: (error: DomainError) => void;
+}
+
+interface Answer extends Place {
+  request: IncomingMessage;
+  /** The query of the redirect URI. */
+  query: string;
+  /** Limits the answers that are sent to the provider. Throws `TooManyRequests`. */
+  attempt: (work: () => Promise<SignedIn>) => Promise<SignedIn>;
 }
 
 /** Where the browser goes, with a cookie that binds the sign-in to it; or a page that says why not. */
 export async function beginPersonSignIn(
   signIn: PersonSignIn,
-  { scheme, base, next, refusal }: Place & { next: string },
+  { scheme, base, next, signing, refusal }: Place & { next: string },
 ): Promise<View | { to: string; cookie: string }> {
   const secret = signIn.newSecret();
   try {
     const to = await signIn.addressFor(secret, redirectUri(base));
-    return { to, cookie: setPendingSignIn(scheme, { secret, next }) };
+    return { to, cookie: await setPendingSignIn(scheme, { secret, next }, signing) };
   } catch (error) {
     return failed(error, refusal);
   }
@@ -31,14 +40,15 @@ export async function beginPersonSignIn(
 
 /**
  * The owner of the new session, or a page that says why there is none. `cookie` removes the sign-in from the browser: its
- * secret is used once.
+ * secret is used once. The provider is asked only for a sign-in that this server began, and within the limit of failures, so
+ * that strangers cannot use up the requests that the provider allows.
  */
 export async function finishPersonSignIn(
   signIn: PersonSignIn,
-  { request, scheme, base, query, refusal }: Place & { request: IncomingMessage; query: string },
+  { request, scheme, base, query, signing, attempt, refusal }: Answer,
 ): Promise<({ owner: SessionOwner; next: string } | { view: View }) & { cookie: string }> {
-  const cookie = setPendingSignIn(scheme, undefined);
-  const pending = pendingSignIn(request, scheme);
+  const cookie = removePendingSignIn(scheme);
+  const pending = await pendingSignIn(request, scheme, signing);
   if (!pending) {
     const message = 'This browser has not begun to sign in, or it took longer than 10 minutes. Sign in again.';
     return { view: signInFailedView(message, 400), cookie };
@@ -47,11 +57,11 @@ export async function finishPersonSignIn(
   try {
     const callback = new URL(redirectUri(base));
     callback.search = query;
-    const { person, accountId } = await signIn.finish(secret, callback);
+    const { person, accountId } = await attempt(() => signIn.finish(secret, callback));
     if (accountId === undefined) return { view: noAccountView(person), cookie };
     return { owner: { accountId, person }, next, cookie };
   } catch (error) {
-    return { view: await failed(error, refusal), cookie };
+    return { view: failed(error, refusal), cookie };
   }
 }
 
@@ -60,9 +70,9 @@ function redirectUri(base: string): string {
   return `${base}/console/sign-in/oidc/callback`;
 }
 
-async function failed(error: unknown, refusal: Place['refusal']): Promise<View> {
+function failed(error: unknown, refusal: Place['refusal']): View {
   if (!isDomainError(error)) throw error;
   if (error.name !== 'Unauthorized' && error.name !== 'UpstreamUnavailable') throw error;
-  await refusal(error);
+  refusal(error);
   return signInFailedView(error.message, error.name === 'Unauthorized' ? 400 : statusOf(error));
 }

@@ -1,18 +1,19 @@
 import { Router, type Request, type RequestHandler } from 'express';
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { parse } from 'node:querystring';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { allow } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import type { Session, SessionOwner, Sessions } from '../accounts/sessions.ts';
+import type { CookieKey } from '../accounts/cookie-key.ts';
+import type { Sessions } from '../accounts/sessions.ts';
 import type { Api } from '../api/operations.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { Mount } from '../http/app.ts';
 import { readBody } from '../http/body.ts';
 import type { Authenticator } from '../http/authenticate.ts';
-import { limitCost, limitFailedSignIn, limitLookUp, limitRequest, setLimitFields } from '../http/limit.ts';
+import { limitAttempt, limitCost, setLimitFields } from '../http/limit.ts';
 import { alwaysSend, contextOf } from '../http/request-context.ts';
 import { sendBytes } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
@@ -21,17 +22,20 @@ import type { Urls } from '../http/urls.ts';
 import type { PersonSignIn } from '../identity/person-sign-in.ts';
 import type { Limits } from '../limits/limits.ts';
 import { Assets } from './assets.ts';
-import { isSameOrigin, sessionCookie, setSessionCookie, type Scheme } from './cookie.ts';
+import { isLinkFromElsewhere, setSessionCookie } from './cookie.ts';
 import { beginPersonSignIn, finishPersonSignIn } from './person-sign-in.ts';
 import { failureView } from './failure.ts';
 import { html } from './html.ts';
-import { layout } from './layout.ts';
+import { layout, type Frame } from './layout.ts';
 import type { Page, PageCall, Redirect, View } from './page.ts';
 import { pages } from './pages/index.ts';
 import { localPath, signInView } from './pages/sign-in.ts';
+import { beginSession, identify, type Visit } from './visit.ts';
 
 export interface ConsoleParts {
   api: Api;
+  /** Signs cookies. */
+  cookies: CookieKey;
   sessions: Sessions;
   authenticator: Authenticator;
   /** Signs people in; undefined without a provider. */
@@ -65,25 +69,6 @@ const policy = [
   "trusted-types 'none'",
 ].join('; ');
 
-const crossSiteView: View = {
-  title: 'Not allowed',
-  status: 403,
-  body: html`<p class="failure" role="alert">
-    A page of another site sent this form, so nothing was changed. Open the console and send it there.
-  </p>`,
-};
-
-/** A request whose sender is known. */
-interface Visit {
-  request: Request;
-  response: ServerResponse;
-  scheme: Scheme;
-  base: string;
-  session: Session | undefined;
-  /** Undefined without a session, unless visitors may read without one. */
-  principal: Principal | undefined;
-}
-
 /**
  * The web console, at `/console`: pages that a browser shows, each a view of `/v1`. Cookies count here only. `/` leads
  * browsers here.
@@ -100,11 +85,7 @@ export function createConsole(parts: ConsoleParts): Mount[] {
       const visit: Visit = { request, response, base, scheme, session: undefined, principal: undefined };
       try {
         await identify(parts, visit);
-        if (request.method === 'POST' && !isSameOrigin(request, base)) {
-          respond(assets, visit, crossSiteView);
-        } else {
-          await run(visit);
-        }
+        await run(visit);
       } catch (error) {
         fail(parts, assets, visit, error);
       }
@@ -158,25 +139,15 @@ export function createConsole(parts: ConsoleParts): Mount[] {
   root.get('/console', (_request, response) => void response.writeHead(302, { Location: '/console/' }).end());
   return [
     { path: '/', router: root },
-    { path: '/console', router },
+    { path: '/console', router, refuseOtherSite: (...refused) => refuseOtherSite(assets, ...refused) },
   ];
 }
 
 function setHeaders(response: ServerResponse): void {
   alwaysSend(response, 'Content-Security-Policy', policy);
-  // With `no-referrer`, browsers send `Origin: null` with forms, which plain HTTP needs (see isSameOrigin).
+  // With `no-referrer`, browsers send `Origin: null` with forms, which plain HTTP needs (see `Hosts`).
   alwaysSend(response, 'Referrer-Policy', 'same-origin');
   alwaysSend(response, 'Cross-Origin-Opener-Policy', 'same-origin');
-}
-
-/** Finds the session of the visitor, or treats the visitor as an anonymous reader. */
-async function identify({ sessions, authenticator, clients }: ConsoleParts, visit: Visit): Promise<void> {
-  const value = sessionCookie(visit.request, visit.scheme);
-  const found = value === undefined ? undefined : await limitLookUp(clients, () => sessions.find(value));
-  visit.session = found?.session;
-  visit.principal = found?.principal ?? authenticator.anonymous;
-  contextOf(visit.response).principal = visit.principal;
-  if (visit.principal) await limitRequest(visit.response, visit.principal);
 }
 
 async function show(parts: ConsoleParts, assets: Assets, page: Page, visit: Visit): Promise<void> {
@@ -261,9 +232,20 @@ async function readForm({ limits }: ConsoleParts, { request, response }: Visit):
   return new URLSearchParams(bytes.toString('utf8'));
 }
 
+/** Answers a form that a page of another site sent. */
+function refuseOtherSite(assets: Assets, request: IncomingMessage, response: ServerResponse, message: string): void {
+  setHeaders(response);
+  const view = { title: 'Not allowed', status: 403, body: html`<p class="failure" role="alert">${message}</p>` };
+  sendPage(request, response, view, { assets: assets.addresses, principal: undefined });
+}
+
 function respond(assets: Assets, { request, response, principal }: Visit, view: View, page?: Page): void {
   const query = queryOf(request);
   const frame = { assets: assets.addresses, principal, section: page?.section, done: query['done'] };
+  sendPage(request, response, view, frame);
+}
+
+function sendPage(request: IncomingMessage, response: ServerResponse, view: View, frame: Frame): void {
   sendBytes(request, response, view.status ?? 200, Buffer.from(layout(view, frame).text), {
     'Content-Type': 'text/html; charset=utf-8',
     'Cache-Control': 'no-store',
@@ -285,18 +267,25 @@ function addPersonSignIn(
   assets: Assets,
   handle: Handle,
 ): void {
-  const refusal = (error: DomainError) => {
-    parts.log.warn({ err: error }, 'a person was not signed in');
-    if (error.name !== 'Unauthorized') return undefined;
-    parts.onRefused();
-    return limitFailedSignIn(parts.clients);
-  };
+  const { clients, cookies, now } = parts;
+  const placeOf = ({ response, scheme, base }: Visit) => ({
+    scheme,
+    base,
+    signing: { cookies, now: now() },
+    refusal: (error: DomainError) => {
+      signIn.logFailure(error, contextOf(response).remote);
+      if (error.name === 'Unauthorized') parts.onRefused();
+    },
+  });
   router.get(
     '/sign-in/oidc',
     handle(async (visit) => {
-      const { request, response, scheme, base } = visit;
+      const { request, response, session, base } = visit;
       const next = localPath(queryOf(request)['next']);
-      const begun = await beginPersonSignIn(signIn, { scheme, base, next, refusal });
+      if (session !== undefined) return redirect(response, { to: next });
+      // Only the visitor begins a sign-in, not a link of another site.
+      if (isLinkFromElsewhere(request, base)) return respond(assets, visit, signInView({ next, host: signIn.host }));
+      const begun = await beginPersonSignIn(signIn, { ...placeOf(visit), next });
       if ('body' in begun) return respond(assets, visit, begun);
       response.setHeader('Set-Cookie', begun.cookie);
       return redirect(response, begun);
@@ -305,9 +294,14 @@ function addPersonSignIn(
   router.get(
     '/sign-in/oidc/callback',
     handle(async (visit) => {
-      const { request, response, scheme, base } = visit;
+      const { request, response, scheme } = visit;
       const { query } = splitTarget(request.originalUrl);
-      const finished = await finishPersonSignIn(signIn, { request, scheme, base, query, refusal });
+      const finished = await finishPersonSignIn(signIn, {
+        ...placeOf(visit),
+        request,
+        query,
+        attempt: (work) => limitAttempt(clients, work),
+      });
       response.setHeader('Set-Cookie', finished.cookie);
       if ('view' in finished) return respond(assets, visit, finished.view);
       const value = await beginSession(parts, visit, finished.owner);
@@ -319,23 +313,15 @@ function addPersonSignIn(
 
 /** Uses another account of the person from now on. */
 async function useAccount(parts: ConsoleParts, visit: Visit): Promise<void> {
-  if (!visit.session) throw new DomainError('Unauthorized', 'Sign in to choose an account.');
+  if (visit.session === undefined) throw new DomainError('Unauthorized', 'Sign in to choose an account.');
   const account = (await readForm(parts, visit)).get('account') ?? '';
-  await parts.sessions.useAccount(visit.session.id, account);
+  await parts.sessions.useAccount(visit.session, account);
   redirect(visit.response, { to: '/console/', done: 'account-changed' });
-}
-
-/** Begins a session, and ends the one that the browser had before, which must not become this one. */
-async function beginSession({ sessions }: ConsoleParts, visit: Visit, owner: SessionOwner): Promise<string> {
-  const { request, response, session, principal } = visit;
-  if (session) await sessions.end(principal!.accountId, session.id).catch(ignoreEnded);
-  const agent = request.headers['user-agent'] ?? '';
-  return sessions.begin(owner, { agent, address: contextOf(response).remote ?? null });
 }
 
 async function showSignIn({ signIn: person }: ConsoleParts, assets: Assets, visit: Visit): Promise<void> {
   const next = localPath(queryOf(visit.request)['next']);
-  if (visit.session) redirect(visit.response, { to: next });
+  if (visit.session !== undefined) redirect(visit.response, { to: next });
   else respond(assets, visit, signInView({ next, host: person?.host }));
   return Promise.resolve();
 }
@@ -362,13 +348,9 @@ async function signIn(parts: ConsoleParts, assets: Assets, visit: Visit): Promis
 }
 
 async function signOut({ sessions }: ConsoleParts, { response, scheme, session, principal }: Visit): Promise<void> {
-  if (session) await sessions.end(principal!.accountId, session.id).catch(ignoreEnded);
+  if (session !== undefined) await sessions.end(principal!.accountId, session);
   response.setHeader('Set-Cookie', setSessionCookie(scheme, undefined));
   redirect(response, { to: '/console/sign-in', done: 'signed-out' });
-}
-
-function ignoreEnded(error: unknown): void {
-  if (!(error instanceof DomainError) || error.name !== 'NotFound') throw error;
 }
 
 /** Answers with a page that says what is wrong; without a session, leads to the sign-in page and back. */

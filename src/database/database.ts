@@ -4,6 +4,8 @@ import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import type { Times } from '../metrics/times.ts';
+import { pause } from '../event-loop.ts';
+import { LockedProcesses, type Processes } from './processes.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';
 import { readEveryTable } from './probe.ts';
@@ -58,6 +60,8 @@ export interface CachedReadOptions {
  */
 export interface Database extends Queryable {
   readonly times: DatabaseTimes;
+  /** The processes on this database, with SQLite; with MySQL the table of instances tells. */
+  readonly processes: Processes | undefined;
   /**
    * As `get`, for queries that every request makes: answered from memory until any instance writes to a table that `sql`
    * names after FROM or JOIN; on SQLite, to any table. The caller must not change the row. `sql` should be a constant: a new
@@ -143,6 +147,7 @@ export function forUpdate({ dialect }: Queryable): '' | ' FOR UPDATE' {
 /** SQLite. This class queues the write transactions of this process, and waits for those of other processes. */
 class SqliteDatabase extends SequelizeDatabase {
   readonly dialect = 'sqlite';
+  override readonly processes: LockedProcesses;
   readonly #path: string;
   /** Reads outside transactions bypass Sequelize, which takes more time than SQLite itself. */
   readonly #reader: Connection;
@@ -169,9 +174,12 @@ class SqliteDatabase extends SequelizeDatabase {
     this.#driver = driver;
     this.#reader = new Connection(path);
     this.#files = new SqliteFiles(path);
+    this.processes = new LockedProcesses(`${path}.processes`, lockFile);
   }
 
   override async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    // A query runs at once, so that a loop of queries would hold the event loop.
+    await pause();
     const startedAt = performance.now();
     try {
       return this.#reader.prepare(sql).all(...values) as T[];
@@ -261,6 +269,7 @@ class SqliteDatabase extends SequelizeDatabase {
     await super.close();
     this.#driver.close();
     this.#reader.close();
+    this.processes[Symbol.dispose]();
   }
 }
 

@@ -11,6 +11,7 @@ import type {
   TransactionOptions,
   Value,
 } from './database.ts';
+import type { Processes } from './processes.ts';
 import { databaseFailure } from './failure.ts';
 import { runUntil } from './mysql-connection.ts';
 import { writeProbe } from './probe.ts';
@@ -26,6 +27,7 @@ const bounds = [0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
 /** What both databases do in the same way. */
 export abstract class SequelizeDatabase implements Database {
   abstract readonly dialect: Dialect;
+  readonly processes: Processes | undefined;
   readonly times = { read: new Times(bounds), transaction: new Times(bounds) };
   protected readonly sequelize: Sequelize;
   protected readonly limits: TimeLimits;

@@ -122,8 +122,14 @@ export class Driver {
   }
 }
 
+/** What is used of a connection besides Sequelize. */
+export interface SqliteDatabase {
+  /** Runs a statement with `?` placeholders, kept prepared; returns the number of changed rows. */
+  insert(sql: string, values: readonly SQLInputValue[]): number;
+}
+
 /** The connection interface of the `sqlite3` package, implemented with Node's built-in SQLite. */
-class Database {
+class Database implements SqliteDatabase {
   /** Sequelize sets it on the connection of a transaction. */
   uuid: string | undefined;
   readonly filename: string;
@@ -168,6 +174,10 @@ class Database {
       return;
     }
     done?.call(outcome, null, rows);
+  }
+
+  insert(sql: string, values: readonly SQLInputValue[]): number {
+    return Number(this.#connection.prepare(sql).run(...values).changes);
   }
 
   exec(sql: string, done?: (error: Error | null) => void): void {

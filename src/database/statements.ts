@@ -1,8 +1,13 @@
-import type { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
+import { DatabaseError, type Sequelize, type Transaction as SequelizeTransaction } from 'sequelize';
+import { pauseTransaction } from '../event-loop.ts';
 import type { Dialect, Row, Transaction, Value } from './database.ts';
+import type { SqliteDatabase } from './sqlite.ts';
 import { tableWritten } from './statement-tables.ts';
 
 const numberedStatements = new Map<string, string>();
+
+/** Rows that are inserted into SQLite without a pause. */
+const rowsOfTurn = 50;
 
 /** Sequelize binds `$1`; the callers write `?`. */
 function numberPlaceholders(sql: string): string {
@@ -48,7 +53,8 @@ export class SequelizeWork implements Transaction {
     this.#effects = effects;
   }
 
-  select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+  async select<T extends object = Row>(sql: string, values: readonly Value[] = []): Promise<T[]> {
+    await this.#pause();
     return select<T>(this.#sequelize, sql, values, this.#transaction);
   }
 
@@ -66,29 +72,61 @@ export class SequelizeWork implements Transaction {
 
   async insertNew(table: string, rows: readonly Row[]): Promise<number> {
     if (rows.length === 0) return 0;
+    if (this.dialect === 'sqlite') return this.#insertEach(table, rows, 'ON CONFLICT DO NOTHING');
     // MySQL does not count a row whose assignment changes nothing. INSERT IGNORE would also hide errors other than a
     // duplicate key.
     const [first] = Object.keys(rows[0]!);
-    const tail = this.dialect === 'sqlite' ? 'ON CONFLICT DO NOTHING' : `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
+    const tail = `ON DUPLICATE KEY UPDATE ${first} = ${first}`;
     const values = rows.flatMap((row) => Object.values(row));
     return (await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values)).changes;
   }
 
   async upsert(table: string, key: readonly string[], rows: readonly Row[], update: string): Promise<void> {
     if (rows.length === 0) return;
-    const tail =
-      this.dialect === 'sqlite'
-        ? `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${update.replace(/\bnew\.(\w+)/g, 'excluded.$1')}`
-        : `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`;
+    if (this.dialect === 'sqlite') {
+      const change = update.replace(/\bnew\.(\w+)/g, 'excluded.$1');
+      await this.#insertEach(table, rows, `ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${change}`);
+      return;
+    }
+    const tail = `ON DUPLICATE KEY UPDATE ${update.replace(/\bnew\.(\w+)/g, 'VALUES($1)')}`;
     const values = rows.flatMap((row) => Object.values(row));
     await this.#execute(`INSERT INTO ${table} ${valuesOf(rows)} ${tail}`, values);
   }
 
-  async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
+  /**
+   * Inserts rows into SQLite, by one prepared statement for each row. Sequelize takes many times as long, because it copies and
+   * names each value of a statement.
+   */
+  async #insertEach(table: string, rows: readonly Row[], tail: string): Promise<number> {
+    this.#noteWrite(table);
+    const sql = `INSERT INTO ${table} ${valuesOf(rows.slice(0, 1))} ${tail}`;
+    const { connection } = this.#transaction as unknown as { connection: Pick<SqliteDatabase, 'insert'> };
+    let inserted = 0;
+    for (const [index, row] of rows.entries()) {
+      if (index % rowsOfTurn === 0) await this.#pause();
+      try {
+        inserted += connection.insert(sql, Object.values(row));
+      } catch (error) {
+        throw new DatabaseError(Object.assign(error as Error, { sql }));
+      }
+    }
+    return inserted;
+  }
+
+  #noteWrite(table: string | undefined): void {
     this.#effects.wrote = true;
-    const table = tableWritten(sql);
     if (table === undefined) this.#effects.tables = undefined;
     else this.#effects.tables?.add(table);
+  }
+
+  /** SQLite runs a statement at once, so that a loop of statements would hold the event loop. */
+  #pause(): Promise<void> | undefined {
+    return this.dialect === 'sqlite' ? pauseTransaction() : undefined;
+  }
+
+  async #execute(sql: string, values: readonly Value[]): Promise<{ changes: number; lastId: number }> {
+    this.#noteWrite(tableWritten(sql));
+    await this.#pause();
     const [first, second] = (await this.#sequelize.query(numberPlaceholders(sql), {
       bind: [...values],
       raw: true,

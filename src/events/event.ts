@@ -19,15 +19,36 @@ export const eventTypes = [
   'publisher.updated',
   'publisher.deleted',
   'claim.released',
+  'account.created',
+  'session.ended',
+  'webhook.created',
+  'webhook.updated',
+  'webhook.deleted',
+  'webhook.redelivered',
+  'job.started',
+  'job.cancelled',
+  'storage.adopted',
+  'storage.cleaned',
   'sign_in.failed',
   'upstream.opened',
   'upstream.closed',
   'upstream.digest_mismatch',
+  'upstream.entry_dropped',
   'limit.reached',
 ] as const;
 export type EventType = (typeof eventTypes)[number];
 
-export const subjectKinds = ['package', 'container', 'token', 'upstream', 'account'] as const;
+export const subjectKinds = [
+  'package',
+  'container',
+  'token',
+  'upstream',
+  'account',
+  'session',
+  'webhook',
+  'job',
+  'storage',
+] as const;
 
 /** What an event is about. */
 export interface Subject {
@@ -94,7 +115,7 @@ export function itemOf(event: RecordedEvent): EventItem {
 }
 
 /** A type, a group of types such as `package.*`, or `*` for all. */
-export const typePattern = /^(?:\*|[a-z_]{1,20}\.(?:\*|[a-z_]{1,20}))$/;
+const typePattern = /^(?:\*|[a-z_]{1,20}\.(?:\*|[a-z_]{1,20}))$/;
 
 /** Whether `pattern`, which matches `typePattern`, stands for any type. */
 export function isKnownPattern(pattern: string): boolean {

@@ -1,56 +1,16 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
-import { callerLeft, currentCaller, type Actor } from '../caller.ts';
-import { forUpdate, placeholders, type Database, type Transaction, type Value } from '../database/database.ts';
-import type { Details, EventType, RecordedEvent, Subject } from './event.ts';
-import { keyOfSubject } from './record.ts';
+import { forUpdate, placeholders, type Database, type Transaction } from '../database/database.ts';
+import type { Details, RecordedEvent } from './event.ts';
+import { isByTime, readEvents, type EventFilter, type EventKey, type EventOrder, type EventRow } from './event-list.ts';
 
 /** Events that get their positions in one transaction, and that are deleted in one. */
 const batch = 200;
-/** Positions that one statement reads. On SQLite a statement stops all other work of the process. */
-const window = 5000;
-/**
- * Events near a time that are examined to find the first position with that time. Positions follow the order of commits,
- * which differs a little from that of times.
- */
-const aroundTime = 1000;
 const mostCounted = 10_000;
 
-/** Conditions for events. All of them apply. */
-export interface EventFilter {
-  /** Undefined: the events of all accounts, and those that concern none. */
-  accountId?: number | undefined;
-  /** A type, `package.*`, or `*`. */
-  type?: string | undefined;
-  /** The ID or the name of the actor. */
-  actor?: string | undefined;
-  /** The name of the subject, in any letter case. */
-  subject?: string | undefined;
-  /** Milliseconds since 1970; events at this time or later, and before `until`. */
-  since?: number | undefined;
-  until?: number | undefined;
-  /** Only packages and containers with these names. */
-  names?: Record<'package' | 'container', { where(column: string): Condition }> | undefined;
-}
-
-interface Condition {
-  sql: string;
-  values: readonly Value[];
-}
-
-interface EventRow {
-  position: number;
-  time: number;
-  type: EventType;
-  account_id: number;
-  actor_kind: Actor['kind'];
-  actor_id: string | null;
-  actor_name: string | null;
-  subject_kind: Subject['kind'];
-  subject_name: string | null;
-  subject_reference: string | null;
-  address: string | null;
-  request_id: string | null;
-  details: string;
+/** A part of a list of events. */
+export interface EventPage {
+  events: RecordedEvent[];
+  /** The place after which the next page begins; undefined after the last one. A page with it can be short, also empty. */
+  next: EventKey | undefined;
 }
 
 /**
@@ -90,30 +50,19 @@ export class Events {
     return row?.position ?? 0;
   }
 
-  /** Up to `limit` events before the position `before`, the latest first. */
-  async listBefore(filter: EventFilter, limit: number, before?: number): Promise<RecordedEvent[]> {
-    const { lowest, highest } = await this.#range(filter);
-    const rows: EventRow[] = [];
-    let end = Math.min(highest + 1, before ?? Infinity);
-    while (end > lowest && rows.length < limit) {
-      const from = Math.max(lowest, end - window);
-      rows.push(...(await this.#read(filter, [from, end], 'DESC', limit - rows.length)));
-      end = from;
-    }
-    return this.#named(rows);
+  /** Up to `limit` events after the place `from`, the latest first: in the order of times if the filter has times. */
+  listBefore(filter: EventFilter, limit: number, from?: EventKey): Promise<EventPage> {
+    return this.#page(filter, { byTime: isByTime(filter), latestFirst: true }, limit, from);
   }
 
-  /** Up to `limit` events after the position `after`, the earliest first. */
-  async listAfter(filter: EventFilter, limit: number, after: number): Promise<RecordedEvent[]> {
-    const { lowest, highest } = await this.#range(filter);
-    const rows: EventRow[] = [];
-    let from = Math.max(lowest, after + 1);
-    while (from <= highest && rows.length < limit) {
-      const end = Math.min(highest + 1, from + window);
-      rows.push(...(await this.#read(filter, [from, end], 'ASC', limit - rows.length)));
-      from = end;
-    }
-    return this.#named(rows);
+  /** As `listBefore`, the earliest first. */
+  listFrom(filter: EventFilter, limit: number, from?: EventKey): Promise<EventPage> {
+    return this.#page(filter, { byTime: isByTime(filter), latestFirst: false }, limit, from);
+  }
+
+  /** Up to `limit` events after the position `after`, in the order of positions. */
+  listAfter(filter: EventFilter, limit: number, after: number): Promise<EventPage> {
+    return this.#page(filter, { byTime: false, latestFirst: false }, limit, [0, after]);
   }
 
   /**
@@ -131,40 +80,9 @@ export class Events {
     return this.#database.transaction((tx) => tx.run(sql, ids), { uncached: true });
   }
 
-  /** The positions that can match the times of `filter`. */
-  async #range({ since, until }: EventFilter): Promise<{ lowest: number; highest: number }> {
-    const first = await this.#database.get<{ position: number | null }>('SELECT MIN(position) AS position FROM events');
-    let lowest = first?.position ?? 1;
-    let highest = await this.latest();
-    if (since !== undefined) lowest = Math.max(lowest, (await this.#nearest('MIN', 'time >= ?', since)) ?? Infinity);
-    if (until !== undefined) highest = Math.min(highest, (await this.#nearest('MAX', 'time < ?', until)) ?? 0);
-    return { lowest, highest };
-  }
-
-  async #nearest(which: 'MIN' | 'MAX', condition: string, time: number): Promise<number | null> {
-    const order = which === 'MIN' ? 'ASC' : 'DESC';
-    const row = await this.#database.get<{ position: number | null }>(
-      `SELECT ${which}(position) AS position FROM (
-         SELECT position FROM events WHERE ${condition} AND position IS NOT NULL ORDER BY time ${order} LIMIT ${aroundTime}
-       ) AS near`,
-      [time],
-    );
-    return row!.position;
-  }
-
-  async #read(
-    filter: EventFilter,
-    [from, end]: [from: number, end: number],
-    order: 'ASC' | 'DESC',
-    limit: number,
-  ): Promise<EventRow[]> {
-    await nextTurn();
-    if (currentCaller()?.gone) throw callerLeft();
-    const conditions = [{ sql: 'position >= ? AND position < ?', values: [from, end] }, ...conditionsOf(filter)];
-    return this.#database.select<EventRow>(
-      `SELECT * FROM events WHERE ${conditions.map(({ sql }) => sql).join(' AND ')} ORDER BY position ${order} LIMIT ?`,
-      [...conditions.flatMap(({ values }) => values), limit],
-    );
+  async #page(filter: EventFilter, order: EventOrder, limit: number, from?: EventKey): Promise<EventPage> {
+    const { rows, next } = await readEvents(this.#database, filter, order, limit, from);
+    return { events: await this.#named(rows), next };
   }
 
   async #named(rows: readonly EventRow[]): Promise<RecordedEvent[]> {
@@ -193,28 +111,6 @@ async function givePositions(tx: Transaction): Promise<void> {
     [...ids.flatMap((id, index) => [id, last + index + 1]), ...ids],
   );
   await tx.run('UPDATE event_positions SET position = ? WHERE id = 1', [last + ids.length]);
-}
-
-function conditionsOf({ accountId, type, actor, subject, since, until, names }: EventFilter): Condition[] {
-  const conditions: Condition[] = [];
-  const add = (sql: string, ...values: Value[]) => conditions.push({ sql, values });
-  if (accountId !== undefined) add('account_id = ?', accountId);
-  // "/" is the character after ".".
-  if (type?.endsWith('.*')) add('type > ? AND type < ?', type.slice(0, -1), type.slice(0, -2).concat('/'));
-  else if (type !== undefined && type !== '*') add('type = ?', type);
-  if (actor !== undefined) add('(actor_id = ? OR actor_name = ?)', actor, actor);
-  if (subject !== undefined) add('subject_key = ?', keyOfSubject(subject));
-  if (since !== undefined) add('time >= ?', since);
-  if (until !== undefined) add('time < ?', until);
-  if (names) {
-    const [packages, containers] = [names.package.where('subject_key'), names.container.where('subject_key')];
-    add(
-      `((subject_kind = 'package' AND ${packages.sql}) OR (subject_kind = 'container' AND ${containers.sql}))`,
-      ...packages.values,
-      ...containers.values,
-    );
-  }
-  return conditions;
 }
 
 function toEvent(row: EventRow, account: string | null): RecordedEvent {

@@ -1,5 +1,5 @@
 import { currentOrigin, type Origin } from '../caller.ts';
-import type { Transaction } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import type { NewEvent } from './event.ts';
 
 /**
@@ -8,6 +8,11 @@ import type { NewEvent } from './event.ts';
  */
 export function recordEvent(tx: Transaction, event: NewEvent, now: number): Promise<void> {
   return recordFrom(tx, event, now, currentOrigin());
+}
+
+/** As `recordEvent`, for a change outside of the database. */
+export async function recordOutside(database: Database, event: NewEvent, now: number): Promise<void> {
+  await database.transaction((tx) => recordEvent(tx, event, now), { uncached: true });
 }
 
 /** As `recordEvent`, for an event with another origin than the running code. */

@@ -32,23 +32,27 @@ interface Kept {
 export class RepeatedEvents {
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #clientOf: (address: string) => string;
   /** By what repetitions have in common; in the order of the last ones. */
   readonly #kept = new Map<string, Kept>();
 
-  constructor(database: Database, now: () => number) {
+  /** Addresses for which `clientOf` returns the same are those of one client. */
+  constructor(database: Database, now: () => number, clientOf: (address: string) => string = (address) => address) {
     this.#database = database;
     this.#now = now;
+    this.#clientOf = clientOf;
   }
 
   /**
    * Notes an event; the next flush after its period writes it. Repetitions have the same type, account, subject and
-   * address. The details are those of the first. `origin` is that of the running code if it is left out.
+   * client. The address and the details are those of the first. `origin` is that of the running code if it is left out.
    */
   note(event: NewEvent, origin = currentOrigin()): void {
     const { type, accountId, subject } = event;
     const now = this.#now();
     const times = { count: 1, first: now, last: now };
-    const key = JSON.stringify([type, accountId, subject, origin.address]);
+    const client = origin.address === null ? null : this.#clientOf(origin.address);
+    const key = JSON.stringify([type, accountId, subject, client]);
     if (this.#kept.has(key) || this.#kept.size < mostKept) {
       this.#add(key, { event, origin, ...times });
       return;

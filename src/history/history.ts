@@ -67,6 +67,15 @@ export async function record(
   }
 }
 
+/** Statements that count the lines of accounts page by page, by `id`; each line has `bytes`. */
+export function lineSums(bytes: number): { last: string; sum: string } {
+  return {
+    last: 'SELECT COUNT(*) AS count, MAX(id) AS last FROM (SELECT id FROM history WHERE id > ? ORDER BY id LIMIT ?) AS page',
+    sum: `SELECT account_id, COUNT(*) * ${bytes} AS bytes
+          FROM history WHERE id > ? AND id <= ? AND account_id > 0 GROUP BY account_id`,
+  };
+}
+
 /** Up to `limit` entries of these names, the latest first, before the entry with the id `before`. */
 export async function readHistory(
   database: Database,

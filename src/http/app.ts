@@ -9,6 +9,7 @@ import type { UsageRecord } from '../usage/record.ts';
 import { writeAccess, type AccessLine } from './access-log.ts';
 import { drain } from './drain.ts';
 import { currentResponse, contextOf, runInContext, type AppResponse } from './request-context.ts';
+import { Hosts } from './hosts.ts';
 import { setLimitFields } from './limit.ts';
 import type { Operations } from './operations.ts';
 import { Proxies } from './proxies.ts';
@@ -21,7 +22,11 @@ import { isHost, originForm, splitTarget } from './target.ts';
 export type HttpHandler = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
 /** What answers the requests below a path: a handler, or a router of Express, which costs more for each request. */
-export type Mount = { path: string } & ({ answer: HttpHandler } | { router: Router });
+export type Mount = {
+  path: string;
+  /** Answers a request that a page of another site sent; a problem document by default. */
+  refuseOtherSite?: (request: IncomingMessage, response: ServerResponse, message: string) => void;
+} & ({ answer: HttpHandler } | { router: Router });
 
 export interface Observers {
   log: Logger;
@@ -31,6 +36,13 @@ export interface Observers {
   now: () => number;
 }
 
+/** Machines ask these each few seconds, so a success is logged only with the level `debug`. */
+const probes: ReadonlySet<string> = new Set(['/livez', '/readyz']);
+const otherHost =
+  'This server has another host name. Its operator can add this one to the setting server.hosts (ENTREPOT_HOSTS).';
+const otherSite =
+  'A page of another site sent this form, so nothing was changed. Open the page of this server and send it there.';
+
 /** All of HTTP on a port: what is mounted there, and one access log. */
 export function createApp(
   config: Config,
@@ -38,16 +50,28 @@ export function createApp(
   observers: Observers,
 ): (request: IncomingMessage, response: AppResponse) => void {
   const proxies = new Proxies(config.server.trustProxy);
+  const hosts = new Hosts(config.server);
   // The readers of bodies notice silence before, and their refusal can say so.
   const slowest = { rate: config.limits.uploadRate, period: 2 * config.limits.uploadIdle };
   const direct = mounts.filter((each) => 'answer' in each);
   const router = Router({ caseSensitive: true });
   for (const each of mounts) if ('router' in each) router.use(each.path, each.router);
 
-  const dispatch = (request: IncomingMessage, response: ServerResponse, target: string): void => {
+  const dispatch = (request: IncomingMessage, response: AppResponse, target: string): void => {
     const fail = (error: unknown) => answerFailure(observers.log, request, response, error);
-    if (!isHost(request, proxies.hostOf(request))) {
+    const host = proxies.hostOf(request);
+    if (!isHost(request, host)) {
       problem(request, response, 400, 'Invalid', 'The Host header is missing, malformed, or there is more than one.');
+      return;
+    }
+    if (!hosts.serves(host!, target)) {
+      problem(request, response, 421, 'Misdirected', otherHost);
+      return;
+    }
+    if (response.writes && hosts.isFromOtherSite(request)) {
+      const refusing = mounts.find((each) => each.refuseOtherSite && isUnder(target, each.path));
+      if (refusing) refusing.refuseOtherSite!(request, response, otherSite);
+      else problem(request, response, 403, 'OtherSite', otherSite);
       return;
     }
     const mount = direct.find(({ path }) => isUnder(target, path));
@@ -55,7 +79,7 @@ export function createApp(
       mount.answer(request, response).catch(fail);
       return;
     }
-    router(request as Request, response as Response, (error: unknown) => {
+    router(request as Request, response as ServerResponse as Response, (error: unknown) => {
       if (error) fail(error);
       else problem(request, response, 404, 'NotFound', 'There is nothing at this address.');
     });
@@ -107,7 +131,8 @@ function record(
   const line = accessLine(request, response, facts, now());
   const { principal } = context;
   if (principal) usage.count(principal.accountId, line, context.version);
-  writeAccess(log, line);
+  const isProbe = line.method === 'GET' && line.status === 200 && probes.has(line.path);
+  if (!isProbe || log.isLevelEnabled('debug')) writeAccess(log, line);
   if (context.fetching === 0) return;
   // The client disconnected, and the mirror continues its downloads.
   context.fetchedLater = (fetched) => {

@@ -10,6 +10,16 @@ export const anonymousBearer = 'anonymous';
 /** The user name of HTTP Basic. */
 export const basicUser = 'api';
 
+/** How a route takes credentials. Without any of these: Bearer, or Basic with the user name `api`. */
+export interface CredentialRules {
+  /** Also `X-NuGet-ApiKey`. */
+  apiKey?: boolean;
+  /** Called if the API key is not valid, and other credentials of the request are. */
+  onInvalidKey?: () => void;
+  /** Basic with any user name, also an empty one, for clients that cannot set it. */
+  anyUser?: boolean;
+}
+
 type OnRefused = () => void | Promise<void>;
 type LookUp = <T>(look: () => Promise<T>) => Promise<T>;
 
@@ -43,45 +53,41 @@ export class Authenticator {
   }
 
   /**
-   * The principal of `request`, by Basic (user `api`) or Bearer, and with `apiKey` also by `X-NuGet-ApiKey`. A valid
-   * API key takes precedence over the client's credentials for the package source. If only those are valid, calls
-   * `onInvalidKey`. Throws `Unauthorized`.
+   * The principal of `request`. A valid API key takes precedence over the client's credentials for the package source.
+   * Throws `Unauthorized`.
    */
-  async principalOf(
-    request: Pick<IncomingMessage, 'headers'>,
-    { apiKey, onInvalidKey }: { apiKey?: boolean; onInvalidKey?: () => void } = {},
-  ): Promise<Principal> {
-    const key = apiKey ? request.headers['x-nuget-apikey'] : undefined;
+  async principalOf(request: Pick<IncomingMessage, 'headers'>, rules: CredentialRules = {}): Promise<Principal> {
+    const key = rules.apiKey ? request.headers['x-nuget-apikey'] : undefined;
     const authorization = authorizationOf(request);
-    if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization, onInvalidKey);
-    return this.#byAuthorization(authorization);
+    if (typeof key === 'string' && key !== '') return this.#byApiKey(key, authorization, rules);
+    return this.#byAuthorization(authorization, rules);
   }
 
-  async #byApiKey(key: string, authorization: string | undefined, onInvalidKey?: () => void): Promise<Principal> {
+  async #byApiKey(key: string, authorization: string | undefined, rules: CredentialRules): Promise<Principal> {
     const principal = await this.#verify(key);
     if (principal) return principal;
-    if (authorization === undefined) throw await this.#refused(key);
-    const found = await this.#byAuthorization(authorization);
-    onInvalidKey?.();
+    if (authorization === undefined) throw await this.#refused(key, rules);
+    const found = await this.#byAuthorization(authorization, rules);
+    rules.onInvalidKey?.();
     return found;
   }
 
-  async #byAuthorization(authorization: string | undefined): Promise<Principal> {
+  async #byAuthorization(authorization: string | undefined, rules: CredentialRules): Promise<Principal> {
     if (authorization === undefined) {
       if (this.#anonymous) return this.#anonymous;
       throw credentialMissing();
     }
-    const value = tokenIn(authorization);
-    if (value === undefined) throw await this.#refused('');
+    const value = tokenIn(authorization, rules);
+    if (value === undefined) throw await this.#refused('', rules);
     if (value === anonymousBearer && this.#anonymous) return this.#anonymous;
     const principal = await this.#verify(value);
-    if (!principal) throw await this.#refused(value);
+    if (!principal) throw await this.#refused(value, rules);
     return principal;
   }
 
-  async #refused(value: string): Promise<DomainError> {
+  async #refused(value: string, rules: CredentialRules): Promise<DomainError> {
     await this.#onRefused();
-    return unauthorized(value);
+    return unauthorized(value, rules);
   }
 
   async #verify(value: string): Promise<Principal | undefined> {
@@ -102,8 +108,8 @@ export function authorizationOf({ headers }: Pick<IncomingMessage, 'headers'>): 
   return authorization !== undefined && /^basic +Og==$/i.test(authorization.trim()) ? undefined : authorization;
 }
 
-/** The token in an `Authorization` header with Bearer, or with Basic and the user name `api`; otherwise undefined. */
-export function tokenIn(authorization: string): string | undefined {
+/** The token in an `Authorization` header with Bearer, or with Basic and a user name that `rules` take; otherwise undefined. */
+export function tokenIn(authorization: string, { anyUser }: CredentialRules = {}): string | undefined {
   const space = authorization.indexOf(' ');
   const scheme = authorization.slice(0, space).toLowerCase();
   const rest = authorization.slice(space + 1).trim();
@@ -111,16 +117,19 @@ export function tokenIn(authorization: string): string | undefined {
   if (scheme === 'bearer') return rest;
   if (scheme !== 'basic') return undefined;
   const pair = Buffer.from(rest, 'base64').toString('utf8');
-  return pair.startsWith(`${basicUser}:`) ? pair.slice(basicUser.length + 1) : undefined;
+  const colon = pair.indexOf(':');
+  return colon >= 0 && (anyUser || pair.slice(0, colon) === basicUser) ? pair.slice(colon + 1) : undefined;
 }
 
 /**
  * The same message for unknown, expired and revoked tokens. A mistyped token is visible from its value, so it may
  * differ.
  */
-function unauthorized(value: string): DomainError {
+function unauthorized(value: string, { anyUser }: CredentialRules): DomainError {
   const message = isMistyped(value)
     ? 'The API token is mistyped or incomplete: its checksum is wrong. Copy it again.'
-    : 'The API token is not valid, or the user name of Basic authentication is not "api".';
+    : anyUser
+      ? 'The API token is not valid. Send a token as the password of Basic authentication.'
+      : 'The API token is not valid, or the user name of Basic authentication is not "api".';
   return new DomainError('Unauthorized', message);
 }

@@ -88,6 +88,12 @@ function refuse<Target, Call>(
   if (known?.name === 'StorageFull' && known.cause !== undefined) {
     protocol.log.warn({ err: known.cause, request: id }, 'a write failed because the disk is full');
   }
+  if (known?.name === 'KeyUnavailable') {
+    protocol.log.error(
+      { err: known.cause, request: id },
+      'a request failed because the key of webhooks is unavailable',
+    );
+  }
   if (response.headersSent || response.destroyed) {
     if (status === undefined) protocol.log.error({ err: error, request: id }, 'an answer was interrupted by an error');
     response.destroy();

@@ -22,6 +22,26 @@ export function limitFailedSignIn(limits: Limits): Promise<void> | undefined {
   return answer && limits.take('failed-sign-ins', addressClient(answer.context.remote), answer);
 }
 
+/**
+ * Runs `work`, which finds out whether a sign-in of the current request is right, and is costly. It counts as a failed sign-in
+ * of its address until it has succeeded; see `Limits.attempt`.
+ */
+export function limitAttempt<T>(
+  limits: Limits,
+  work: () => Promise<T>,
+  succeeded?: (result: T) => boolean,
+): Promise<T> {
+  const answer = currentResponse();
+  return answer ? limits.attempt(addressClient(answer.context.remote), answer, work, succeeded) : work();
+}
+
+/** As `limitAttempt`, but it counts for a verified identity, which may come from many addresses. */
+export function limitIdentity<T>(limits: Limits, identity: string, work: () => Promise<T>): Promise<T> {
+  const answer = currentResponse();
+  const client = { key: `identity ${identity}`, accountId: 0, accountName: null };
+  return answer ? limits.attempt(client, answer, work) : work();
+}
+
 /** Looks for a credential of the current request. */
 export function limitLookUp<T>(limits: Limits, look: () => Promise<T>): Promise<T> {
   return limits.lookUp(() => currentResponse()?.context.remote, look);

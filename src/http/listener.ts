@@ -8,6 +8,7 @@ import { Occupancy } from '../limits/waiting.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import { createTlsServer } from '../tls/server.ts';
 import type { createApp } from './app.ts';
+import { limitWaiting, oneAfterAnother } from './pipelining.ts';
 import { AppResponse } from './request-context.ts';
 
 /** An HTTP server and its open connections. */
@@ -64,10 +65,19 @@ export async function listen(
     connectionsCheckingInterval: Math.min(longestCheck, headerTimeout / 2),
     maxHeaderSize: headerSize,
     ServerResponse: AppResponse,
+    // The listener refuses a request without it, in its turn.
+    requireHostHeader: false,
   };
+  const serve = oneAfterAnother(listener);
   const server = certificate
-    ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, listener)
-    : createHttpServer(options, listener);
+    ? createTlsServer<typeof IncomingMessage, typeof AppResponse>(certificate, options, serve)
+    : createHttpServer(options, serve);
+  limitWaiting(server, certificate ? 'secureConnection' : 'connection');
+  // An expectation other than 100-continue (RFC 9110, 10.1.1).
+  server.on(
+    'checkExpectation',
+    oneAfterAnother<AppResponse>((_request, response) => response.writeHead(417).end()),
+  );
   const connections = new Set<Socket>();
   const add = (socket: Socket) => {
     connections.add(socket);

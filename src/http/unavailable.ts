@@ -6,10 +6,10 @@ import { storageFailure } from '../storage/unavailable.ts';
 import { contextOf } from './request-context.ts';
 
 /** What the service needs besides itself. */
-export const parts = ['database', 'storage', 'redis', 'certificate'] as const;
+export const parts = ['database', 'storage', 'redis', 'certificate', 'webhooks'] as const;
 export type Part = (typeof parts)[number];
 /** The parts that requests use. */
-export type UsedPart = Exclude<Part, 'certificate'>;
+export type UsedPart = Exclude<Part, 'certificate' | 'webhooks'>;
 
 /** `error` as a domain error; undefined for a bug. */
 export function asDomainError(error: unknown): DomainError | undefined {

@@ -1,5 +1,6 @@
 import type { IssuerKind } from '../config/identity.ts';
 import { DomainError } from '../errors.ts';
+import { pause } from '../event-loop.ts';
 import type { Claims } from './identity-token.ts';
 
 /** The values that a rule accepts, by claim. */
@@ -17,8 +18,9 @@ export interface Mismatch {
 const mostClaims = 20;
 const mostValues = 20;
 const longestText = 500;
-/** Values of a list in a token that are compared. */
+/** Values of a list in a token that are compared, and characters of a value; a longer one matches no `*`. */
 const mostCompared = 1000;
+const longestCompared = 1000;
 
 /**
  * Claims that stay the same when something is renamed, and are never given to another project, by kind of issuer. A rule
@@ -72,13 +74,45 @@ function valuesOf(name: string, given: unknown, kind: IssuerKind): readonly stri
   return values;
 }
 
+/** The values of a claim, ready to be compared. */
+interface Prepared {
+  exact: ReadonlySet<string>;
+  /** The texts between the `*` of each other value. */
+  patterns: readonly (readonly string[])[];
+}
+
+/** By the values of a rule, which stay the same objects until the rule is changed. */
+const preparedValues = new WeakMap<readonly string[], Prepared>();
+
 /** The claims of the token that do not have a wanted value. Letter case counts. */
-export function mismatches(wanted: Wanted, claims: Claims): Mismatch[] {
-  return Object.entries(wanted).flatMap(([claim, values]) => {
+export async function mismatches(wanted: Wanted, claims: Claims): Promise<Mismatch[]> {
+  const missed: Mismatch[] = [];
+  for (const [claim, values] of Object.entries(wanted)) {
     const found = valuesIn(claims, claim);
-    const matches = found.some((each) => values.some((value) => matchesValue(value, each)));
-    return matches ? [] : [{ claim, wanted: values, found }];
-  });
+    if (!(await matchesSome(prepare(values), found))) missed.push({ claim, wanted: values, found });
+  }
+  return missed;
+}
+
+function prepare(values: readonly string[]): Prepared {
+  let prepared = preparedValues.get(values);
+  if (!prepared) {
+    const exact = new Set(values.filter((each) => !each.includes('*')));
+    const patterns = values.filter((each) => !exact.has(each)).map((each) => each.split('*'));
+    preparedValues.set(values, (prepared = { exact, patterns }));
+  }
+  return prepared;
+}
+
+async function matchesSome({ exact, patterns }: Prepared, found: readonly string[]): Promise<boolean> {
+  if (found.some((each) => exact.has(each))) return true;
+  const compared = found.filter((each) => each.length <= longestCompared);
+  for (const pattern of patterns) {
+    const pausing = pause();
+    if (pausing) await pausing;
+    if (compared.some((each) => matchesPattern(pattern, each))) return true;
+  }
+  return false;
 }
 
 /** Whether a rule that misses only these claims was written for the project that the token comes from. */
@@ -106,11 +140,12 @@ function inside(claims: Claims, path: readonly string[]): unknown {
   return value;
 }
 
-/** `*` in a wanted value stands for any characters. It tries only the leftmost place of each part, which is enough. */
-function matchesValue(wanted: string, found: string): boolean {
-  const [first = '', ...parts] = wanted.split('*');
-  const last = parts.pop();
-  if (last === undefined) return wanted === found;
+/**
+ * Whether `found` consists of the texts with any characters between them. It tries only the leftmost place of each text, which is
+ * enough.
+ */
+function matchesPattern([first = '', ...parts]: readonly string[], found: string): boolean {
+  const last = parts.pop() ?? '';
   const end = found.length - last.length;
   if (end < first.length || !found.startsWith(first) || !found.endsWith(last)) return false;
   let at = first.length;

@@ -1,18 +1,19 @@
+import { hash } from 'node:crypto';
 import type { Accounts } from '../accounts/accounts.ts';
 import { parseScopes, type Scope } from '../accounts/principal.ts';
 import type { Tokens } from '../accounts/tokens.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import { withPauses } from '../event-loop.ts';
 import { isForProject, mismatches, type Mismatch } from './claims.ts';
 import type { Claims, IdentityTokens, VerifiedToken } from './identity-token.ts';
 import { tokenRefused } from './refusal.ts';
-import type { Publisher } from './publisher.ts';
+import type { TrustedIssuer } from './issuer-keys.ts';
+import { trusts, type Publisher } from './publisher.ts';
 import type { Publishers } from './publishers.ts';
 
 /** Milliseconds that the token of an exchange is valid. */
 export const validFor = 15 * 60_000;
-/** Valid tokens that one rule has given. */
-const mostValid = 1000;
 /** Milliseconds that the record of a used identity token is kept longer, because clocks differ and are set back. */
 const keptLonger = 60 * 60_000;
 /** Used identity tokens that are deleted in one transaction, and transactions of one run. */
@@ -39,6 +40,8 @@ export interface ExchangeRequest {
   account: string | ((verified: VerifiedToken) => string);
   /** Fewer scopes than those of the rule; all by default. */
   scopes?: readonly string[] | undefined;
+  /** Runs the work that a verified identity may repeat: the comparison with the rules. May throw `TooManyRequests`. */
+  attempt?: <T>(identity: string, work: () => Promise<T>) => Promise<T>;
 }
 
 export interface Exchanged {
@@ -79,30 +82,37 @@ export class Exchange {
    * `Unauthorized` if the identity token or its claims are not accepted, or it was exchanged before; with `ScopeMissing` if no
    * rule that matches has the scopes; and with `UpstreamUnavailable` if the keys of the issuer cannot be fetched.
    */
-  async exchange({ token, account, scopes }: ExchangeRequest): Promise<Exchanged> {
-    const { accounts, tokens, publishers, identityTokens, now } = this.#parts;
-    const verified = await (await identityTokens()).verify(token);
+  async exchange({ attempt = (_identity, work) => work(), ...request }: ExchangeRequest): Promise<Exchanged> {
+    const verified = await (await this.#parts.identityTokens()).verify(request.token);
+    return attempt(identityKey(verified), () => this.#exchange(verified, request));
+  }
+
+  async #exchange(verified: VerifiedToken, { account, scopes }: ExchangeRequest): Promise<Exchanged> {
+    const { accounts, tokens, publishers, now } = this.#parts;
     const { id: accountId } = (await accounts.named(typeof account === 'string' ? account : account(verified))) ?? {};
     const rules = accountId === undefined ? [] : await publishers.list(accountId);
-    const compared = compare(rules, verified.issuer.name, verified.claims);
+    const compared = await compare(rules, verified.issuer, verified.claims);
     const publisher = chosen(compared, verified, scopes);
     const given = scopes?.length ? parseScopes(scopes) : publisher.scopes;
     const expiresAt = now() + validFor;
     const { id: publisherId, name, patterns } = publisher;
     const { value } = await tokens.create(
       publisher.accountId,
-      { name, scopes: given, patterns, expiresAt, publisherId, details: { identity: identityOf(verified) } },
+      {
+        name,
+        scopes: given,
+        patterns,
+        expiresAt,
+        publisherId,
+        createdBy: { kind: 'rule', id: publisherId, name },
+        details: { identity: identityOf(verified) },
+      },
       async (tx) => {
         const row = { id: verified.useId, expires_at: verified.acceptedUntil + keptLonger };
         if ((await tx.insertNew('used_identity_tokens', [row])) === 0) {
           throw tokenRefused('This identity token was exchanged before. Request a new one from its issuer.');
         }
         if (!(await publishers.isUnchanged(tx, publisher))) throw noMatch();
-        if ((await tokens.countGiven(tx, publisherId)) >= mostValid) {
-          throw new DomainError('TooManyRequests', `The rule "${name}" has given ${mostValid} tokens that are valid.`, {
-            retryAfter: 60,
-          });
-        }
       },
     );
     return { value, expiresAt, scopes: given };
@@ -115,13 +125,13 @@ export class Exchange {
     const claims = claimsIn(identityTokens, token);
     const rules = await publishers.list(accountId);
     try {
-      const { issuer } = await identityTokens.verify(token);
-      return { issuer: issuer.name, problem: null, claims, rules: compare(rules, issuer.name, claims) };
+      const { issuer } = await identityTokens.verify(token, true);
+      return { issuer: issuer.name, problem: null, claims, rules: await compare(rules, issuer, claims) };
     } catch (error) {
       if (!(error instanceof DomainError)) throw error;
       if (error.name !== 'Unauthorized' && error.name !== 'UpstreamUnavailable') throw error;
       const claimed = publishers.issuers.find(({ issuer }) => issuer === claims['iss']);
-      return { issuer: null, problem: error.message, claims, rules: compare(rules, claimed?.name, claims) };
+      return { issuer: null, problem: error.message, claims, rules: await compare(rules, claimed, claims) };
     }
   }
 
@@ -160,11 +170,22 @@ function identityOf({ issuer, claims: { sub } }: VerifiedToken): Record<string, 
   return { issuer: issuer.name, subject: typeof sub === 'string' ? sub.slice(0, 500) : null };
 }
 
-function compare(rules: readonly Publisher[], issuer: string | undefined, claims: Claims): Compared[] {
-  return rules.map((publisher) => ({
-    publisher,
-    missed: publisher.issuer === issuer ? mismatches(publisher.claims, claims) : null,
-  }));
+/** The same for all tokens of one identity, such as a repository or a service account. */
+function identityKey({ issuer, claims: { sub }, useId }: VerifiedToken): string {
+  return typeof sub === 'string' && sub !== '' ? hash('sha256', JSON.stringify([issuer.issuer, sub])) : useId;
+}
+
+async function compare(
+  rules: readonly Publisher[],
+  issuer: TrustedIssuer | undefined,
+  claims: Claims,
+): Promise<Compared[]> {
+  const compared: Compared[] = [];
+  for await (const publisher of withPauses(rules)) {
+    const missed = issuer && trusts(publisher, issuer) ? await mismatches(publisher.claims, claims) : null;
+    compared.push({ publisher, missed });
+  }
+  return compared;
 }
 
 /** The first rule that matches and has the scopes. */

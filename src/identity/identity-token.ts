@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { decodeJwt, errors, jwtVerify, type JWTPayload } from 'jose';
+import { decodeJwt, errors, jwtVerify, type JWTPayload, type JWTVerifyGetKey } from 'jose';
 import { DomainError } from '../errors.ts';
 import type { IssuerKeys, TrustedIssuer } from './issuer-keys.ts';
 import { tokenRefused } from './refusal.ts';
@@ -27,6 +27,8 @@ const maxLength = 16 * 1024;
 const tolerance = 30;
 const longestLife = 86_400;
 
+/** Levels of objects and lists in the claims. */
+const mostLevels = 16;
 /** Only signatures with a private key. With HS256, the public key of the issuer would be the secret. */
 const algorithms = [
   'RS256',
@@ -52,10 +54,14 @@ export class IdentityTokens {
     this.#now = now;
   }
 
-  /** Rejects with `Unauthorized`, or with `UpstreamUnavailable` if the keys of the issuer cannot be fetched. */
-  async verify(value: string): Promise<VerifiedToken> {
+  /**
+   * Rejects with `Unauthorized`, or with `UpstreamUnavailable` if the keys of the issuer cannot be fetched. For a sender that is
+   * not known, keys are not fetched if the token would be refused anyway.
+   */
+  async verify(value: string, senderIsKnown = false): Promise<VerifiedToken> {
     const { settings, keys } = this.#issuerOf(value);
-    const claims = await this.#check(value, settings, keys);
+    const mayFetch = senderIsKnown || this.#mayBeAccepted(this.read(value), settings);
+    const claims = await this.#check(value, settings, (...token) => keys.keyFor(...token, mayFetch));
     const { aud, exp, jti } = claims;
     if (Array.isArray(aud) && aud.length !== 1) throw tokenRefused('The token must have exactly one audience.');
     if (exp! * 1000 - this.#now() > longestLife * 1000) {
@@ -80,11 +86,16 @@ export class IdentityTokens {
   /** The claims as the token has them. They are not verified. */
   read(value: string): Claims {
     if (value.length > maxLength) throw tokenRefused(`The token has more than ${maxLength} characters.`);
+    let claims: Claims;
     try {
-      return decodeJwt(value);
+      claims = decodeJwt(value);
     } catch (error) {
       throw tokenRefused('This is not an identity token: it is no signed JWT.', error);
     }
+    if (isDeeperThan(mostLevels, claims)) {
+      throw tokenRefused(`The claims of the token have more than ${mostLevels} levels.`);
+    }
+    return claims;
   }
 
   #issuerOf(value: string): Issuer {
@@ -94,9 +105,16 @@ export class IdentityTokens {
     return issuer;
   }
 
-  async #check(value: string, { issuer, audience }: TrustedIssuer, keys: IssuerKeys): Promise<JWTPayload> {
+  /** Whether the claims, which are not verified yet, have the right audience and times. */
+  #mayBeAccepted({ aud, exp, iat }: Claims, { audience }: TrustedIssuer): boolean {
+    const now = this.#now() / 1000;
+    if (![aud].flat().includes(audience) || typeof exp !== 'number' || typeof iat !== 'number') return false;
+    return exp + tolerance > now && iat - tolerance <= now && now - iat <= longestLife + tolerance;
+  }
+
+  async #check(value: string, { issuer, audience }: TrustedIssuer, keyFor: JWTVerifyGetKey): Promise<JWTPayload> {
     try {
-      const { payload } = await jwtVerify(value, (header, token) => keys.keyFor(header, token), {
+      const { payload } = await jwtVerify(value, keyFor, {
         algorithms,
         issuer,
         audience,
@@ -111,6 +129,16 @@ export class IdentityTokens {
       throw tokenRefused(reasonOf(error, audience), error);
     }
   }
+}
+
+/** Whether a value has more than `most` levels of objects and lists. Without recursion, which a deep value would exhaust. */
+function isDeeperThan(most: number, value: unknown): boolean {
+  let level: unknown[] = [value];
+  for (let depth = 0; depth <= most; depth += 1) {
+    level = level.filter((each) => typeof each === 'object' && each !== null).flatMap((each) => Object.values(each));
+    if (level.length === 0) return false;
+  }
+  return true;
 }
 
 /** Claims are checked after the signature, so their errors go only to the owner of a token of the issuer. */

@@ -6,10 +6,13 @@ import {
   type JWK,
   type JWSHeaderParameters,
 } from 'jose';
+import type { Logger } from 'pino';
 import { isSecure } from '../config/identity.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
+import { FailureLog } from '../upstream/failure-log.ts';
 import { messageOf, Refused } from '../upstream/failures.ts';
+import { tokenRefused } from './refusal.ts';
 
 export type TrustedIssuer = Config['trustedIssuers'][number];
 
@@ -31,31 +34,40 @@ export class IssuerKeys {
   readonly #issuer: TrustedIssuer;
   readonly #fetch: FetchDocument;
   readonly #now: () => number;
+  readonly #failures: FailureLog;
   #found: { find: FindKey; at: number } | undefined;
   #triedAt = -Infinity;
   #failure: DomainError | undefined;
   #underWay: Promise<FindKey> | undefined;
 
   /** `now` is a clock in milliseconds, monotonic if possible. */
-  constructor(issuer: TrustedIssuer, fetch: FetchDocument, now: () => number) {
+  constructor(issuer: TrustedIssuer, fetch: FetchDocument, log: Logger, now: () => number) {
     this.#issuer = issuer;
     this.#fetch = fetch;
     this.#now = now;
+    this.#failures = new FailureLog(log, issuer.name, now);
   }
 
   /**
-   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute. Rejects with
-   * an error of jose, or with `UpstreamUnavailable` if the issuer gives no keys.
+   * The key for the header of a token. An unknown key is searched in newly fetched keys, at most once a minute. Without
+   * `mayFetch` only known keys count. Rejects with an error of jose, with `Unauthorized` if no keys are known and none may be
+   * fetched, or with `UpstreamUnavailable` if the issuer gives no keys.
    */
-  async keyFor(header: JWSHeaderParameters, token: FlattenedJWSInput): Promise<CryptoKey> {
+  async keyFor(header: JWSHeaderParameters, token: FlattenedJWSInput, mayFetch: boolean): Promise<CryptoKey> {
     if (typeof header.kid !== 'string') throw new errors.JWKSNoMatchingKey('the token names no key');
-    const find = await this.#current();
+    const find = mayFetch ? await this.#current() : this.#known();
     try {
       return await find(header, token);
     } catch (error) {
       if (!(error instanceof errors.JWKSNoMatchingKey) || this.#now() - this.#triedAt < unknownPause) throw error;
+      if (!mayFetch) throw error;
       return (await this.#load())(header, token);
     }
+  }
+
+  #known(): FindKey {
+    if (this.#found && this.#now() - this.#found.at < staleFor) return this.#found.find;
+    throw tokenRefused('The token has expired, or its audience or times are wrong.');
   }
 
   async #current(): Promise<FindKey> {
@@ -96,7 +108,9 @@ export class IssuerKeys {
       this.#found = { find, at: this.#now() };
       return find;
     } catch (error) {
-      this.#failure = new DomainError('UpstreamUnavailable', `The issuer "${name}" ${messageOf(error)}. Try again.`, {
+      const reason = messageOf(error);
+      this.#failures.warn('the keys of an issuer were not fetched', issuer, reason);
+      this.#failure = new DomainError('UpstreamUnavailable', `The issuer "${name}" ${reason}. Try again.`, {
         cause: error,
         retryAfter: failurePause / 1000,
       });

@@ -1,3 +1,5 @@
+import type { Logger } from 'pino';
+import { typed } from '../command-name.ts';
 import type { Accounts } from '../accounts/accounts.ts';
 import type { People } from '../accounts/people.ts';
 import type { Tokens } from '../accounts/tokens.ts';
@@ -20,6 +22,7 @@ interface IdentityParts {
   tokens: Tokens;
   people: People;
   proxy: ProxyEnvironment;
+  log: Logger;
   /** Milliseconds since 1970. */
   now: () => number;
   /** A monotonic clock in milliseconds. */
@@ -38,6 +41,12 @@ export interface Identity {
   close(): void;
 }
 
+/**
+ * Connections to the provider that people sign in with. A quarter of them sends answers, of which one address has two at a
+ * time: slow ones of some addresses leave room for others.
+ */
+const signInConnections = 64;
+
 /** How a host may be reached. */
 interface Reached {
   allowPrivateNetwork: boolean;
@@ -52,14 +61,15 @@ export async function openIdentity({
   tokens,
   people,
   proxy,
+  log,
   now,
   watch = now,
 }: IdentityParts): Promise<Identity> {
   const proxies = readProxies(proxy);
   const opened: CheckedFetch[] = [];
-  const open = ({ allowPrivateNetwork: allowPrivate, caFile }: Reached, key: string) => {
+  const open = ({ allowPrivateNetwork: allowPrivate, caFile }: Reached, key: string, connections?: number) => {
     const ca = caFile && readSecretFile(caFile, `${key}.caFile`);
-    const fetch = new CheckedFetch({ allowPrivate, proxy: proxies, ca });
+    const fetch = new CheckedFetch({ allowPrivate, proxy: proxies, ca, connections });
     opened.push(fetch);
     return fetch;
   };
@@ -82,6 +92,7 @@ export async function openIdentity({
   }
   const accountName = (id: number) => accounts.nameOf(id);
   const publishers = new Publishers({ database, tokens, issuers: trustedIssuers, settings: rules, accountName, now });
+  await publishers.nameIssuers();
   const load = async (): Promise<IdentityTokens> => {
     const [{ IdentityTokens }, { IssuerKeys }] = await Promise.all([
       import('./identity-token.ts'),
@@ -89,7 +100,7 @@ export async function openIdentity({
     ]);
     const issuers = trustedIssuers.map((settings, index) => {
       const { [index]: document } = documents;
-      return { settings, keys: new IssuerKeys(settings, (url) => document!.fetch(url), watch) };
+      return { settings, keys: new IssuerKeys(settings, (url) => document!.fetch(url), log, watch) };
     });
     return new IdentityTokens(issuers, now);
   };
@@ -99,7 +110,13 @@ export async function openIdentity({
   let signIn: PersonSignIn | undefined;
   if (oidc.issuer !== undefined) {
     const { PersonSignIn } = await import('./person-sign-in.ts');
-    signIn = new PersonSignIn({ settings: oidc, fetch: open(oidc, 'signIn.oidc'), people, now: watch });
+    signIn = new PersonSignIn({
+      settings: oidc,
+      fetch: open(oidc, 'signIn.oidc', signInConnections),
+      people,
+      log,
+      now: watch,
+    });
   }
   return {
     publishers,
@@ -129,6 +146,6 @@ async function unknownAccounts(
     .filter(({ account }) => !known.has(account))
     .map(
       ({ key, account }) =>
-        `${key}: there is no account "${account}", so the rule gives nothing; create it with "entrepot account create ${account}", or correct the name`,
+        `${key}: there is no account "${account}", so the rule gives nothing; create it with "${typed(`account create ${account}`)}", or correct the name`,
     );
 }

@@ -1,9 +1,11 @@
 import { hash, randomBytes } from 'node:crypto';
 import * as client from 'openid-client';
+import type { Logger } from 'pino';
 import type { People, Person } from '../accounts/people.ts';
 import type { Config } from '../config/schema.ts';
 import { DomainError } from '../errors.ts';
 import type { CheckedFetch } from '../upstream/checked-fetch.ts';
+import { FailureLog } from '../upstream/failure-log.ts';
 import { messageOf } from '../upstream/failures.ts';
 import { valuesIn } from './claims.ts';
 
@@ -14,6 +16,7 @@ interface SignInParts {
   settings: Settings;
   fetch: Pick<CheckedFetch, 'fetch'>;
   people: People;
+  log: Logger;
   /** A clock in milliseconds, monotonic if possible. */
   now: () => number;
 }
@@ -41,13 +44,15 @@ export class PersonSignIn {
   readonly #fetch: SignInParts['fetch'];
   readonly #people: People;
   readonly #now: () => number;
+  readonly #failures: FailureLog;
   #found: { configuration: Promise<client.Configuration>; until: number } | undefined;
 
-  constructor({ settings, fetch, people, now }: SignInParts) {
+  constructor({ settings, fetch, people, log, now }: SignInParts) {
     this.#settings = settings;
     this.#fetch = fetch;
     this.#people = people;
     this.#now = now;
+    this.#failures = new FailureLog(log, this.host, now);
   }
 
   /** The host of the provider, for the sign-in page. */
@@ -121,6 +126,12 @@ export class PersonSignIn {
       name: name.replace(/\p{Cc}/gu, ' ').slice(0, longestName),
       claims: pairs,
     };
+  }
+
+  /** Logs why a person was not signed in, each reason once in 10 seconds: clients cannot fill the log. */
+  logFailure({ message, cause }: DomainError, address: string | undefined): void {
+    const reason = cause instanceof Error ? `${message} (${cause.message.slice(0, 500)})` : message;
+    this.#failures.warn('a person was not signed in', address ?? '', reason);
   }
 
   #configuration(): Promise<client.Configuration> {

@@ -12,8 +12,10 @@ export interface Publisher {
   id: string;
   accountId: number;
   name: string;
-  /** The name of a trusted issuer. */
+  /** The name of the issuer in the settings; of one that is not there any more, the name that it had. */
   issuer: string;
+  /** The address of the issuer, which decides: its name can be given to another. Null for a rule of an older version until a start. */
+  issuerUrl: string | null;
   claims: Wanted;
   scopes: Scope[];
   patterns: Patterns | null;
@@ -32,7 +34,7 @@ export interface NewPublisher {
   patterns?: Patterns | null | undefined;
 }
 
-export type CheckedPublisher = Pick<Publisher, 'name' | 'issuer' | 'claims' | 'scopes' | 'patterns'>;
+export type CheckedPublisher = Pick<Publisher, 'name' | 'issuer' | 'issuerUrl' | 'claims' | 'scopes' | 'patterns'>;
 
 /** Checks a rule for one of the `issuers`. Throws `Invalid`. */
 export function checkPublisher(given: NewPublisher, issuers: readonly TrustedIssuer[]): CheckedPublisher {
@@ -47,22 +49,48 @@ export function checkPublisher(given: NewPublisher, issuers: readonly TrustedIss
   return {
     name,
     issuer: issuer.name,
+    issuerUrl: issuer.issuer,
     claims: parseWanted(given.claims, issuer.kind),
     scopes: parseScopes(given.scopes),
     patterns: parsePatterns(given.patterns),
   };
 }
 
+/** Whether a rule trusts the issuer. */
+export function trusts({ issuer, issuerUrl }: Pick<Publisher, 'issuer' | 'issuerUrl'>, other: TrustedIssuer): boolean {
+  return issuerUrl === null ? issuer === other.name : issuerUrl === other.issuer;
+}
+
 /** What is unsafe or without effect in a rule, in sentences. */
 export function warningsOf(
-  { issuer, claims }: Pick<Publisher, 'issuer' | 'claims'>,
+  publisher: Pick<Publisher, 'issuer' | 'issuerUrl' | 'claims'>,
   issuers: readonly TrustedIssuer[],
-) {
-  const found = issuers.find((each) => each.name === issuer);
-  if (!found) return [`The setting trustedIssuers has no issuer "${issuer}" any more, so this rule has no effect.`];
+): string[] {
+  const { issuer, issuerUrl, claims } = publisher;
+  const found = issuers.find((each) => trusts(publisher, each));
+  if (!found) {
+    const which = issuerUrl === null ? `"${issuer}"` : `with the address ${issuerUrl}`;
+    return [`The setting trustedIssuers has no issuer ${which} any more, so this rule has no effect.`];
+  }
   const warnings = issuerWarnings(found);
   if (found.kind === 'github' && !Object.hasOwn(claims, 'repository_id')) {
     warnings.push('Every repository of the owner can use this rule. Add the claim repository_id for one repository.');
+  }
+  if (found.kind === 'gitlab') warnings.push(...gitlabWarnings(claims));
+  return warnings;
+}
+
+function gitlabWarnings(claims: Wanted): string[] {
+  const warnings: string[] = [];
+  if (!Object.hasOwn(claims, 'ref_protected') || claims['ref_protected']!.join() !== 'true') {
+    warnings.push(
+      'Pipelines of each unprotected branch can use this rule, and pipelines of a merge request from a fork that run in the project. Add the claim ref_protected = true.',
+    );
+  }
+  if (!Object.hasOwn(claims, 'project_id')) {
+    warnings.push(
+      'Every project of the namespace, also a new fork, can use this rule. Add the claim project_id for one project.',
+    );
   }
   return warnings;
 }

@@ -33,9 +33,39 @@ export function bucketFact({ endpoint = 'aws', bucket = '', prefix = '' }: Bucke
     .slice(0, 255);
 }
 
-/** The fact `storage` of a folder with this inode. A copy of the folder has the same identity and another inode. */
-export function folderFact(identity: string, inode: bigint): string {
-  return `folder ${identity}.${inode}`;
+/**
+ * The fact `storage` of a folder with this inode. A copy of the folder has the same identity and another inode. With SQLite,
+ * `file` is the inode of the database.
+ */
+export function folderFact(identity: string, inode: bigint, file?: bigint): string {
+  return `folder ${identity}.${inode}${file === undefined ? '' : `.${file}`}`;
+}
+
+/** The inode of the database in the fact `storage`. */
+function fileOf(storage: string | null): string | undefined {
+  return /^folder [^.]+\.\d+\.(\d+)$/.exec(storage ?? '')?.[1];
+}
+
+/** Whether the fact `theirs` came with a copy of the SQLite file of the original: its server uses another database. */
+export function isOfOriginal(mine: string | null, theirs: string | null): boolean {
+  const [own, other] = [fileOf(mine), fileOf(theirs)];
+  return own !== undefined && other !== undefined && own !== other;
+}
+
+/** What is wrong with a command whose settings name the storage `own`, where the servers use `active`. */
+export function otherStorage(own: string, active: string): string {
+  return `${environmentName(storageSetting(own, active))}: the servers of this database use another storage (${placeOf(active)}) than this command (${placeOf(own)}). Give the command the settings of the servers; if they are to use this storage from now on, start a server with it first`;
+}
+
+/** The fingerprint of the key for the secrets of webhooks. */
+function keyOf(instance: Instance | undefined): string | undefined {
+  return /\bwebhooks:(\S+)/.exec(instance?.secret ?? '')?.[1];
+}
+
+/** Whether a live instance has a key for the secrets of webhooks, and `id` has none or another one. */
+export function othersHaveKey(id: string, live: readonly Instance[]): boolean {
+  const own = keyOf(live.find((each) => each.id === id));
+  return live.some((each) => keyOf(each) !== undefined && keyOf(each) !== own);
 }
 
 /** The settings of the secrets that instances share. */
@@ -60,6 +90,7 @@ export function disagreement(own: Facts, others: readonly Instance[]): Disagreem
   for (const fact of ['storage', 'secret', 'redis', 'databaseNode'] as const) {
     const mine = own[fact];
     for (const other of others) {
+      if (isOfOriginal(own.storage, other.storage)) continue;
       const theirs = other[fact];
       if (mine === null || theirs === null || mine === theirs) continue;
       if (fact === 'secret' && !differentSecret(mine, theirs)) continue;
@@ -115,5 +146,5 @@ function storageSetting(mine: string, theirs: string): string {
 
 /** Identities of folders mean nothing to a reader. */
 function placeOf(fact: string): string {
-  return fact.startsWith('folder ') ? 'a folder' : fact;
+  return fact.startsWith('folder') ? 'a folder' : fact;
 }

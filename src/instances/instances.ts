@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { inTime } from '../closing.ts';
+import { ConfigError } from '../config/load.ts';
 import { databaseTime } from '../database/clock.ts';
-import type { Database, Dialect, Transaction, Value } from '../database/database.ts';
+import { placeholders, type Database, type Dialect, type Transaction, type Value } from '../database/database.ts';
+import type { Processes } from '../database/processes.ts';
 import { version } from '../package.ts';
 
 /** Times in milliseconds. */
@@ -110,6 +112,7 @@ export function instanceItem(each: Instance): InstanceItem {
 export class Instances {
   /** Of this process, new at each start. */
   readonly id = randomUUID();
+  #isEntered = false;
   /** The identity of the data folder of this process. */
   readonly folder: string;
   readonly #database: Database;
@@ -135,9 +138,16 @@ export class Instances {
       await this.#removeDead(tx);
       await this.#insert(tx, own);
     }, fleeting);
+    this.#isEntered = true;
     this.#timer = setInterval(() => {
       this.#beating ??= this.#beat().finally(() => (this.#beating = undefined));
     }, this.times.beat).unref();
+  }
+
+  /** By their locks with SQLite, else by their heartbeats: then only this process, once it serves, is one of them. */
+  get processes(): Processes {
+    const id = this.#isEntered ? this.id : null;
+    return this.#database.processes ?? { id, isExact: false, gone: (ids, silentFor) => this.#gone(ids, silentFor) };
   }
 
   /** Changes the facts of this process: `enter` and each heartbeat write the latest ones. */
@@ -147,11 +157,27 @@ export class Instances {
 
   /** Removes this process, if it was added. If the database does not answer in time, it is listed as dead for a while. */
   async leave(milliseconds: number): Promise<void> {
+    // First, because others take over at once what a process that they do not find has left.
+    this.#isEntered = false;
     clearInterval(this.#timer);
     if (!this.#own) return;
     await inTime(() => this.#delete(), Math.min(longestLeave, milliseconds / 2)).catch((error: unknown) =>
       this.#log.warn({ err: error }, 'this instance was not removed from the list of instances; it is dead there'),
     );
+  }
+
+  /** An instance that the database does not list has left. */
+  async #gone(ids: readonly string[], silentFor: number): Promise<ReadonlySet<string>> {
+    const asked = ids.filter((id) => id !== this.id);
+    if (asked.length === 0) return new Set();
+    const now = databaseTime[this.#database.dialect];
+    const heard = await this.#database.select<{ id: string }>(
+      `SELECT id FROM instances WHERE id IN (${placeholders(asked)})
+       AND (seen_at > ${now} - lease OR seen_at > ${now} - ?)`,
+      [...asked, silentFor],
+    );
+    const live = new Set(heard.map(({ id }) => id));
+    return new Set(asked.filter((id) => !live.has(id)));
   }
 
   async #delete(): Promise<void> {
@@ -167,6 +193,15 @@ export class Instances {
   /** The instances that were seen lately, the oldest first. At most 1,000. */
   live(): Promise<Instance[]> {
     return this.#select(`WHERE ${isLive(this.#database.dialect)}`);
+  }
+
+  /** For work that needs all servers stopped: rejects with `ConfigError` while one may run. */
+  async refuseLive(): Promise<void> {
+    const [live] = await this.live();
+    if (!live) return;
+    throw new ConfigError(
+      `the server ${live.name} uses this database. Stop all servers first; if it was killed, wait until ${this.times.lease / 1000} s have passed`,
+    );
   }
 
   /** Leaves out the instances that were not seen for the longest time. */

@@ -9,14 +9,20 @@ export interface Chore {
   failure: string;
 }
 
-/** Repeats chores from now until `dispose`. */
+/** Repeats chores from now until `dispose`. A chore that has not ended is not begun again. */
 export class Chores implements Disposable {
   readonly #timers: NodeJS.Timeout[];
 
   constructor(chores: readonly Chore[], log: Logger) {
+    const running = new Set<Chore>();
     this.#timers = chores.map((chore) =>
       setInterval(() => {
-        chore.run().catch((error: unknown) => log.warn({ err: error }, chore.failure));
+        if (running.has(chore)) return;
+        running.add(chore);
+        chore
+          .run()
+          .catch((error: unknown) => log.warn({ err: error }, chore.failure))
+          .finally(() => running.delete(chore));
       }, chore.interval),
     );
   }

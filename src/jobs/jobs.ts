@@ -1,4 +1,5 @@
 import type { Logger } from 'pino';
+import { typed } from '../command-name.ts';
 import { runForSystem } from '../caller.ts';
 import { inBackground } from '../database/time-limits.ts';
 import { DomainError } from '../errors.ts';
@@ -80,12 +81,13 @@ export class Jobs {
     this.#lease = lease;
   }
 
-  /** Runs due jobs until `close`. */
+  /** Runs due jobs until `close`, at once those that an ended process has left. */
   start(observe: Observer = () => undefined): void {
     this.#observe = observe;
     this.#checkedUntil = this.#now();
     this.#timers.push(setInterval(() => this.#checkSchedules(), this.#tick).unref());
     this.#timers.push(setInterval(() => this.#track(this.#takeOverLostRuns()), this.#lease / 3).unref());
+    this.#track(this.#takeOverLostRuns());
   }
 
   get names(): string[] {
@@ -185,12 +187,12 @@ export class Jobs {
     }
   }
 
-  /** Takes over runs of other instances that have shown no heartbeat for a lease. */
+  /** Takes over runs of other instances that have ended, or have shown no heartbeat for a lease. */
   async #takeOverLostRuns(): Promise<void> {
     try {
       for (const held of await this.#runs.held()) {
         const job = this.#jobs.get(held.name);
-        if (!job?.schedule || this.#active.has(held.name) || !this.#isLost(held)) continue;
+        if (!job?.schedule || this.#active.has(held.name) || !(await this.#isLost(held))) continue;
         const id = await this.#runs.takeOver(held);
         if (id === undefined) continue;
         this.#log.warn(
@@ -204,8 +206,9 @@ export class Jobs {
     }
   }
 
-  /** Whether a run has shown no heartbeat for a lease. Uses only the clock of this process. */
-  #isLost(held: RunningJob): boolean {
+  /** Whether the process of a run has ended, or the run has shown no heartbeat for a lease by the clock of this process. */
+  async #isLost(held: RunningJob): Promise<boolean> {
+    if (await this.#runs.isLeft(held, this.#lease)) return true;
     const seen = this.#seen.get(held.name);
     if (seen?.runId === held.runId && seen.beat === held.beat) return performance.now() - seen.since >= this.#lease;
     this.#seen.set(held.name, { ...held, since: performance.now() });
@@ -220,9 +223,12 @@ export class Jobs {
       if (!held) return;
       first ??= held;
       if (held.runId !== first.runId || held.beat !== first.beat || this.#active.has(name)) {
-        throw new DomainError('Invalid', `The job "${name}" is already running. See "entrepot jobs list".`);
+        throw new DomainError('Invalid', `The job "${name}" is already running. See "${typed('jobs list')}".`);
       }
-      if (this.#isLost(held)) await this.#runs.abandon(held);
+      if (await this.#isLost(held)) {
+        await this.#runs.abandon(held);
+        continue;
+      }
       await new Promise((resolve) => setTimeout(resolve, this.#lease / 10));
     }
   }

@@ -3,6 +3,8 @@ import { promisify } from 'node:util';
 import { gunzip, gzip } from 'node:zlib';
 import type { Database, Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import type { Details, NewEvent } from '../events/event.ts';
+import { recordEvent } from '../events/record.ts';
 import type {
   PrefetchFile,
   PrefetchProgress,
@@ -65,7 +67,9 @@ export class PrefetchTable {
           input,
           progress: JSON.stringify({ known: 0, ended: 0, received: 0 } satisfies PrefetchProgress),
         };
-        if ((await tx.insertNew('prefetch_runs', [row])) > 0) return forgetOld(tx);
+        if ((await tx.insertNew('prefetch_runs', [row])) === 0) continue;
+        await forgetOld(tx);
+        return recordEvent(tx, eventOf('job.started', accountId, id, { dry_run: settings.dryRun }), now);
       }
       throw new DomainError('TooManyRequests', `${mostRuns} prefetches run now. Start this one when one has ended.`, {
         retryAfter: 10,
@@ -96,11 +100,14 @@ export class PrefetchTable {
     await this.#database.transaction((tx) => tx.run(sql, values), ephemeral);
   }
 
-  /** Asks the process of a run to stop it. Throws `NotFound`. */
-  async cancel(id: string): Promise<void> {
+  /** Asks the process of a run to stop it, for a user of `accountId`. Throws `NotFound`. */
+  async cancel(accountId: number, id: string): Promise<void> {
     await this.get(id);
-    const sql = "UPDATE prefetch_runs SET cancelled = 1 WHERE id = ? AND state = 'running'";
-    await this.#database.transaction((tx) => tx.run(sql, [id]), ephemeral);
+    const sql = "UPDATE prefetch_runs SET cancelled = 1 WHERE id = ? AND cancelled = 0 AND state = 'running'";
+    await this.#database.transaction(async (tx) => {
+      const cancelled = await tx.run(sql, [id]);
+      if (cancelled > 0) await recordEvent(tx, eventOf('job.cancelled', accountId, id), this.#now());
+    }, ephemeral);
   }
 
   /** Whether a user has cancelled the run. */
@@ -170,4 +177,8 @@ function itemOf(row: RunRow): PrefetchRunItem {
     progress: JSON.parse(row.progress) as PrefetchProgress,
     canFetch: row.has_input === 1 && row.state === 'done',
   };
+}
+
+function eventOf(type: 'job.started' | 'job.cancelled', accountId: number, id: string, details?: Details): NewEvent {
+  return { type, accountId, subject: { kind: 'job', name: 'prefetch', reference: id }, details };
 }

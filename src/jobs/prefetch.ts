@@ -1,7 +1,8 @@
 import type { Config } from '../config/schema.ts';
 import { parsePlatform } from '../prefetch/platform.ts';
-import { openInput, type Inputs } from '../prefetch/inputs.ts';
+import type { Inputs } from '../prefetch/inputs.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
+import { readPathInThread } from '../prefetch/reader-thread.ts';
 import { things, type Report } from '../prefetch/report.ts';
 import { locationText, type Requirement } from '../prefetch/requirement.ts';
 import { parseWindow } from '../prefetch/window.ts';
@@ -26,7 +27,8 @@ export async function prefetchBySettings(
   const settings = config.prefetch;
   const requirements: Requirement[] = [];
   for (const file of settings.files) {
-    for (const each of parts.inputs.read(await openInput(file, new Map(), undefined))) requirements.push(each);
+    const found = await readPathInThread(parts.inputs.modules, file, signal);
+    for (const each of found) requirements.push(each);
   }
   const report = await prefetch(parts, {
     accountId,

@@ -1,7 +1,17 @@
 import { forUpdate, type Database, type Transaction } from '../database/database.ts';
+import type { Processes } from '../database/processes.ts';
+import { recordEvent } from '../events/record.ts';
 
 /** Numbers of the things that a run did, by name. */
 export type Counts = Record<string, number>;
+
+/** `3 blobs, 4096 bytes`, without counts that are zero. */
+export function countsText(counts: Counts): string {
+  const words = Object.entries(counts)
+    .filter(([, count]) => count !== 0)
+    .map(([name, count]) => `${count} ${name.replaceAll('_', ' ')}`);
+  return words.length === 0 ? 'nothing' : words.join(', ');
+}
 
 /** `interrupted`: its instance was closed; `lost`: its instance died. A scheduled run is then started again. */
 export type RunState = 'running' | 'done' | 'failed' | 'interrupted' | 'lost';
@@ -23,6 +33,8 @@ export interface RunningJob {
   name: string;
   runId: number;
   beat: number;
+  /** The process of the run, if the others can see whether it lives. */
+  process: string | null;
 }
 
 interface JobRow {
@@ -40,10 +52,12 @@ const longestError = 500;
 export class Runs {
   readonly #database: Database;
   readonly #now: () => number;
+  readonly #processes: (() => Processes) | undefined;
 
-  constructor(database: Database, now: () => number) {
+  constructor(database: Database, now: () => number, processes?: () => Processes) {
     this.#database = database;
     this.#now = now;
+    this.#processes = processes;
   }
 
   /**
@@ -55,6 +69,8 @@ export class Runs {
       const row = await lockJob(tx, job);
       if (scheduledAt !== null && (await timesBegun(tx, job, scheduledAt)) > 0) return 'past';
       if (row.run_id !== null) return 'held';
+      const event = { type: 'job.started', accountId: 0, subject: { kind: 'job', name: job } } as const;
+      if (scheduledAt === null) await recordEvent(tx, event, this.#now());
       return this.#begin(tx, job, scheduledAt);
     });
   }
@@ -103,7 +119,16 @@ export class Runs {
 
   /** The runs that have not ended. */
   async held(): Promise<RunningJob[]> {
-    return this.#database.select<RunningJob>('SELECT name, run_id AS runId, beat FROM jobs WHERE run_id IS NOT NULL');
+    return this.#database.select<RunningJob>(
+      `SELECT j.name, j.run_id AS runId, j.beat, r.process FROM jobs j LEFT JOIN job_runs r ON r.id = j.run_id
+       WHERE j.run_id IS NOT NULL`,
+    );
+  }
+
+  /** Whether the process of a run has ended, or was not heard of for `lease` milliseconds. */
+  async isLeft({ process }: RunningJob, lease: number): Promise<boolean> {
+    if (!this.#processes || process === null) return false;
+    return (await this.#processes().gone([process], lease)).has(process);
   }
 
   /** When each job last succeeded, in milliseconds since 1970. */
@@ -140,6 +165,7 @@ export class Runs {
       started_at: this.#now(),
       outcome: 'running',
       counts: '{}',
+      process: this.#processes?.().id ?? null,
     });
     await tx.run('UPDATE jobs SET run_id = ?, beat = 0 WHERE name = ?', [id, job]);
     const oldest = await tx.get<{ id: number }>(

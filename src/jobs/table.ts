@@ -13,7 +13,7 @@ import { hourOf } from '../usage/period.ts';
 import type { StoredBytes } from '../usage/stored.ts';
 import type { Job, Work } from './jobs.ts';
 import { prefetchBySettings, type ScheduledPrefetchParts } from './prefetch.ts';
-import type { Counts } from './runs.ts';
+import { countsText, type Counts } from './runs.ts';
 import { Schedule } from './schedule.ts';
 
 /** A job without its schedule. The setting of the same name has the schedule. */
@@ -105,15 +105,34 @@ async function evictBeyondLimit({ config, database, entries }: TableParts, work:
 }
 
 async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
-  const { config, protocols, collector, driver } = parts;
+  const { config, driver } = parts;
   const now = parts.deletionTime();
   const before = now - config.gc.grace;
-  const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
   const pendingBefore = Math.min(before, now - longestPut);
-  const collected = await collector.collect({ ...work, before, pendingBefore });
+  const collected = await collectBefore(parts, work, before, pendingBefore);
+  if (work.dryRun) {
+    const unused = await collectBefore(parts, work, Number.MAX_SAFE_INTEGER);
+    const kept = Object.entries(unused).map(([name, count]) => [name, count - (collected[name] ?? 0)] as const);
+    const until = new Date(now + Math.max(config.gc.grace, longestPut)).toISOString();
+    if (kept.some(([, count]) => count > 0))
+      work.say(
+        `kept for now: ${countsText(Object.fromEntries(kept))}: unused, but stored within the setting "gc.grace". A run after ${until} deletes them, if they are still unused`,
+      );
+  }
   const bounds = { before: now - quarantineAge, mostBytes: quarantineBytes, dryRun: work.dryRun };
   const { blobs: quarantined, bytes: quarantined_bytes } = await driver.shrinkQuarantine(bounds);
-  return { ...released, ...collected, quarantined, quarantined_bytes };
+  return { ...collected, quarantined, quarantined_bytes };
+}
+
+/** Deletes what is unused and older than these times; milliseconds since 1970 UTC. */
+async function collectBefore(
+  { protocols, collector }: TableParts,
+  work: Work,
+  before: number,
+  pendingBefore = before,
+): Promise<Counts> {
+  const released = await runAll(protocols.map((each) => async () => (await each.release?.(work, before)) ?? {}));
+  return { ...released, ...(await collector.collect({ ...work, before, pendingBefore })) };
 }
 
 async function scrub({ scrubber, log }: TableParts, { signal, say }: Work): Promise<Counts> {

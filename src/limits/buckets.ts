@@ -20,6 +20,9 @@ export interface Taken {
 /** Takes one unit of `rate` under `key`, if it is free within `patience` milliseconds. */
 export type TakeUnit = (key: string, rate: Rate, patience: number) => Taken | Promise<Taken>;
 
+/** Gives one unit back that was taken. */
+export type ReturnUnit = (key: string, rate: Rate) => void | Promise<void>;
+
 /**
  * Most keys in memory. Above it, the key that was unused for longest is forgotten, and gets a whole quota again.
  */
@@ -49,6 +52,11 @@ export class MemoryBuckets {
     return { wait: Math.max(0, wait), reset: next - now };
   }
 
+  giveBack(key: string, { quota }: Rate): void {
+    const known = this.#freeAt.get(key);
+    if (known !== undefined) this.#freeAt.set(key, known - period / quota);
+  }
+
   get size(): number {
     return this.#freeAt.size;
   }
@@ -68,6 +76,18 @@ if wait <= patience then
 end
 return { string.format('%.6f', wait), string.format('%.6f', free - now) }`;
 
+/** `MemoryBuckets.giveBack`. Without the rest of a bucket its whole quota is free. */
+const returning = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local free = tonumber(redis.call('GET', KEYS[1]) or '0') - tonumber(ARGV[1])
+if free - now < 1 then
+  redis.call('DEL', KEYS[1])
+else
+  redis.call('SET', KEYS[1], string.format('%.6f', free), 'PX', math.ceil(free - now))
+end
+return 1`;
+
 /** Buckets that all instances share in Redis; those of `memory` while Redis does not answer, or is not configured. */
 export class SharedBuckets {
   readonly #cache: Cache;
@@ -83,6 +103,12 @@ export class SharedBuckets {
     const answer = this.#cache.evaluate(script, `limit:${key}`, values);
     if (!answer) return this.#memory.take(key, rate, patience);
     return answer.then((found) => takenOf(found) ?? this.#memory.take(key, rate, patience));
+  }
+
+  giveBack(key: string, rate: Rate): void | Promise<void> {
+    const answer = this.#cache.evaluate(returning, `limit:${key}`, [String(period / rate.quota)]);
+    if (!answer) return this.#memory.giveBack(key, rate);
+    return answer.then((found) => (found === 1 ? undefined : this.#memory.giveBack(key, rate)));
   }
 }
 

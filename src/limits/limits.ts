@@ -4,7 +4,8 @@ import { systemOrigin } from '../caller.ts';
 import type { Config } from '../config/schema.ts';
 import type { RepeatedEvents } from '../events/repeated.ts';
 import { addressKey } from './address.ts';
-import { MemoryBuckets, mostKeys, period, SharedBuckets, type Taken, type TakeUnit } from './buckets.ts';
+import { MemoryBuckets, mostKeys, period, SharedBuckets } from './buckets.ts';
+import type { ReturnUnit, Taken, TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
 import { Turns } from './turns.ts';
 import { Occupancy, pause, type Waiter } from './waiting.ts';
@@ -31,15 +32,18 @@ export interface Limited extends Waiter {
 }
 
 const texts: Record<RateName | 'uploads', (most: number) => string> = {
-  requests: (most) => `This token has reached its limit of ${most} requests a minute.`,
+  requests: (most) => `The limit of ${most} requests a minute is reached for this token or its account.`,
   'anonymous-requests': (most) => `This address has reached the limit of ${most} requests without a token a minute.`,
-  misses: (most) => `The limit of ${most} upstream fetches a minute is reached for this token or address.`,
-  searches: (most) => `The limit of ${most} searches a minute is reached for this token or address.`,
-  pushes: (most) => `This token has reached its limit of ${most} pushes a minute.`,
+  misses: (most) => `The limit of ${most} upstream fetches a minute is reached for this token, its account or address.`,
+  searches: (most) => `The limit of ${most} searches a minute is reached for this token, its account or address.`,
+  pushes: (most) => `The limit of ${most} pushes a minute is reached for this token or its account.`,
   'failed-sign-ins': (most) =>
-    `The API token is not valid, and more than ${most} sign-ins from this address failed in a minute. Correct the token.`,
+    `Not signed in, because more than ${most} sign-ins from this address, or of this identity, failed in a minute. Correct the token.`,
   uploads: (most) => `This token has reached its limit of ${most} uploads at the same time.`,
 };
+
+/** The quota of an account, in quotas of one token. */
+const tokensOfAccount = 10;
 
 /** Requests above a limit that wait under one key until they are refused, and in all. Further ones are refused at once. */
 const mostHeld = 100;
@@ -48,6 +52,8 @@ const mostHeldInAll = 5000;
 const mostWaitingUploads = 1000;
 /** Concurrent look-ups of credentials for one address with too many failed sign-ins. */
 const mostLookUps = 2;
+/** Concurrent sign-ins of one address that another server has to check. */
+const mostAttempts = 2;
 
 /** The longest `Retry-After`, milliseconds. NuGet's clients wait up to an hour. */
 const longestRetry = 300_000;
@@ -77,7 +83,9 @@ export class Limits {
   #heldInAll = 0;
   readonly #mostUploads: number | undefined;
   readonly #uploads: Turns | undefined;
+  readonly #giveBack: ReturnUnit;
   readonly #lookUps = new Turns(mostLookUps);
+  readonly #attempts = new Turns(mostAttempts);
   /** Until when the credentials from an address are looked up in turns. */
   readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
   /** The latest time that a `Retry-After` has named for a key. */
@@ -113,6 +121,7 @@ export class Limits {
       pushes: common,
       'failed-sign-ins': common,
     };
+    this.#giveBack = (...unit) => shared.giveBack(...unit);
     this.#mostUploads = settings.uploads;
     this.#uploads = settings.uploads === undefined ? undefined : new Turns(settings.uploads, mostWaitingUploads);
     this.#events = events;
@@ -127,11 +136,22 @@ export class Limits {
   /**
    * Counts one unit of `limit` for `client`. Returns undefined, or a promise if that takes time. Above the limit it resolves
    * when a unit is free, or rejects with `LimitExceeded` after the setting `limits.delay`; with `Aborted` when the client
-   * leaves.
+   * leaves. A unit of a token also counts for its account, which has ten times the quota: otherwise more tokens would be more
+   * quota.
    */
   take(limit: RateName, client: Client, answer: Limited): Promise<void> | undefined {
     const quota = this.#quotas[limit];
     if (quota === undefined) return undefined;
+    const taking = this.#takeFor(limit, quota, client, answer);
+    if (client.accountId === 0) return taking;
+    const account = { ...client, key: `account ${client.accountId}` };
+    const most = quota * tokensOfAccount;
+    return taking
+      ? taking.then(() => this.#takeFor(limit, most, account, answer))
+      : this.#takeFor(limit, most, account, answer);
+  }
+
+  #takeFor(limit: RateName, quota: number, client: Client, answer: Limited): Promise<void> | undefined {
     const taken = this.#take[limit](`${limit} ${client.key}`, { quota }, this.#delay);
     if (taken instanceof Promise) return taken.then((found) => this.#apply(limit, quota, client, answer, found));
     return this.#apply(limit, quota, client, answer, taken);
@@ -216,6 +236,29 @@ export class Limits {
     if (until > this.#now()) return this.#lookUpInTurn(key, look);
     this.#failingAddresses.delete(key);
     return look();
+  }
+
+  /**
+   * Runs `work`, which finds out whether a sign-in is right, and is costly. It counts as a failed sign-in before it begins, and
+   * no more after it has succeeded: many at the same time cannot pass the limit together. `succeeded` tells from the result;
+   * work that rejects has failed. Throws `LimitExceeded` and `Aborted` as `take`.
+   */
+  async attempt<T>(
+    client: Client,
+    answer: Limited,
+    work: () => Promise<T>,
+    succeeded: (result: T) => boolean = () => true,
+  ): Promise<T> {
+    await this.take('failed-sign-ins', client, answer);
+    const end = await this.#attempts.take(client.key, undefined, answer);
+    try {
+      const result = await work();
+      const quota = this.#quotas['failed-sign-ins'];
+      if (quota !== undefined && succeeded(result)) await this.#giveBack(`failed-sign-ins ${client.key}`, { quota });
+      return result;
+    } finally {
+      end?.();
+    }
   }
 
   async #lookUpInTurn<T>(key: string, look: () => Promise<T>): Promise<T> {

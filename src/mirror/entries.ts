@@ -101,6 +101,14 @@ export class Entries {
     return metadata;
   }
 
+  /** Whether anything is stored of an upstream. */
+  async hasAny(upstream: string): Promise<boolean> {
+    return (
+      (await this.#database.get('SELECT 1 AS one FROM mirror_entries WHERE upstream = ? LIMIT 1', [upstream])) !==
+      undefined
+    );
+  }
+
   /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
   async latest({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit: number): Promise<string[]> {
     const rows = await this.#database.select<{ reference: string }>(
@@ -135,11 +143,18 @@ export class Entries {
     return rows.map(({ reference }) => reference);
   }
 
-  /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
-  async references({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit = 100_000): Promise<string[]> {
+  /** The references stored under an upstream's `kind` and `name`, in byte order, after `after` if given, `limit` at most. */
+  async references(
+    { upstream, kind, name }: Omit<EntryKey, 'reference'>,
+    limit: number,
+    after?: string,
+  ): Promise<string[]> {
+    // A document of a package has the empty reference.
+    const [condition, place] = after === undefined ? ['', []] : ['AND reference > ?', [after]];
     const rows = await this.#database.select<{ reference: string }>(
-      'SELECT reference FROM mirror_entries WHERE kind = ? AND name = ? AND upstream = ? ORDER BY reference LIMIT ?',
-      [kind, name, upstream, limit],
+      `SELECT reference FROM mirror_entries WHERE kind = ? AND name = ? ${condition} AND upstream = ?
+       ORDER BY reference LIMIT ?`,
+      [kind, name, ...place, upstream, limit],
     );
     return rows.map(({ reference }) => reference);
   }

@@ -9,7 +9,7 @@ export type Validity = 'immutable' | 'document' | 'by digest';
 /** The kinds of entries of a protocol, in the order of lists. */
 export type EntryKinds = Readonly<Record<string, Validity>>;
 
-/** The event about an entry that a user drops; undefined for entries that are no content by themselves. */
+/** The event about an entry that a user drops; undefined for entries that are no content by themselves, such as lists. */
 export interface DropEvent {
   type: EventType;
   kind: 'package' | 'container';

@@ -5,22 +5,28 @@ import { discard, readUpstreamBody } from '../upstream/body.ts';
 import { Refused } from '../upstream/failures.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream, UpstreamAnswer, UpstreamRequest } from '../upstream/upstream.ts';
-import { parseDocument } from './document.ts';
 import type { EntryMetadata } from './entries.ts';
 import { OtherBody, type Fetched, type Received } from './resource.ts';
 
 export interface FetchOptions extends UpstreamRequest {
   /** The stored entry, for a conditional request. */
   known?: EntryMetadata | undefined;
-  /** Whether it is a small document, which may be compressed. */
+  /** Whether it is a document that may be compressed. */
   document?: boolean;
+  /**
+   * Whether a body with a content coding is refused: its digest is that of the bytes at the upstream, and some upstreams name a
+   * coding that belongs to the content itself. The decoded bytes would turn out to be wrong at the end of the body.
+   */
+  plain?: boolean;
 }
 
 /** Fetches one URL of an upstream for the mirror: conditional, resumable by Range; "absent" only for 404 and 410. */
 export async function fetchFrom(upstream: Upstream, options: FetchOptions): Promise<Fetched> {
-  const { known, document, ...request } = options;
+  const { known, document, plain, ...asked } = options;
+  const request = { ...asked, ...(document && { isDocument: true }) };
   const headers: Record<string, string> = { ...request.headers };
   if (document) headers['accept-encoding'] = 'gzip';
+  else if (plain) headers['accept-encoding'] = 'identity';
   if (known?.etag) headers['if-none-match'] = known.etag;
   else if (known?.lastModified) headers['if-modified-since'] = known.lastModified;
   const answer = await upstream.send({ ...request, headers });
@@ -29,6 +35,10 @@ export async function fetchFrom(upstream: Upstream, options: FetchOptions): Prom
     if (answer.status === 304 && known) return { kind: 'not-modified' };
     if (answer.status === 404 || answer.status === 410) return { kind: 'absent' };
     throw unusable(upstream, `answered ${answer.status}`);
+  }
+  if (plain && answer.decoded) {
+    answer.body.destroy();
+    throw unusable(upstream, 'sends this content with a content coding, such as gzip, which was not requested');
   }
   return {
     kind: 'fetched',
@@ -100,12 +110,12 @@ function validatorOf({ headers: { etag, 'last-modified': lastModified } }: Upstr
   return etag === undefined || etag.startsWith('W/') ? lastModified : etag;
 }
 
-/** A JSON document that is not stored as an entry, with the answer's headers; undefined if the status is not 200. */
-export async function fetchJson(
+/** The whole body of an answer of at most `limit` bytes, with its headers; undefined if the status is not 200. */
+export async function fetchBytes(
   upstream: Upstream,
   request: UpstreamRequest,
   limit: number,
-): Promise<{ value: object; headers: IncomingHttpHeaders } | undefined> {
+): Promise<{ bytes: Buffer; headers: IncomingHttpHeaders } | undefined> {
   const { status, body, headers } = await upstream.send(request);
   if (status !== 200) {
     discard(body);
@@ -114,10 +124,11 @@ export async function fetchJson(
   const bytes = await readUpstreamBody(body, limit, upstream.config.timeout).catch((error: unknown) => {
     throw error instanceof Refused ? unusable(upstream, error.message, error) : upstream.bodyFailed(error, request);
   });
-  const value = parseDocument(bytes);
-  if (!value) throw unusable(upstream, 'sent a document that is not a JSON object or array');
-  return { value, headers };
+  return { bytes, headers };
 }
+
+/** What an upstream has done that sends no JSON; see `unusable`. */
+export const notJson = 'sent a document that is not a JSON object or array';
 
 /** `UpstreamUnavailable`, for an answer that cannot be used; `what` follows the upstream's name in the message. */
 export function unusable(upstream: Upstream, what: string, cause?: unknown): UpstreamError {

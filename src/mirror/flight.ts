@@ -29,6 +29,9 @@ export type JoinResult =
   | { kind: 'stored'; metadata: EntryMetadata; renewed: boolean }
   | { kind: 'absent' };
 
+/** Milliseconds that a body without readers is still fetched. */
+const longestUnread = 60_000;
+
 /** The result of a fetch. Without `isStored` the body was passed through to the readers and not stored. */
 export interface FlightResult {
   metadata: EntryMetadata;
@@ -46,6 +49,8 @@ export interface FlightParts {
   room: Room;
   /** A body without readers is still fetched to its end if at most this many bytes are missing. */
   unreadRest: number;
+  /** Milliseconds that the fetch of a body without readers may still take; a minute by default. */
+  unreadTime?: number | undefined;
   /** Called when a body does not have the digest that its name or the upstream promised. */
   onMismatch?: ((key: EntryKey, expected: Digest, received: Digest) => void) | undefined;
   log: Logger;
@@ -55,7 +60,7 @@ export interface FlightParts {
 /**
  * One fetch from an upstream for one key, shared by all readers of that key. It writes one staged file, and every reader
  * reads from that file. A reader that leaves does not stop the others. After the last one has left, the fetch continues
- * only if little is missing; else it stops, and the received beginning is kept for a while. If the disk has no room for a
+ * only if little is missing, and no longer than a minute; else it stops, and the received beginning is kept for a while. If the disk has no room for a
  * blob, the bytes are passed through to the readers and not stored. Content that is verified as a whole is kept in memory
  * then, and not stored either.
  */
@@ -74,6 +79,9 @@ export class Flight {
   #readers = 0;
   /** How many bytes had come when the last reader left. */
   #unreadSince = 0;
+  #unread: NodeJS.Timeout | undefined;
+  /** The body has arrived: it is stored or refused, also without readers. */
+  #isComplete = false;
   #over = false;
 
   constructor(resource: MirrorResource, parts: FlightParts) {
@@ -112,6 +120,7 @@ export class Flight {
   async join(): Promise<JoinResult> {
     // Counted before the first await, so that the fetch does not stop while this reader waits.
     this.#readers += 1;
+    clearTimeout(this.#unread);
     let following = false;
     try {
       const head = await untilCallerLeaves(this.#head);
@@ -223,6 +232,8 @@ export class Flight {
       await this.#intake!.fill(head).catch((error: unknown) => {
         throw isDomainError(error, 'TooLarge') ? this.#reject('sends more bytes than allowed', error) : error;
       });
+      this.#isComplete = true;
+      clearTimeout(this.#unread);
       return await this.#commit(head);
     } catch (error) {
       failure = { error };
@@ -231,6 +242,7 @@ export class Flight {
       throw error;
     } finally {
       this.#over = true;
+      clearTimeout(this.#unread);
       this.#intake?.end();
       this.#intake?.tail.end(failure);
       if (this.#readers === 0) this.#intake?.tail.close();
@@ -238,13 +250,13 @@ export class Flight {
     }
   }
 
-  /** Records that the upstream still has the stored content. On a full disk it is served all the same. */
+  /** Records that the upstream still has the stored content. If that cannot be written, it is served all the same. */
   async #validated(known: EntryMetadata): Promise<EntryMetadata> {
     try {
       return await this.#parts.entries.validated(this.#id, known);
     } catch (error) {
-      if (!storageFull(error)) throw error;
-      this.#parts.log.warn({ ...this.#resource.key, err: error }, 'the disk is full: a validation was not recorded');
+      if (!storageFull(error) && !cannotWrite(error)) throw error;
+      this.#parts.log.warn({ ...this.#resource.key, err: error }, 'a validation was not recorded');
       return known;
     }
   }
@@ -282,9 +294,9 @@ export class Flight {
       else if (sightings.length > 0) await entries.record(resource.key, sightings);
     } catch (error) {
       // The body is verified, and its readers still have its file. So only storing it has failed.
-      const isUnavailable = isDomainError(error, 'StorageUnavailable');
-      if ((!isUnavailable && !storageFull(error)) || metadata.size === 0) throw error;
-      const reason = isUnavailable ? 'the storage cannot be written' : 'the disk is full';
+      const isFull = storageFull(error) !== undefined;
+      if ((!isFull && !cannotWrite(error)) || metadata.size === 0) throw error;
+      const reason = isFull ? 'the disk is full' : 'the storage or the database cannot be written';
       log.warn({ ...resource.key, err: error }, `${reason}: fetched content was not stored`);
       isStored = false;
     }
@@ -299,7 +311,8 @@ export class Flight {
     const staged = this.#staged;
     if (!staged) return;
     const head = await this.#head.catch(() => undefined);
-    const isUnread = this.#stop.signal.aborted && this.#intake?.isStored === true && !this.#intake.isFull;
+    const isUnread =
+      this.#stop.signal.aborted && !this.#isComplete && this.#intake?.isStored === true && !this.#intake.isFull;
     const isLasting = this.#resource.lifetime === 'immutable' && staged.size > 0;
     if (isUnread && isLasting && head?.kind === 'fetched' && head.resume) {
       const { received } = this.#intake!;
@@ -314,11 +327,17 @@ export class Flight {
     this.#unreadSince = this.#intake?.tail.received ?? 0;
     if (this.#readers === 0 && this.#over) this.#intake?.tail.close();
     else this.#stopIfUnneeded();
+    if (!this.#mayStop) return;
+    this.#unread = setTimeout(() => this.#stop.abort(), this.#parts.unreadTime ?? longestUnread);
+  }
+
+  get #mayStop(): boolean {
+    return this.#readers === 0 && !this.#isComplete && !this.#over && !this.#stop.signal.aborted;
   }
 
   /** Stops the fetch if no reader is left, unless little is missing. */
   #stopIfUnneeded(): void {
-    if (this.#readers > 0 || this.#over || this.#stop.signal.aborted) return;
+    if (!this.#mayStop) return;
     if (!this.#intake?.isNearlyDone(this.#parts.unreadRest, this.#unreadSince)) this.#stop.abort();
   }
 
@@ -343,6 +362,11 @@ function callerOf(signal: AbortSignal, startedBy: Caller | undefined): Caller {
       return () => signal.removeEventListener('abort', then);
     },
   };
+}
+
+/** Whether the storage or the database cannot be written now, for example because their disk is read-only. */
+function cannotWrite(error: unknown): boolean {
+  return isDomainError(error, 'StorageUnavailable') || isDomainError(error, 'DatabaseUnavailable');
 }
 
 function short(text: string | null, length: number): string | null {

@@ -7,11 +7,14 @@ import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { OtherBody, type Fetched, type Received, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
+import { slownessIn } from '../upstream/slow-body.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
 /** The most attempts to resume one body: in a row without progress, and in total. */
 const fruitless = 3;
 const resumptions = 40;
+/** Bytes a second. An attempt that got fewer counts as one without progress. */
+const leastRate = 1024;
 /** After this many further bytes the file is synced and the room on the disk is checked. */
 const checkEvery = 16 * 2 ** 20;
 
@@ -61,8 +64,9 @@ export class Intake {
   static async open(parts: IntakeParts): Promise<Intake> {
     const { staged, size, room, resource } = parts;
     const missing = (size ?? staged.size) - staged.size;
-    const isStored = await room.has(missing);
-    if (!isStored && !mayPassThrough(resource) && !(await room.hasForAMoment(missing))) {
+    const isStored = !staged.isOffDisk && (await room.has(missing));
+    const hasNoFile = staged.isOffDisk || (!isStored && !(await room.hasForAMoment(missing)));
+    if (hasNoFile && !mayPassThrough(resource)) {
       if (!staged.continueInMemory(missing)) throw noRoom();
     }
     const file = await staged.follow();
@@ -98,16 +102,18 @@ export class Intake {
     let failures = 0;
     for (let total = 0; ; total += 1) {
       const before = this.tail.received;
+      const startedAt = performance.now();
       const cut = await this.#append(body);
       if (!cut) return;
       if (stop.signal.aborted) throw this.#isFull ? noRoom() : stopped();
-      failures = this.tail.received > before ? 0 : failures + 1;
-      const mayGoOn = total < resumptions && !(cut.cause instanceof OtherBody);
+      const isProgress = this.tail.received - before > (leastRate * (performance.now() - startedAt)) / 1000;
+      failures = isProgress ? 0 : failures + 1;
+      const mayGoOn = total < resumptions && !(cut.cause instanceof OtherBody || slownessIn(cut));
       const rest = mayGoOn ? await this.#resume(head, failures) : undefined;
       if (!rest) {
         // No length was announced: the body may be complete. The caller's check of the digest decides.
         if (!isDomainError(cut, 'Aborted')) return;
-        head.failed?.(cut);
+        head.failed?.(slownessIn(cut) ?? cut);
         const { upstreamName: upstream, key } = resource;
         const message = `The upstream ${upstream} stopped in the middle of a body.`;
         throw new UpstreamError('UpstreamUnavailable', message, { upstream, id: key.upstream, cause: cut });

@@ -50,6 +50,9 @@ interface Row {
 }
 
 const page = 500;
+/** Names and rows of one statement, where all rows are read. More than these rows are read name by name. */
+const namesTogether = 20;
+const rowsTogether = 2000;
 const columns =
   'upstream, name, reference, digest, content_type, size_bytes, attributes, last_modified, stored_at, used_at';
 /** A digest has a colon and a tag has none. */
@@ -90,14 +93,36 @@ export async function* allNames(database: Database, selection: Selection): Async
   }
 }
 
-/** All entries of a kind under these names. */
+/** All entries of a kind under these names, read in several statements if they are many. */
 export async function entriesUnder(database: Database, kind: string, names: readonly string[]): Promise<ListedEntry[]> {
-  if (names.length === 0) return [];
-  const rows = await database.select<Row>(
-    `SELECT ${columns} FROM mirror_entries WHERE kind = ? AND name IN (${placeholders(names)})`,
-    [kind, ...names],
-  );
-  return rows.map(listed);
+  const entries: ListedEntry[] = [];
+  for (let start = 0; start < names.length; start += namesTogether) {
+    const some = names.slice(start, start + namesTogether);
+    const rows = await database.select<Row>(
+      `SELECT ${columns} FROM mirror_entries WHERE kind = ? AND name IN (${placeholders(some)}) LIMIT ?`,
+      [kind, ...some, rowsTogether],
+    );
+    if (rows.length < rowsTogether) for (const row of rows) entries.push(listed(row));
+    else for (const name of some) entries.push(...(await allEntriesUnder(database, kind, name)));
+  }
+  return entries;
+}
+
+/** All entries of a kind under one name, which may be very many. */
+async function allEntriesUnder(database: Database, kind: string, name: string): Promise<ListedEntry[]> {
+  const entries: ListedEntry[] = [];
+  for (let from = ''; ;) {
+    const rows = await database.select<Row>(
+      `SELECT ${columns} FROM mirror_entries WHERE kind = ? AND name = ? AND reference >= ? ORDER BY reference LIMIT ?`,
+      [kind, name, from, rowsTogether],
+    );
+    const isLast = rows.length < rowsTogether;
+    const last = rows.at(-1)?.reference;
+    // Several upstreams can have the last reference: it is read again, with all of them.
+    for (const row of rows) if (isLast || row.reference !== last) entries.push(listed(row));
+    if (isLast) return entries;
+    from = last!;
+  }
 }
 
 /** Up to `limit` entries of a name whose reference is a tag, in the order of the tags. */

@@ -2,6 +2,7 @@ import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller
 import type { Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import { FailureLog } from '../upstream/failure-log.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import { contentOf, readAll, type Content } from '../storage/content.ts';
 import { MirrorCounts, type UpstreamUse } from './counts.ts';
@@ -49,6 +50,8 @@ export class Mirror {
   readonly #parts: FlightParts;
   readonly #slots: Slots;
   readonly #admit: MirrorParts['admit'];
+  /** For fetches that wait, by upstream. */
+  readonly #waits = new Map<string, FailureLog>();
   readonly #hangs: Hangs;
   /** Entries that are asked for in the background. */
   readonly #asking = new Set<string>();
@@ -58,7 +61,10 @@ export class Mirror {
 
   constructor({ accountFetches, admit, keepPartial, ...parts }: MirrorParts) {
     this.#parts = { ...parts, partials: new Partials(keepPartial), counts: this.counts };
-    this.#slots = new Slots(accountFetches);
+    this.#slots = new Slots({
+      max: accountFetches,
+      report: (upstream, account) => this.#reportWait(upstream, account),
+    });
     this.#admit = admit;
     this.#hangs = new Hangs(parts.now);
   }
@@ -131,14 +137,19 @@ export class Mirror {
     return this.#underWay.size;
   }
 
+  /** The number of fetches from the upstream with this ID that wait for a place of their account. */
+  waiting(upstream: string): number {
+    return this.#slots.waiting(upstream);
+  }
+
   /** See `Entries.referencesOf`. */
   referencesOf(key: Omit<EntryKey, 'reference'>, digest: Digest): Promise<string[]> {
     return this.#parts.entries.referencesOf(key, digest);
   }
 
   /** The references stored under an upstream's `kind` and `name`, in byte order, `limit` at most. */
-  references(key: Omit<EntryKey, 'reference'>, limit?: number): Promise<string[]> {
-    return this.#parts.entries.references(key, limit);
+  references(key: Omit<EntryKey, 'reference'>, limit: number, after?: string): Promise<string[]> {
+    return this.#parts.entries.references(key, limit, after);
   }
 
   /** Those of `references` that are stored under an upstream's `kind` and `name`. */
@@ -244,9 +255,16 @@ export class Mirror {
   }
 
   #startInTurn(id: string, resource: MirrorResource): Promise<JoinResult> {
-    const taken = this.#slots.take(currentCaller());
+    const taken = this.#slots.take(currentCaller(), resource.key.upstream);
     if (!(taken instanceof Promise)) return this.#start(id, resource, taken);
     return taken.then((release) => this.#start(id, resource, release));
+  }
+
+  /** Once in a while for each upstream. */
+  #reportWait(upstream: string, account: string): void {
+    let log = this.#waits.get(upstream);
+    if (!log) this.#waits.set(upstream, (log = new FailureLog(this.#parts.log, upstream, this.#parts.now)));
+    log.warn('fetches wait for a place', account, 'the fetches in progress use all places that the upstream may have');
   }
 
   #joinKnown(flight: Flight): Promise<JoinResult> {

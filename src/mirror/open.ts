@@ -17,7 +17,7 @@ export interface OpenOverviewParts {
 /** Opens the overview of the mirror; `stack` closes it. `protocols` says which entries each kind of upstream has. */
 export function openOverview(
   parts: OpenOverviewParts,
-  protocols: readonly { kind: UpstreamKind; entries: ListedKinds }[],
+  protocols: readonly { kind: UpstreamKind; entries: ListedKinds; probe: (upstream: Upstream) => URL }[],
   figures: () => Promise<UpstreamFigures[]>,
   stack: AsyncDisposableStack,
 ): MirrorOverview {
@@ -29,5 +29,6 @@ export function openOverview(
   };
   const totals = new MirrorTotals({ ...parts, kinds: ({ config }) => kinds[config.kind].kinds });
   stack.defer(() => totals.close());
-  return new MirrorOverview({ ...parts, totals, kinds, figures });
+  const probe = (upstream: Upstream) => protocols.find(({ kind }) => kind === upstream.config.kind)!.probe(upstream);
+  return new MirrorOverview({ ...parts, totals, kinds, figures, probe });
 }

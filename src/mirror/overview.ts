@@ -2,6 +2,8 @@ import type { Database, Value } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
+import { discard } from '../upstream/body.ts';
+import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { UpstreamKind } from './counts.ts';
 import type { ListedKinds } from './entry-kinds.ts';
@@ -47,6 +49,8 @@ export interface OverviewParts {
   totals: MirrorTotals;
   kinds: Readonly<Record<UpstreamKind, ListedKinds>>;
   figures: () => Promise<UpstreamFigures[]>;
+  /** The address that shows whether an upstream works. */
+  probe: (upstream: Upstream) => URL;
   now: () => number;
 }
 
@@ -92,6 +96,16 @@ export class MirrorOverview {
     );
   }
 
+  /** Ends the pauses of an upstream in this process, and sends it a request. Its state shows whether that succeeded. */
+  async retry(upstream: Upstream): Promise<void> {
+    upstream.tryNow();
+    try {
+      discard((await upstream.send({ url: this.#parts.probe(upstream), subject: 'retry' })).body);
+    } catch (error) {
+      if (!(error instanceof UpstreamError)) throw error;
+    }
+  }
+
   /** Up to `limit` entries of an upstream after (`kind`, `name`, `id`): by kind, name and ID. */
   async entries(
     upstream: Upstream,
@@ -134,11 +148,15 @@ export class MirrorOverview {
     const { mirror, kinds, now } = this.#parts;
     const { kind, name, reference } = await this.entry(upstream, id);
     const event = kinds[upstream.config.kind].dropEvent({ kind, name, reference }, upstream.name);
-    await mirror.remove({ upstream: upstream.id, kind, name, reference }, async (tx) => {
-      if (!event) return;
+    await mirror.remove({ upstream: upstream.id, kind, name, reference }, (tx) => {
+      if (!event) {
+        const about = { kind: 'upstream', name: upstream.name } as const;
+        const dropped = { type: 'upstream.entry_dropped', accountId, subject: about } as const;
+        return recordEvent(tx, { ...dropped, details: { kind, name, reference } }, now());
+      }
       const subject = { kind: event.kind, name: event.name, reference };
       const details = { origin: 'mirrored', upstream: upstream.name };
-      await recordEvent(tx, { type: event.type, accountId, subject, details }, now());
+      return recordEvent(tx, { type: event.type, accountId, subject, details }, now());
     });
   }
 

@@ -1,5 +1,6 @@
 import { digestOf, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import { pause } from '../event-loop.ts';
 import type { Served } from '../http/cache-status.ts';
 import type { EntryMetadata } from '../mirror/entries.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
@@ -73,7 +74,7 @@ export class PackageSource {
    * The keys of all versions, in order; undefined if there is no such package. `claimed` is whether the account claims
    * the id, if the caller knows it already.
    */
-  async versionKeys(accountId: number, id: string, claimed?: boolean): Promise<Sourced<string[]> | undefined> {
+  async versionKeys(accountId: number, id: string, claimed?: boolean): Promise<Sourced<readonly string[]> | undefined> {
     const { feed } = this.#parts;
     const { mirror } = await this.#viewOf(accountId);
     claimed ??= await this.#claims(accountId, id);
@@ -81,7 +82,8 @@ export class PackageSource {
     if (!mayAsk(mirror, id, claimed)) return hostedUnlessEmpty(hosted);
     const found = await unlessHosted(hosted, () => mirror.versions(id));
     if (!found) return hostedUnlessEmpty(hosted);
-    return { served: found.outcome, value: merge([...hosted, ...found.value], (key) => key) };
+    if (hosted.length === 0) return { served: found.outcome, value: found.value };
+    return { served: found.outcome, value: await merge([...hosted, ...found.value], (key) => key) };
   }
 
   /** One file of a version; undefined if there is none. */
@@ -134,7 +136,7 @@ export class PackageSource {
     const bounds = [parseVersion(lower), parseVersion(upper)] as const;
     const found = await unlessHosted(hosted, () => this.#upstreamVersions(accountId, id, semVer2, bounds));
     if (!found || found.value.length === 0) return hostedUnlessEmpty(hosted);
-    return { served: found.outcome, value: merge([...hosted, ...found.value], keyOfRegistered) };
+    return { served: found.outcome, value: await merge([...hosted, ...found.value], keyOfRegistered) };
   }
 
   /**
@@ -151,6 +153,7 @@ export class PackageSource {
     const { mirror } = await this.#viewOf(accountId);
     const closed = await claimedAmong(feed.database, accountId, ids);
     for (const id of ids) {
+      await pause();
       if (!mirror.origin.candidates(id).includes(upstream)) closed.add(packageKey(id));
       else if (admitted && mirror.origin.isMerged(id)) closed.delete(packageKey(id));
     }
@@ -180,10 +183,15 @@ export class PackageSource {
     return mayAsk(mirror, id, await this.#claims(accountId, id)) ? mirror.owner(id) : undefined;
   }
 
-  /** The listed hosted versions and the upstream's `others`, in order. Unlisted hosted versions hide equal `others`. */
-  async merged(accountId: number, id: string, hosted: string[], others: readonly string[]): Promise<string[]> {
+  /** The listed hosted versions and the upstream's `others`, both in order. Unlisted hosted versions hide equal `others`. */
+  async merged(accountId: number, id: string, hosted: readonly string[], others: readonly string[]): Promise<string[]> {
     const keys = await this.#hostedOfMerged(accountId, id);
-    const further = others.filter((each) => !keys.has(keyOfVersion(each) ?? ''));
+    if (keys.size === 0) return [...others];
+    const further: string[] = [];
+    for (const each of others) {
+      await pause();
+      if (!keys.has(keyOfVersion(each) ?? '')) further.push(each);
+    }
     return merge([...hosted, ...further], (each) => keyOfVersion(each)!);
   }
 
@@ -236,7 +244,7 @@ export class PackageSource {
     const found = await unlessHosted(hosted, () =>
       this.#notHosted(accountId, id, (owner) => registrations.sizes(owner, packageKey(id), semVer2)),
     );
-    const sizes = merge([...hosted, ...(found?.value ?? [])], keyOfRegistered);
+    const sizes = await merge([...hosted, ...(found?.value ?? [])], keyOfRegistered);
     const [first, last] = [sizes[0], sizes.at(-1)];
     if (!first || !last) return undefined;
     if (!fitIndex(sizes)) return { served: found?.outcome ?? 'hosted', value: paged(sizes) };
@@ -308,11 +316,13 @@ function keyOfRegistered({ version }: SizedVersion): string {
 }
 
 /** The items in the order of versions. Of two with the same key the first is kept, which is the hosted one. */
-function merge<T>(items: readonly T[], keyOf: (item: T) => string): T[] {
-  const byKey = new Map<string, T>();
-  for (const item of items) if (!byKey.has(keyOf(item))) byKey.set(keyOf(item), item);
-  return [...byKey]
-    .map(([key, item]): [string, T] => [sortKey(parseVersion(key)!), item])
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([, item]) => item);
+async function merge<T>(items: readonly T[], keyOf: (item: T) => string): Promise<T[]> {
+  const byKey = new Map<string, readonly [string, T]>();
+  for (const item of items) {
+    await pause();
+    const key = keyOf(item);
+    if (!byKey.has(key)) byKey.set(key, [sortKey(parseVersion(key)!), item]);
+  }
+  // Both lists are in order already, so this takes about as many comparisons as there are items.
+  return [...byKey.values()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, item]) => item);
 }

@@ -1,3 +1,4 @@
+import { Router } from 'express';
 import { noAccount } from '../accounts/principal.ts';
 import type { Core } from '../core.ts';
 import type { Chore } from '../jobs/chores.ts';
@@ -20,6 +21,7 @@ import { packageSearches } from './http/search-sources.ts';
 import { noticeOperations } from './http/management-deprecation.ts';
 import { publishOperation } from './http/publish-operation.ts';
 import { createFeed } from './http/routes.ts';
+import { otherFeedPaths, wrongAddress } from './http/wrong-address.ts';
 import { PackageSource } from './package-source.ts';
 import { packageInputs } from './prefetch/inputs.ts';
 import { prefetchPackages } from './prefetch/packages.ts';
@@ -94,7 +96,8 @@ export class PackageFeed implements OpenProtocol {
       symbols: new UpstreamSymbols(mirror, this.source, config.limits),
       log,
     });
-    return [{ path: '/v3', router }];
+    const elsewhere = Router().use(wrongAddress(web.urls));
+    return [{ path: '/v3', router }, ...otherFeedPaths.map((path) => ({ path, router: elsewhere }))];
   }
 
   get operations() {

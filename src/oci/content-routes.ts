@@ -1,6 +1,7 @@
 import { readsHosted } from '../accounts/principal.ts';
 import { contextOf } from '../http/request-context.ts';
 import { parseDigest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
 import { readBody } from '../http/body.ts';
 import { cacheStatus } from '../http/cache-status.ts';
 import { sendContent, sendJson } from '../http/send.ts';
@@ -13,6 +14,8 @@ import { parseReferrersCursor } from './referrers.ts';
 // Pull, content discovery and content management (distribution-spec); end-… are its endpoints.
 
 const mostTags = 10_000;
+/** The most tags of one push. */
+const mostPushedTags = 50;
 const mostRepositories = 1000;
 const mostReferrers = 1000;
 
@@ -59,8 +62,7 @@ export async function getManifest(call: Call): Promise<void> {
 export async function putManifest(call: Call): Promise<void> {
   const { request, response, principal, name, item, query, pushes, limits } = call;
   const reference = parseReference(item);
-  const tags = [...new Set([...(reference.tag === undefined ? [] : [reference.tag]), ...query.getAll('tag')])];
-  for (const tag of tags) parseTag(tag);
+  const tags = tagsOf(reference, query.getAll('tag'));
   const bytes = await readBody(request, { limit: limits.manifest, idle: limits.uploadIdle });
   const context = contextOf(response);
   context.act = 'upload';
@@ -78,6 +80,20 @@ export async function putManifest(call: Call): Promise<void> {
     ...(warning && { Warning: `299 - "${warning}"` }),
     ...(query.has('tag') && { 'OCI-Tag': tags.join(', ') }),
   });
+}
+
+/** The tags that a push names: the one in its path, and those in its query. `TagInvalid` if one is not valid, or for too many. */
+function tagsOf({ tag: first }: Reference, more: readonly string[]): string[] {
+  const tags = [...new Set([...(first === undefined ? [] : [first]), ...more])];
+  if (tags.length > mostPushedTags) {
+    throw new DomainError(
+      'TagInvalid',
+      `This push names ${tags.length} tags. At most ${mostPushedTags} can be pushed at once: send the manifest again with the others.`,
+      { detail: { tags: tags.length, most: mostPushedTags } },
+    );
+  }
+  for (const tag of tags) parseTag(tag);
+  return tags;
 }
 
 /** end-9 */

@@ -5,12 +5,13 @@ import { cursorOf, pageQuery, readCursor, readPage } from '../api/paging.ts';
 import { containerDetails, manifestDetails, manifestList, tagList } from '../api/content-schemas.ts';
 import { timeOf, timeOrNull } from '../api/schemas.ts';
 import { parseDigest } from '../digest.ts';
+import { DomainError, isDomainError } from '../errors.ts';
 import { listUntagged } from './manifest-list.ts';
 import { describeManifest } from './manifest-details.ts';
 import { manifestUnknown } from './manifests.ts';
 import type { MirroredImages } from './mirrored-images.ts';
 import { nameUnknown } from './repositories.ts';
-import { StoredImages, type StoredParts } from './stored-images.ts';
+import type { StoredImages } from './stored-images.ts';
 import { listTags, type ListedTag } from './tag-list.ts';
 
 const name = 'Name of the image; its slashes may be percent-encoded';
@@ -25,8 +26,7 @@ const tagQuery = pageQuery.extend({
 });
 
 /** `/containers/<name>`: the tags and manifests of one image. They answer from what is stored, and fetch nothing. */
-export function imageOperations(parts: StoredParts, mirrored: MirroredImages): Operation[] {
-  const stored = new StoredImages(parts);
+export function imageOperations(stored: StoredImages, mirrored: MirroredImages): Operation[] {
   return [
     operation({
       method: 'get',
@@ -126,6 +126,30 @@ export function imageOperations(parts: StoredParts, mirrored: MirroredImages): O
         const mayDelete = () => allow(principal, 'operate');
         if (await mirrored.deleteManifest(at.accountId, at.place, digest, mayDelete)) return;
         throw manifestUnknown({ digest });
+      },
+    }),
+    // After the deletion of a manifest, whose path this one matches too.
+    operation({
+      method: 'delete',
+      path: '/containers/*name/:tag',
+      id: 'deleteTag',
+      summary:
+        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag needs the scope operate too, and is fetched again at the next pull',
+      action: 'delete',
+      subject,
+      params: { name, tag: 'The tag' },
+      status: 204,
+      run: async ({ principal, params }) => {
+        const tag = params['tag']!;
+        const at = await stored.locate(principal, params['name']!, 'delete').catch((error: unknown) => {
+          if (!isDomainError(error, 'NameUnknown')) throw error;
+          return undefined;
+        });
+        const isDeleted = at?.place
+          ? await mirrored.deleteTag(at.accountId, at.place, tag, () => allow(principal, 'operate'))
+          : at && (await stored.images.deleteTag(at.accountId, at.name, tag));
+        if (isDeleted) return;
+        throw new DomainError('NotFound', `This account has no image "${params['name']}" with a tag "${tag}".`);
       },
     }),
     operation({

@@ -35,6 +35,7 @@ const wire: Record<ErrorName, readonly [status: number, code: string]> = {
   StorageFull: [507, 'UNAVAILABLE'],
   DatabaseUnavailable: [503, 'UNAVAILABLE'],
   StorageUnavailable: [503, 'UNAVAILABLE'],
+  KeyUnavailable: [503, 'UNAVAILABLE'],
   UpstreamUnavailable: [502, 'UNAVAILABLE'],
   UpstreamTimeout: [504, 'UNAVAILABLE'],
   Aborted: [400, 'BLOB_UPLOAD_INVALID'],

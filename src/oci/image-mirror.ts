@@ -1,7 +1,8 @@
 import type { Config } from '../config/schema.ts';
 import type { Transaction } from '../database/database.ts';
 import { isDigest, type Digest } from '../digest.ts';
-import { parseDocument, readDocument } from '../mirror/document.ts';
+import { pause } from '../event-loop.ts';
+import { parseDocument } from '../mirror/document.ts';
 import type { EntryMetadata } from '../mirror/entries.ts';
 import { fetchFrom } from '../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../mirror/mirror.ts';
@@ -11,11 +12,14 @@ import { readAll } from '../storage/content.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { blobsIn, sizeIn } from './manifest-blobs.ts';
-import { manifestTypeIn, mediaTypes, type Descriptor } from './manifest.ts';
-import { formsOf, isHub, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
+import { blobsOf, type StatedBlob } from './manifest-blobs.ts';
+import { hasMoreValues } from './json-values.ts';
+import { manifestTypeIn, mediaTypes, mostValues, type Descriptor } from './manifest.ts';
+import { formsOf, isHub, isRegistry, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
 import { fallbackTag } from './reference.ts';
-import { collect, firstTags, inMemory, listLimit, readDescriptors, sortedTags } from './upstream-lists.ts';
+import { readList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
+import { pageOfNames, type Page } from './repositories.ts';
+import { collect, firstTags, inMemory, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
 
 /** Where the repository of a request may be found. */
 export interface Location {
@@ -25,16 +29,20 @@ export interface Location {
   place: Place | undefined;
   /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
   isNamed: boolean;
+  /** The registry that the name begins with, if the account has no upstream of that name. */
+  missing: string | undefined;
 }
 
 /** The items of an upstream's list, and how the list was served. */
 export interface Listed<T> {
   served: Outcome;
-  items: T[];
+  items: readonly T[];
 }
 
 /** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
 const manifestTypes: readonly string[] = Object.values(mediaTypes);
+/** Stored references that one statement reads. */
+const referencesAtATime = 500;
 /** The most manifests that are searched for blobs, and the most bytes of them together. */
 const manifestsSearched = 50;
 const manifestBytesSearched = 8 * 2 ** 20;
@@ -68,8 +76,8 @@ export class ImageMirror {
   /**
    * The names under which the requested repository may be hosted, the requested one first, and its place at an upstream.
    * `ns` is only compared with the configured names, never connected to. With or without `ns`, a prefix that names the
-   * upstream is removed once; if it comes twice, no upstream gets a request. A name with the prefix of an upstream that
-   * does not serve the account is sent to no upstream.
+   * upstream is removed once; if it comes twice, no upstream gets a request. A name that begins with another registry while
+   * Docker Hub is the default, or with an upstream that does not serve the account, is sent to no upstream.
    */
   locate(name: string, ns: string | undefined): Location {
     const prefix = prefixOf(name);
@@ -77,7 +85,8 @@ export class ImageMirror {
     const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
     const isHidden = ns === undefined && this.#hidden.has(prefix);
     const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
-    if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed };
+    const missing = ns === undefined && !prefixed && this.#isElsewhere(prefix) ? prefix : undefined;
+    if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed, missing };
     let rest = prefixed === upstream ? name.slice(prefix.length + 1) : name;
     const mayContain = this.#mayContain(upstream, rest);
     if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
@@ -87,8 +96,13 @@ export class ImageMirror {
       ...forms.map((form) => `${upstream.name}/${form}`),
       ...(upstream === this.#default ? forms : []),
     ]);
-    const mayAsk = mayContain && this.#policy.candidates(...hosted, ...forms).includes(upstream);
-    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed };
+    const mayAsk = !missing && mayContain && this.#policy.candidates(...hosted, ...forms).includes(upstream);
+    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed, missing };
+  }
+
+  /** Whether the default upstream is not asked for names with this prefix. Docker Hub has no dot there; others may. */
+  #isElsewhere(prefix: string): boolean {
+    return isRegistry(prefix) && (!this.#default || isHub(this.#default));
   }
 
   /**
@@ -109,8 +123,9 @@ export class ImageMirror {
     const forms = formsOf(place);
     const names = forms.map((form) => `${place.upstream.name}/${form}`);
     if (place.upstream !== this.#default) return names;
-    // A name that begins with the name of another upstream means that upstream.
-    return [...names, ...forms.filter((form) => !this.#byName.has(prefixOf(form)))];
+    // A name that begins with another upstream or registry means that one.
+    const isOther = (prefix: string) => this.#byName.has(prefix) || this.#isElsewhere(prefix);
+    return [...names, ...forms.filter((form) => !isOther(prefixOf(form)))];
   }
 
   /**
@@ -133,7 +148,7 @@ export class ImageMirror {
       ],
       aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
       fetch: async (known, signal) => {
-        const request = { url, headers, subject: place.name, scope: scopeOf(place), signal };
+        const request = { url, headers, subject: place.name, scope: scopeOf(place), isDocument: true, signal };
         if (known) {
           const head = await place.upstream.send({ ...request, method: 'HEAD' });
           discard(head.body);
@@ -160,22 +175,22 @@ export class ImageMirror {
       limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
       fetch: (_known, signal) => {
         const url = urlOf(place, 'blobs', digest);
-        return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal });
+        return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal, plain: true });
       },
     });
   }
 
   /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
   async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
-    for await (const manifest of this.#latestManifests(place)) {
-      const size = sizeIn(manifest, digest);
-      if (size !== undefined) return size;
+    for await (const blobs of this.#latestBlobs(place)) {
+      const found = blobs.find((each) => each.digest === digest && each.size !== undefined);
+      if (found) return found.size;
     }
     return undefined;
   }
 
-  /** The repository's stored manifests, the most recently used first. */
-  async *#latestManifests(place: Place): AsyncGenerator<object> {
+  /** The configs and layers of each of the repository's stored manifests, the most recently used first. */
+  async *#latestBlobs(place: Place): AsyncGenerator<readonly StatedBlob[]> {
     let bytes = 0;
     for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
       // Without the kind of the upstream: no client has requested this manifest.
@@ -183,7 +198,8 @@ export class ImageMirror {
       const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
       if (!entry) continue;
       bytes += entry.size ?? 0;
-      yield await readDocument(entry, this.#limits.manifest);
+      yield await blobsOf(entry, this.#limits.manifest);
+      await pause();
       if (bytes > manifestBytesSearched) return;
     }
   }
@@ -191,8 +207,7 @@ export class ImageMirror {
   /** The configs and layers of the repository's stored images, of which the most recently used are searched. */
   async blobsOfImages(place: Place): Promise<Set<string>> {
     const blobs = new Set<string>();
-    for await (const manifest of this.#latestManifests(place))
-      for (const digest of blobsIn(manifest)) blobs.add(digest);
+    for await (const some of this.#latestBlobs(place)) for (const { digest } of some) blobs.add(digest);
     return blobs;
   }
 
@@ -226,20 +241,36 @@ export class ImageMirror {
     return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
   }
 
-  /** All valid tags, in byte order; undefined if the upstream has no such repository. */
-  async listTags(place: Place): Promise<Listed<string> | undefined> {
+  /** Up to `limit` valid tags after `last`, in byte order; undefined if the upstream has no such repository. */
+  async listTags(place: Place, limit = Infinity, last = ''): Promise<(Page & { served: Outcome }) | undefined> {
     try {
-      const list = await this.#list(place, 'tags', '', (signal) =>
-        collect(place, firstTags(place), 'tags', sortedTags, signal),
+      const list = await this.#list(place, tagLists, '', (signal) =>
+        collect(place, firstTags(place), 'tags', readTags, signal),
       );
-      return list && { served: list.served, items: sortedTags(list.items) };
+      if (!list) return undefined;
+      const start = positionAfter(list.items, last);
+      const items = list.items.slice(start, start + limit);
+      return { served: list.served, items, more: start + limit < list.items.length };
     } catch (error) {
       // The upstream fails: list the stored tags, because those can still be pulled.
-      const stored = isUpstreamFailure(error) ? await this.#mirror.references(resource(place, 'manifest', '').key) : [];
-      const tags = sortedTags(stored);
-      if (tags.length === 0) throw error;
-      return { served: 'stale', items: tags };
+      if (!isUpstreamFailure(error)) throw error;
+      const stored = await this.#storedTags(place, limit + 1, last);
+      const isEmpty = stored.length === 0 && (last === '' || (await this.#storedTags(place, 1, '')).length === 0);
+      if (isEmpty) throw error;
+      return { served: 'stale', ...pageOfNames(stored, limit) };
     }
+  }
+
+  /** Up to `limit` stored tags after `last`, in byte order. */
+  async #storedTags(place: Place, limit: number, last: string): Promise<string[]> {
+    const tags: string[] = [];
+    for (let after = last; tags.length < limit;) {
+      const references = await this.#mirror.references(resource(place, 'manifest', '').key, referencesAtATime, after);
+      tags.push(...readTags(references));
+      if (references.length < referencesAtATime) break;
+      after = references.at(-1)!;
+    }
+    return tags.slice(0, limit);
   }
 
   /**
@@ -248,31 +279,40 @@ export class ImageMirror {
    */
   async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor>> {
     let isAsked = false;
-    const list = await this.#list(place, 'referrers', digest, async (signal) => {
+    const list = await this.#list(place, referrerLists, digest, async (signal) => {
       isAsked = true;
       const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', readDescriptors, signal);
       if (fetched.kind !== 'absent') return fetched;
       return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', readDescriptors, signal);
     });
-    if (!list) return { served: isAsked ? 'passed' : 'hit', items: [] };
-    return { served: list.served, items: readDescriptors(list.items) };
+    return list ?? { served: isAsked ? 'passed' : 'hit', items: [] };
   }
 
-  async #list(
+  async #list<T>(
     place: Place,
-    kind: string,
+    kind: ListKind<T>,
     reference: string,
     fetch: (signal: AbortSignal) => Promise<Fetched>,
-  ): Promise<Listed<unknown> | undefined> {
+  ): Promise<Listed<T> | undefined> {
     const entry = await this.#mirror.open({
-      ...resource(place, kind, reference),
+      ...resource(place, kind.name, reference),
       limit: listLimit,
       whole: true,
       fetch: (_known, signal) => fetch(signal),
     });
-    if (!entry) return undefined;
-    return { served: entry.outcome, items: (await readDocument(entry, listLimit)) as unknown[] };
+    return entry && { served: entry.outcome, items: await readList(entry, kind) };
   }
+}
+
+/** The number of `names`, which are in byte order, up to `last`. */
+function positionAfter(names: readonly string[], last: string): number {
+  let [low, high] = [0, last === '' ? 0 : names.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (names[middle]! <= last) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /** The media type without parameters, because some registries send a charset. */
@@ -282,7 +322,10 @@ function mediaTypeOf(header: string): string {
 
 /** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
 async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
-  const manifest = parseDocument(await staged.bytes()) as Record<string, unknown> | undefined;
+  const bytes = await staged.bytes();
+  if (hasMoreValues(bytes, mostValues)) throw new Error(`it has more than ${mostValues} values`);
+  await pause();
+  const manifest = parseDocument(bytes) as Record<string, unknown> | undefined;
   const mediaType = manifest && manifestTypeIn(manifest);
   if (!mediaType) throw new Error('it is not a manifest of a known type');
   const { config, layers, manifests } = manifest;

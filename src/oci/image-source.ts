@@ -1,6 +1,6 @@
 import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
-import { isDomainError } from '../errors.ts';
+import { isDomainError, type DomainError } from '../errors.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import type { AccountViews } from '../mirror/account-views.ts';
 import type { Config } from '../config/schema.ts';
@@ -11,7 +11,7 @@ import { blobUnknown } from './image-blobs.ts';
 import { manifestUnknown } from './manifests.ts';
 import type { Reference } from './reference.ts';
 import { pageOf, type ReferrersPage, type ReferrersQuery } from './referrers.ts';
-import { claimsAmong, nameUnknown, pageOfNames, type Page } from './repositories.ts';
+import { claimsAmong, nameUnknown, upstreamUnknown, type Page } from './repositories.ts';
 import { manifestTypeOf, type ImageMirror } from './image-mirror.ts';
 import { listedName, type Place } from './place.ts';
 
@@ -30,6 +30,8 @@ export interface Repository extends RepositoryRequest {
   /** The name under which it is hosted; undefined if it is not. */
   hosted: string | undefined;
   place: Place | undefined;
+  /** The registry that the name begins with, if it is no upstream of the account. The repository may still be hosted. */
+  missing?: string | undefined;
 }
 
 /** A manifest to serve; the caller closes its content. */
@@ -87,8 +89,9 @@ export class ImageSource {
       throw manifestUnknown(reference);
     }
     if (!place) {
-      if (hosted === undefined) throw nameUnknown(asked.name);
+      if (hosted === undefined) throw repositoryMissing(asked);
       const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference).catch((error: unknown) => {
+        if (isDomainError(error, 'NameUnknown')) throw repositoryMissing(asked);
         throw isDamagedBeforePush(asked, head, error) ? manifestUnknown(reference) : error;
       });
       return { ...manifest, served: 'hosted', repository: hosted };
@@ -135,7 +138,7 @@ export class ImageSource {
         failure = shown;
       }
     }
-    if (!place) throw nameUnknown(asked.name);
+    if (!place) throw repositoryMissing(asked);
     const mirror = await this.#mirrors.of(asked.accountId);
     if (head && !(await mirror.isMirrored(place)) && !(await mirror.isStored(place, 'blob', digest))) {
       throw failure ?? blobUnknown(digest);
@@ -152,13 +155,15 @@ export class ImageSource {
     const { hosted, place } = asked;
     if (place) {
       const mirror = await this.#mirrors.of(asked.accountId);
-      const list = await mirror.listTags(place);
-      if (!list) throw nameUnknown(asked.name);
-      const rest = last === '' ? list.items : list.items.filter((tag) => tag > last);
-      return { ...pageOfNames(rest, limit), served: list.served };
+      const page = await mirror.listTags(place, limit, last);
+      if (!page) throw nameUnknown(asked.name);
+      return page;
     }
-    if (hosted === undefined) throw nameUnknown(asked.name);
-    return { ...(await this.#images.repositories.tags(asked.accountId, hosted, limit, last)), served: 'hosted' };
+    if (hosted === undefined) throw repositoryMissing(asked);
+    const page = await this.#images.repositories.tags(asked.accountId, hosted, limit, last).catch((error: unknown) => {
+      throw isDomainError(error, 'NameUnknown') ? repositoryMissing(asked) : error;
+    });
+    return { ...page, served: 'hosted' };
   }
 
   /** The manifests that refer to `subject`, possibly none; throws the upstream's failure. */
@@ -236,7 +241,7 @@ export class ImageSource {
   async locate(asked: RepositoryRequest): Promise<Repository> {
     const { accountId, name, ns, mayPush } = asked;
     const mirror = this.#mirrors.of(accountId);
-    const { hosted: names, place } = (mirror instanceof Promise ? await mirror : mirror).locate(name, ns);
+    const { hosted: names, place, missing } = (mirror instanceof Promise ? await mirror : mirror).locate(name, ns);
     const at = (hosted: string | undefined, there?: Place): Repository => ({
       accountId,
       name,
@@ -244,6 +249,7 @@ export class ImageSource {
       mayPush,
       hosted,
       place: there,
+      missing,
     });
     if (!place && names.length < 2) return at(names[0]);
     const there = await claimsAmong(this.#database, accountId, names);
@@ -251,6 +257,11 @@ export class ImageSource {
     if (pushed !== undefined && there.get(pushed)) return at(pushed);
     return at(pushed ?? (place ? undefined : names[0]), place);
   }
+}
+
+/** `NameUnknown`. If the name begins with a registry that is no upstream, the message says how to mirror it. */
+function repositoryMissing({ name, missing }: Repository): DomainError {
+  return missing === undefined ? nameUnknown(name) : upstreamUnknown(name, missing);
 }
 
 /**

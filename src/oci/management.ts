@@ -1,9 +1,7 @@
 import { z } from 'zod';
-import { allow } from '../accounts/allow.ts';
 import { readsHosted } from '../accounts/principal.ts';
-import type { Database } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
-import { tagsShown, type Images, type RepositorySummary, type TagSummary } from './images.ts';
+import type { StoredImages } from './stored-images.ts';
+import { tagsShown, type RepositorySummary, type TagSummary } from './images.ts';
 import type { MirroredImages, MirroredSummary } from './mirrored-images.ts';
 import { operation, type Operation } from '../api/operation.ts';
 import { historyPage } from '../api/history.ts';
@@ -12,6 +10,9 @@ import { container, containerTag, history, containerList, timeOf, timeOrNull } f
 
 type Summary = RepositorySummary | MirroredSummary;
 
+/** The most tags on a page of images. */
+const tagsOnPage = 5000;
+
 const listQuery = originQuery.extend({
   tags: z
     .string(`expected one whole number from 0 to ${tagsShown}`)
@@ -19,7 +20,7 @@ const listQuery = originQuery.extend({
     .transform(Number)
     .default(tagsShown)
     .meta({
-      description: 'Most tags of each image, by name; the list is much faster with 0',
+      description: `Most tags of each image, by name, and at most ${tagsOnPage} divided by the limit; the list is much faster with 0. tag_count is the number of all, and /containers/{name}/tags lists them`,
       type: 'integer',
       minimum: 0,
       maximum: tagsShown,
@@ -28,7 +29,8 @@ const listQuery = originQuery.extend({
 });
 
 /** `/containers`: image repositories and their tags, hosted by the account or mirrored from upstreams. */
-export function containerOperations(database: Database, images: Images, mirrored: MirroredImages): Operation[] {
+export function containerOperations(stored: StoredImages, mirrored: MirroredImages): Operation[] {
+  const { database, images } = stored;
   return [
     operation({
       method: 'get',
@@ -41,6 +43,7 @@ export function containerOperations(database: Database, images: Images, mirrored
       answer: containerList,
       run: async ({ principal, query }) => {
         const { accountId, names } = principal;
+        const tags = Math.min(query.tags, Math.floor(tagsOnPage / query.limit));
         const { entries, next_cursor } = await readPage(query, {
           name: 'containers',
           key: z.tuple([z.string()]),
@@ -48,12 +51,12 @@ export function containerOperations(database: Database, images: Images, mirrored
           read: async (limit, after) => {
             const hosted =
               query.origin !== 'mirrored' && readsHosted(principal)
-                ? await images.listRepositories(accountId, limit, after?.[0], names?.container, query.tags)
+                ? await images.listRepositories(accountId, limit, after?.[0], names?.container, tags)
                 : [];
             const mirroredPage =
               query.origin === 'hosted'
                 ? []
-                : await mirrored.list(accountId, limit, after?.[0], names?.container, query.tags);
+                : await mirrored.list(accountId, limit, after?.[0], names?.container, tags);
             return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
           },
         });
@@ -73,26 +76,8 @@ export function containerOperations(database: Database, images: Images, mirrored
       status: 200,
       answer: history,
       run: async ({ principal, params, query }) => {
-        const owners = await mirrored.historyOwners(principal.accountId, params['name']!);
+        const owners = await mirrored.historyOwners(principal, params['name']!);
         return historyPage(database, principal, query, owners);
-      },
-    }),
-    operation({
-      method: 'delete',
-      path: '/containers/*name/:tag',
-      id: 'deleteTag',
-      summary:
-        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag needs the scope operate too, and is fetched again at the next pull',
-      action: 'delete',
-      subject: { kind: 'container', param: 'name' },
-      params: { name: 'Name of the image; its slashes may be percent-encoded', tag: 'The tag' },
-      status: 204,
-      run: async ({ principal, params }) => {
-        const name = params['name']!;
-        const tag = params['tag']!;
-        if (await images.deleteTag(principal.accountId, name, tag)) return;
-        if (await mirrored.deleteTag(principal.accountId, name, tag, () => allow(principal, 'operate'))) return;
-        throw new DomainError('NotFound', `This account has no image "${name}" with a tag "${tag}".`);
       },
     }),
   ];

@@ -9,7 +9,7 @@ import { manifestUnknown } from './manifests.ts';
 import type { Place } from './place.ts';
 import { platformText, type Described, type StoredImages } from './stored-images.ts';
 import { addIndexPulls, addMirroredPulls } from './tag-list.ts';
-import { listLimit, readDescriptors } from './upstream-lists.ts';
+import { readDescriptors } from './upstream-lists.ts';
 
 type Details = z.input<typeof manifestDetails>;
 type Json = Record<string, unknown>;
@@ -155,11 +155,12 @@ async function storedAmong(stored: StoredImages, at: Described, digests: readonl
 }
 
 /** Undefined if they are not stored. */
-async function referrersOf(stored: StoredImages, at: Described, digest: Digest): Promise<Descriptor[] | undefined> {
-  if (at.place) {
-    const list = await stored.referrers(at.accountId, at.place, digest, { each: listLimit, left: listLimit });
-    return list && readDescriptors(list);
-  }
+async function referrersOf(
+  stored: StoredImages,
+  at: Described,
+  digest: Digest,
+): Promise<readonly Descriptor[] | undefined> {
+  if (at.place) return stored.referrers(at.accountId, at.place, digest);
   const query = { limit: most.referrers, last: '' };
   return (await stored.images.referrers.list(at.accountId, at.name, digest, query)).descriptors;
 }

@@ -1,5 +1,7 @@
 import { algorithmOf, digestOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
+import { pause } from '../event-loop.ts';
+import { hasMoreValues } from './json-values.ts';
 import { ambiguousKey } from './manifest-keys.ts';
 
 /** The accepted media types. None is ever converted into another. */
@@ -22,6 +24,13 @@ const kinds = new Map<string, 'image' | 'index'>([
 const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
 
 const longestMediaType = 255;
+/**
+ * The most layers of a pushed image, or entries of a pushed index. Images have at most some 130 layers, because file systems
+ * stack no more; build caches and artifacts of many files have some hundred.
+ */
+const mostDescriptors = 2000;
+/** The most values in a manifest: 2,000 entries with a platform and two annotations have about 20,000. */
+export const mostValues = 30_000;
 
 /** The fields of OCI image-spec "Content Descriptors" that a registry reads. */
 export interface Descriptor {
@@ -45,6 +54,15 @@ export interface Manifest {
   /** The value for the referrers list: for an image without one, the media type of its config. */
   artifactType: string | undefined;
   annotations: Record<string, string> | undefined;
+}
+
+/** Bytes of memory for a descriptor and for each of its annotations, beside their texts, as measured. */
+const bytesOfDescriptor = 300;
+const bytesOfAnnotation = 100;
+
+/** Bytes of memory that a descriptor takes, without its texts. */
+export function overheadOf({ annotations }: Pick<Descriptor, 'annotations'>): number {
+  return bytesOfDescriptor + (annotations ? bytesOfAnnotation * Object.keys(annotations).length : 0);
 }
 
 /** Whether `mediaType` is the type of an index or manifest list. */
@@ -82,9 +100,10 @@ export function verifyDigest(bytes: Buffer, digest: Digest): void {
 
 /**
  * Checks a manifest (image-spec "manifest" and "image-index", Docker "Image Manifest V 2, Schema 2"). `contentType` is the
- * header of the request; without it the document's `mediaType` is used. Throws `ManifestInvalid`.
+ * header of the request; without it the document's `mediaType` is used. Throws `ManifestInvalid`, also for more than `most`
+ * layers or entries.
  */
-export function parseManifest(bytes: Buffer, contentType: string | undefined): Manifest {
+export function parseManifest(bytes: Buffer, contentType: string | undefined, most = Infinity): Manifest {
   const document = parseObject(bytes);
   const declared = document['mediaType'] ?? undefined;
   if (declared !== undefined && typeof declared !== 'string') throw invalid('"mediaType" has to be a string');
@@ -106,12 +125,12 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
     if (!isAbsent(document['layers']) || !isAbsent(document['config'])) {
       throw invalid('an index has neither "layers" nor "config"');
     }
-    const children = parseDescriptors(document['manifests'], 'manifests');
+    const children = parseDescriptors(document['manifests'], 'manifests', most);
     return { ...common, references: distinct(children), required: [], artifactType };
   }
   if (!isAbsent(document['manifests'])) throw invalid('an image manifest has no "manifests"');
   const config = parseDescriptor(document['config'], '"config"');
-  const layers = parseDescriptors(document['layers'], 'layers');
+  const layers = parseDescriptors(document['layers'], 'layers', most);
   const here = layers.filter((layer) => !isForeignLayer(layer.mediaType) && !layer.urls?.length);
   return {
     ...common,
@@ -121,9 +140,16 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined): M
   };
 }
 
-/** As `parseManifest`, for a push: also throws `ManifestInvalid` if clients could read the document in different ways. */
-export function parsePushedManifest(bytes: Buffer, contentType: string | undefined): Manifest {
-  const manifest = parseManifest(bytes, contentType);
+/**
+ * As `parseManifest`, for a push: also throws `ManifestInvalid` if clients could read the document in different ways, or if it
+ * has more than 2,000 layers or entries, or too many values. Other requests run between the steps.
+ */
+export async function parsePushedManifest(bytes: Buffer, contentType: string | undefined): Promise<Manifest> {
+  await pause();
+  if (hasMoreValues(bytes, mostValues)) throw invalid(`it has more than ${mostValues} values`);
+  await pause();
+  const manifest = parseManifest(bytes, contentType, mostDescriptors);
+  await pause();
   const key = ambiguousKey(bytes.toString());
   if (key === undefined) return manifest;
   throw invalid(
@@ -141,10 +167,11 @@ function parseObject(bytes: Buffer): Record<string, unknown> {
   return asObject(document, 'it');
 }
 
-function parseDescriptors(value: unknown, field: string): Descriptor[] {
+function parseDescriptors(value: unknown, field: string, most: number): Descriptor[] {
   // Go encodes a nil slice as null.
   if (value === null) return [];
   if (!Array.isArray(value)) throw invalid(`"${field}" has to be a list`);
+  if (value.length > most) throw invalid(`"${field}" has ${value.length} entries, and at most ${most} can be stored`);
   return value.map((each, index) => parseDescriptor(each, `"${field}[${index}]"`));
 }
 

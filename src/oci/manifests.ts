@@ -58,6 +58,8 @@ interface ManifestRow {
 
 /** The most tags in the details of an event. */
 const tagsInEvent = 50;
+/** Rows that one statement of a deletion reads or changes: other requests run between two statements. */
+const pageOfRows = 200;
 
 /** The manifests and tags of repositories. */
 export class Manifests {
@@ -99,12 +101,13 @@ export class Manifests {
   ): Promise<PushedManifest> {
     const { tags, digest, bytes, contentType } = sent;
     if (digest) verifyDigest(bytes, digest);
-    const manifest = parsePushedManifest(bytes, contentType);
+    const manifest = await parsePushedManifest(bytes, contentType);
     const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
     const now = this.#now();
     const claimed = await this.#blobs.commit([arrival], async (tx) => {
       const repositoryId = await ensureRepository(tx, accountId, name, now);
       await lockRepository(tx, repositoryId, now);
+      const isRepeated = await hasAlready(tx, repositoryId, arrival.digest, tags);
       const children = await childSizes(tx, repositoryId, manifest, isWhole);
       await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
       await noteUntagged(tx, repositoryId, tags, now);
@@ -127,7 +130,8 @@ export class Manifests {
         ...tagsOf(tags),
         ...(isClaim && mirroredFrom !== undefined && { taken_over_from: mirroredFrom }),
       };
-      await recordEvent(tx, { type: 'image.pushed', accountId, subject, details }, now);
+      // Otherwise a client could fill the record with pushes that change nothing.
+      if (!isRepeated || isClaim) await recordEvent(tx, { type: 'image.pushed', accountId, subject, details }, now);
       return isClaim;
     });
     return { digest: arrival.digest, subject: manifest.subject, claimed };
@@ -297,13 +301,31 @@ export async function deleteManifest(
     ]);
     await tx.run(`${later} AND ${among}`, [since, since, repositoryId, ...digests]);
   }
-  await tx.run(`${later} AND subject = ?`, [since, since, ...key]);
+  for (let after = ''; ;) {
+    const rows = await tx.select<{ digest: Digest }>(
+      `SELECT digest FROM manifests WHERE repository_id = ? AND subject = ? AND digest > ? ORDER BY digest LIMIT ${pageOfRows}`,
+      [...key, after],
+    );
+    if (rows.length === 0) break;
+    const referrers = rows.map((each) => each.digest);
+    await tx.run(`${later} AND digest IN (${placeholders(referrers)})`, [since, since, repositoryId, ...referrers]);
+    after = referrers.at(-1)!;
+  }
   await tx.run('DELETE FROM manifest_references WHERE manifest_id = ?', [row.id]);
-  const rows = await tx.select<{ name: string }>('SELECT name FROM tags WHERE repository_id = ? AND digest = ?', key);
-  const tags = rows.map((each) => each.name);
-  await deleteTags(tx, repositoryId, tags, now);
+  const deleted = { tags: [] as string[], tag_count: 0 };
+  for (;;) {
+    const rows = await tx.select<{ name: string }>(
+      `SELECT name FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${pageOfRows}`,
+      key,
+    );
+    if (rows.length === 0) break;
+    const names = rows.map(({ name: tag }) => tag);
+    await deleteTags(tx, repositoryId, names, now);
+    deleted.tags.push(...names.slice(0, tagsInEvent - deleted.tags.length));
+    deleted.tag_count += names.length;
+  }
   const subject = { kind: 'container', name, reference: digest } as const;
-  await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: tagsOf(tags) }, now);
+  await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: deleted }, now);
   const bytes = (await isLinked(tx, repositoryId, digest)) ? 0 : row.size_bytes;
   await addCounts(tx, repositoryId, { manifests: -1, bytes: -bytes });
   return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
@@ -328,4 +350,21 @@ export function manifestUnknown(reference: Reference): DomainError {
   return new DomainError('ManifestUnknown', 'This repository has no manifest with this tag or digest.', {
     detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
   });
+}
+
+/** Whether the repository has the manifest, and all `tags` point to it. */
+async function hasAlready(
+  tx: Transaction,
+  repositoryId: number,
+  digest: Digest,
+  tags: readonly string[],
+): Promise<boolean> {
+  const sql = 'SELECT id FROM manifests WHERE repository_id = ? AND digest = ?';
+  if (!(await tx.get(sql, [repositoryId, digest]))) return false;
+  if (tags.length === 0) return true;
+  const same = await tx.select(
+    `SELECT name FROM tags WHERE repository_id = ? AND digest = ? AND name IN (${placeholders(tags)})`,
+    [repositoryId, digest, ...tags],
+  );
+  return same.length === new Set(tags).size;
 }

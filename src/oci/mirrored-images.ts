@@ -1,4 +1,6 @@
+import { allow } from '../accounts/allow.ts';
 import type { NameSet } from '../accounts/names.ts';
+import type { Principal } from '../accounts/principal.ts';
 import type { MirroredOwner, NameOwner } from '../history/history.ts';
 import type { Database } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
@@ -110,13 +112,24 @@ export class MirroredImages {
     return found.map((each) => ({ ...each, pulls: downloadsOf(each.name).total }));
   }
 
-  /** The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. */
-  async historyOwners(accountId: number, name: string): Promise<(NameOwner | MirroredOwner)[]> {
-    const { hosted, place } = (await this.#mirrors.of(accountId)).locate(name, undefined);
-    const hostedOwners = hosted.map((each) => ({ accountId, upstream: '', name: each }));
-    if (!place) return hostedOwners;
-    const { upstream, name: mirrored } = place;
-    return [...hostedOwners, { accountId: 0, upstream: upstream.id, name: mirrored, upstreamName: upstream.name }];
+  /**
+   * The names under which the history of an image is recorded, as the account hosts it and as its upstream has it. A token with
+   * name patterns gets those that it may read, because one spelling can mean names that are recorded apart. Throws
+   * `NameDenied` if it may read none of them.
+   */
+  async historyOwners(principal: Principal, name: string): Promise<(NameOwner | MirroredOwner)[]> {
+    const { accountId, names } = principal;
+    const only = names?.container;
+    const mirror = await this.#mirrors.of(accountId);
+    const { hosted, place } = mirror.locate(name, undefined);
+    const mirrored = place ? mirror.namesOf(place) : [];
+    allow(principal, 'read', 'container', [...hosted, ...mirrored]);
+    const owners: (NameOwner | MirroredOwner)[] = hosted
+      .filter((each) => !only || only.includes(each))
+      .map((each) => ({ accountId, upstream: '', name: each }));
+    if (!place || (only && !mirrored.some((each) => only.includes(each)))) return owners;
+    const { upstream } = place;
+    return [...owners, { accountId: 0, upstream: upstream.id, name: place.name, upstreamName: upstream.name }];
   }
 
   /** One repository without its tags; undefined if nothing of it is stored. */
@@ -129,14 +142,12 @@ export class MirroredImages {
    * Drops a mirrored tag, but not its manifest. Resolves to whether the account could see the tag. If it could, calls
    * `mayDelete` first, which throws if the principal may not delete what all accounts share.
    */
-  async deleteTag(accountId: number, name: string, tag: string, mayDelete: () => void): Promise<boolean> {
+  async deleteTag(accountId: number, place: Place, tag: string, mayDelete: () => void): Promise<boolean> {
     const mirror = await this.#mirrors.of(accountId);
-    const { hosted, place } = mirror.locate(name, undefined);
-    if (!place || [...(await claimsAmong(this.#database, accountId, hosted)).values()].some(Boolean)) return false;
     if (!(await mirror.isStored(place, 'manifest', tag))) return false;
     mayDelete();
     return mirror.forgetTag(place, tag, (tx) => {
-      const subject = { kind: 'container', name, reference: tag } as const;
+      const subject = { kind: 'container', name: listedName(place), reference: tag } as const;
       const details = { origin: 'mirrored', upstream: place.upstream.name };
       return recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, this.#now());
     });

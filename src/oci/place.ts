@@ -19,6 +19,11 @@ export function prefixOf(name: string): string {
   return name.slice(0, Math.max(0, name.indexOf('/')));
 }
 
+/** Whether the first part of a name is the host of a registry, as clients see it: it has a dot, and no underscore. */
+export function isRegistry(prefix: string): boolean {
+  return prefix.includes('.') && !prefix.includes('_');
+}
+
 /** Whether it is Docker Hub, whose official images have two names. */
 export function isHub({ name }: Upstream): boolean {
   return name === 'docker.io';

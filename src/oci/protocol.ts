@@ -33,6 +33,7 @@ import { correctCounts } from './repository-counts.ts';
 import { retainImages } from './retention.ts';
 import { createRegistry } from './routes.ts';
 import { imageSearches } from './search-sources.ts';
+import { StoredImages } from './stored-images.ts';
 import { ContinuedUploads, uploadHandler } from './upload-relay.ts';
 
 /** OCI Distribution: the container registry under `/v2`. */
@@ -103,7 +104,8 @@ export class ContainerRegistry implements OpenProtocol {
   get operations() {
     const { database, blobs } = this.#core;
     const parts = { database, blobs, images: this.images, source: this.source, mirrors: this.#mirrors };
-    return [...containerOperations(database, this.images, this.#mirrored), ...imageOperations(parts, this.#mirrored)];
+    const stored = new StoredImages(parts);
+    return [...containerOperations(stored, this.#mirrored), ...imageOperations(stored, this.#mirrored)];
   }
 
   get searches() {

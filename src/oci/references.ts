@@ -1,4 +1,5 @@
 import type { Database } from '../database/database.ts';
+import { lineSums } from '../history/history.ts';
 import type { BlobReferences } from '../storage/references.ts';
 import { sumByPage, type RowBytes } from '../usage/row-bytes.ts';
 
@@ -34,8 +35,33 @@ export const imageReferences: BlobReferences = {
   },
 };
 
-/** The bytes of manifests' rows: their annotations are kept for lists of referrers. */
-export function imageRowBytes(database: Database, step: number): AsyncGenerator<RowBytes[]> {
+/** Bytes that a tag or a line of a history uses in the database, with its indexes. */
+const rowBytes = 500;
+/** Tags and lines that do not count: an account with little content sees only the bytes that it pushed. */
+const freeRows = 1000;
+
+/** The bytes of rows: annotations of manifests, which are kept for lists of referrers, and many tags and lines of histories. */
+export async function* imageRowBytes(database: Database, step: number): AsyncGenerator<RowBytes[]> {
+  yield* annotationBytes(database, step);
+  const rows = new Map<number, number>();
+  for (const pages of [tagBytes(database, step), sumByPage(database, step * 20, lineSums(rowBytes))]) {
+    for await (const page of pages)
+      for (const { account_id: id, bytes } of page) rows.set(id, (rows.get(id) ?? 0) + bytes);
+  }
+  yield [...rows].map(([id, bytes]) => ({ account_id: id, bytes: Math.max(0, bytes - freeRows * rowBytes) }));
+}
+
+/** The number of tags is kept with each repository. */
+function tagBytes(database: Database, step: number): AsyncGenerator<RowBytes[]> {
+  return sumByPage(database, step, {
+    last: `SELECT COUNT(*) AS count, MAX(id) AS last
+           FROM (SELECT id FROM repositories WHERE id > ? ORDER BY id LIMIT ?) AS page`,
+    sum: `SELECT account_id, SUM(tag_count) * ${rowBytes} AS bytes
+          FROM repositories WHERE id > ? AND id <= ? GROUP BY account_id`,
+  });
+}
+
+function annotationBytes(database: Database, step: number): AsyncGenerator<RowBytes[]> {
   return sumByPage(database, step, {
     last: `SELECT COUNT(*) AS count, MAX(id) AS last
            FROM (SELECT id FROM manifests WHERE id > ? ORDER BY id LIMIT ?) AS page`,

@@ -1,8 +1,10 @@
+import { LRUCache } from 'lru-cache';
 import { placeholders, type Database } from '../database/database.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
-import { readAll } from '../storage/content.ts';
-import { isIndex, parseManifest, type Descriptor } from './manifest.ts';
+import { pause } from '../event-loop.ts';
+import { readAll, type Content } from '../storage/content.ts';
+import { isIndex, overheadOf, parseManifest, type Descriptor } from './manifest.ts';
 import { batches } from './batches.ts';
 import type { Manifests } from './manifests.ts';
 import { fallbackTag } from './reference.ts';
@@ -22,22 +24,29 @@ export interface ReferrersQuery {
 }
 
 interface ReferrerRow {
+  id: number;
   digest: Digest;
   media_type: string;
   artifact_type: string | null;
   size_bytes: number;
+  annotation_bytes: number | null;
   annotations: string | null;
 }
 
-/** Rows read in one query: each one's annotations may be as large as a manifest. */
+/** Rows read in one query. Annotations with more bytes, up to those of a manifest, are read one by one. */
 const rowsAtATime = 32;
+const shortAnnotations = 16 * 1024;
 /** The most bytes of descriptors in a list: it is an index itself, and clients read 4 MiB of an index at most. */
 const pageBytes = 4 * 1024 * 1024 - 64 * 1024;
+/** Bytes of memory for all indexes that are kept parsed. */
+const listedBytes = 8 * 2 ** 20;
 
 /** The manifests of a repository that have a given `subject` (distribution-spec, "Listing Referrers"). */
 export class Referrers {
   readonly #database: Database;
   readonly #manifests: Manifests;
+  /** What indexes under fallback tags list, by the digest of the index. */
+  readonly #listed = new LRUCache<Digest, Descriptor[]>({ maxSize: listedBytes });
 
   constructor(database: Database, manifests: Manifests) {
     this.#database = database;
@@ -65,14 +74,22 @@ export class Referrers {
     const filter = artifactType === undefined ? '' : 'AND artifact_type = ?';
     for (let after = last; ;) {
       const rows = await this.#database.select<ReferrerRow>(
-        `SELECT digest, media_type, artifact_type, size_bytes, annotations FROM manifests
+        `SELECT id, digest, media_type, artifact_type, size_bytes, OCTET_LENGTH(annotations) AS annotation_bytes,
+           CASE WHEN OCTET_LENGTH(annotations) <= ${shortAnnotations} THEN annotations END AS annotations FROM manifests
          WHERE repository_id = ? AND subject = ? AND digest > ? ${filter} ORDER BY digest LIMIT ${rowsAtATime}`,
         [repositoryId, subject, after, ...(artifactType === undefined ? [] : [artifactType])],
       );
-      for (const row of rows) yield toDescriptor(row);
+      for (const row of rows) {
+        const isLong = (row.annotation_bytes ?? 0) > shortAnnotations;
+        yield toDescriptor(isLong ? { ...row, ...(await this.#annotationsOf(row)) } : row);
+      }
       if (rows.length < rowsAtATime) return;
       after = rows.at(-1)!.digest;
     }
+  }
+
+  #annotationsOf({ id }: ReferrerRow): Promise<Pick<ReferrerRow, 'annotations'> | undefined> {
+    return this.#database.get<ReferrerRow>('SELECT annotations FROM manifests WHERE id = ?', [id]);
   }
 
   async #fallback(
@@ -85,14 +102,13 @@ export class Referrers {
   ): Promise<Descriptor[]> {
     let listed: Descriptor[];
     try {
-      const { content, mediaType } = await this.#manifests.open(accountId, name, { tag: fallbackTag(subject) });
-      const bytes = await readAll(content, content.size ?? 0);
-      if (!isIndex(mediaType)) return [];
-      listed = parseManifest(bytes, mediaType).references;
+      const { content, digest, mediaType } = await this.#manifests.open(accountId, name, { tag: fallbackTag(subject) });
+      listed = await this.#referencesIn(content, digest, mediaType);
     } catch (error) {
       if (isDomainError(error, 'ManifestUnknown')) return [];
       throw error;
     }
+    await pause();
     const wanted = listed.filter(
       (each) => each.digest > last && (artifactType === undefined || each.artifactType === artifactType),
     );
@@ -111,6 +127,23 @@ export class Referrers {
       )
       .sort((a, b) => (a.digest < b.digest ? -1 : 1));
   }
+
+  /** The manifests that an index lists; none for another manifest. An index in frequent use is parsed once. */
+  async #referencesIn(content: Content, digest: Digest, mediaType: string): Promise<Descriptor[]> {
+    const known = isIndex(mediaType) ? this.#listed.get(digest) : [];
+    if (known) {
+      content.close();
+      return known;
+    }
+    const bytes = await readAll(content, content.size ?? 0);
+    await pause();
+    const { references } = parseManifest(bytes, mediaType);
+    await pause();
+    this.#listed.set(digest, references, {
+      size: references.reduce((sum, each) => sum + overheadOf(each), bytes.length + 1),
+    });
+    return references;
+  }
 }
 
 /** The first `limit` descriptors of `source`; fewer if they would exceed 4 MiB. */
@@ -121,6 +154,7 @@ export async function pageOf(
   const descriptors: Descriptor[] = [];
   let bytes = 0;
   for await (const descriptor of source) {
+    await pause();
     const size = Buffer.byteLength(JSON.stringify(descriptor)) + 1;
     if (descriptors.length > 0 && (descriptors.length === limit || bytes + size > pageBytes)) {
       return { descriptors, next: descriptors.at(-1)!.digest };

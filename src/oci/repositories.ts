@@ -131,6 +131,16 @@ export function nameUnknown(name: string): DomainError {
   return new DomainError('NameUnknown', 'This account has no repository with this name.', { detail: { name } });
 }
 
+/** `NameUnknown`, for a repository that the account does not have, whose name begins with a registry that is no upstream. */
+export function upstreamUnknown(name: string, registry: string): DomainError {
+  const upstream = JSON.stringify({ name: registry, kind: 'registry' });
+  return new DomainError(
+    'NameUnknown',
+    `This account has no repository with this name, and no upstream is named ${registry}. Correct the name, or, if it is an image of that registry, let an operator add ${upstream} to the setting upstreams.`,
+    { detail: { name, registry } },
+  );
+}
+
 /** The first `limit` of `names`. The caller passes at least one more name if there is a further page. */
 export function pageOfNames(names: readonly string[], limit: number): Page {
   return { items: names.slice(0, limit), more: names.length > limit };

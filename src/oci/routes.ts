@@ -160,14 +160,22 @@ async function repositoryOf(
   return repository;
 }
 
-/** The repository without its hosted content; `Unauthorized` if it is not served from an upstream. */
+/**
+ * The repository without its hosted content; `Unauthorized` if it is not served from an upstream. The message does not depend
+ * on what is hosted.
+ */
 function mirroredOnly(repository: Repository): Repository {
-  if (!repository.place) throw credentialMissing();
+  const { place, missing } = repository;
+  if (!place) throw credentialMissing(missing && `No upstream is named ${missing}.`);
   return { ...repository, hosted: undefined };
 }
 
 function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {
-  if (kind === 'unknown') throw new DomainError('NotFound', 'The registry has no endpoint with this path.');
+  if (kind === 'unknown')
+    throw new DomainError(
+      'NotFound',
+      'The registry has no endpoint with this path: its endpoints are /v2/, and below /v2/ and the name of a repository.',
+    );
   const methods = endpoints[kind];
   const found = Object.hasOwn(methods, method) ? methods[method] : undefined;
   if (found) return found;

@@ -4,6 +4,7 @@ import { readsHosted, type Principal } from '../accounts/principal.ts';
 import type { Database } from '../database/database.ts';
 import { isDigest, type Digest } from '../digest.ts';
 import { isDomainError } from '../errors.ts';
+import { pause } from '../event-loop.ts';
 import type { AccountViews } from '../mirror/account-views.ts';
 import { parseDocument } from '../mirror/document.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
@@ -11,7 +12,9 @@ import { readAll, type Content } from '../storage/content.ts';
 import type { ImageMirror } from './image-mirror.ts';
 import type { ImageSource, Repository } from './image-source.ts';
 import type { Images } from './images.ts';
-import { isIndex } from './manifest.ts';
+import { hasMoreValues } from './json-values.ts';
+import { isIndex, mostValues, type Descriptor } from './manifest.ts';
+import { readList, referrerLists } from './parsed-lists.ts';
 import { manifestUnknown } from './manifests.ts';
 import { listedName, type Place } from './place.ts';
 import { isTag } from './reference.ts';
@@ -105,7 +108,7 @@ export class StoredImages {
     return found.digest;
   }
 
-  /** The JSON of a stored manifest; undefined if it is not stored, damaged, or above `budget`. */
+  /** The JSON of a stored manifest; undefined if it is not stored, damaged, above `budget`, or has too many values. */
   async manifest(at: Described, digest: Digest, budget: Budget): Promise<Record<string, unknown> | undefined> {
     const { images } = this.#parts;
     return this.#json(budget, async () => {
@@ -124,10 +127,17 @@ export class StoredImages {
     );
   }
 
-  /** The stored list of referrers of a mirrored manifest. */
-  async referrers(accountId: number, place: Place, digest: Digest, budget: Budget): Promise<unknown[] | undefined> {
-    const list: unknown = await this.#json(budget, () => this.#stored(accountId, place, 'referrers', digest));
-    return Array.isArray(list) ? list : undefined;
+  /** The stored list of referrers of a mirrored manifest; undefined if it is not stored, or damaged. */
+  async referrers(accountId: number, place: Place, digest: Digest): Promise<readonly Descriptor[] | undefined> {
+    try {
+      const metadata = await (await this.mirrorOf(accountId)).stored(place, 'referrers', digest);
+      if (!metadata) return undefined;
+      const content = await this.#parts.blobs.open(metadata.digest, metadata.size);
+      return await readList({ metadata, content, complete: Promise.resolve(metadata) }, referrerLists);
+    } catch (error) {
+      if (isDomainError(error)) return undefined;
+      throw error;
+    }
   }
 
   /** The platforms of manifests, as far as they are stored here and not too long for a list. */
@@ -168,7 +178,7 @@ export class StoredImages {
   async #stored(
     accountId: number,
     place: Place,
-    kind: 'blob' | 'manifest' | 'referrers',
+    kind: 'blob' | 'manifest',
     reference: string,
   ): Promise<Content | undefined> {
     const entry = await (await this.mirrorOf(accountId)).stored(place, kind, reference);
@@ -185,7 +195,10 @@ export class StoredImages {
         return undefined;
       }
       budget.left -= size;
-      return parseDocument(await readAll(content, size)) as Record<string, unknown> | undefined;
+      const bytes = await readAll(content, size);
+      await pause();
+      if (hasMoreValues(bytes, mostValues)) return undefined;
+      return parseDocument(bytes) as Record<string, unknown> | undefined;
     } catch (error) {
       if (isDomainError(error)) return undefined;
       throw error;

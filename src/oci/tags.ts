@@ -1,10 +1,14 @@
 import { placeholders, type Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
 import { recordEvent } from '../events/record.ts';
 import { record } from '../history/history.ts';
 import { batches } from './batches.ts';
 import { tagRow } from './natural-order.ts';
 import { addCounts } from './repository-counts.ts';
+
+/** Tags of a repository. */
+const mostTags = 100_000;
 
 // Changes of tags, inside the transaction of a push or a deletion.
 
@@ -50,7 +54,7 @@ export async function deleteTags(
   return deleted;
 }
 
-/** Points tags to a manifest, and counts the new ones. */
+/** Points tags to a manifest, and counts the new ones. Throws `QuotaExceeded` for a repository with too many. */
 export async function writeTags(
   tx: Transaction,
   repositoryId: number,
@@ -60,11 +64,22 @@ export async function writeTags(
 ): Promise<void> {
   const rows = tags.map((tag) => tagRow(repositoryId, tag, digest, now));
   const added = await tx.insertNew('tags', rows);
+  if (added > 0) await requireRoom(tx, repositoryId, added);
   if (added < rows.length) {
     const update = 'digest = new.digest, updated_at = new.updated_at, sort_key = new.sort_key';
     await tx.upsert('tags', ['repository_id', 'name'], rows, update);
   }
   await addCounts(tx, repositoryId, { tags: added });
+}
+
+async function requireRoom(tx: Transaction, repositoryId: number, added: number): Promise<void> {
+  const sql = 'SELECT tag_count FROM repositories WHERE id = ?';
+  const { tag_count: before } = (await tx.get<{ tag_count: number }>(sql, [repositoryId]))!;
+  if (before + added <= mostTags) return;
+  throw new DomainError(
+    'QuotaExceeded',
+    `A repository has at most ${mostTags} tags. Delete some, for example with the setting "retention".`,
+  );
 }
 
 /** Sets the time since which the manifests of `tags` count as untagged; called before the tags are moved or deleted. */

@@ -138,7 +138,10 @@ export class Uploads {
     return row?.bytes ?? 0;
   }
 
-  /** The number of bytes that the session has, with those that its writer has received so far. */
+  /**
+   * The number of bytes that the session has, with those that its writer in this process has received so far. Another process may
+   * be writing, or may have been killed: then only its recorded bytes are sure to stay. `UploadUnknown` if the file is gone.
+   */
   async received(key: UploadKey): Promise<number> {
     const writer = this.#writers.get(key.id);
     // The writer's connection is closed: wait until it has recorded its bytes.
@@ -146,9 +149,9 @@ export class Uploads {
     const row = await readUpload(this.#database, key);
     const active = this.#writers.get(key.id);
     if (active?.from !== undefined) return active.from + active.arrived;
-    if (row.writer === null || row.writer_until! <= this.#now()) return row.received;
-    // Another instance is writing: the file shows what it has written.
-    return Math.max(row.received, (await this.#blobs.stagedSize(key.id)) ?? 0);
+    const size = this.#open.has(key.id) ? row.received : ((await this.#blobs.stagedSize(key.id)) ?? -1);
+    if (size < row.received) throw uploadUnknown(key.id);
+    return row.received;
   }
 
   /**
@@ -192,8 +195,8 @@ export class Uploads {
           if (isDomainError(error, 'UploadUnknown')) {
             await staged.close();
           } else {
-            // The session expires later if the database cannot delete it now.
-            await this.#drop(key.id).catch(() => undefined);
+            // The session expires later if the database cannot delete it now. One that another writer has taken stays.
+            await this.#database.transaction((tx) => lease.end(tx)).catch(() => undefined);
             await staged.discard();
           }
           throw error;

@@ -11,10 +11,28 @@ const largest = 64 * 2 ** 20;
 export interface InputReader {
   /** The value of `--kind`. */
   readonly kind: string;
+  /** Usual names of such files, for messages. */
+  readonly names?: string;
   /** Whether a file is of this kind, by its name (without folders) or its content. */
   recognizes(name: string, input: Input): boolean;
   /** Throws `Invalid` with file, line and reason. */
   read(input: Input): Requirement[];
+}
+
+/** Paths relative to the folder of the file that names them, with `/`. */
+export interface NamedFiles {
+  named: readonly string[];
+  /** Paths at which files may be that belong to the named ones. */
+  near: readonly string[];
+}
+
+/** Reads a file that names other files, instead of packages or images. */
+export interface SolutionReader {
+  readonly names: string;
+  /** By its name, without folders. */
+  recognizes(name: string): boolean;
+  /** Throws `Invalid`. */
+  read(input: Input): NamedFiles;
 }
 
 /** The files that one protocol reads. */
@@ -22,6 +40,13 @@ export interface ProtocolInputs {
   /** The URL of the module whose default export this is, for another thread. */
   readonly module: string;
   readonly readers: readonly InputReader[];
+  readonly solution?: SolutionReader;
+  /** Whether a search of a folder finds a file with this name (without folders). */
+  finds(name: string): boolean;
+  /** Usual names of the files that a search finds, for messages. */
+  readonly foundNames: string;
+  /** Leaves out the paths whose content other ones of them have more exactly. */
+  reduce?(paths: readonly string[]): string[];
   /** Reads the lines of a plain list. */
   readonly list: ListReader;
 }
@@ -31,14 +56,17 @@ export class Inputs {
   /** The URLs of the modules of the protocols. */
   readonly modules: readonly string[];
   readonly #readers: readonly InputReader[];
+  readonly #protocols: readonly ProtocolInputs[];
 
   constructor(protocols: readonly ProtocolInputs[]) {
+    this.#protocols = protocols;
     this.modules = protocols.map(({ module }) => module);
     const lists = protocols.map(({ list }) => list);
     this.#readers = [
       ...protocols.flatMap(({ readers }) => readers),
       {
         kind: 'list',
+        names: 'lists of images and of id@version (*.txt)',
         recognizes: (name, { file }) => file === '-' || /\.(?:txt|list|lst)$/i.test(name),
         read: (input) => readList(input, lists),
       },
@@ -54,6 +82,39 @@ export class Inputs {
     return this.#readers.map(({ kind }) => kind);
   }
 
+  /** The usual names of all files, for messages. */
+  get names(): string {
+    return [this.contentNames, ...this.#protocols.flatMap(({ solution }) => solution?.names ?? [])].join(', ');
+  }
+
+  /** The usual names of the files that list packages or images themselves, for messages. */
+  get contentNames(): string {
+    return this.#readers.flatMap(({ names }) => names ?? []).join(', ');
+  }
+
+  /** The usual names of the files that a search of a folder finds, for messages. */
+  get foundNames(): string {
+    return this.#protocols.map(({ foundNames }) => foundNames).join(', ');
+  }
+
+  /** The reader of a file that names other files; undefined if it is none. */
+  solutionOf(file: string): SolutionReader | undefined {
+    const name = basename(file);
+    return this.#protocols.find(({ solution }) => solution?.recognizes(name))?.solution;
+  }
+
+  /** Whether a search of a folder finds a file with this name (without folders). */
+  finds(name: string): boolean {
+    return this.#protocols.some((each) => each.finds(name));
+  }
+
+  /** Leaves out the paths whose content other ones of them have more exactly. */
+  reduce(paths: readonly string[]): string[] {
+    let left = [...paths];
+    for (const each of this.#protocols) left = each.reduce?.(left) ?? left;
+    return left;
+  }
+
   /** The kind of a file, from its name and, for YAML, from its content; undefined if it is unknown. */
   kindOf(input: Input): string | undefined {
     const name = basename(input.file);
@@ -64,7 +125,8 @@ export class Inputs {
   read(input: Input, kind = this.kindOf(input)): Requirement[] {
     const reader = this.#readers.find((each) => each.kind === kind);
     if (reader) return reader.read(input);
-    throw malformed(input.file, 0, `the kind of this file is unknown; set --kind ${this.kinds.join('|')}`);
+    const reason = `the kind of this file is unknown; known are ${this.names}; or set --kind ${this.kinds.join('|')}`;
+    throw malformed(input.file, 0, reason);
   }
 }
 

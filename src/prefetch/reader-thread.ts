@@ -1,32 +1,58 @@
+import { once } from 'node:events';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError } from '../errors.ts';
+import { requirementsIn } from './folders.ts';
 import { Inputs, type ProtocolInputs } from './inputs.ts';
 import type { Input, Requirement } from './requirement.ts';
 
 // Files from users are parsed in a thread of their own: a hostile one may take the parser any time and memory.
 
-/** The most that a thread may use: milliseconds, and MiB of heap. */
+/** The most that a thread may use: milliseconds for files and for a path, and MiB of heap. */
 const longest = 15_000;
+const longestOfPath = 600_000;
 const heap = 512;
 /** Most packages and images that files may list together. */
 export const mostRequirements = 50_000;
+/** The same for the files of a path. */
+const mostOfPath = 500_000;
+/** Requirements in one message, so that their receiver can do other work in between. */
+const piece = 2000;
+
+type Sent = readonly (Pick<Input, 'file' | 'text'> & { kind?: string | undefined })[];
 
 interface ReaderData {
   isInputReader: true;
   /** URLs of the modules whose default exports are the inputs of the protocols. */
   modules: readonly string[];
-  inputs: readonly (Pick<Input, 'file' | 'text'> & { kind?: string | undefined })[];
+  /** Files, or a path as for `requirementsIn`. */
+  source: Sent | string;
 }
 
-type ReaderAnswer = { requirements: Requirement[] } | { refusal: string };
+type Outcome = { requirements: Requirement[] } | { refusal: string };
+/** The thread waits for a message after each piece but the last. */
+type ReaderAnswer = { requirements: Requirement[]; isLast: boolean } | { refusal: string };
 
 /** The requirements in files. Throws `Invalid` with file, line and reason; also if reading takes too long. */
-export function readInThread(
+export function readInThread(modules: readonly string[], inputs: Sent, limit = longest): Promise<Requirement[]> {
+  return runThread(limit, { isInputReader: true, modules, source: inputs });
+}
+
+/**
+ * The same as `requirementsIn` with a path and no values. Throws `Invalid` also if reading takes too long; when `signal` is
+ * aborted, ends at once and throws its reason.
+ */
+export async function readPathInThread(
   modules: readonly string[],
-  inputs: ReaderData['inputs'],
-  limit = longest,
+  path: string,
+  signal: AbortSignal,
 ): Promise<Requirement[]> {
-  const data: ReaderData = { isInputReader: true, modules, inputs };
+  signal.throwIfAborted();
+  return runThread(longestOfPath, { isInputReader: true, modules, source: path }, signal);
+}
+
+async function runThread(limit: number, data: ReaderData, signal?: AbortSignal): Promise<Requirement[]> {
+  const requirements: Requirement[] = [];
+  let abort: (() => void) | undefined;
   const thread = new Worker(import.meta.filename, {
     workerData: data,
     resourceLimits: { maxOldGenerationSizeMb: heap },
@@ -34,11 +60,19 @@ export function readInThread(
     stdin: false,
   });
   return new Promise<Requirement[]>((resolve, reject) => {
+    abort = () => reject(signal!.reason as Error);
+    signal?.addEventListener('abort', abort);
     const refuse = (reason: string) => reject(new DomainError('Invalid', reason));
     const timer = setTimeout(() => refuse(`The files cannot be read within ${limit / 1000} seconds.`), limit);
     thread.on('message', (answer: ReaderAnswer) => {
-      if ('refusal' in answer) refuse(answer.refusal);
-      else resolve(answer.requirements);
+      if ('refusal' in answer) {
+        refuse(answer.refusal);
+        return;
+      }
+      for (const each of answer.requirements) requirements.push(each);
+      if (answer.isLast) resolve(requirements);
+      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
+      else thread.postMessage('next');
     });
     thread.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'ERR_WORKER_OUT_OF_MEMORY') refuse(`The files cannot be read within ${heap} MiB of memory.`);
@@ -48,24 +82,50 @@ export function readInThread(
       clearTimeout(timer);
       reject(new Error('the thread that reads files ended without a result'));
     });
-  }).finally(() => thread.terminate());
+  }).finally(() => {
+    if (abort) signal?.removeEventListener('abort', abort);
+    return thread.terminate();
+  });
 }
 
-async function readAll({ modules, inputs: files }: ReaderData): Promise<ReaderAnswer> {
+async function readAll({ modules, source }: ReaderData): Promise<Outcome> {
   const protocols: ProtocolInputs[] = [];
   for (const each of modules) protocols.push(((await import(each)) as { default: ProtocolInputs }).default);
   const inputs = new Inputs(protocols);
+  return typeof source === 'string' ? readPath(inputs, source) : readSent(inputs, source);
+}
+
+async function readPath(inputs: Inputs, path: string): Promise<Outcome> {
+  try {
+    const requirements = await requirementsIn(path, { inputs, values: new Map() });
+    if (requirements.length <= mostOfPath) return { requirements };
+    return { refusal: `${path}: lists more than ${mostOfPath} packages and images; name folders below it, or files` };
+  } catch (error) {
+    return refusalOf(path, error);
+  }
+}
+
+/** A parser may fail in any way for a hostile file, for example with a full stack. */
+function refusalOf(file: string, error: unknown): { refusal: string } {
+  if (error instanceof DomainError) return { refusal: error.message };
+  return { refusal: `${file}: cannot be read: ${(error as Error).message.slice(0, 200)}` };
+}
+
+function readSent(inputs: Inputs, files: Sent): Outcome {
   const requirements: Requirement[] = [];
   for (const { file, text, kind } of files) {
     const input = { file, text, values: new Map<string, string>() };
     try {
       const found = kind ?? inputs.kindOf(input);
-      if (found === undefined) return { refusal: `${file}: the kind of this file is unknown. Choose its kind.` };
+      if (found === undefined) {
+        const reason = inputs.solutionOf(file)
+          ? 'a solution lists no packages; send the lock files or projects that it names'
+          : `the kind of this file is unknown; known are ${inputs.contentNames}; choose its kind`;
+        return { refusal: `${file}: ${reason}.` };
+      }
       for (const each of inputs.read(input, found)) requirements.push(each);
     } catch (error) {
-      if (error instanceof DomainError) return { refusal: error.message };
-      // A parser may fail in any way for a hostile file, for example with a full stack.
-      return { refusal: `${file}: cannot be read: ${(error as Error).message.slice(0, 200)}` };
+      return refusalOf(file, error);
     }
     if (requirements.length > mostRequirements) {
       return { refusal: `The files list more than ${mostRequirements} packages and images. Send fewer at a time.` };
@@ -74,8 +134,26 @@ async function readAll({ modules, inputs: files }: ReaderData): Promise<ReaderAn
   return { requirements };
 }
 
+function send(answer: ReaderAnswer): void {
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
+  parentPort!.postMessage(answer);
+}
+
+async function answer(outcome: Outcome): Promise<void> {
+  if ('refusal' in outcome) {
+    send(outcome);
+    return;
+  }
+  const { requirements } = outcome;
+  let from = 0;
+  for (; from + piece < requirements.length; from += piece) {
+    send({ requirements: requirements.slice(from, from + piece), isLast: false });
+    await once(parentPort!, 'message');
+  }
+  send({ requirements: requirements.slice(from), isLast: true });
+}
+
 const data = workerData as ReaderData | null | undefined;
 if (!isMainThread && data?.isInputReader) {
-  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
-  parentPort!.postMessage(await readAll(data));
+  await answer(await readAll(data));
 }

@@ -50,6 +50,21 @@ export function lineAt(text: string, position: number): number {
   return line;
 }
 
+/** As `lineAt` for many positions of one text, which is searched once. */
+export function linesOf(text: string): (position: number) => number {
+  const ends: number[] = [];
+  for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) ends.push(at);
+  return (position) => {
+    let [low, high] = [0, ends.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (ends[middle]! < position) low = middle + 1;
+      else high = middle;
+    }
+    return low + 1;
+  };
+}
+
 /** The first line of a text in quotes, at most 120 characters, for messages. */
 export function quoted(text: string): string {
   const line = text.split('\n', 1)[0]!;

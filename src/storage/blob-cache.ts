@@ -1,10 +1,11 @@
-import { link, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { link, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { isDigest, type Digest } from '../digest.ts';
 import type { Content } from './content.ts';
 import type { CacheCounts } from './counts.ts';
 import { openWholeFile } from './file-content.ts';
+import { makeFolder } from './permissions.ts';
 
 /** After an eviction, the files have at most this share of the limit, so that not every new file causes one. */
 const keptShare = 0.9;
@@ -29,7 +30,7 @@ export class BlobCache {
   }
 
   async prepare(): Promise<void> {
-    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    await makeFolder(this.#folder);
     await this.#evict();
   }
 

@@ -4,7 +4,7 @@ import type { Database, Transaction } from '../database/database.ts';
 import { digestOf, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError, isDomainError } from '../errors.ts';
 import type { Content } from './content.ts';
-import { localDisk, type Disk, type Writing } from './disk.ts';
+import { localDisk, storageFull, type Disk, type Writing } from './disk.ts';
 import type { Driver, EarlyPut } from './driver.ts';
 import { OverflowMemory } from './overflow.ts';
 import type { Paths } from './paths.ts';
@@ -14,6 +14,7 @@ import { removeBlobs } from './removal.ts';
 import { maxSmallBytes, SmallBlobs } from './small-blobs.ts';
 import type { Room } from './room.ts';
 import { StagedFile } from './staged-file.ts';
+import { storageFailure, storageUnavailable } from './unavailable.ts';
 import { deletionTimes, findBlobs, lockBlobs, sampleBlobs, type BlobRow, type DeletionTimes } from './states.ts';
 
 /** A staged file and the digest under which it becomes visible. */
@@ -131,7 +132,7 @@ export class BlobStore {
 
   /** Writes, syncs and removes a small file. Rejects when the storage cannot be written now. */
   async checkWrites(): Promise<void> {
-    const staged = await this.stage([]);
+    const staged = await StagedFile.create(this.#paths, [], this.#disk);
     try {
       await staged.write(Buffer.alloc(1));
       await staged.sync();
@@ -143,10 +144,16 @@ export class BlobStore {
 
   /**
    * Creates a staged file for upstream content, hashed with `algorithms` as it fills. The caller observes the reserve. With
-   * `mayOverflow`, the end of the file stays in memory if the disk becomes full.
+   * `mayOverflow`, the end of the file stays in memory if the disk becomes full, or all of it if the disk takes no file.
    */
-  stage(algorithms?: readonly DigestAlgorithm[], mayOverflow = false): Promise<StagedFile> {
-    return StagedFile.create(this.#paths, algorithms, this.#disk, mayOverflow ? this.#overflow : undefined);
+  async stage(algorithms: readonly DigestAlgorithm[] = ['sha256'], mayOverflow = false): Promise<StagedFile> {
+    const memory = mayOverflow ? this.#overflow : undefined;
+    try {
+      return await StagedFile.create(this.#paths, algorithms, this.#disk, memory);
+    } catch (error) {
+      if (!isDomainError(error, 'StorageUnavailable') && !storageFailure(error) && !storageFull(error)) throw error;
+      return StagedFile.createInMemory(algorithms, memory);
+    }
   }
 
   /**
@@ -192,10 +199,14 @@ export class BlobStore {
 
   /**
    * Makes `arrivals` visible together with the rows that `refer` writes: all or nothing. The caller has verified the
-   * digests. `refer` may run more than once. The staged files are removed in any case.
+   * digests. `refer` may run more than once. The staged files are removed in any case. Throws `StorageUnavailable` if one of
+   * them is not wholly on the disk.
    */
   async commit<T>(arrivals: readonly Arrival[], refer: (tx: Transaction) => Promise<T>): Promise<T> {
     try {
+      if (arrivals.some(({ staged }) => staged.isOffDisk || staged.isInMemory)) {
+        throw storageUnavailable('The disk of this server takes no files now.');
+      }
       const byDigest = new Map(arrivals.map(({ digest, staged }) => [digest, staged]));
       for (let attempt = 1; ; attempt += 1) {
         try {
@@ -211,7 +222,7 @@ export class BlobStore {
 
   /**
    * Opens a stored blob of known `size`. The caller has checked that its principal may read it. `BlobUnknown` if it is not
-   * stored; `ContentDamaged` if its bytes are missing or have another size, or, for a small blob, another digest. A small blob
+   * stored; `StorageUnavailable` if the whole storage is gone; `ContentDamaged` if its bytes are missing or have another size, or, for a small blob, another digest. A small blob
    * can come from memory for some seconds after its bytes were damaged, but not with `checked`.
    */
   async open(digest: Digest, size: number, checked = false): Promise<Content> {
@@ -226,6 +237,7 @@ export class BlobStore {
         const [row] = await findBlobs(this.#database, [digest]);
         // A collector has removed it.
         if (row?.state !== 'live') throw isDomainError(error, 'BlobUnknown') ? error : blobGone(digest, error);
+        await this.#driver.check().catch(unreadable);
         if ((await this.#isDamaged(row)) || isLast) throw contentDamaged(digest, error);
         // A push has replaced the bytes meanwhile.
       }
@@ -366,4 +378,9 @@ export class BlobStore {
 /** The bytes that were read had no row any more. */
 function blobGone(digest: Digest, cause: unknown): DomainError {
   return new DomainError('BlobUnknown', 'The content was removed from the storage.', { detail: { digest }, cause });
+}
+
+/** For `catch`: a disk that is not there has lost nothing. */
+function unreadable(error: unknown): never {
+  throw isDomainError(error, 'StorageUnavailable') ? error : storageUnavailable('The storage cannot be read.', error);
 }

@@ -45,3 +45,17 @@ export async function readAll(content: Content, limit: number): Promise<Buffer> 
   if (length > limit) throw new RangeError(`content is larger than ${limit} bytes`);
   return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
 }
+
+/** Memory of one kept Buffer beside its bytes: its objects and its place in a map, as measured. */
+export const keptOverhead = 600;
+
+/**
+ * The same bytes in memory of their own, for bytes that are kept. A small Buffer is a part of a piece of 8 KiB, which would be kept
+ * as a whole.
+ */
+export function ownBytes(bytes: Buffer): Buffer {
+  if (bytes.buffer.byteLength === bytes.length) return bytes;
+  const own = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(own);
+  return own;
+}

@@ -40,7 +40,8 @@ export async function writeAll(
       rest = after(rest, written);
     }
   } catch (error) {
-    await handle.truncate(position);
+    // A device, such as `/dev/null`, keeps nothing and cannot be truncated.
+    if ((await handle.stat()).isFile()) await handle.truncate(position);
     throw error;
   }
 }

@@ -31,7 +31,7 @@ const copySize = 1024 * 1024;
 
 /**
  * Stores bytes as files in the data folder: `blobs/sha256/ab/ab12…`. From a client's request, only the hex of a parsed
- * digest becomes part of a path. Staged files are on the same disk, so a put renames them.
+ * digest becomes part of a path. Staged files are on the same disk, so a put links them.
  */
 export class FilesystemDriver implements Driver {
   readonly #paths: Paths;
@@ -69,7 +69,7 @@ export class FilesystemDriver implements Driver {
     if ((await statFile(path))?.size !== staged.size) {
       await mkdir(folder, { recursive: true, mode: 0o700 });
       try {
-        await rename(staged.path, path);
+        await linkOrRename(staged.path, path);
       } catch (error) {
         if (!isMissing(error)) throw error;
         await this.#copy(staged, path);
@@ -226,7 +226,7 @@ export class FilesystemDriver implements Driver {
     }
   }
 
-  /** For a put that is repeated after a deletion: the staged file was renamed and deleted, but is still open. */
+  /** For a put that is repeated after a deletion: a renamed staged file was deleted with it, but is still open. */
   async #copy(staged: StagedFile, path: string): Promise<void> {
     const part = this.#paths.staged(randomUUID());
     const file = await open(part, 'wx', 0o600);
@@ -243,6 +243,20 @@ export class FilesystemDriver implements Driver {
       await file.close();
       await rm(part, { force: true });
     }
+  }
+}
+
+/**
+ * Gives a staged file the name of its blob. With a link the staged file stays until it is discarded, so that an upload session
+ * can continue if this process is killed before its commit ends. Damaged bytes are replaced by a rename, and some network disks
+ * have no links.
+ */
+async function linkOrRename(from: string, to: string): Promise<void> {
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (isMissing(error)) throw error;
+    await rename(from, to);
   }
 }
 

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { typed } from '../command-name.ts';
 import type { Database, Queryable, Transaction } from '../database/database.ts';
 import type { Digest } from '../digest.ts';
 import type { Driver } from './driver.ts';
@@ -49,12 +50,7 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
     if (stored === restoringMark) throw unfinishedRestore();
     // Another process may have written both since the first query.
     row = await readRow(database);
-    if (!row && stored !== undefined) {
-      throw new WrongPair(
-        ['database'],
-        'the storage belongs to another database. Restore the database from a backup or correct the setting; to use the storage with this database, run "entrepot adopt"',
-      );
-    }
+    if (!row && stored !== undefined) throw foreignStorage();
   }
   if (row?.state === 'restoring') throw unfinishedRestore();
   let isOwn = false;
@@ -69,18 +65,25 @@ export async function checkPair(database: Database, driver: Driver): Promise<voi
   if (stored === undefined) {
     throw new WrongPair(
       ['storage'],
-      'the storage of this database is not here: it has no identity. Mount the storage or correct the setting; to move the content here, run "entrepot storage copy"; if it was moved here by other means, run "entrepot adopt"',
+      `the storage of this database is not here: it has no identity. Mount the storage or correct the setting; to move the content here, run "${typed('storage copy')}"; if it was moved here by other means, run "${typed('adopt')}"`,
     );
   }
   if (stored !== row.identity) {
     throw new WrongPair(
       ['storage', 'database'],
-      'the storage and the database belong to different installations. Correct the settings; to use the two together, run "entrepot adopt"',
+      `the storage and the database belong to different installations. Correct the settings; to use the two together, run "${typed('adopt')}"`,
     );
   }
   if (row.state !== 'adopted') await refuseEmptyDatabase(database, driver);
   else if (!(await hasRows(database))) return;
   if (row.state !== 'paired') await setState(database, row.identity, 'paired');
+}
+
+/** For a database without an installation: rejects with `WrongPair` if the storage belongs to another database. */
+export async function refuseForeign(driver: Driver): Promise<void> {
+  const stored = await driver.readIdentity();
+  if (stored === restoringMark) throw unfinishedRestore();
+  if (stored !== undefined) throw foreignStorage();
 }
 
 /** What `adopt` found. */
@@ -112,6 +115,7 @@ export async function adopt(database: Database, driver: Driver, report: (found: 
     await driver.writeIdentity(row.identity, true);
   }
   await setState(database, row.identity, (await hasRows(database)) ? 'paired' : 'adopted');
+  await setActiveStorage(database, undefined);
 }
 
 /**
@@ -129,6 +133,23 @@ export async function markStorage(driver: Driver, earlier: string | undefined): 
 /** The random identity of a database that `checkPair` has accepted. A restore and `adopt` change it. */
 export async function installationIdentity(from: Queryable): Promise<string> {
   return (await readRow(from))!.identity;
+}
+
+/** The storage that the servers of this database use, as they have noted it; undefined if none has. */
+export async function activeStorage(from: Queryable): Promise<string | undefined> {
+  const row = await from.get<{ storage: string | null }>('SELECT storage FROM storage_identity WHERE id = 1');
+  return row?.storage ?? undefined;
+}
+
+/** Notes the storage that the servers of this database use from now on; undefined: the next server to start decides. */
+export async function setActiveStorage(database: Database, storage: string | undefined): Promise<void> {
+  const sql = 'UPDATE storage_identity SET storage = ? WHERE id = 1';
+  await database.transaction((tx) => tx.run(sql, [storage ?? null]));
+}
+
+/** Whether an installation was made in the database, which has the tables for it. */
+export async function hasIdentity(from: Queryable): Promise<boolean> {
+  return (await readRow(from)) !== undefined;
 }
 
 /** The identity of a database into which a restore has begun to write rows, and has not finished. */
@@ -167,10 +188,17 @@ export async function pairTarget(database: Database, target: Driver): Promise<vo
   await target.writeIdentity(identity, true);
 }
 
+function foreignStorage(): WrongPair {
+  return new WrongPair(
+    ['database'],
+    `the storage belongs to another database. Restore the database from a backup or correct the setting; to use the storage with this database, run "${typed('adopt')}"`,
+  );
+}
+
 function unfinishedRestore(): WrongPair {
   return new WrongPair(
     ['database', 'storage'],
-    'a restore into this place is not finished. Run "entrepot restore" again with these settings, or delete the database and the storage',
+    `a restore into this place is not finished. Run "${typed('restore')}" again with these settings, or delete the database and the storage`,
   );
 }
 
@@ -202,7 +230,7 @@ async function checkUnmarked(database: Database, driver: Driver): Promise<void> 
   for (const { digest } of rows) if (await driver.stat(digest)) return;
   throw new WrongPair(
     ['storage'],
-    'the storage has none of the content that the database names. Mount the storage or correct the setting; if the content is lost, run "entrepot adopt"',
+    `the storage has none of the content that the database names. Mount the storage or correct the setting; if the content is lost, run "${typed('adopt')}"`,
   );
 }
 
@@ -212,7 +240,7 @@ async function refuseEmptyDatabase(database: Database, driver: Driver): Promise<
   if (await hasRows(database)) return;
   throw new WrongPair(
     ['database'],
-    'the database names no content, but the storage has some. Restore the database from a backup or correct the setting; to start with this database, run "entrepot adopt"',
+    `the database names no content, but the storage has some. Restore the database from a backup or correct the setting; to start with this database, run "${typed('adopt')}"`,
   );
 }
 

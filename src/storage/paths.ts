@@ -5,6 +5,7 @@ import { join } from 'node:path';
  *
  *     data/
  *       entrepot.db                    the embedded database, unless another is configured
+ *       entrepot.db.processes/<uuid>   a locked file for each process that has work which others would take over
  *       blobs/sha256/ab/ab12…          content, named by its digest; immutable (`FilesystemDriver`)
  *       blobs/identity                 the identity that this storage shares with its database (`identity.ts`)
  *       staging/<uuid>                 bytes that are being received: pushes, upload sessions, mirror fills

@@ -55,7 +55,7 @@ export class Pending {
       const waited = this.#times.watch() - startedAt;
       const isAwaited = ({ state, size }: BlobRow): boolean =>
         awaitPuts && state === 'pending' && size >= leastAwaited && waited < putTime(size);
-      const givenUp = found.filter((row) => row.state === 'deleting' && this.#watch.isGivenUp(row));
+      const givenUp = await this.#watch.givenUp(this.#database, found);
       const settled = found.filter((row) => (row.state !== 'pending' || isAwaited(row)) && !givenUp.includes(row));
       const known = new Set(settled.map(({ digest }) => digest));
       const wanted = rest.filter((digest) => !known.has(digest)).sort();

@@ -6,15 +6,39 @@ import type { Logger } from 'pino';
 
 const owner = 0o700;
 
+/**
+ * Creates `path` and the folders above it that are missing, for this user only. With `recursive`, Node's own function never
+ * returns where the system says "not found" to a new folder in an existing one, as below `/proc`.
+ */
+export async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: owner });
+  } catch (error) {
+    if (await isFolder(path)) return;
+    const parent = dirname(path);
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || parent === path) throw error;
+    await makeFolder(parent);
+    await mkdir(path, { mode: owner }).catch(async (second: unknown) => {
+      // Another process may have made it meanwhile.
+      if (!(await isFolder(path))) throw second;
+    });
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  const found = await stat(path).catch(() => undefined);
+  return found?.isDirectory() ?? false;
+}
+
 /** Creates `path` for this user only, or takes the rights of other users from it. Rejects if it cannot be created. */
 export async function privateFolder(path: string, log: Logger): Promise<void> {
-  await mkdir(path, { recursive: true, mode: owner });
+  await makeFolder(path);
   await tighten(path, log);
 }
 
 /** Creates the SQLite database at `path`, empty and for this user only, unless there is a file of this name. */
 export async function createDatabaseFiles(path: string): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: owner });
+  await makeFolder(dirname(path));
   try {
     for (const file of [path, `${path}.lock`]) await writeFile(file, '', { flag: 'wx', mode: 0o600 });
   } catch (error) {

@@ -19,7 +19,7 @@ const atOnce = 16;
 export async function removeBlobs(
   database: Database,
   driver: Driver,
-  { beginWithin, watch }: DeletionTimes,
+  { beginWithin, watch, processes }: DeletionTimes,
   choose: (tx: Transaction) => Promise<BlobRow[]>,
 ): Promise<Removed> {
   let markedAt = 0;
@@ -29,7 +29,9 @@ export async function removeBlobs(
     markedAt = watch();
     if (rows.length > 0) {
       const digests = rows.map(({ digest }) => digest);
-      await tx.run(`UPDATE blobs SET state = 'deleting' WHERE digest IN (${placeholders(digests)})`, digests);
+      const mark = `UPDATE blobs SET state = 'deleting', deleted_by = ?, deleted_generation = generation
+        WHERE digest IN (${placeholders(digests)})`;
+      await tx.run(mark, [processes?.().id ?? null, ...digests]);
     }
     return rows;
   });

@@ -1,4 +1,5 @@
 import { localDisk, reserveReached, type Disk } from './disk.ts';
+import { storageUnavailable } from './unavailable.ts';
 
 /** Resolves to the free bytes of the disk that holds `path`. */
 export type ReadFree = Disk['free'];
@@ -42,7 +43,7 @@ export class Room {
 
   /** The free bytes of the disk, and the bytes of them that are kept free. */
   async measure(): Promise<{ free: number; reserve: number }> {
-    return { free: await this.#free(this.#path), reserve: this.#reserve };
+    return { free: await this.#freeBytes(), reserve: this.#reserve };
   }
 
   /** Whether half of the reserve stays free if a file of `bytes` is stored for a short time. */
@@ -59,6 +60,11 @@ export class Room {
     const isFull = unused < this.#reserve * (this.#isFull ? 1 + margin : 1);
     if (isFull !== this.#isFull) this.#report((this.#isFull = isFull));
     if (unused - bytes < this.#reserve) throw reserveReached();
+  }
+
+  /** Throws `StorageFull` while the reserve is not free, so that uploads are refused. */
+  async check(): Promise<void> {
+    if ((await this.#freeBytes()) < this.#reserve) throw reserveReached();
   }
 
   /** Runs `write`, which stores `bytes` of hosted content. Concurrent writes count; throws as `admit`. */
@@ -84,7 +90,15 @@ export class Room {
   }
 
   async #unused(): Promise<number> {
-    const free = await this.#free(this.#path);
-    return free - this.#writing;
+    return (await this.#freeBytes()) - this.#writing;
+  }
+
+  /** Throws `StorageUnavailable` if the folder is gone, or its disk does not answer. */
+  async #freeBytes(): Promise<number> {
+    try {
+      return await this.#free(this.#path);
+    } catch (error) {
+      throw storageUnavailable('The data folder of this server cannot be reached.', error);
+    }
   }
 }

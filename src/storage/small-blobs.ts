@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import { algorithmOf, digestOf, type Digest } from '../digest.ts';
-import { contentOf, readAll, type Content } from './content.ts';
+import { contentOf, keptOverhead, ownBytes, readAll, type Content } from './content.ts';
 import { contentDamaged } from './damage.ts';
 import type { Driver } from './driver.ts';
 
@@ -27,7 +27,7 @@ export class SmallBlobs {
   readonly #watch: () => number;
   readonly #recent = new LRUCache<Digest, Kept>({
     maxSize: maxTotalBytes,
-    sizeCalculation: ({ bytes }) => bytes.length + 200,
+    sizeCalculation: ({ bytes }) => bytes.length + keptOverhead,
   });
 
   /** `watch` is a monotonic clock in milliseconds. */
@@ -61,7 +61,7 @@ export class SmallBlobs {
   async read(digest: Digest, size: number, checked = true): Promise<Buffer> {
     // Before the read: if other bytes replace these meanwhile, the next check finds another version.
     const version = this.#driver.isRemote && !checked ? undefined : (await this.#driver.stat(digest))?.version;
-    const bytes = await readAll(await this.#driver.open(digest, size), size);
+    const bytes = ownBytes(await readAll(await this.#driver.open(digest, size), size));
     if (bytes.length !== size || digestOf(bytes, algorithmOf(digest)) !== digest) throw contentDamaged(digest);
     this.#recent.set(digest, { bytes, version, checkedAt: this.#watch() });
     return bytes;

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { open, rename, rm, unlink, type FileHandle } from 'node:fs/promises';
+import { open, rename, rm, stat, unlink, type FileHandle } from 'node:fs/promises';
+import { devNull } from 'node:os';
 import type { Readable } from 'node:stream';
 import { digestSoFar, startHash, type Digest, type DigestAlgorithm } from '../digest.ts';
 import { DomainError } from '../errors.ts';
@@ -60,6 +61,16 @@ export class StagedFile {
   }
 
   /**
+   * For upstream content while the disk takes no file: what is appended is kept in `memory`, or, without it, may only be
+   * hashed. It must not be committed.
+   */
+  static async createInMemory(algorithms: readonly DigestAlgorithm[], memory?: OverflowMemory): Promise<StagedFile> {
+    const overflow = memory && new Overflow(localDisk, memory);
+    overflow?.begin();
+    return new StagedFile(randomUUID(), devNull, await open(devNull, 'r+'), 0, algorithms, overflow ?? localDisk);
+  }
+
+  /**
    * Opens the file of an earlier session, truncated to the recorded `size`; `UploadUnknown` when it is gone or shorter.
    * `detach` first replaces it by a copy, so that another process which still has it open cannot write to it; `StorageFull`
    * when the disk has no room for the copy.
@@ -116,6 +127,11 @@ export class StagedFile {
     await writeAll(disk, handle, [bytes], size);
     updateHashes(hashes, bytes);
     this.#file.size += bytes.length;
+  }
+
+  /** Whether there is no file on the disk. */
+  get isOffDisk(): boolean {
+    return this.path === devNull;
   }
 
   /** Whether a part of the file is in memory, because the disk was full. Such a file must not be committed. */
@@ -182,6 +198,7 @@ export class StagedFile {
 
   /** Makes the bytes written so far durable. */
   async sync(): Promise<void> {
+    if (this.isOffDisk) return;
     await this.#file.handle.datasync();
   }
 
@@ -224,17 +241,28 @@ export class StagedFile {
     };
   }
 
-  /** Closes the file and removes it. */
+  /** Closes the file and removes it. If another writer has detached its path, the copy there is left to that writer. */
   async discard(): Promise<void> {
-    if (!this.#isDiscarded) this.#overflow?.leave();
+    if (this.#isDiscarded) return;
     this.#isDiscarded = true;
+    this.#overflow?.leave();
     try {
-      await this.close();
+      if (await this.#isAtPath()) await unlink(this.path);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     } finally {
-      await unlink(this.path).catch((error: NodeJS.ErrnoException) => {
-        if (error.code !== 'ENOENT') throw error;
-      });
+      await this.close();
     }
+  }
+
+  async #isAtPath(): Promise<boolean> {
+    if (this.isOffDisk) return false;
+    if (this.#closed) return true;
+    const [own, found] = await Promise.all([
+      this.#file.handle.stat({ bigint: true }),
+      stat(this.path, { bigint: true }),
+    ]);
+    return own.ino === found.ino && own.dev === found.dev;
   }
 }
 

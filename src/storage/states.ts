@@ -1,6 +1,7 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { forUpdate, placeholders, type Queryable, type Transaction } from '../database/database.ts';
+import type { Processes } from '../database/processes.ts';
 import type { Digest } from '../digest.ts';
 
 /** A row of `blobs`. See migration 010 for its `state` and `generation`. */
@@ -81,6 +82,12 @@ export interface DeletionTimes {
   takeOverAfter: number;
   /** A monotonic clock. */
   watch: () => number;
+  /**
+   * The processes that delete. What one of them has left unfinished is taken over as soon as it has ended, or, if it may
+   * only be silent, when it can no longer be at work on it. Left out if a deletion may be in progress after its process has
+   * ended, as a request to S3 is.
+   */
+  processes?: (() => Processes) | undefined;
 }
 
 /** A driver has the time between the two limits to finish a deletion that it has started. */
@@ -101,12 +108,50 @@ export class DeletionWatch {
     this.#times = times;
   }
 
-  /** Whether this row was first seen `deleting` long enough ago. Call it for each `deleting` row that is read. */
-  isGivenUp({ digest, generation }: BlobRow): boolean {
+  /**
+   * Those of the `deleting` rows in `rows` whose process has ended, or which were first seen long enough ago. Call it for
+   * all rows that are read.
+   */
+  async givenUp(from: Queryable, rows: readonly BlobRow[]): Promise<BlobRow[]> {
+    const deleting = rows.filter(({ state }) => state === 'deleting');
+    if (deleting.length === 0) return deleting;
+    const { takeOverAfter } = this.#times;
+    const seenFor = new Map(deleting.map((row) => [row.digest, this.#seenFor(row)]));
+    const left = await this.#left(from, deleting, seenFor);
+    return deleting.filter(({ digest }) => seenFor.get(digest)! >= takeOverAfter || left.has(digest));
+  }
+
+  /** The blobs whose deletion was left unfinished by a process that has ended. */
+  async #left(
+    from: Queryable,
+    rows: readonly BlobRow[],
+    seenFor: ReadonlyMap<Digest, number>,
+  ): Promise<ReadonlySet<Digest>> {
+    const { processes, beginWithin, takeOverAfter } = this.#times;
+    if (!processes) return new Set();
+    const found = await from.select<{ digest: Digest; process: string }>(
+      `SELECT digest, deleted_by AS process FROM blobs WHERE state = 'deleting' AND deleted_by IS NOT NULL
+       AND deleted_generation = generation AND digest IN (${placeholders(rows)})`,
+      rows.map(({ digest }) => digest),
+    );
+    const known = processes();
+    const gone = await known.gone([...new Set(found.map(({ process }) => process))], takeOverAfter);
+    // A process that is only silent, for example during a failover, may have made its mark a moment ago. As long again as it
+    // may start deletions, it has time to finish the last one.
+    const atLeast = known.isExact ? 0 : 2 * beginWithin;
+    return new Set(
+      found
+        .filter(({ digest, process }) => gone.has(process) && seenFor.get(digest)! >= atLeast)
+        .map(({ digest }) => digest),
+    );
+  }
+
+  /** Milliseconds since this process has first seen the row `deleting`. */
+  #seenFor({ digest, generation }: BlobRow): number {
     const key = `${generation} ${digest}`;
     const now = this.#times.watch();
     const since = this.#since.get(key);
     if (since === undefined) this.#since.set(key, now);
-    return now - (since ?? now) >= this.#times.takeOverAfter;
+    return now - (since ?? now);
   }
 }

@@ -26,9 +26,13 @@ const privateNetworks = networkList([
   '::1/128', 'fc00::/7',
 ]); // prettier-ignore
 
-/** Never allowed: unspecified, link-local (cloud metadata), protocol, multicast and reserved networks. */
+/**
+ * Never allowed: unspecified, link-local, protocol, multicast and reserved networks, and the metadata services of clouds, which
+ * give credentials to every program on the machine (also 168.63.129.16 of Azure and 100.100.100.200 of Alibaba).
+ */
 const neverNetworks = networkList([
   '0.0.0.0/8', '169.254.0.0/16', '192.0.0.0/24', '224.0.0.0/4', '240.0.0.0/4',
+  '168.63.129.16/32', '100.100.100.200/32', 'fd00:ec2::/32', 'fd20:ce::254/128',
   '::/128', 'fe80::/10', 'fec0::/10', 'ff00::/8', '64:ff9b:1::/48', '2001::/32', '2002::/16',
 ]); // prettier-ignore
 
@@ -94,6 +98,8 @@ export interface ConnectionOptions {
   /** Certificate authorities to trust besides the default ones, PEM. */
   ca?: string | undefined;
   resolve?: Resolve | undefined;
+  /** Whether later requests use a connection again; true by default. */
+  keepAlive?: boolean;
 }
 
 /** Agents that connect only to addresses an upstream may have, whether literal or resolved from a name. */
@@ -103,9 +109,9 @@ export function checkedAgents({ allowPrivate, ...options }: AgentOptions): { htt
 
 /** Agents that connect only to addresses that pass `check`, whether literal or resolved from a name. */
 export function agentsWith(check: CheckAddress, options: ConnectionOptions): { http: HttpAgent; https: HttpsAgent } {
-  const { proxy, timeout, ca, resolve = dnsLookup } = options;
+  const { proxy, timeout, ca, resolve = dnsLookup, keepAlive = true } = options;
   // `Connections` limits the number of sockets, because a request that waits in an agent's own queue has no time-out.
-  const common = { keepAlive: true, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
+  const common = { keepAlive, proxyEnv: proxy, timeout, scheduling: 'lifo' as const };
   const lookup = checkedLookup(check, resolve);
   type Dial = (
     options: { host?: string; lookup?: LookupFunction },

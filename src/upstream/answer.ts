@@ -17,6 +17,8 @@ export interface UpstreamRequest {
   /** For the registry's token exchange: `repository:<name>:pull`. */
   scope?: string;
   signal?: AbortSignal;
+  /** Whether the body is a small document, of which a client gets nothing before all of it has come. */
+  isDocument?: boolean;
   /** The optional service that the request is for; undefined for everything else. */
   service?: OptionalService;
 }

@@ -11,6 +11,8 @@ const maxEntries = 4096;
  * subjects, and one client can request any number of those.
  */
 const probeInterval = 1000;
+/** The longest pause before the first test of an upstream that asked for a long one, milliseconds; doubled with each test. */
+const firstTest = 5 * 60_000;
 
 /** The part of a request by which failures are counted. */
 export interface BreakerRequest {
@@ -167,7 +169,7 @@ export class Breaker {
     const isReachable = kind === 'connection' && this.#succeededAt > began;
     if (kind !== 'resource' && !isReachable) {
       const before = this.#upstream;
-      const pause = pauseAfter(before, failure);
+      const pause = testedEarly(pauseAfter(before, failure), now);
       // A connection that fails during the pause of a 429 must not replace it by an ordinary one.
       const isLimit = kind === 'limit' || (before !== undefined && before.isLimit && !beganBefore(before, began));
       this.#open({ ...pause, isLimit, length: pause.until - now, probing: false });
@@ -190,6 +192,13 @@ export class Breaker {
       this.#failing.clear();
     }
     return remaining(pause, now);
+  }
+
+  /** Ends all pauses. The next request is a test, if the upstream was paused: until it succeeds the breaker stays open. */
+  tryNow(): void {
+    this.#addresses.clear();
+    this.#subjects.clear();
+    if (this.#upstream) this.#upstream = { ...this.#upstream, until: this.#now(), probing: false };
   }
 
   #open(pause: UpstreamPause): void {
@@ -222,6 +231,11 @@ export class Breaker {
     this.#sequence += 1;
     return this.#sequence;
   }
+}
+
+/** An upstream may ask for a day, and work again much earlier: one request tests it after some minutes, then less often. */
+function testedEarly(pause: Pause, now: number): Pause {
+  return { ...pause, until: Math.min(pause.until, now + firstTest * 2 ** Math.min(pause.failures - 1, 10)) };
 }
 
 /** Whether the pause began before the request of that sequence number, so that its result may change the pause. */

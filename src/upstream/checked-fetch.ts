@@ -5,8 +5,8 @@ import { Client } from './client.ts';
 /** Largest body, in bytes, and longest time of each step and of the body, in milliseconds. */
 const sizeLimit = 256 * 1024;
 const timeLimit = 5000;
-/** Connections to one host; a group of requests may use a quarter of them. */
-const connections = 16;
+/** Connections to one host by default. */
+const defaultConnections = 16;
 
 export interface CheckedFetchOptions {
   /** Whether private and loopback addresses are allowed. */
@@ -14,6 +14,8 @@ export interface CheckedFetchOptions {
   proxy: ProxyEnvironment;
   /** Certificate authorities to trust besides the default ones, PEM. */
   ca?: string | undefined;
+  /** Connections to one host; requests for one path may use a quarter of them. */
+  connections?: number | undefined;
 }
 
 export interface CheckedRequest {
@@ -27,7 +29,7 @@ export interface CheckedRequest {
 export class CheckedFetch {
   readonly #client: Client;
 
-  constructor(options: CheckedFetchOptions) {
+  constructor({ connections = defaultConnections, ...options }: CheckedFetchOptions) {
     this.#client = new Client({ ...options, timeout: timeLimit, connections });
   }
 

@@ -10,6 +10,7 @@ import { Connections } from './connections.ts';
 import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
 import { mayReleaseInput, releaseInput } from './release-input.ts';
+import { cutSlowBody, leastSpeed } from './slow-body.ts';
 
 /** One request to one host. */
 export interface Sending {
@@ -20,6 +21,8 @@ export interface Sending {
   body?: string | undefined;
   /** Requests of one group may use a quarter of the connections to a host. */
   group: string;
+  /** Whether the body is a small document. */
+  isDocument?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -27,6 +30,8 @@ export interface ClientOptions extends AgentOptions {
   /** Connections in use at the same time, to each host. */
   connections: number;
   meter?: (() => (bytes: number) => void) | undefined;
+  /** Called when a body is cut because it comes too slowly. */
+  onSlow?: (() => void) | undefined;
 }
 
 /** Sends single requests: no redirects, no credentials, no retry. Each step has a time-out of `timeout` milliseconds. */
@@ -35,10 +40,14 @@ export class Client {
   readonly #got: Got;
   readonly #connections: Connections;
   readonly #meter: ClientOptions['meter'];
+  readonly #onSlow: () => void;
+  readonly #timeout: number;
 
-  constructor({ connections, meter, ...options }: ClientOptions) {
+  constructor({ connections, meter, onSlow = () => undefined, ...options }: ClientOptions) {
     const { timeout } = options;
     this.#meter = meter;
+    this.#onSlow = onSlow;
+    this.#timeout = timeout;
     this.#connections = new Connections({ max: connections, waitLimit: timeout });
     this.#agents = checkedAgents(options);
     this.#got = got.extend({
@@ -53,7 +62,15 @@ export class Client {
   }
 
   /** Throws `Refused` for an address that is not allowed, `Busy`, `NotConnected`, or the error of got. */
-  async send({ method = 'GET', url, headers, body, group, signal }: Sending): Promise<UpstreamAnswer> {
+  async send({
+    method = 'GET',
+    url,
+    headers,
+    body,
+    group,
+    isDocument = false,
+    signal,
+  }: Sending): Promise<UpstreamAnswer> {
     const mayRelease = await mayReleaseInput();
     const release = await this.#connections.take(url.origin, group, signal);
     const sent = this.#got.stream(url, {
@@ -72,7 +89,9 @@ export class Client {
     const response = await responseTo(sent, url);
     if (mayRelease) releaseInput(response);
     const stream = BackgroundTask.current?.pace(sent) ?? sent;
-    const { 'content-encoding': coding, 'content-length': _coded, ...rest } = response.headers;
+    const { 'content-encoding': coding, 'content-length': length, ...rest } = response.headers;
+    const least = leastSpeed(length === undefined ? undefined : Number(length), isDocument, this.#timeout);
+    cutSlowBody(sent, least, () => sent.downloadProgress.transferred, this.#onSlow);
     const contentDigest = rest['docker-content-digest'];
     const common = {
       status: response.statusCode!,

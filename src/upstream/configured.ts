@@ -1,5 +1,6 @@
 import { ConfigError, readSecretFile } from '../config/load.ts';
 import type { Config, UpstreamConfig } from '../config/schema.ts';
+import { urlProblem } from '../config/password-url.ts';
 import type { ProxyEnvironment } from './addresses.ts';
 import { CredentialCommand } from './credential-command.ts';
 import { fixedCredentials, SecretFile, type CredentialSource } from './credential-source.ts';
@@ -25,7 +26,10 @@ export function readProxies(environment: ProxyEnvironment): ProxyEnvironment {
   for (const key of ['http_proxy', 'HTTP_PROXY', 'https_proxy', 'HTTPS_PROXY']) {
     const value = environment[key];
     if (!value) continue;
-    const url = URL.parse(value.includes('://') ? value : `http://${value}`);
+    const address = value.includes('://') ? value : `http://${value}`;
+    const problem = urlProblem(address);
+    if (problem !== undefined) throw new ConfigError(`${key}: ${problem}`);
+    const url = URL.parse(address);
     if (!url || !/^https?:$/.test(url.protocol)) {
       throw new ConfigError(`${key}: expected the URL of an HTTP proxy, such as http://proxy.example:3128`);
     }
@@ -58,11 +62,11 @@ function sourceOf(
   { id: upstream }: UpstreamConfig,
   auth: NonNullable<UpstreamConfig['auth']>,
   key: string,
-  { log, now }: Pick<UpstreamParts, 'log' | 'now'>,
+  { log, now, proxy }: Pick<UpstreamParts, 'log' | 'now' | 'proxy'>,
 ): CredentialSource {
   if ('exec' in auth) {
     const onFailure = (reason: string) => log.warn({ upstream, reason }, 'an upstream has no new credentials');
-    return new CredentialCommand({ command: auth.exec, now, onFailure });
+    return new CredentialCommand({ command: auth.exec, environment: proxy, now, onFailure });
   }
   const onFailure = (reason: string) => log.warn({ upstream, reason }, 'a changed file with credentials was not used');
   if ('bearerFile' in auth) {

@@ -25,6 +25,8 @@ export class UpstreamCounts {
   readonly times = new Times(bounds);
   /** Bytes of bodies that were received. */
   received = 0;
+  /** Bodies that were cut because they came too slowly. */
+  slowBodies = 0;
   /** When it last answered a request without a failure, in milliseconds since 1970; null if it never did. */
   succeededAt: number | null = null;
   #limit: RateLimit | undefined;

@@ -16,6 +16,8 @@ const renewAfter = 0.8;
 export interface CredentialCommandParts {
   /** The program and its arguments; no shell reads them. */
   command: readonly string[];
+  /** The environment of the command. It gets none of this program's settings, because some are secrets. */
+  environment: Readonly<Record<string, string | undefined>>;
   /** Milliseconds since 1970 UTC. */
   now: () => number;
   /** Called with the reason when the command fails. The reason contains nothing that the command wrote. */
@@ -99,7 +101,8 @@ export class CredentialCommand implements CredentialSource {
     const [program, ...words] = this.#parts.command as [string, ...string[]];
     const limit = this.#parts.timeLimit ?? timeLimit;
     return new Promise((resolve, reject) => {
-      const child = spawn(program, words, { stdio: ['ignore', 'pipe', 'ignore'] });
+      const env = withoutSettings(this.#parts.environment);
+      const child = spawn(program, words, { env, stdio: ['ignore', 'pipe', 'ignore'] });
       this.#child = child;
       const pieces: Buffer[] = [];
       let size = 0;
@@ -125,6 +128,10 @@ export class CredentialCommand implements CredentialSource {
       );
     });
   }
+}
+
+function withoutSettings(environment: CredentialCommandParts['environment']): Record<string, string | undefined> {
+  return Object.fromEntries(Object.entries(environment).filter(([name]) => !name.startsWith('ENTREPOT_')));
 }
 
 function noCredentials(reason: string, retryAfter: number): Refused {

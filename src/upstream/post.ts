@@ -31,7 +31,8 @@ export class Poster {
 
   constructor({ check, timeout, resolve }: PosterOptions) {
     this.#timeout = timeout;
-    this.#agents = agentsWith(check, { proxy: {}, timeout, resolve });
+    // The header `Connection: close` alone does not end a connection that the receiver keeps open.
+    this.#agents = agentsWith(check, { proxy: {}, timeout, resolve, keepAlive: false });
   }
 
   /** Rejects with `AddressRefused`, an error of the network with a `code`, or the reason of a signal (`TimeoutError`). */

@@ -61,6 +61,11 @@ export class RegistryTokens {
     return `Bearer ${await exchange}`;
   }
 
+  /** Ends the pauses of exchanges that failed. */
+  tryNow(): void {
+    this.#pauses.clear();
+  }
+
   async #attempt(request: TokenRequest, credentials: string | undefined, key: string): Promise<string> {
     const { base, now } = this.#parts;
     const previous = this.#pauses.peek(key);

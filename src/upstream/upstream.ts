@@ -89,6 +89,7 @@ export class Upstream {
       resolve,
       connections,
       meter: () => this.#meter(meter),
+      onSlow: () => (this.counts.slowBodies += 1),
     });
     const ask = (url: URL, headers: Record<string, string>) => this.#once({ url, headers, group: 'token' });
     this.#tokens = new RegistryTokens({ cache, id, base, credentials: this.credentials, timeout, now, ask });
@@ -114,6 +115,12 @@ export class Upstream {
   /** Why and since when `isPaused`; undefined if it is not. */
   get pause(): OpenPause | undefined {
     return this.#breaker.pause;
+  }
+
+  /** Ends all pauses after failures in this process, so that the next request is sent. */
+  tryNow(): void {
+    for (const each of [this.#breaker, ...Object.values(this.#serviceBreakers)]) each.tryNow();
+    this.#tokens.tryNow();
   }
 
   /** Whether no request is ever sent to it. */
@@ -274,12 +281,12 @@ export class Upstream {
   /** Follows redirects. Checks each hop's address, and whether it may get the authorization. */
   async #follow(request: UpstreamRequest, authorization: string | undefined) {
     let { url } = request;
-    const { method, signal } = request;
+    const { method, signal, isDocument } = request;
     const group = request.service ?? request.subject;
     for (let hop = 0; hop <= redirectLimit; hop += 1) {
       const headers: Record<string, string> = { ...request.headers };
       if (authorization !== undefined && this.#mayGetAuthorization(url)) headers['authorization'] = authorization;
-      const answer = await this.#once({ ...(method && { method }), url, headers, group, signal });
+      const answer = await this.#once({ ...(method && { method }), url, headers, group, isDocument, signal });
       const { location } = answer.headers;
       if (![301, 302, 303, 307, 308].includes(answer.status) || location === undefined) return { answer, url };
       discard(answer.body);

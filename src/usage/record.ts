@@ -1,5 +1,4 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Database, Row, Transaction } from '../database/database.ts';
 import { addCounts, countUse, counterNames, isBillable, isDownload, noCounts } from './counters.ts';
 import type { Counters, SubjectKind, Use } from './counters.ts';
@@ -137,7 +136,6 @@ export class UsageRecord {
   async restore({ writer, batches }: UnwrittenUsage): Promise<void> {
     for (const { number, entries } of batches) {
       await this.#database.transaction((tx) => this.#writeBatch(tx, writer, number, entries));
-      await nextTurn();
     }
   }
 
@@ -187,8 +185,6 @@ export class UsageRecord {
       const { number, entries } = batch;
       await this.#database.transaction((tx) => this.#writeBatch(tx, this.#writer, number, entries));
       this.#batches.shift();
-      // SQLite queries do not yield to the event loop.
-      await nextTurn();
     }
   }
 

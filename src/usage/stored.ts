@@ -1,4 +1,3 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { listAccounts } from '../accounts/accounts.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { inBackground } from '../database/time-limits.ts';
@@ -200,13 +199,10 @@ export async function measureStored(
     for (const { account_id: id, mirrored, bytes } of holdings) {
       add(accounts, id, mirrored ? 'mirrored' : 'hosted', bytes);
     }
-    // SQLite queries do not yield to the event loop.
-    await nextTurn();
   }
   for (const measure of measures) {
     for await (const rows of measure(database, step)) {
       for (const { account_id: id, bytes } of rows) add(accounts, id, 'hosted', bytes);
-      await nextTurn();
     }
   }
   return accounts;

@@ -1,30 +1,32 @@
 import { randomUUID } from 'node:crypto';
-import { placeholders, type Database, type Transaction } from '../database/database.ts';
+import type { Database, Transaction } from '../database/database.ts';
 import { matchesType, type RecordedEvent } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
+import { recordEvent } from '../events/record.ts';
 import { bodyOf } from './cloud-event.ts';
 import type { Attempt, DeliveryRow } from './delivery.ts';
 import { delayAfter, pauseOf } from './schedule.ts';
-import { toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+import { eventOf, factsOf, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+import { webhooksIn } from './webhook-rows.ts';
 
 /** Events that are turned into deliveries in one transaction. */
 const batch = 200;
 /** Rows that one statement inserts. */
 const insertAtOnce = 50;
-/** Rows that one statement changes or deletes. */
+/** Rows that one statement changes. */
 const changeAtOnce = 200;
 /** Deliveries of a webhook that may wait. Further ones disable it. */
 const mostPending = 100_000;
 /** Milliseconds that an instance has for an attempt and for recording it. Then any instance may repeat it. */
 const leaseTime = 60_000;
-/** Milliseconds that deliveries are kept. */
-const keep = 14 * 86_400_000;
 
 /**
  * None of these rows is cached. They may be lost on power failure, because SQLite loses later commits before earlier ones:
  * the events are still there, and a delivery is repeated.
  */
 const options = { fleeting: true };
+
+const repeated = "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_at = ?";
 
 const listed =
   'number, id, webhook_id, event_position, type, state, attempts, next_at, lease, created_at, attempted_at, duration, status, failure, answer';
@@ -77,15 +79,15 @@ export class Deliveries {
   /** Webhooks with deliveries that are due, the earliest first. */
   async due(): Promise<Due[]> {
     const now = this.#now();
-    const rows = await this.#database.select<WebhookRow & { due: number | null }>(
-      `SELECT webhooks.*, (SELECT MIN(next_at) FROM webhook_deliveries
-         WHERE webhook_id = webhooks.id AND state = 'pending') AS due
-       FROM webhooks WHERE enabled = 1 AND deleted_at IS NULL AND paused_until <= ?`,
-      [now],
-    );
-    return rows
-      .flatMap(({ due, ...webhook }) => (due !== null && due <= now ? [{ webhook, since: due }] : []))
-      .sort((a, b) => a.since - b.since);
+    const columns = `webhooks.*, (SELECT MIN(next_at) FROM webhook_deliveries
+      WHERE webhook_id = webhooks.id AND state = 'pending') AS due`;
+    const found: Due[] = [];
+    for await (const row of webhooksIn<WebhookRow & { due: number | null }>(this.#database, columns)) {
+      const { due, ...webhook } = row;
+      if (webhook.enabled === 0 || webhook.paused_until > now || due === null || due > now) continue;
+      found.push({ webhook, since: due });
+    }
+    return found.sort((a, b) => a.since - b.since);
   }
 
   /** Takes up to `count` due deliveries of each webhook, which no other instance then gets before their leases end. */
@@ -142,7 +144,7 @@ export class Deliveries {
         await tx.run('UPDATE webhooks SET paused_until = ? WHERE id = ? AND paused_until < ?', values);
       }
       // A user may have changed the address while the attempt was made.
-      if (isGone) await disable(tx, claimed.webhookId, 'the receiver answered 410 Gone', url);
+      if (isGone) await disable(tx, claimed.webhookId, 'the receiver answered 410 Gone', url, now);
     }, options);
     return outcome;
   }
@@ -175,59 +177,39 @@ export class Deliveries {
     return this.#database.get<DeliveryRow>(sql, [id, webhookId]);
   }
 
-  /** Makes deliveries due again with all attempts, those that are being sent excepted; resolves to their number. */
-  async repeat(rows: readonly { number: number }[]): Promise<number> {
-    if (rows.length === 0) return 0;
-    const numbers = rows.map(({ number }) => number);
-    const sql = `UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_at = ?
-      WHERE lease IS NULL AND number IN (${placeholders(numbers)})`;
-    return this.#database.transaction((tx) => tx.run(sql, [this.#now(), ...numbers]), options);
+  /** Makes a delivery due again with all attempts, unless it is being sent. */
+  async repeat(number: number): Promise<void> {
+    const sql = `${repeated} WHERE lease IS NULL AND number = ?`;
+    await this.#database.transaction((tx) => tx.run(sql, [this.#now(), number]), options);
   }
 
-  /** As `repeat`, for all deliveries of a webhook that were made at `since` (milliseconds since 1970) or later. */
+  /**
+   * As `repeat`, for all deliveries of a webhook that were made at `since` (milliseconds since 1970) or later; resolves to
+   * their number. It changes a bounded number of rows at a time.
+   */
   async repeatSince(webhookId: string, since: number): Promise<number> {
-    let repeated = 0;
+    const page = `SELECT MAX(number) AS last FROM (
+        SELECT number FROM webhook_deliveries WHERE webhook_id = ? AND number > ? ORDER BY number LIMIT ${changeAtOnce}
+      ) AS page`;
+    const sql = `${repeated} WHERE lease IS NULL AND webhook_id = ? AND number > ? AND number <= ? AND created_at >= ?`;
+    let total = 0;
     for (let after = 0; ;) {
-      const rows = await this.#database.select<{ number: number; created_at: number }>(
-        'SELECT number, created_at FROM webhook_deliveries WHERE webhook_id = ? AND number > ? ORDER BY number LIMIT ?',
-        [webhookId, after, changeAtOnce],
-      );
-      repeated += await this.repeat(rows.filter(({ created_at: createdAt }) => createdAt >= since));
-      if (rows.length < changeAtOnce) return repeated;
-      after = rows.at(-1)!.number;
+      const { last } = (await this.#database.get<{ last: number | null }>(page, [webhookId, after]))!;
+      if (last === null) return total;
+      const values = [this.#now(), webhookId, after, last, since];
+      total += await this.#database.transaction((tx) => tx.run(sql, values), options);
+      after = last;
     }
   }
 
-  /** The number of deliveries that wait, of all webhooks. */
+  /** The number of deliveries that wait, of all webhooks. Counts those of one webhook at a time. */
   async pending(): Promise<number> {
-    const sql = "SELECT COUNT(*) AS pending FROM webhook_deliveries WHERE state = 'pending'";
-    return (await this.#database.get<{ pending: number }>(sql))!.pending;
-  }
-
-  /** Deletes some deliveries that are too old at `time`, or whose webhook is deleted; resolves to whether there are more. */
-  async deleteSome(time: number): Promise<boolean> {
-    const old = await this.#numbers('created_at < ? ORDER BY created_at', time - keep);
-    if (old.length > 0) return this.#delete(old);
-    const gone = await this.#database.get<{ id: string }>(
-      'SELECT id FROM webhooks WHERE deleted_at IS NOT NULL LIMIT 1',
-    );
-    if (!gone) return false;
-    const rest = await this.#numbers('webhook_id = ? ORDER BY number', gone.id);
-    if (rest.length > 0) return this.#delete(rest);
-    const sql = 'DELETE FROM webhooks WHERE id = ? AND deleted_at IS NOT NULL';
-    await this.#database.transaction((tx) => tx.run(sql, [gone.id]), options);
-    return true;
-  }
-
-  async #numbers(condition: string, value: string | number): Promise<number[]> {
-    const sql = `SELECT number FROM webhook_deliveries WHERE ${condition} LIMIT ${changeAtOnce}`;
-    return (await this.#database.select<{ number: number }>(sql, [value])).map(({ number }) => number);
-  }
-
-  async #delete(numbers: readonly number[]): Promise<true> {
-    const sql = `DELETE FROM webhook_deliveries WHERE number IN (${placeholders(numbers)})`;
-    await this.#database.transaction((tx) => tx.run(sql, numbers), options);
-    return true;
+    let pending = 0;
+    for await (const { id } of webhooksIn(this.#database, 'id')) {
+      const sql = "SELECT COUNT(*) AS pending FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending'";
+      pending += (await this.#database.get<{ pending: number }>(sql, [id]))!.pending;
+    }
+    return pending;
   }
 
   async #hasWebhooks(): Promise<boolean> {
@@ -243,7 +225,7 @@ export class Deliveries {
   async #makeSome(): Promise<boolean> {
     const cursor = (await this.#hasWebhooks()) ? await this.#readCursor() : undefined;
     if (cursor === undefined) return false;
-    const events = await this.#events.listAfter({}, batch, cursor);
+    const { events } = await this.#events.listAfter({}, batch, cursor);
     const last = events.at(-1)?.position;
     if (last === undefined) return false;
     await this.#database.transaction(async (tx) => {
@@ -281,16 +263,22 @@ export class Deliveries {
         `SELECT number FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending' LIMIT 1 OFFSET ${mostPending}`,
         [webhook.id],
       );
-      if (beyond) await disable(tx, webhook.id, `more than ${mostPending} deliveries waited`, webhook.url);
+      if (beyond) await disable(tx, webhook.id, `more than ${mostPending} deliveries waited`, webhook.url, now);
     }
   }
 }
 
-function isFor({ accountId, operate, events }: Webhook, event: RecordedEvent): boolean {
+/** A webhook gets no events about itself. */
+function isFor({ id, accountId, operate, events }: Webhook, event: RecordedEvent): boolean {
+  if (event.subject.kind === 'webhook' && event.subject.name === id) return false;
   const isOwn = event.accountId === 0 ? operate : event.accountId === accountId;
   return isOwn && events.some((pattern) => matchesType(pattern, event.type));
 }
 
-async function disable(tx: Transaction, id: string, reason: string, url: string): Promise<void> {
-  await tx.run('UPDATE webhooks SET enabled = 0, disabled_reason = ? WHERE id = ? AND url = ?', [reason, id, url]);
+/** Does nothing if it is disabled already, or if a user has changed its address since. */
+async function disable(tx: Transaction, id: string, reason: string, url: string, now: number): Promise<void> {
+  const sql = 'UPDATE webhooks SET enabled = 0, disabled_reason = ? WHERE id = ? AND url = ? AND enabled = 1';
+  if ((await tx.run(sql, [reason, id, url])) === 0) return;
+  const row = (await tx.get<WebhookRow>('SELECT * FROM webhooks WHERE id = ?', [id]))!;
+  await recordEvent(tx, eventOf('webhook.updated', row, { changed: ['enabled'], ...factsOf(row) }), now);
 }

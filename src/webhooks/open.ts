@@ -10,6 +10,7 @@ import { urlBelow } from '../upstream/url.ts';
 import { Deliveries } from './deliveries.ts';
 import type { Attempt } from './delivery.ts';
 import { Receivers } from './receivers.ts';
+import { deleteOldDeliveries } from './retention.ts';
 import { Secrets } from './secrets.ts';
 import { Sender } from './sender.ts';
 import { Webhooks } from './webhooks.ts';
@@ -19,8 +20,6 @@ const attemptTime = 15_000;
 /** Milliseconds between two counts of the deliveries that wait, and between two deletions of old ones. */
 const countInterval = 15_000;
 const deleteInterval = 60_000;
-/** Statements of one deletion; the next one goes on. */
-const deletions = 50;
 
 /** How to reach receivers. Tests replace it. */
 export interface ReceiverOptions {
@@ -49,10 +48,17 @@ type ReadValues = () => Iterable<[labels: Record<string, string>, value: number]
 
 export interface OpenWebhooks {
   readonly webhooks: Webhooks;
-  /** Sends a test event to a webhook of the account. Throws `NotFound` or `TooManyRequests`. */
+  /** Sends a test event to a webhook of the account. Throws `NotFound`, `TooManyRequests` or `KeyUnavailable`. */
   test(accountId: number, accountName: string, id: string): Promise<{ id: string; attempt: Attempt }>;
-  /** Rejects with `ConfigError` if the key does not fit the stored secrets. */
+  /** Rejects with `ConfigError` if the setting names a key file that cannot be read, and there are no stored secrets. */
   checkKey(): Promise<void>;
+  /** Why the stored secrets cannot be decrypted now, and what to do; undefined if they can. */
+  keyProblem(): Promise<string | undefined>;
+  /**
+   * Call it when this process has joined the instances. Disables all webhooks if their secrets cannot be decrypted, unless
+   * `othersHaveKey`, and enables them again as soon as they can.
+   */
+  useKey(othersHaveKey: boolean): Promise<void>;
   /** Events up to this position are not needed any more; infinite without webhooks. */
   cursor(): Promise<number>;
   /** Turns events into deliveries, and sends what is due. */
@@ -76,26 +82,46 @@ export function openWebhooks({ config, receivers: options = {}, ...parts }: Webh
   const { timeout = attemptTime, resolve = receivers.resolve } = options;
   const poster = new Poster({ check: receivers.check, timeout, resolve });
   const sender = new Sender({ events, deliveries, secrets, poster, source, log, now });
+  let wasDecryptable = true;
+  const useKey = async (othersHaveKey: boolean) => {
+    const problem = await secrets.problem();
+    wasDecryptable = problem === undefined;
+    if (problem !== undefined && othersHaveKey) return;
+    const changed = await webhooks.setDecryptable(wasDecryptable);
+    if (problem !== undefined)
+      log.warn(`all webhooks are disabled, and events of this time will not be delivered: ${problem}`);
+    else if (changed > 0) {
+      const text =
+        'webhooks are enabled again, because their key is back; events of the time between are not delivered';
+      log.info({ webhooks: changed }, text);
+    }
+  };
+  // Without a restart, when the key is back.
+  const awaitKey = async () => {
+    if (!wasDecryptable && (await secrets.problem()) === undefined) await useKey(false);
+  };
   let pending = 0;
   const count = async () => {
     pending = await deliveries.pending();
   };
-  const deleteOld = async () => {
-    for (let left = deletions; left > 0 && (await deliveries.deleteSome(deletionTime())); left -= 1);
-  };
+  const stop = new AbortController();
+  const deleteOld = () => deleteOldDeliveries({ database, time: deletionTime(), stop: stop.signal });
   return {
     webhooks,
     test: async (accountId, accountName, id) => {
       const message = `test-${randomUUID()}`;
       return { id: message, attempt: await sender.test(await webhooks.row(accountId, id), accountName, message) };
     },
-    checkKey: () => secrets.check(),
+    checkKey: async () => void (await secrets.problem()),
+    keyProblem: () => secrets.problem(),
+    useKey,
     cursor: () => deliveries.cursor(),
     tick: () => sender.tick(),
     deleteOld,
     chores: [
       { interval: 1000, run: () => sender.tick(), failure: 'webhook deliveries were not sent' },
       { interval: countInterval, run: count, failure: 'webhook deliveries were not counted' },
+      { interval: countInterval, run: awaitKey, failure: 'the key of webhooks was not checked' },
       { interval: deleteInterval, run: deleteOld, failure: 'old webhook deliveries were not deleted' },
     ],
     observe: (metrics) => {
@@ -109,6 +135,9 @@ export function openWebhooks({ config, receivers: options = {}, ...parts }: Webh
         [{}, pending],
       ]);
     },
-    close: (milliseconds) => sender.close(milliseconds),
+    close: (milliseconds) => {
+      stop.abort();
+      return sender.close(milliseconds);
+    },
   };
 }

@@ -2,10 +2,14 @@ import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, ra
 import { existsSync } from 'node:fs';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { typed } from '../command-name.ts';
 import { ConfigError } from '../config/load.ts';
 import { forUpdate, type Database, type Transaction } from '../database/database.ts';
+import { DomainError } from '../errors.ts';
 
 const setting = 'ENTREPOT_SECRET_KEY_FILE';
+/** A new key is accepted only when no secret of the old one is left. */
+const remedy = `if the key is lost, delete all webhooks of all accounts with "${typed('webhook delete')}", and create them again`;
 /** Fewest characters of a key file. */
 const shortest = 32;
 /** Bytes of a nonce and of a tag of AES-256-GCM (NIST SP 800-38D). */
@@ -33,25 +37,39 @@ export class Secrets {
     this.#isDefault = isDefault;
   }
 
-  /** Rejects with `ConfigError` if the key is not the one that encrypts the stored secrets, or cannot be read. */
-  async check(): Promise<void> {
-    if (this.#isDefault && (await this.#storedProof()) === undefined) return;
-    await this.#open();
+  /**
+   * Why the stored secrets cannot be decrypted, and what to do; undefined if they can, or if there are none. Rejects with
+   * `ConfigError` if a setting names a key file that cannot be read while there are none: then only the setting is wrong.
+   */
+  async problem(): Promise<string | undefined> {
+    const hasSecrets = (await this.#storedProof()) !== undefined;
+    if (this.#isDefault && !hasSecrets) return undefined;
+    try {
+      await this.#open();
+      return undefined;
+    } catch (error) {
+      if (!hasSecrets || !(error instanceof ConfigError)) throw error;
+      this.#key = undefined;
+      return error.message;
+    }
   }
 
-  /** The key for new secrets. Makes the default file if it is missing and there are no secrets. */
+  /**
+   * Loads the key for new secrets. Makes the default file if it is missing and there are no secrets. Rejects with
+   * `KeyUnavailable` if there is no key, or another one than that of the stored secrets.
+   */
   async prepare(): Promise<void> {
     if (this.#isDefault && (await this.#storedProof()) === undefined) await makeKeyFile(this.#file);
-    this.#key = undefined;
-    await this.#open();
+    // The key of before stays until then: other work uses it meanwhile.
+    await this.#open().catch(refuse);
   }
 
-  /** Records which key encrypts the secrets, in the transaction that stores one. Call `prepare` before. */
+  /** Records which key encrypts the secrets, in the transaction that stores one. Call `prepare` before. As it, rejects with `KeyUnavailable`. */
   async claim(tx: Transaction): Promise<void> {
     const { proof } = this.#key!;
     await tx.insertNew('webhook_key', [{ id: 1, proof }]);
     const row = await tx.get<{ proof: string }>(`SELECT proof FROM webhook_key WHERE id = 1${forUpdate(tx)}`);
-    if (row!.proof !== proof) throw wrongKey(this.#file);
+    if (row!.proof !== proof) refuse(wrongKey(this.#file));
   }
 
   /** Encrypts `secret` for the webhook `id`. Call `prepare` before. */
@@ -62,9 +80,9 @@ export class Secrets {
     return Buffer.concat([nonce, cipher.getAuthTag(), text]).toString('base64');
   }
 
-  /** The secret of the webhook `id`. Rejects with `ConfigError` if the key is a wrong one. */
+  /** The secret of the webhook `id`. Rejects with `KeyUnavailable` if the key is missing or a wrong one. */
   async decrypt(id: string, encrypted: string): Promise<string> {
-    const { encryption } = this.#key ?? (await this.#open());
+    const { encryption } = this.#key ?? (await this.#open().catch(refuse));
     const bytes = Buffer.from(encrypted, 'base64');
     const [nonce, tag] = [bytes.subarray(0, nonceLength), bytes.subarray(nonceLength, nonceLength + tagLength)];
     const decipher = createDecipheriv('aes-256-gcm', encryption, nonce, { authTagLength: tagLength })
@@ -75,7 +93,7 @@ export class Secrets {
     } catch (error) {
       // Another instance may have stored new secrets with another key.
       this.#key = undefined;
-      throw wrongKey(this.#file, error);
+      return refuse(wrongKey(this.#file, error));
     }
   }
 
@@ -97,9 +115,19 @@ export class Secrets {
   }
 }
 
+/** For a request: the client gets no path. */
+function refuse(error: unknown): never {
+  if (!(error instanceof ConfigError)) throw error;
+  throw new DomainError(
+    'KeyUnavailable',
+    `The key that encrypts the secrets of webhooks is missing on this server, or it is another one. An operator has to put it back ("${typed('doctor')}" names the reason); ${remedy}.`,
+    { cause: error },
+  );
+}
+
 function wrongKey(file: string, cause?: unknown): ConfigError {
   return new ConfigError(
-    `${setting}: the key in ${file} is not the one that encrypts the secrets of the webhooks. Use the same key on all instances; if it is lost, delete the webhooks with "entrepot webhook delete"`,
+    `${setting}: the key in ${file} is not the one that encrypts the secrets of the webhooks. Use the same key on all instances; ${remedy}`,
     { cause },
   );
 }
@@ -127,12 +155,12 @@ async function readKeyFile(file: string): Promise<string> {
     text = (await readFile(file, 'utf8')).trim();
   } catch (error) {
     throw new ConfigError(
-      `${setting}: cannot read the key that encrypts the secrets of the webhooks: ${(error as Error).message}`,
+      `${setting}: cannot read the key that encrypts the secrets of the webhooks: ${(error as Error).message}. Put the file back; ${remedy}`,
     );
   }
   if (text.length >= shortest) return text;
   throw new ConfigError(
-    `${setting}: ${file} needs at least ${shortest} characters, for example from "openssl rand -base64 32"`,
+    `${setting}: ${file} needs at least ${shortest} characters, for example from "openssl rand -base64 32"; ${remedy}`,
   );
 }
 

@@ -1,5 +1,5 @@
 import { DomainError } from '../errors.ts';
-import { isKnownPattern } from '../events/event.ts';
+import { isKnownPattern, type Details, type EventType, type NewEvent } from '../events/event.ts';
 
 /** Most webhooks of an account. */
 export const mostWebhooks = 20;
@@ -74,6 +74,21 @@ export function webhookItem(webhook: Webhook): WebhookItem {
     operate: webhook.operate,
     created_at: new Date(webhook.createdAt).toISOString(),
   };
+}
+
+/** The event of a change of a webhook. The URL can contain a secret, so the subject is the ID. */
+export function eventOf(
+  type: Extract<EventType, `webhook.${string}`>,
+  { id, account_id: accountId }: Pick<WebhookRow, 'id' | 'account_id'>,
+  details?: Details,
+): NewEvent {
+  return { type, accountId, subject: { kind: 'webhook', name: id }, details };
+}
+
+/** What the event of a change says of the webhook: of its URL only the host. */
+export function factsOf({ url, events, enabled, disabled_reason: reason, operate }: WebhookRow): Details {
+  const facts = { host: new URL(url).host, events: JSON.parse(events) as string[], enabled: enabled !== 0 };
+  return { ...facts, operate: operate !== 0, ...(reason !== null && { reason }) };
 }
 
 /** Checks the patterns of a webhook and removes duplicates; throws `Invalid`. */

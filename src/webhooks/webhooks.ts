@@ -1,16 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import type { Database, Row, Transaction } from '../database/database.ts';
+import { forUpdate, type Database, type Row, type Transaction } from '../database/database.ts';
 import { DomainError } from '../errors.ts';
+import type { Details } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
+import { recordEvent } from '../events/record.ts';
 import type { Deliveries } from './deliveries.ts';
 import type { DeliveryRow } from './delivery.ts';
 import type { Receivers } from './receivers.ts';
 import type { Secrets } from './secrets.ts';
 import { newSecret } from './signature.ts';
-import { mostWebhooks, parseEvents, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+import { eventOf, factsOf, mostWebhooks, parseEvents, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
 
 /** Milliseconds in which deliveries have also the signature of the secret before. */
 const rotationTime = 86_400_000;
+/** Webhooks that one transaction disables or enables. */
+const changedAtOnce = 100;
 
 export interface NewWebhook {
   url: string;
@@ -39,12 +43,14 @@ export interface WebhooksParts {
 /** The webhooks of accounts. A webhook of another account is "not found". */
 export class Webhooks {
   readonly #parts: WebhooksParts;
+  /** The accounts for which all deliveries since a time are being made due. */
+  readonly #redelivering = new Set<number>();
 
   constructor(parts: WebhooksParts) {
     this.#parts = parts;
   }
 
-  /** Only this result and that of a rotation contain the secret. Throws `Invalid`, or `QuotaExceeded`. */
+  /** Only this result and that of a rotation contain the secret. Throws `Invalid`, `QuotaExceeded` or `KeyUnavailable`. */
   async create(
     accountId: number,
     { url, events: patterns, operate }: NewWebhook,
@@ -91,6 +97,7 @@ export class Webhooks {
         // Without webhooks the cursor does not move.
         if (total === 0) await tx.run('UPDATE webhook_cursor SET position = ? WHERE id = 1', [since]);
         await tx.insert('webhooks', { ...row });
+        await recordEvent(tx, eventOf('webhook.created', row, factsOf(row)), row.created_at);
       },
       { uncached: true },
     );
@@ -121,7 +128,10 @@ export class Webhooks {
     return row;
   }
 
-  /** Resolves to the webhook, and to its new secret if that was rotated. Throws `Invalid` or `NotFound`. */
+  /**
+   * Resolves to the webhook, and to its new secret if that was rotated. Throws `Invalid`, `NotFound` or, for a rotation and
+   * for enabling, `KeyUnavailable`.
+   */
   async change(accountId: number, id: string, change: WebhookChange): Promise<{ webhook: Webhook; secret?: string }> {
     const { database, secrets, receivers, now } = this.#parts;
     const set: Row = {};
@@ -131,7 +141,8 @@ export class Webhooks {
       Object.assign(set, { enabled: change.enabled ? 1 : 0, disabled_reason: null, paused_until: 0 });
     }
     const secret = change.rotateSecret ? newSecret() : undefined;
-    if (secret !== undefined) await secrets.prepare();
+    // Without the key, an enabled webhook would send nothing, and would not say why.
+    if (secret !== undefined || change.enabled) await secrets.prepare();
     await database.transaction(
       async (tx) => {
         const all: Row = { ...set };
@@ -149,6 +160,9 @@ export class Webhooks {
         const sql = `UPDATE webhooks SET ${columns.map((column) => `${column} = ?`).join(', ')}
           WHERE id = ? AND account_id = ? AND deleted_at IS NULL`;
         if ((await tx.run(sql, [...Object.values(all), id, accountId])) === 0) throw notFound();
+        const changed = ['url', 'events', 'enabled', 'secret'].filter((each) => each in all);
+        const row = (await tx.get<WebhookRow>('SELECT * FROM webhooks WHERE id = ?', [id]))!;
+        await recordEvent(tx, eventOf('webhook.updated', row, { changed, ...factsOf(row) }), now());
       },
       { uncached: true },
     );
@@ -169,6 +183,7 @@ export class Webhooks {
         );
         if (deleted === 0) throw notFound();
         await forgetKey(tx);
+        await recordEvent(tx, eventOf('webhook.deleted', { id, account_id: accountId }), now());
       },
       { uncached: true },
     );
@@ -194,24 +209,77 @@ export class Webhooks {
     await this.row(accountId, id);
     const found = await deliveries.get(id, deliveryId);
     if (!found) throw noDelivery();
-    await this.#resume(id);
-    await deliveries.repeat([found]);
+    await this.#resume(accountId, id, { delivery: deliveryId });
+    await deliveries.repeat(found.number);
     return (await deliveries.get(id, deliveryId)) ?? found;
   }
 
-  /** Makes all deliveries since a time due now; resolves to their number. Throws `NotFound`. */
+  /**
+   * Makes all deliveries since a time due now; resolves to their number. One call of an account works at a time. Throws
+   * `NotFound` or `TooManyRequests`.
+   */
   async redeliverSince(accountId: number, id: string, since: number): Promise<number> {
     await this.row(accountId, id);
-    await this.#resume(id);
-    return this.#parts.deliveries.repeatSince(id, since);
+    if (this.#redelivering.has(accountId)) {
+      throw new DomainError(
+        'TooManyRequests',
+        'This account is making deliveries of a webhook due again. Try again when that has ended.',
+        { retryAfter: 5 },
+      );
+    }
+    this.#redelivering.add(accountId);
+    try {
+      await this.#resume(accountId, id, { since: new Date(since).toISOString() });
+      return await this.#parts.deliveries.repeatSince(id, since);
+    } finally {
+      this.#redelivering.delete(accountId);
+    }
   }
 
-  /** Ends a pause that the receiver asked for. */
-  async #resume(id: string): Promise<void> {
-    const sql = 'UPDATE webhooks SET paused_until = 0 WHERE id = ?';
-    await this.#parts.database.transaction((tx) => tx.run(sql, [id]), { uncached: true });
+  /**
+   * Disables all webhooks, because their secrets cannot be decrypted, or enables those that were disabled for that reason.
+   * Resolves to the number of webhooks that changed.
+   */
+  async setDecryptable(isDecryptable: boolean): Promise<number> {
+    const { database, now } = this.#parts;
+    const enabled = isDecryptable ? 1 : 0;
+    const reason = isDecryptable ? null : keyReason;
+    const change = async (tx: Transaction) => {
+      const rows = await tx.select<WebhookRow>(
+        `SELECT * FROM webhooks WHERE deleted_at IS NULL AND ${isDecryptable ? 'disabled_reason = ?' : 'enabled = ?'}
+         ORDER BY id LIMIT ${changedAtOnce}${forUpdate(tx)}`,
+        [isDecryptable ? keyReason : 1],
+      );
+      for (const row of rows) {
+        await tx.run('UPDATE webhooks SET enabled = ?, disabled_reason = ? WHERE id = ?', [enabled, reason, row.id]);
+        const facts = factsOf({ ...row, enabled, disabled_reason: reason });
+        await recordEvent(tx, eventOf('webhook.updated', row, { changed: ['enabled'], ...facts }), now());
+      }
+      return rows.length;
+    };
+    for (let total = 0; ;) {
+      const changed = await database.transaction(change, { uncached: true });
+      total += changed;
+      if (changed < changedAtOnce) return total;
+    }
+  }
+
+  /** Ends a pause that the receiver asked for, and records what is delivered again. */
+  async #resume(accountId: number, id: string, details: Details): Promise<void> {
+    const { database, now } = this.#parts;
+    await database.transaction(
+      async (tx) => {
+        await tx.run('UPDATE webhooks SET paused_until = 0 WHERE id = ?', [id]);
+        await recordEvent(tx, eventOf('webhook.redelivered', { id, account_id: accountId }, details), now());
+      },
+      { uncached: true },
+    );
   }
 }
+
+/** Why webhooks are disabled whose secrets cannot be decrypted. */
+const keyReason =
+  'its secret cannot be decrypted, because the key of the setting secretKeyFile is missing or another one; an operator has to put the key back, or to delete all webhooks of all accounts before they are created again';
 
 /** Without webhooks there are no secrets, so another key can be used. */
 async function forgetKey(tx: Transaction): Promise<void> {

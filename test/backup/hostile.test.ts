@@ -1,11 +1,12 @@
 import { createWriteStream } from 'node:fs';
-import { access, readdir, readFile, stat, truncate, writeFile } from 'node:fs/promises';
+import { access, readdir, readFile, rename, rm, stat, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import test, { type ExecutionContext } from 'ava';
 import { pack } from 'tar-stream';
-import { decodeManifest, encodeManifest } from '../../src/backup/format.ts';
+import { decodeManifest, encodeManifest, rowsName, type Manifest } from '../../src/backup/format.ts';
 import { digestOf } from '../../src/digest.ts';
+import { execute } from '../support/clients/clients.ts';
 import { entrepot } from '../support/in-process.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
@@ -182,4 +183,71 @@ test('a changed manifest with a right digest is refused', async (t) => {
   t.regex(short.stderr, /has 1 rows, and 2 in the backup/);
   const start = await entrepot({ ...place.environment, ENTREPOT_PORT: '0' }, 'serve');
   t.regex(start.stderr, /a restore into this place is not finished/);
+});
+
+/** The members with other rows of a table, and a manifest that fits them. */
+function withRows(good: readonly Made[], table: string, change: (lines: string[]) => string[]): Made[] {
+  const manifest = decodeManifest(good.at(-1)!.bytes);
+  const name = rowsName(manifest.state, table);
+  const [header, ...before] = good
+    .find((each) => each.name === name)!
+    .bytes.toString()
+    .trimEnd()
+    .split('\n');
+  const lines = change(before);
+  const bytes = Buffer.from(`${[header, ...lines].join('\n')}\n`);
+  const changed: Manifest = {
+    ...manifest,
+    tables: manifest.tables.map((each) =>
+      each.name === table ? { ...each, rows: lines.length, bytes: bytes.length, digest: digestOf(bytes) } : each,
+    ),
+  };
+  return good.map((each) => {
+    if (each.name === 'manifest') return { ...each, bytes: encodeManifest(changed) };
+    return each.name === name ? { ...each, bytes } : each;
+  });
+}
+
+test('rows of blobs that are there twice are refused, also with a fitting manifest', async (t) => {
+  const good: Made[] = await membersOf(await goodArchive(t));
+  const path = join(await folderUntilEnd(t), 'rows.tar');
+  await writeTar(
+    path,
+    withRows(good, 'blobs', (lines) => lines),
+  );
+  t.is((await entrepot({}, 'verify', path)).code, 0, 'the same rows');
+  const changes: [string, (lines: string[]) => string[]][] = [
+    ['the first twice', ([first, ...rest]) => [first!, first!, ...rest]],
+    ['the last twice', (lines) => [...lines, lines.at(-1)!]],
+  ];
+  for (const [what, change] of changes) {
+    const changed = withRows(good, 'blobs', change);
+    await writeTar(path, changed);
+    await refused(t, path, /the rows of blobs in the backup are damaged/, what);
+  }
+});
+
+test('a link or a pipe among the rows of a folder is not followed', async (t) => {
+  const place = await emptyPlace(t, 'sqlite');
+  const server = await serveOn(t, place);
+  await new TestFeed(server).publish({ id: 'First', version: '1.0.0' });
+  const path = join(place.folder, 'backup');
+  t.is((await entrepot(place.environment, 'backup', path)).code, 0);
+  const { state } = decodeManifest(await readFile(join(path, 'manifest')));
+  for (const table of ['accounts', 'blobs']) {
+    const file = join(path, rowsName(state, table));
+    const outside = join(place.folder, `${table}.jsonl`);
+    await rename(file, outside);
+    const put: [string, () => Promise<unknown>][] = [
+      ['a link to the same rows', () => symlink(outside, file)],
+      ['a pipe that nobody writes', () => execute('mkfifo', [file])],
+    ];
+    for (const [what, make] of put) {
+      await make();
+      await refused(t, path, new RegExp(`the backup has no rows of the table ${table}`), `${table}: ${what}`);
+      await rm(file);
+    }
+    await rename(outside, file);
+  }
+  t.is((await entrepot({}, 'verify', path)).code, 0);
 });

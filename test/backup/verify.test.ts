@@ -52,6 +52,41 @@ for (const dialect of dialects) {
   });
 }
 
+for (const dialect of dialects) {
+  test(`${dialect}: a blob that is still being stored or deleted is not in a backup`, async (t) => {
+    const place = await emptyPlace(t, dialect);
+    const server = await serveOn(t, place);
+    await new TestFeed(server).publish({ id: 'Whole', version: '1.0.0' });
+    const select = 'SELECT digest, size, state FROM blobs ORDER BY digest';
+    const whole = await rowsOf<{ size: number }>(server, select);
+    const bytes = whole.reduce((sum, { size }) => sum + size, 0);
+    await databaseOf(server).transaction((tx) =>
+      tx.insertNew(
+        'blobs',
+        ['pending', 'deleting'].map((state, index) => ({
+          digest: `sha256:${String(index).repeat(64)}`,
+          size: 10,
+          stored_at: Date.now(),
+          state,
+          generation: 1,
+        })),
+      ),
+    );
+    const folder = join(place.folder, 'folder');
+    for (const target of [join(place.folder, 'backup.tar'), folder]) {
+      const made = await entrepot(place.environment, 'backup', target);
+      t.deepEqual([made.code, made.stderr], [0, '']);
+      const { blobs, missing } = await manifestOf(target);
+      t.deepEqual([blobs, missing.count], [{ count: whole.length, bytes }, 0]);
+      t.is((await entrepot({}, 'verify', target)).code, 0);
+    }
+    const other = await emptyPlace(t, dialect);
+    t.is((await entrepot(other.environment, 'restore', folder)).code, 0);
+    const restored = await serveOn(t, other);
+    t.deepEqual(await rowsOf(restored, select), whole);
+  });
+}
+
 test('without mirrored content, the rows and the blobs of mirror entries are left out', async (t) => {
   const place = await emptyPlace(t, 'sqlite');
   const server = await serveOn(t, place);

@@ -47,12 +47,18 @@ export const testedPages: Readonly<Record<string, TestedPage>> = {
   '/prefetch/:id': { at: ({ prefetchId }) => `/console/prefetch/${prefetchId}`, scopes: ['operate'] },
   '/webhooks': { at: () => '/console/webhooks', scopes: ['admin'] },
   '/webhooks/new': { at: () => '/console/webhooks/new', scopes: ['admin'] },
-  '/webhooks/:id': { at: ({ webhookId }) => `/console/webhooks/${webhookId}`, scopes: ['admin'] },
-  '/webhooks/:id/secret': { at: ({ webhookId }) => `/console/webhooks/${webhookId}/secret`, scopes: ['admin'] },
-  '/webhooks/:id/delete': { at: ({ webhookId }) => `/console/webhooks/${webhookId}/delete`, scopes: ['admin'] },
+  '/webhooks/:id': { at: ({ webhookId }) => `/console/webhooks/${webhookId}`, scopes: ['admin', 'operate'] },
+  '/webhooks/:id/secret': {
+    at: ({ webhookId }) => `/console/webhooks/${webhookId}/secret`,
+    scopes: ['admin', 'operate'],
+  },
+  '/webhooks/:id/delete': {
+    at: ({ webhookId }) => `/console/webhooks/${webhookId}/delete`,
+    scopes: ['admin', 'operate'],
+  },
   '/webhooks/:id/deliveries/:delivery': {
     at: ({ webhookId, deliveryId }) => `/console/webhooks/${webhookId}/deliveries/${deliveryId}`,
-    scopes: ['admin'],
+    scopes: ['admin', 'operate'],
   },
   '/publishers': { at: () => '/console/publishers', scopes: ['admin'] },
   '/publishers/new': { at: () => '/console/publishers/new', scopes: ['admin'] },

@@ -261,3 +261,11 @@ test.serial(
     t.true(server.asked.length < 20 * 12, 'the database has what Redis lost');
   },
 );
+
+test('memory keeps short values up to the memory that they really take', async (t) => {
+  const { cache } = await openCache(t, undefined);
+  const count = 300_000;
+  for (let index = 0; index < count; index += 1) await cache.set(`absent:${index}`, true, 60_000);
+  t.is(cache.peek('absent:0'), undefined);
+  t.true(cache.peek(`absent:${count - 1}`));
+});

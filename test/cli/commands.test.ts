@@ -152,7 +152,7 @@ test.serial('commands work while a server runs, and the server sees their change
   t.is((await commands.run('token', 'revoke', line.split('\t')[0]!)).code, 0);
   const revokedAt = performance.now();
   let { status } = await account(token);
-  while (status !== 401 && performance.now() - revokedAt < 1000) ({ status } = await account(token));
+  while (status !== 401 && performance.now() - revokedAt < 10_000) ({ status } = await account(token));
   t.is(status, 401);
 });
 

@@ -2,6 +2,7 @@ import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import test from 'ava';
+import { execute } from '../support/clients/clients.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
@@ -11,6 +12,13 @@ import { startTestServer } from '../support/server.ts';
 import { answer, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+
+const main = join(import.meta.dirname, '../../src/main.ts');
+
+/** `state name` of each upstream in the output. */
+function statesIn(stdout: string): string[] {
+  return [...stdout.matchAll(/^(\S+) +upstream (\S+): /gm)].map(([, state, name]) => `${state} ${name}`);
+}
 
 test('doctor proposes to reserve hosted names that could be sent to an upstream', async (t) => {
   const feed = await UpstreamFeed.start(t);
@@ -70,6 +78,12 @@ test('doctor fails for a part that cannot be read or written', async (t) => {
   const redis = await finding('redis', { ENTREPOT_REDIS_URL: `redis://127.0.0.1:${await freePort()}` });
   t.is(redis.code, 1);
   t.regex(redis.line, /^FAIL .*Redis does not answer.*ENTREPOT_REDIS_URL/);
+  t.regex((await finding('webhooks')).line, /^ok /);
+  const key = { ENTREPOT_SECRET_KEY_FILE: join(data, 'missing') };
+  const webhooks = await finding('webhooks', key);
+  t.is(webhooks.code, 1);
+  t.regex(webhooks.line, /^FAIL .*ENTREPOT_SECRET_KEY_FILE: cannot read the key/);
+  t.regex((await finding('upstreams', { ...key, ENTREPOT_OFFLINE: 'true' })).line, /^ok /, 'later checks run');
 
   // The pages of one table that the start does not read are damaged.
   const path = join(data, 'entrepot.db');
@@ -104,6 +118,7 @@ test('doctor says whether an upstream got its credentials, and which host did no
       ENTREPOT_DATA: join(await folderUntilEnd(t), 'data'),
       ENTREPOT_UPSTREAMS: JSON.stringify([upstream]),
     };
+    await entrepot(environment, 'account', 'create', 'team');
     const { stdout, stderr } = await entrepot(environment, 'doctor');
     t.notRegex(stdout + stderr, /secret/);
     return stdout.split('\n').find((each) => each.includes('upstream up.test'));
@@ -118,4 +133,38 @@ test('doctor says whether an upstream got its credentials, and which host did no
     /^ok .*its credentials are accepted/,
   );
   t.regex((await line(open.settings('up.test', { auth })))!, /^ok .*it did not ask for credentials/);
+});
+
+test('doctor notes a public upstream that nobody set or used; one that is set or used fails, and each is printed once', async (t) => {
+  const registry = await startUpstreamRegistry(t);
+  registry.image('library/alpine', '1');
+  const data = join(await folderUntilEnd(t), 'data');
+  const server = await startTestServer(t, { data, upstreams: [registry.settings('docker.io', { default: true })] });
+  const environment = {
+    ENTREPOT_DATA: data,
+    // No public host is asked: no proxy answers here.
+    HTTPS_PROXY: `http://127.0.0.1:${await freePort()}`,
+  };
+  const notes = ['nuget.org', 'docker.io', 'ghcr.io', 'quay.io', 'mcr.microsoft.com', 'registry.k8s.io'].map(
+    (name) => `note ${name}`,
+  );
+  const unused = await entrepot(environment, 'doctor');
+  t.deepEqual([unused.code, unused.stderr, statesIn(unused.stdout)], [0, '', notes]);
+  t.regex(
+    unused.stdout,
+    /^note {2}upstream ghcr\.io: .*cannot be reached.*default.*nothing.*ENTREPOT_UPSTREAMS.*ENTREPOT_OFFLINE/m,
+  );
+  const one = { ENTREPOT_UPSTREAMS: '[{"name":"ghcr.io","kind":"registry"}]' };
+  const set = await entrepot({ ...environment, ...one }, 'doctor');
+  t.deepEqual([set.code, statesIn(set.stdout)], [1, ['FAIL ghcr.io']]);
+
+  t.is((await server.fetch('/v2/library/alpine/manifests/1')).status, 200);
+  // A process of its own, because its log does not go to the terminal of a test.
+  const env = { PATH: process.env['PATH'], ...environment };
+  const used = await execute(process.execPath, [main, 'doctor'], { env });
+  t.deepEqual(
+    [used.code, statesIn(used.stdout)],
+    [1, notes.map((each) => each.replace('note docker.io', 'FAIL docker.io'))],
+  );
+  t.regex(used.stderr, /^entrepot: 1 of \d+ checks failed\n$/, 'printed once');
 });

@@ -31,6 +31,15 @@ for (const dialect of dialects) {
     const off = await entrepot({ ...environment, ENTREPOT_JOBS_GC: 'off' }, 'jobs', 'list');
     t.regex(off.stdout, /^gc\toff\tnever ran\t/m);
 
+    const beforeDryRun = Date.now();
+    const young = await entrepot({ ...environment, ENTREPOT_GC_GRACE: '12h' }, 'gc', '--dry-run');
+    t.is(young.code, 0);
+    const keptLine =
+      /^kept for now: 3 layers, 209 layer bytes: .*"gc\.grace".* after (\S+) .*\nwould have been: nothing\n$/;
+    t.regex(young.stdout, keptLine);
+    const hours = (Date.parse(keptLine.exec(young.stdout)![1]!) - beforeDryRun) / 3_600_000;
+    t.true(hours > 11.9 && hours < 13, `${hours}`);
+
     const would = await entrepot(environment, 'gc', '--dry-run');
     // The image helper adds a layer for each image. These two images do not use theirs.
     t.deepEqual(would, { code: 0, stdout: 'would have been: 3 layers, 209 layer bytes\n', stderr: '' });
@@ -39,6 +48,8 @@ for (const dialect of dialects) {
     t.is(done.stdout, 'done: 3 layers, 209 layer bytes, 3 blobs, 209 bytes\n');
     t.regex((await entrepot(environment, 'jobs', 'list')).stdout, /^gc\tnext \S+\tdone \S+ in [\d.]+ s\t3 layers, /m);
     t.is((await entrepot(environment, 'jobs', 'run', 'gc')).stdout, 'done: nothing\n');
+    const nothing = await entrepot({ ...environment, ENTREPOT_GC_GRACE: '12h' }, 'gc', '--dry-run');
+    t.is(nothing.stdout, 'would have been: nothing\n', 'nothing is kept for now');
     t.is(await (await app.fetch(`blobs/${kept.digest}`)).text(), 'kept');
 
     const rules = { ...environment, ENTREPOT_RETENTION_CONTAINERS_UNTAGGED_AFTER: '0s' };
@@ -61,6 +72,7 @@ for (const dialect of dialects) {
 
 test('a job that cannot run reports the reason', async (t) => {
   const environment = { ENTREPOT_DATA: await folderUntilEnd(t) };
+  await entrepot(environment, 'account', 'create', 'team');
   const cases: [string[], RegExp][] = [
     [['jobs', 'run', 'tidy'], /no job "tidy". The jobs are uploads, retention, evict, gc, sample, prefetch, scrub/],
     [['jobs', 'run', 'scrub', '--dry-run'], /"scrub" has no dry run/],

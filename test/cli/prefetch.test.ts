@@ -14,7 +14,7 @@ async function setUp(t: ExecutionContext) {
   const folder = await folderUntilEnd(t);
   const feed = await UpstreamFeed.start(t);
   const registry = await startUpstreamRegistry(t);
-  const upstreams = [feed.as('feed.test', { timeout: '2s' }), registry.settings('docker.io', { default: true })];
+  const upstreams = [feed.as('feed.test', { timeout: '30s' }), registry.settings('docker.io', { default: true })];
   const environment = { ENTREPOT_DATA: join(folder, 'data'), ENTREPOT_UPSTREAMS: JSON.stringify(upstreams) };
   const file = async (name: string, text: string) => {
     await writeFile(join(folder, name), text);
@@ -117,7 +117,7 @@ test('an interrupted command says so and continues when it is run again; a termi
   registry.on(`/v2/team/b/blobs/${other.layer.digest}`, behaviour);
   const words = [await file('images.txt', 'team/a:1\nteam/b:1\n'), '--rate', '100MiB/s', '--rate-limit-share', '90%'];
   const isRequested = (name: string, digest: string) => registry.count(`/v2/team/${name}/blobs/${digest}`) > 0;
-  const underWay = until(() => isRequested('a', layer.digest) && isRequested('b', other.layer.digest));
+  const underWay = until(() => isRequested('a', layer.digest) && isRequested('b', other.layer.digest), 60_000);
   const stopped = await prefetch(words, { isTTY: true, onSignal: (stop) => void underWay.then(stop, t.fail) });
   t.is(stopped.code, 1);
   t.regex(stopped.stderr, /stopped before the end; run the same command again to continue\n$/);

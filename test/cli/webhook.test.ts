@@ -38,8 +38,11 @@ for (const dialect of dialects) {
     t.false(item.operate);
     t.deepEqual(await shown<WebhookItem>('list'), [item]);
     t.deepEqual(await api(server, 'GET', `/${item.id}`), item, 'as in /v1/webhooks');
-    const [result] = await shown<{ status: number }>('test', item.id);
-    t.is(result!.status, 204);
+    const tested = await command('test', item.id);
+    t.is(tested.code, 0);
+    t.is((JSON.parse(tested.stdout) as { status: number }).status, 204);
+    const note = `note: this command sends the test, with its own settings (webhooks.allow: ["127.0.0.1"]) and network. To let the running server send it, use "Send a test" in the console, or POST /v1/webhooks/${item.id}/test\n`;
+    t.is(tested.stderr, note);
     t.notThrows(() => verify(receiver.received[0]!, secret));
 
     await new TestFeed(server).publish({ id: 'One' });
@@ -67,7 +70,10 @@ for (const dialect of dialects) {
     receiver.answer = (response) => response.writeHead(302).end();
     const failed = await command('test', item.id);
     t.is(failed.code, 1);
-    t.is(failed.stderr, 'entrepot: The test failed: answered 302; redirects are not followed\n');
+    t.is(failed.stderr, `${note}entrepot: The test failed: answered 302; redirects are not followed\n`);
+    const refused = await entrepot({ ...environment, ENTREPOT_WEBHOOKS_ALLOW: '[]' }, 'webhook', 'test', item.id);
+    t.is(refused.code, 1, 'the settings of the server are others');
+    t.regex(refused.stderr, /^note: .*\(webhooks\.allow: \[\]\).*\nentrepot: The test failed: .* not allowed; .*\n$/);
     for (const [words, message] of [
       [['create', '--url', 'nothing'], /url: expected an http or https URL/],
       [['create', '--url', 'http://10.0.0.1'], /webhooks\.allow/],

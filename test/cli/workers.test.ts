@@ -9,13 +9,6 @@ import { until } from '../support/until.ts';
 
 // Several processes on one port, as `ENTREPOT_WORKERS` starts them.
 
-test('workers without Redis are refused at the start, in one line', async (t) => {
-  const folder = await temporaryFolder();
-  t.teardown(() => folder.remove());
-  const error = await t.throwsAsync(startEntrepot(folder.path, { ENTREPOT_WORKERS: '2' }));
-  t.regex(error.message, /ENTREPOT_WORKERS: more than one worker needs ENTREPOT_REDIS_URL/);
-});
-
 test('two workers serve one port: each sees the changes of the other, and a killed one is replaced', async (t) => {
   const folder = await temporaryFolder();
   const server = await startEntrepot(folder.path, {

@@ -34,7 +34,7 @@ async function commandsBelow(pid: number): Promise<string[]> {
 }
 
 testWith('npm', 'curl')('the package of npm pack serves from an empty folder', async (t) => {
-  t.timeout(120_000);
+  t.timeout(600_000);
   const env = userEnvironment();
   const [packed, empty] = [join(folder.path, 'packed'), join(folder.path, 'empty')];
   for (const path of [packed, empty]) await mkdir(path);
@@ -67,7 +67,7 @@ testWith('npm', 'curl')('the package of npm pack serves from an empty folder', a
   await until(async () => {
     if (server.exitCode !== null) throw new Error(`the server ended: ${output}`);
     return answers(`${url}/readyz`);
-  }, 30_000);
+  }, 120_000);
   const [serving] = (await commandsBelow(server.pid!))
     .filter((command) => command.endsWith('entrepot serve'))
     .slice(-1);

@@ -260,12 +260,13 @@ test('every panel of the dashboard has data, and every alert fires by its fault 
     });
     await repeat(() => server.fetch('/v1/account'));
   });
+  await fire('EntrepotDegraded', () => parts.redis.kill());
+  // From here on the storage is degraded, too.
   await fire('EntrepotDiskNearlyFull', () => (parts.disk.reported = 500 * 2 ** 20));
   await fire('EntrepotUploadsRefused', async () => {
     parts.disk.reported = 1000;
     t.is((await feed.push({ id: 'New' })).status, 507);
   });
-  await fire('EntrepotDegraded', () => parts.redis.kill());
   await fire('EntrepotEventLoopBlocked', async () => {
     for (let count = 0; count < 3; count += 1) {
       for (const end = performance.now() + 2500; performance.now() < end;);

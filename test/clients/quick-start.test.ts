@@ -1,9 +1,8 @@
-import { spawn } from 'node:child_process';
 import { mkdir, readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { noteUse, temporaryFolder, type Finished } from '../support/clients/clients.ts';
-import { dotnetEnvironment } from '../support/clients/dotnet.ts';
+import { temporaryFolder } from '../support/clients/clients.ts';
+import { paste } from '../support/clients/paste.ts';
 import { startEntrepot, type Entrepot } from '../support/processes/entrepot.ts';
 import { testWith } from '../support/clients/test-with.ts';
 
@@ -28,26 +27,11 @@ async function pasted(title: string, index: number): Promise<string> {
   return [...section.matchAll(/^```sh\n([^]*?)^```$/gm)][index]![1]!;
 }
 
-/** Pastes `text` into a shell, which ends at the first command that fails. */
-function paste(text: string, cwd: string, home: string): Promise<Finished> {
-  const env = dotnetEnvironment(home);
-  noteUse('dotnet');
-  const child = spawn('bash', ['-e', '-o', 'pipefail'], { cwd, env, stdio: ['pipe', 'pipe', 'pipe'] });
-  let [stdout, stderr] = ['', ''];
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
-  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
-  child.stdin.end(text);
-  return new Promise((resolve, reject) => {
-    child.once('error', reject);
-    child.once('close', (code) => resolve({ code: code ?? 1, stdout, stderr }));
-  });
-}
-
 testWith('dotnet', 'curl')('the quick start works when it is pasted into an empty folder', async (t) => {
-  t.timeout(300_000);
+  t.timeout(600_000);
   const [empty, home] = [join(folder.path, 'empty'), join(folder.path, 'home')];
   for (const path of [empty, home]) await mkdir(path);
-  const commands = await pasted('Quick start', 2);
+  const commands = await pasted('Quick start', 3);
   t.true(commands.startsWith('export TOKEN=ent_…'));
   const text = commands.replace('ent_…', entrepot.token).replaceAll('127.0.0.1:8080', entrepot.host);
   const { code, stdout, stderr } = await paste(text, empty, home);
@@ -64,7 +48,7 @@ testWith('curl')('the example of two teams works when it is pasted', async (t) =
   const commands = await pasted('Example: two teams', 0);
   const program = `ENTREPOT_DATA=${join(folder.path, 'data')} ENTREPOT_UPSTREAMS=[] '${process.execPath}' '${join(import.meta.dirname, '../../src/main.ts')}'`;
   const text = commands
-    .replaceAll('npx entrepot', program)
+    .replaceAll('npx --no-install entrepot', program)
     .replaceAll('127.0.0.1:8080', entrepot.host)
     .replaceAll('curl ', 'curl --fail --silent ');
   const { code, stdout, stderr } = await paste(text, home, home);

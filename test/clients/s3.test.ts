@@ -1,31 +1,23 @@
-import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import { Bucket } from '../../src/storage/s3/bucket.ts';
-import { S3Driver } from '../../src/storage/s3/s3-driver.ts';
 import { startSwift } from '../support/processes/swift.ts';
-import { testDriver } from '../storage/driver-suite.ts';
+import { testS3 } from '../storage/s3/s3-suite.ts';
 
-// The S3 driver on a real server: the S3 interface of OpenStack Swift.
+// The suite of the fake S3 and of the S3 driver, on a real server: the S3 interface of OpenStack Swift.
 
 const swift = await startSwift();
 test.after.always(() => swift?.stop());
 
-/** S3 refuses smaller parts, except the last one. */
-const smallestPart = 5 * 2 ** 20;
-
 if (swift) {
-  const bucket = 'artifacts';
-  const options = { ...swift, bucket, forcePathStyle: true };
+  const access = { ...swift, bucket: 'artifacts', forcePathStyle: true };
   test.before(async () => {
-    const connected = await Bucket.open({ ...options, times: { pause: 1000, attempts: 10 } });
+    const connected = await Bucket.open({ ...access, times: { pause: 1000, attempts: 10 } });
     // Its servers may need a moment more than its proxy.
-    await connected.run(() => connected.client.send(new connected.sdk.CreateBucketCommand({ Bucket: bucket })));
+    await connected.run(() => connected.client.send(new connected.sdk.CreateBucketCommand({ Bucket: access.bucket })));
     connected.close();
   });
 
-  testDriver('Swift', () =>
-    S3Driver.open({ ...options, prefix: randomUUID() }, { single: smallestPart, part: smallestPart }),
-  );
+  testS3('Swift', () => access);
 } else {
   test.skip('Swift is not installed', () => undefined);
 }

@@ -70,7 +70,9 @@ test('every setting can come from the environment', (t) => {
     'server.baseUrl': 'https://hub.example/path',
     'server.feedUrl': 'https://feed.example',
     'server.registryUrl': 'https://registry.example',
+    'server.hosts': '["inner.example", "10.0.0.7"]',
     'server.adminPort': '9090',
+    'server.adminHost': '10.0.0.8',
     'server.trustProxy': 'loopback, 10.0.0.0/8',
     'server.shutdownDelay': '3s',
     shutdownGrace: '40s',
@@ -182,7 +184,9 @@ test('every setting can come from the environment', (t) => {
       baseUrl: 'https://hub.example/path',
       feedUrl: 'https://feed.example',
       registryUrl: 'https://registry.example',
+      hosts: ['inner.example', '10.0.0.7'],
       adminPort: 9090,
+      adminHost: '10.0.0.8',
       trustProxy: ['loopback', '10.0.0.0/8'],
       shutdownDelay: 3000,
       tls: { certFile: '/etc/entrepot/server.crt', keyFile: '/etc/entrepot/server.key' },
@@ -436,6 +440,7 @@ test('a wrong environment variable stops the start with one line that names it',
   }
 });
 
+const noHome = 'only a shell replaces ~ by the home folder; write the whole path (or ./~ for a folder with this name)';
 const wrongFiles: [string, string][] = [
   ['server:\n  tls:\n    keyFile: a.key', 'server.tls.keyFile (FILE): is used only together with server.tls.certFile'],
   ['prot: 1', 'prot (FILE): there is no such setting'],
@@ -446,6 +451,9 @@ const wrongFiles: [string, string][] = [
   ['server:\n  host: 1', 'server.host (FILE): expected text'],
   ['server: 8080', 'server (FILE): expected keys and values'],
   ['data: ""', 'data (FILE): must not be empty'],
+  ['data: ~/entrepot', `data (FILE): ${noHome}`],
+  ['data: ~me', `data (FILE): ${noHome}`],
+  ['database:\n  url: sqlite:~/entrepot.db', `database.url (FILE): ${noHome}`],
   ['offline: maybe', 'offline (FILE): expected true or false'],
   ['limits:\n  blob: {}', 'limits.blob (FILE): expected a size such as 512MiB'],
   ['reserved:\n  packages: x', 'reserved.packages (FILE): expected a list'],

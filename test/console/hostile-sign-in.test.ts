@@ -1,11 +1,12 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { exportSPKI, generateKeyPair, importJWK, type CryptoKey, type JWTPayload } from 'jose';
 import { auditOf } from '../support/audit.ts';
 import { Browser } from '../support/cookie-browser.ts';
 import { startIssuer, type TestIssuer } from '../support/issuer.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { within } from '../support/until.ts';
+import { until, within } from '../support/until.ts';
+import { Visitor } from '../support/visitor.ts';
 
 // A provider that answers what a test wants.
 
@@ -62,7 +63,10 @@ test('the request to the provider has PKCE, state and nonce, which are new for e
   t.is(sent.get('redirect_uri'), `${server.url}/console/sign-in/oidc/callback`);
   t.is(sent.get('scope'), 'openid profile');
   const [set] = response.headers.getSetCookie();
-  t.regex(set!, /^entrepot-sign-in=[\w-]{43}\.[\w-]*; Path=\/; HttpOnly; SameSite=Lax; Max-Age=600$/);
+  t.regex(
+    set!,
+    /^entrepot-sign-in=[\w-]{43}\.[0-9a-z]+\.[\w-]*\.[\w-]{43}; Path=\/; HttpOnly; SameSite=Lax; Max-Age=600$/,
+  );
   const secret = /=([\w-]{43})/.exec(set!)![1]!;
   t.false([...sent.values()].some((value) => value.includes(secret)));
   const { sent: other } = await begin(server, new Browser());
@@ -165,18 +169,6 @@ test('a sign-in with the provider never leads to another site', async (t) => {
     const { response } = await finish(pair, sign, undefined, next);
     t.is(response.headers.get('location'), '/console/', next);
   }
-  const browser = new Browser();
-  const { sent } = await begin(pair.server, browser);
-  const jar = browser.cookies(pair.server.url);
-  const [secret] = jar.get('entrepot-sign-in')!.split('.');
-  jar.set('entrepot-sign-in', `${secret}.${Buffer.from('https://evil.test/').toString('base64url')}`);
-  const nonce = sent.get('nonce')!;
-  const token = await pair.issuer.sign({ aud: 'entrepot', sub: 'ann', groups: ['dev'], nonce });
-  pair.issuer.answers.token = (_request, response) => response.end(answered(token));
-  const done = await browser.fetch(
-    `${pair.server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`,
-  );
-  t.is(done.headers.get('location'), '/console/', 'also with a changed cookie');
 });
 
 test('claims that the ID token lacks come from the userinfo of the same subject', async (t) => {
@@ -188,6 +180,14 @@ test('claims that the ID token lacks come from the userinfo of the same subject'
   t.is((await finish(pair, sign)).response.status, 400);
   pair.issuer.answers.userinfo = (_request, response) => response.end('{"sub":"ann","groups":"develop"}');
   t.is((await finish(pair, sign)).response.status, 403, 'no rule');
+
+  const bare = await startWithFake(t);
+  const found = await (await fetch(`${bare.issuer.url}/.well-known/openid-configuration`)).json();
+  const text = JSON.stringify({ ...(found as object), userinfo_endpoint: undefined });
+  bare.issuer.answers.discovery = (_request, response) =>
+    response.setHeader('content-type', 'application/json').end(text);
+  const { response } = await finish(bare, (usual) => bare.issuer.sign({ ...usual, groups: undefined }));
+  t.is(response.status, 403, 'a provider without userinfo is not asked for it');
 });
 
 test('a provider that fails, redirects, or answers with too much shows a page of the console', async (t) => {
@@ -233,6 +233,117 @@ test('failed sign-ins with the provider are limited as others', async (t) => {
   const statuses: number[] = [];
   for (let index = 0; index < 4; index += 1) statuses.push((await finish(pair, () => 'x')).response.status);
   t.deepEqual(statuses, [400, 400, 429, 429]);
+});
+
+test('a callback that this server did not begin sends nothing to the provider', async (t) => {
+  const { issuer, server } = await startWithFake(t, {}, { limits: { failedSignInsPerMinute: 1, delay: '1ms' } });
+  await begin(server, new Browser());
+  const asked = issuer.requests.length;
+  for (let count = 0; count < 5; count += 1) {
+    const secret = randomBytes(32).toString('base64url');
+    const state = createHash('sha256').update(`state ${secret}`).digest('base64url');
+    const until = (Date.now() + 600_000).toString(36);
+    for (const value of [`${secret}.`, `${secret}.${until}..${'x'.repeat(43)}`, `${secret}.${until}..`]) {
+      const response = await server.fetch(`/console/sign-in/oidc/callback?code=c&state=${state}`, {
+        token: null,
+        headers: { cookie: `entrepot-sign-in=${value}` },
+      });
+      t.is(response.status, 400, value);
+    }
+  }
+  t.is(issuer.requests.length, asked);
+  t.is((await finish({ issuer, server }, (usual) => issuer.sign(usual))).response.status, 303, 'a person signs in');
+  t.is((await finish({ issuer, server }, (usual) => issuer.sign(usual))).response.status, 303, 'which counts nothing');
+});
+
+test('a sign-in is not finished after its 10 minutes, nor with a changed cookie', async (t) => {
+  const { issuer, server } = await startWithFake(t);
+  server.clock.now = Date.now();
+  const browser = new Browser();
+  const { sent } = await begin(server, browser);
+  const asked = issuer.requests.length;
+  const jar = browser.cookies(server.url);
+  const value = jar.get('entrepot-sign-in')!;
+  const callback = `${server.url}/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`;
+  const [secret, until, , tag] = value.split('.');
+  const other = Buffer.from('/console/tokens').toString('base64url');
+  const later = (Number.parseInt(until!, 36) + 600_000).toString(36);
+  for (const changed of [`${secret}.${until}.${other}.${tag}`, `${secret}.${later}..${tag}`]) {
+    jar.set('entrepot-sign-in', changed);
+    t.is((await browser.fetch(callback)).status, 400, changed);
+  }
+  server.clock.now += 600_001;
+  jar.set('entrepot-sign-in', value);
+  t.is((await browser.fetch(callback)).status, 400);
+  t.is(issuer.requests.length, asked);
+});
+
+test('wrong answers at the same time are limited before the provider is asked, and logged once in 10 seconds', async (t) => {
+  const limits = { failedSignInsPerMinute: 3, delay: '1ms' };
+  const { issuer, server } = await startWithFake(t, {}, { limits, server: { trustProxy: ['127.0.0.1'] } });
+  server.clock.now = Date.now();
+  const browser = new Browser();
+  const { response, sent } = await begin(server, browser);
+  const [cookie] = response.headers.getSetCookie()[0]!.split(';', 1);
+  const answers: (() => void)[] = [];
+  const tried = () => issuer.requests.filter((path) => path === '/token').length;
+  issuer.answers.token = (_request, answer) => {
+    answers.push(() => answer.writeHead(400).end('{"error":"invalid_grant"}'));
+  };
+  const callback = (address: string) =>
+    server.fetch(`/console/sign-in/oidc/callback?code=c&state=${sent.get('state')}`, {
+      token: null,
+      headers: { cookie: cookie!, 'x-forwarded-for': address },
+    });
+  const all = Array.from({ length: 20 }, () => callback('10.0.0.1'));
+  await until(() => answers.length > 0);
+  const others = callback('10.0.0.2');
+  await until(() => tried() >= 3);
+  // A whole request later, no other one has been sent.
+  t.is((await server.fetch('/v1/account')).status, 200);
+  t.is(answers.length, 3, 'two of one address, and one of another');
+  issuer.answers.token = (_request, answer) => answer.writeHead(400).end('{"error":"invalid_grant"}');
+  for (const answer of answers) answer();
+  const statuses = (await Promise.all(all)).map(({ status }) => status).toSorted((a, b) => a - b);
+  t.deepEqual(statuses, [...Array<number>(3).fill(400), ...Array<number>(17).fill(429)]);
+  t.is((await others).status, 400);
+  t.is(tried(), 4);
+  const lines = () => server.lines.filter((line) => line.includes('a person was not signed in'));
+  t.is(lines().length, 1);
+  server.clock.now += 10_000;
+  t.is((await callback('10.0.0.3')).status, 400);
+  t.is(lines().length, 2);
+  t.regex(lines()[1]!, /"untold":3/);
+});
+
+test('a link of another site neither begins a sign-in nor replaces a session', async (t) => {
+  const { issuer, server } = await startWithFake(t);
+  const link = '/console/sign-in/oidc?next=%2Fconsole%2Fconnect';
+  for (const headers of [
+    { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site' },
+    { referer: 'https://evil.example/page' },
+    { referer: 'no address' },
+  ] as Record<string, string>[]) {
+    const response = await server.fetch(link, { token: null, headers });
+    t.is(response.status, 200, JSON.stringify(headers));
+    t.is(response.headers.get('set-cookie'), null);
+    t.regex(await response.text(), /href="\/console\/sign-in\/oidc\?next=%2Fconsole%2Fconnect"/, 'the visitor decides');
+  }
+  t.is(issuer.requests.length, 0);
+  for (const headers of [
+    { 'sec-fetch-site': 'same-origin' },
+    { 'sec-fetch-site': 'none' },
+    { referer: `${server.url}/console/sign-in` },
+  ] as Record<string, string>[]) {
+    const response = await server.fetch(link, { token: null, headers });
+    t.true(response.headers.get('location')?.startsWith(issuer.url), JSON.stringify(headers));
+  }
+  const visitor = await Visitor.signedIn(server);
+  const { cookie } = visitor;
+  const response = await visitor.fetch(link, { headers: { 'sec-fetch-site': 'none' } });
+  t.is(response.headers.get('location'), '/console/connect', 'the visitor is signed in');
+  t.is(visitor.cookie, cookie);
 });
 
 test('without a provider there is no link and no route', async (t) => {

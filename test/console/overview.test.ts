@@ -33,7 +33,10 @@ test('the lines of the page Connect name the public addresses', async (t) => {
   const page = await visitor.page('/console/connect');
   t.regex(page, /https:\/\/hub\.example\/v3\/index\.json/);
   t.regex(page, /docker login images\.example:5000 /);
-  t.notRegex(page, /127\.0\.0\.1|allow-insecure/);
+  t.regex(page, /server = &quot;https:\/\/images\.example:5000&quot;[^]*\[header\]\n {2}Authorization = /);
+  t.regex(page, /ctr images pull --user api:TOKEN images\.example:5000\//);
+  t.regex(page, /<code>https:\/\/hub\.example\/v3\/symbols<\/code>/);
+  t.notRegex(page, /127\.0\.0\.1|allow-insecure|plain-http/);
 });
 
 test('usage shows a month by day, and by package, image and token', async (t) => {

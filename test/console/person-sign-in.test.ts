@@ -136,10 +136,22 @@ test('a person with several accounts chooses one, and only one of the rules', as
   t.is(crossSite.status, 403);
   t.regex(await page(browser, server, '/console/connect'), /<option value="other" selected/);
   const listed = async (token: string) =>
-    ((await (await server.fetch('/v1/sessions', { token })).json()) as { items: unknown[] }).items.length;
-  t.is(await listed(await tokenOf(server, ['admin'], 'other')), 1);
-  t.is(await listed(await tokenOf(server, ['admin'], 'foreign')), 0);
+    ((await (await server.fetch('/v1/sessions', { token })).json()) as { items: { id: string }[] }).items;
+  const [used, admin, foreign] = await Promise.all(
+    ['other', 'default', 'foreign'].map((account) => tokenOf(server, ['admin'], account)),
+  );
+  t.is((await listed(used!)).length, 1);
+  t.is((await listed(admin!)).length, 1, 'the person can return to this account at any time');
+  t.is((await listed(foreign!)).length, 0);
   t.is((await browser.send(`${server.url}/console/sign-out`, {})).status, 303);
+  t.is((await listed(admin!)).length, 0, 'a session is signed out in each account');
+  const again = await signedIn(server);
+  await again.send(`${server.url}/console/account`, { account: 'other' });
+  const [session] = await listed(admin!);
+  const end = (token: string) => server.fetch(`/v1/sessions/${session!.id}`, { method: 'DELETE', token });
+  t.is((await end(foreign!)).status, 404);
+  t.is((await end(admin!)).status, 204);
+  t.is((await again.fetch(`${server.url}/console/connect`)).status, 303, 'ended in the other account, too');
   t.is((await browser.fetch(`${server.url}/console/connect`)).status, 303);
 });
 

@@ -1,4 +1,9 @@
+import { createHash, randomBytes } from 'node:crypto';
 import test from 'ava';
+import { auditOf } from '../support/audit.ts';
+import { dialects } from '../support/databases.ts';
+import { createToken, databaseOf, flushEvents } from '../support/inside.ts';
+import { instancesOf } from '../support/instances.ts';
 import { startTestServer } from '../support/server.ts';
 import { Visitor } from '../support/visitor.ts';
 
@@ -70,6 +75,67 @@ test('a session ends when its visitor signs out, when its token is revoked, and 
   t.false(await isOpen(used), 'after the absolute time, although it was used');
 });
 
+for (const dialect of dialects) {
+  test(`${dialect}: a session that ends at one instance is refused by the others at their next request`, async (t) => {
+    const start = await instancesOf(t, dialect);
+    const [a, b] = [await start(), await start()];
+    const ends: Record<string, (made: { visitor: Visitor; tokenId: string; sessionId: string }) => Promise<Response>> =
+      {
+        'sign-out': ({ visitor }) => visitor.send('/console/sign-out', {}),
+        'the token is revoked': ({ tokenId }) => a.fetch(`/v1/tokens/${tokenId}`, { method: 'DELETE' }),
+        'an administrator ends it': ({ sessionId }) => a.fetch(`/v1/sessions/${sessionId}`, { method: 'DELETE' }),
+      };
+    for (const [how, end] of Object.entries(ends)) {
+      const { token, value } = await createToken(a, ['read']);
+      const visitor = await Visitor.signedIn(a, value);
+      const there = new Visitor(b);
+      there.cookie = visitor.cookie;
+      const { cookie } = there;
+      for (let count = 0; count < 3; count += 1) t.true(await isOpen(there), how);
+      const { items } = (await (await b.fetch('/v1/sessions')).json()) as { items: { id: string; token_id: string }[] };
+      const session = items.find((each) => each.token_id === token.id)!;
+      const { status } = await end({ visitor, tokenId: token.id, sessionId: session.id });
+      t.true(status === 303 || status === 204, `${how}: ${status}`);
+      t.false(await isOpen(there), how);
+      there.cookie = cookie;
+      t.false(await isOpen(there), `${how}: again`);
+    }
+  });
+}
+
+test('a session ends exactly at its times, and a use counts once in a minute', async (t) => {
+  const server = await startTestServer(t, { signIn: { session: { idle: '2h', absolute: '3h' } } });
+  const begun = Date.now();
+  server.clock.now = begun;
+  const listed = async () => ((await (await server.fetch('/v1/sessions')).json()) as { items: object[] }).items.length;
+  const [idle, used] = [await Visitor.signedIn(server), await Visitor.signedIn(server)];
+  for (const [visitor, time, open, sessions] of [
+    [idle, minute - 1, true, 2],
+    [used, minute, true, 2],
+    [idle, 2 * hour, false, 1],
+    [used, 2 * hour + minute - 1, true, 1],
+    [used, 3 * hour - 1, true, 1],
+    [used, 3 * hour, false, 0],
+  ] as const) {
+    server.clock.now = begun + time;
+    t.deepEqual([await isOpen(visitor), await listed()], [open, sessions], `after ${time} ms`);
+  }
+});
+
+test('sessions that began at one time are each on one page of the list', async (t) => {
+  const server = await startTestServer(t);
+  server.clock.now = Date.now();
+  for (let count = 0; count < 3; count += 1) await Visitor.signedIn(server);
+  const seen: string[] = [];
+  for (let cursor: string | null = ''; cursor !== null && seen.length < 10;) {
+    const response = await server.fetch(`/v1/sessions?limit=1${cursor && `&cursor=${cursor}`}`);
+    const page = (await response.json()) as { items: { id: string }[]; next_cursor: string | null };
+    seen.push(...page.items.map(({ id }) => id));
+    cursor = page.next_cursor;
+  }
+  t.deepEqual([seen.length, new Set(seen).size], [3, 3]);
+});
+
 test('signing in gives a new session, so that a cookie from before is worth nothing', async (t) => {
   const server = await startTestServer(t);
   const visitor = await Visitor.signedIn(server);
@@ -110,6 +176,22 @@ test('a form of another site changes nothing', async (t) => {
     headers: { origin },
   });
   t.is(own.status, 303, 'plain HTTP without Sec-Fetch-Site');
+});
+
+test('names of JavaScript in the address of a page or in a form are no notices and no acts', async (t) => {
+  const server = await startTestServer(t);
+  const visitor = await Visitor.signedIn(server);
+  const created = await server.fetch('/v1/webhooks', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ url: 'https://hooks.example.com/x', events: ['*'] }),
+  });
+  t.is(created.status, 201);
+  const { id } = (await created.json()) as { id: string };
+  for (const name of ['constructor', 'toString', '__proto__', 'hasOwnProperty']) {
+    t.is((await visitor.fetch(`/console/?done=${name}`)).status, 200, name);
+    t.is((await visitor.send(`/console/webhooks/${id}`, { act: name })).status, 200, name);
+  }
 });
 
 test('sign-in never leads to another site', async (t) => {
@@ -158,4 +240,43 @@ test('without console.enabled there is no console', async (t) => {
   const server = await startTestServer(t, { console: { enabled: false } });
   t.is((await server.fetch('/console/', { token: null })).status, 404);
   t.is((await server.fetch('/', { headers: { accept: 'text/html' }, token: null })).status, 404);
+});
+
+test('invented cookies of sessions count as failed sign-ins, and a valid session is served beside them', async (t) => {
+  const limits = { failedSignInsPerMinute: 3, delay: '1ms' };
+  const server = await startTestServer(t, { limits, signIn: { session: { idle: '2h' } } });
+  server.clock.now = Date.now();
+  const [visitor, other] = [await Visitor.signedIn(server), await Visitor.signedIn(server)];
+  const ended = other.cookie!;
+  await other.send('/console/sign-out', {});
+  const statuses: number[] = [];
+  const show = (cookie: string) => server.fetch('/console/connect', { token: null, headers: { cookie } });
+  const first = await show(ended);
+  t.is(first.status, 303);
+  t.regex(first.headers.get('set-cookie')!, /^entrepot-session=;.*Max-Age=0/, 'the browser forgets it');
+  for (let count = 0; count < 5; count += 1) {
+    const invented = randomBytes(32).toString('base64url');
+    statuses.push((await show(`entrepot-session=${invented}`)).status);
+  }
+  t.deepEqual(statuses, [303, 303, 429, 429, 429]);
+  t.is((await show(ended)).status, 429, 'one that has ended counts, too');
+  t.true(await isOpen(visitor));
+  t.is((await server.fetch('/console/sign-in', { token: null })).status, 200);
+  await flushEvents(server, true);
+  const [event] = await auditOf(server, 'type=sign_in.failed');
+  t.is(event!.details['count'], 2, 'the others are events of the limit');
+});
+
+test('an invented cookie is not looked for in the database above the limit, and a session of an older version stays', async (t) => {
+  const server = await startTestServer(t, { limits: { failedSignInsPerMinute: 1, delay: '1ms' } });
+  const visitor = await Visitor.signedIn(server);
+  const old = randomBytes(32).toString('base64url');
+  const hash = createHash('sha256').update(old).digest('hex');
+  await databaseOf(server).transaction((tx) => tx.run('UPDATE sessions SET hash = ?', [hash]));
+  visitor.cookie = `entrepot-session=${old}`;
+  for (let count = 0; count < 3; count += 1) t.true(await isOpen(visitor));
+  const show = (value: string) =>
+    server.fetch('/console/connect', { token: null, headers: { cookie: `entrepot-session=${value}` } });
+  t.is((await show(randomBytes(32).toString('base64url'))).status, 303);
+  t.is((await show(old)).status, 429, 'it is like an invented one');
 });

@@ -5,11 +5,13 @@ import {
   openDatabase,
   placeholders,
   type Database,
+  type Queryable,
   type Transaction,
   type Value,
 } from '../../src/database/database.ts';
 
 import { dialects, openUntilEnd, emptyDatabase } from '../support/databases.ts';
+import { longestTurn } from '../support/longest-turn.ts';
 import { eventually } from '../support/until.ts';
 
 // One suite for the interface, run on both databases.
@@ -447,4 +449,48 @@ test.serial(
 test('opening an unreachable database fails at once', async (t) => {
   await t.throwsAsync(openDatabase('mysql://nobody:secret@127.0.0.1:1/none'), { message: /ECONNREFUSED/ });
   await t.throwsAsync(openDatabase(`sqlite:${import.meta.filename}/entrepot.db`), { code: 'EEXIST' });
+});
+
+async function many(from: Queryable): Promise<void> {
+  for (let query = 0; query < 20_000; query += 1) await from.select('SELECT * FROM items');
+}
+
+test('sqlite: many queries of one request let others run between them', async (t) => {
+  const database = await withItems(t, await emptyDatabase(t, 'sqlite'));
+  const outside = await longestTurn(() => many(database));
+  t.true(outside < 50, `${outside} ms`);
+  const inside = await longestTurn(() => database.transaction(many));
+  t.true(inside < 50, `${inside} ms`);
+  const writing = await longestTurn(() =>
+    database.transaction(async (tx) => {
+      for (let name = 0; name < 3000; name += 1) await tx.insertNew('items', [row(String(name), 1)]);
+    }),
+  );
+  t.true(writing < 50, `${writing} ms`);
+});
+
+/** Reads as often as it can until `signal` is aborted. */
+async function readOn(from: Queryable, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    for (let query = 0; query < 5; query += 1) await from.select('SELECT SUM(amount * amount) AS sum FROM items');
+    await sleep(Math.random() * 20);
+  }
+}
+
+test('sqlite: transactions go on while reads use all of the time', async (t) => {
+  const database = await withItems(t, await emptyDatabase(t, 'sqlite'));
+  const rows = Array.from({ length: 5000 }, (_, index) => row(String(index), index));
+  await database.transaction((tx) => tx.insertNew('items', rows));
+  const end = new AbortController();
+  const readers = Array.from({ length: 100 }, () => readOn(database, end.signal));
+  const startedAt = performance.now();
+  for (let count = 0; count < 20; count += 1)
+    await database.transaction(async (tx) => {
+      for (let step = 0; step < 20; step += 1) await tx.run('UPDATE items SET amount = amount + 1 WHERE id = 1');
+    });
+  const took = performance.now() - startedAt;
+  end.abort();
+  await Promise.all(readers);
+  // Each of the 400 statements would wait for a turn of the reads, which takes more than 8 ms.
+  t.true(took < 1600, `${took} ms`);
 });

@@ -36,6 +36,25 @@ test('after 10,000 results all are dropped', async (t) => {
   t.deepEqual(await get(2), [{ read: 10_002 }]);
 });
 
+test('results with long texts are dropped before there are 10,000, and those of an older version are not counted', async (t) => {
+  const cache = new RowCache();
+  let reads = 0;
+  const text = 'x'.repeat(2 ** 20);
+  const get = (value: number, version = '1') =>
+    cache.get(at(version), 'a', [value], () => Promise.resolve([{ read: (reads += 1), text }]));
+  const isCached = async (value: number, version?: string) => {
+    const before = reads;
+    await get(value, version);
+    return reads === before;
+  };
+  for (let value = 0; value < 11; value += 1) await get(value);
+  t.true(await isCached(0));
+  for (let value = 11; value < 14; value += 1) await get(value);
+  t.false(await isCached(0));
+  for (let version = 0; version < 50; version += 1) await get(1, `v${version}`);
+  t.true(await isCached(1, 'v49'));
+});
+
 test('a write drops the rows of statements that read its table, and no others', async (t) => {
   const cache = new RowCache();
   const written = new Map<string, number>();

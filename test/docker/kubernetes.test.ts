@@ -5,14 +5,14 @@ import test, { type ExecutionContext } from 'ava';
 import { Deployment } from 'kubernetes-models/apps/v1';
 import { Ingress, NetworkPolicy } from 'kubernetes-models/networking.k8s.io/v1';
 import { PodDisruptionBudget } from 'kubernetes-models/policy/v1';
-import { Service } from 'kubernetes-models/v1';
-import { parse } from 'yaml';
+import { PersistentVolumeClaim, Service } from 'kubernetes-models/v1';
+import { parse, parseAllDocuments } from 'yaml';
 import { findCommand } from '../../scripts/packages.ts';
 import { loadConfig } from '../../src/config/load.ts';
 import { settings } from '../../src/config/schema.ts';
 import { execute } from '../support/clients/clients.ts';
 
-// The manifests of docker/kubernetes: against the schemas of Kubernetes' API, and against one another.
+// The manifests of docker/kubernetes, and the file for a single pod: against the schemas of Kubernetes' API, and against one another.
 
 const root = join(import.meta.dirname, '../..');
 const folder = join(root, 'docker/kubernetes');
@@ -30,6 +30,7 @@ const models: Record<string, new (manifest: never) => { validate(): void }> = {
   'networking.k8s.io/v1 Ingress': Ingress,
   'networking.k8s.io/v1 NetworkPolicy': NetworkPolicy,
   'policy/v1 PodDisruptionBudget': PodDisruptionBudget,
+  'v1 PersistentVolumeClaim': PersistentVolumeClaim,
   'v1 Service': Service,
 };
 
@@ -192,4 +193,30 @@ test('kustomize renders the manifests', async (t) => {
   t.regex(settingsOf, /^entrepot-[a-z0-9]+$/);
   t.true(stdout.includes(`name: ${settingsOf}\n`));
   t.regex(stdout, /image: registry\.example\.com\/entrepot:/);
+});
+
+test('the file for a single pod is valid, uses existing settings, and writes only to its volumes', async (t) => {
+  const text = await readFile(join(root, 'docker/kubernetes-single.yaml'), 'utf8');
+  const all = parseAllDocuments(text).map((each) => each.toJS() as Manifest);
+  t.deepEqual(
+    all.map(({ kind, metadata }) => `${kind} ${metadata.name}`),
+    ['PersistentVolumeClaim entrepot', 'Deployment entrepot', 'Service entrepot'],
+  );
+  for (const each of all) t.notThrows(() => validate(each), each.kind);
+  t.is(await typeErrors(t, all), '');
+  const deployment = all[1] as unknown as { spec: { replicas: number; strategy: object; template: Pod } };
+  const { replicas, strategy, template } = deployment.spec;
+  t.deepEqual([replicas, strategy], [1, { type: 'Recreate' }]);
+  const { spec, metadata } = template;
+  const [container] = spec.containers;
+  t.deepEqual((all[2] as unknown as { spec: { selector: object } }).spec.selector, metadata.labels);
+  const config = loadConfig(Object.fromEntries(container.env.map(({ name, value }) => [name, value])));
+  t.true(spec.terminationGracePeriodSeconds * 1000 > config.shutdownGrace + 5000);
+  t.deepEqual(container.ports, [{ name: 'http', containerPort: config.server.port }]);
+  const mounts = new Map(container.volumeMounts.map(({ name, mountPath }) => [name, mountPath]));
+  t.deepEqual([...mounts.keys()].sort(), spec.volumes.map(({ name }) => name).sort());
+  t.true(config.data.startsWith(`${mounts.get('data')}/`));
+  t.true(container.securityContext.readOnlyRootFilesystem && spec.securityContext.runAsNonRoot);
+  t.is(spec.securityContext.runAsUser, 1000);
+  t.false(spec.enableServiceLinks);
 });

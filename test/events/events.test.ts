@@ -2,9 +2,10 @@ import test, { type ExecutionContext } from 'ava';
 import { runForSystem } from '../../src/caller.ts';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { Events } from '../../src/events/events.ts';
+import { Events, type EventPage } from '../../src/events/events.ts';
 import { recordEvent } from '../../src/events/record.ts';
 import { RepeatedEvents } from '../../src/events/repeated.ts';
+import { addressKey } from '../../src/limits/address.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 const event = (name: string) =>
@@ -27,12 +28,12 @@ function write(database: Database, ...names: string[]): Promise<void> {
   });
 }
 
-async function names(list: Promise<{ subject: { name: string | null } }[]>): Promise<(string | null)[]> {
-  return (await list).map(({ subject }) => subject.name);
+async function names(list: Promise<EventPage>): Promise<(string | null)[]> {
+  return (await list).events.map(({ subject }) => subject.name);
 }
 
 async function all(events: Events): Promise<[number, string | null][]> {
-  return (await events.listAfter({}, 10_000, 0)).map(({ position, subject }) => [position, subject.name]);
+  return (await events.listAfter({}, 10_000, 0)).events.map(({ position, subject }) => [position, subject.name]);
 }
 
 for (const dialect of dialects) {
@@ -56,11 +57,11 @@ for (const dialect of dialects) {
     await events.dispatch();
     t.is(await events.latest(), 3);
     t.deepEqual(
-      (await events.listBefore({}, 2)).map(({ position }) => position),
+      (await events.listBefore({}, 2)).events.map(({ position }) => position),
       [3, 2],
     );
     t.deepEqual(
-      (await events.listBefore({}, 2, 2)).map(({ position }) => position),
+      (await events.listBefore({}, 2, [0, 2])).events.map(({ position }) => position),
       [1],
     );
   });
@@ -99,7 +100,7 @@ for (const dialect of dialects) {
       for (let after = 0; ;) {
         const wasOver = over.signal.aborted;
         await new Promise(setImmediate);
-        const some = await events.listAfter({}, 7, after);
+        const { events: some } = await events.listAfter({}, 7, after);
         seen.push(...some.map(({ subject }) => subject.name));
         after = some.at(-1)?.position ?? after;
         if (wasOver && some.length === 0) return;
@@ -148,7 +149,7 @@ for (const dialect of dialects) {
     await events.dispatch();
     t.deepEqual(await all(events), [[206, 'new']]);
     t.deepEqual(
-      (await events.listBefore({}, 10)).map(({ position }) => position),
+      (await events.listBefore({}, 10)).events.map(({ position }) => position),
       [206],
     );
   });
@@ -196,7 +197,7 @@ for (const dialect of dialects) {
     await repeated.flush();
     await repeated.flush(true);
     await events.dispatch();
-    const stored = await events.listAfter({}, 10_000, 0);
+    const { events: stored } = await events.listAfter({}, 10_000, 0);
     t.is(stored.length, 1001, 'a thousand addresses, and one event for all others');
     const counts = new Map(stored.map(({ address, details }) => [address, details['count']]));
     t.deepEqual([counts.get('10.0.0.7'), counts.get('10.0.0.8'), counts.get(null)], [2, 1, 200]);
@@ -210,6 +211,30 @@ for (const dialect of dialects) {
     );
   });
 }
+
+test('addresses of one client share one repeated event', async (t) => {
+  const { database, events } = await opened(t, 'sqlite');
+  const repeated = new RepeatedEvents(database, () => 0, addressKey);
+  const note = (address: string | null) =>
+    repeated.note(
+      { type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } },
+      { actor: { kind: 'anonymous', id: null, name: null }, address, requestId: null },
+    );
+  for (let each = 0; each < 1100; each += 1) note(`2001:db8:1:2::${each.toString(16)}`);
+  for (const other of ['2001:db8:1:3::1', '192.0.2.1', '::ffff:192.0.2.1', null]) note(other);
+  await repeated.flush(true);
+  await events.dispatch();
+  const { events: stored } = await events.listAfter({}, 100, 0);
+  t.deepEqual(
+    stored.map(({ address, details }) => [address, details['count']]),
+    [
+      ['2001:db8:1:2::0', 1100],
+      ['2001:db8:1:3::1', 1],
+      ['192.0.2.1', 2],
+      [null, 1],
+    ],
+  );
+});
 
 test('sqlite: to give positions and to write repeated events leaves cached rows', async (t) => {
   const { database, events } = await opened(t, 'sqlite');
@@ -265,7 +290,7 @@ test('mysql: an event with a smaller ID that is committed later is not skipped',
   await written.promise;
   await write(other, 'later ID');
   await events.dispatch();
-  const first = await events.listAfter({}, 10, 0);
+  const { events: first } = await events.listAfter({}, 10, 0);
   t.deepEqual(
     first.map(({ subject }) => subject.name),
     ['later ID'],
@@ -278,7 +303,7 @@ test('mysql: an event with a smaller ID that is committed later is not skipped',
     ['earlier ID', 'later ID'],
   );
   await events.dispatch();
-  const second = await events.listAfter({}, 10, first.at(-1)!.position);
+  const { events: second } = await events.listAfter({}, 10, first.at(-1)!.position);
   t.deepEqual(
     second.map(({ subject }) => subject.name),
     ['earlier ID'],
@@ -290,7 +315,7 @@ test('an event has the origin of the work that records it', async (t) => {
   await runForSystem('retention', () => write(database, 'a'));
   await write(database, 'x'.repeat(400));
   await events.dispatch();
-  const [first, second] = await events.listAfter({}, 10, 0);
+  const [first, second] = (await events.listAfter({}, 10, 0)).events;
   t.deepEqual(first!.actor, { kind: 'system', id: null, name: 'retention' });
   t.deepEqual(second!.actor, { kind: 'system', id: null, name: null });
   t.is(second!.subject.name!.length, 255, 'a long name does not make the change fail');

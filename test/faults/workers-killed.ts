@@ -12,12 +12,22 @@ const workers = 2;
 const clients = 4;
 const most = 3;
 
-export const fault: Fault = { name: 'kill -9 of all workers at once, SQLite and Redis', run: killWorkers };
+export const fault: Fault = {
+  name: 'kill -9 of all workers at once, SQLite and Redis',
+  run: async (options) => {
+    await using t = new Teardown();
+    return await killWorkers(t, options, settings);
+  },
+};
 
-async function killWorkers({ tries: wanted }: FaultOptions): Promise<FaultResult> {
+/** `environment` has the database. The first start is that of all workers. */
+export async function killWorkers(
+  t: Teardown,
+  { tries: wanted }: FaultOptions,
+  environment: Record<string, string>,
+): Promise<FaultResult> {
   const tries = Math.min(wanted, most);
-  await using t = new Teardown();
-  const line = await CommandLine.create(t, settings, inMemory);
+  const line = await CommandLine.create(t, environment, inMemory);
   const server = await line.serve({
     ENTREPOT_WORKERS: `${workers}`,
     ENTREPOT_REDIS_URL: redisUrl(),

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import { makePdb, makeSnupkg } from '../support/builders/nupkg.ts';
 import { TestFeed } from '../support/feed.ts';
+import { OpenDocument } from '../support/open-document.ts';
 import { errorOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
@@ -70,6 +71,9 @@ test('feed: mirrored packages are readable by anyone', async (t) => {
   t.is((await answerTo(server, '/v3/package/public.none/index.json')).status, 404, 'no package has this name');
   const push = await answerTo(server, '/v3/push', { method: 'PUT' });
   t.is(push.status, 401);
+  t.is((JSON.parse(push.body) as { detail: string }).detail, 'Authenticate with an API token with the scope "write".');
+  const audit = await answerTo(server, '/v1/audit');
+  t.is((JSON.parse(audit.body) as { detail: string }).detail, 'Authenticate with an API token.');
 });
 
 test('feed: a hosted, claimed or reserved name answers anonymous readers as if they could read nothing', async (t) => {
@@ -215,6 +219,52 @@ test('registry: what was pushed to a name before its first manifest is not reada
   const { digest } = await repository.blob('private bytes');
   t.is((await repository.fetch(`blobs/${digest}`)).status, 200);
   t.is((await answerTo(server, `/v2/team/new/blobs/${digest}`)).status, 404);
+});
+
+test('/v1: without a token no operation shows hosted content, its history, or who changed it', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Public.One', versions: [{ version: '1.0.0' }] });
+  const hub = await startUpstreamRegistry(t);
+  hub.image('library/alpine', '3');
+  const server = await startTestServer(t, {
+    anonymousRead: 'mirrored',
+    upstreams: [up.as('up.test'), hub.settings('docker.io', { default: true })],
+  });
+  const feed = new TestFeed(server);
+  await feed.publish({
+    id: 'Contoso.Secret',
+    version: '1.0.0',
+    dependencies: [{ id: 'Public.One', version: '1.0.0' }],
+  });
+  const { digest } = await new TestRepository(server, 'team/secret').image('v1');
+  for (const path of ['/v3/package/public.one/1.0.0/public.one.1.0.0.nupkg', '/v2/library/alpine/manifests/3']) {
+    t.is((await answerTo(server, path)).status, 200, path);
+  }
+  const hosted: Record<string, string> = { id: 'Contoso.Secret', name: 'team%2Fsecret', reference: 'v1', tag: 'v1' };
+  Object.assign(hosted, { version: '1.0.0', digest });
+  const mirrored = { ...hosted, id: 'Public.One', name: 'docker.io%2Flibrary%2Falpine', reference: '3' };
+  const document = await OpenDocument.of(server);
+  const readable = async (values: Record<string, string>) => {
+    const found: string[] = [];
+    for (const operation of document.operations) {
+      const [method = '', path = ''] = operation.split(' ');
+      const target = `/v1${path.replace(/\{(\w+)\}/g, (_all, name: string) => values[name] ?? 'x')}`;
+      const { status, body } = await answerTo(server, target, { method });
+      if (status !== 401) found.push(operation);
+      t.notRegex(body, /secret|"hosted"/i, operation);
+      if (/(?:history|dependents)$/.test(path)) {
+        t.regex(await (await server.fetch(target)).text(), /"items":\[/, `${target} with a token`);
+      }
+    }
+    return found.sort();
+  };
+  const always = ['GET /containers', 'GET /packages', 'GET /packages/{id}/dependents', 'GET /search'];
+  always.push('POST /token-exchange');
+  t.deepEqual(await readable(hosted), always);
+  const details = ['manifests', 'manifests/{reference}', 'tags'].map((each) => `GET /containers/{name}/${each}`);
+  details.push('GET /containers/{name}', 'GET /packages/{id}', 'GET /packages/{id}/versions');
+  details.push('GET /packages/{id}/{version}');
+  t.deepEqual(await readable(mirrored), [...always, ...details].sort());
 });
 
 /** The key under which debuggers request a portable PDB of this GUID. */

@@ -81,6 +81,7 @@ test('the OpenAPI document has every operation, and every schema that it refers 
       'DELETE /prefetch/{id}',
       'GET /upstreams',
       'GET /upstreams/{id}',
+      'POST /upstreams/{id}/retry',
       'GET /upstreams/{id}/entries',
       'GET /upstreams/{id}/entries/{entry}',
       'DELETE /upstreams/{id}/entries/{entry}',

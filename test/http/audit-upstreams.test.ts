@@ -76,7 +76,7 @@ for (const dialect of dialects) {
 
   test(`${dialect}: what is deleted of the mirror is recorded, and the first push of a name that was mirrored says so`, async (t) => {
     const up = await UpstreamFeed.start(t);
-    await up.offer({ id: 'Contoso.Utility', versions: [{ version: '1.0.0' }] });
+    for (const id of ['Contoso.Utility', 'Contoso.Listed']) await up.offer({ id, versions: [{ version: '1.0.0' }] });
     const registry = await startUpstreamRegistry(t);
     registry.image('team/app', 'v1');
     const server = await startMirrorOf(t, [up.as('up.test'), registry.settings('images.test', { default: true })], {
@@ -98,9 +98,12 @@ for (const dialect of dialects) {
     );
     t.is((await feed.fetch('/package/contoso.utility/1.0.0/contoso.utility.1.0.0.nupkg')).status, 200);
     t.is((await app.fetch('manifests/v1')).status, 200);
+    // Only its versions were asked.
+    t.is((await feed.fetch('/package/contoso.listed/index.json')).status, 200);
     await feed.publish(
       { id: 'Contoso.Utility', version: '2.0.0' },
       { id: 'Contoso.Utility', version: '3.0.0' },
+      { id: 'Contoso.Listed', version: '2.0.0' },
       { id: 'Contoso.New' },
     );
     for (const tag of ['v2', 'v3']) await app.image(tag);
@@ -111,6 +114,7 @@ for (const dialect of dialects) {
       taken.map((each) => [said(each), each.details['taken_over_from']]),
       [
         ['package.published Contoso.Utility 2.0.0', 'up.test'],
+        ['package.published Contoso.Listed 2.0.0', 'up.test'],
         ['image.pushed team/app v2', 'images.test'],
       ],
     );

@@ -112,6 +112,7 @@ for (const dialect of dialects) {
       'token.revoked ci',
       'token.created nightly',
       'package.deleted Gone 1.0.0',
+      'job.started retention',
       'package.deleted Old 1.0.0',
       `manifest.deleted old ${image.digest}`,
       'claim.released Gone',
@@ -183,6 +184,22 @@ for (const dialect of dialects) {
     t.is((await auditOf(server, 'type=sign_in.failed')).length, 3);
     const admin = await tokenOf(server, ['admin']);
     t.deepEqual(await auditOf(server, 'type=sign_in.failed', admin), [], 'an account does not see them');
+  });
+
+  test(`${dialect}: failures that never stop are written each minute`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    server.clock.now = Date.now();
+    const counts = async () =>
+      (await auditOf(server, 'type=sign_in.failed')).map(({ details }) => details['count']).toReversed();
+    const written: unknown[] = [];
+    for (let round = 0; round < 8; round += 1) {
+      t.is((await server.fetch('/v1/account', { token: 'ent_wrong-secret' })).status, 401);
+      await flushEvents(server);
+      written.push(await counts());
+      server.clock.now += 20_000;
+    }
+    // The failure at the end of a minute is the fourth of it.
+    t.deepEqual(written, [[], [], [], [4], [4], [4], [4], [4, 4]]);
   });
 
   test(`${dialect}: an account sees its own events, and operate sees all`, async (t) => {

@@ -91,7 +91,7 @@ test.serial('a failed form push leaves no timer', async (t) => {
     t.is(answer.status, 400);
     await answer.text();
   }
-  await until(() => count('Timeout') < before + 5, 5000);
+  await until(() => count('Timeout') < before + 5);
 });
 
 test.serial('after a refused body whose sender has left, no timer stays', async (t) => {
@@ -115,6 +115,6 @@ test.serial('after a refused body whose sender has left, no timer stays', async 
       socket.destroy();
     }),
   );
-  await until(() => count('Timeout') < before + 5, 5000);
+  await until(() => count('Timeout') < before + 5);
   t.pass();
 });

@@ -44,6 +44,9 @@ test('empty Basic credentials are the same as none', async (t) => {
     }
     const key = { authorization: empty, 'x-nuget-apikey': server.token };
     t.is((await server.fetch('/v3/index.json', { token: null, headers: key })).status, 200);
+    const none = await server.fetch('/v3/index.json', { token: null });
+    const emptyKey = await server.fetch('/v3/index.json', { token: null, headers: { 'x-nuget-apikey': '' } });
+    t.deepEqual([emptyKey.status, await emptyKey.text()], [none.status, await none.text()], 'an empty API key is none');
     const wrongKey = { authorization: empty, 'x-nuget-apikey': 'wrong' };
     const refused = await server.fetch('/v3/index.json', { token: null, headers: wrongKey });
     t.is(refused.status, 401, 'a wrong API key is not anonymous');

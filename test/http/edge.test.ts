@@ -149,6 +149,17 @@ test('a bug is 500 in the format of each interface, without details, and is logg
   }
 });
 
+test('an error that an interface has no code for is a bug, and its message is not sent', async (t) => {
+  const server = await startTestServer(t);
+  packageFeedOf(server).source.openFile = () => Promise.reject(new DomainError('TagInvalid', 'a secret of this core'));
+  const response = await server.fetch('/v3/package/some/1.0.0/some.1.0.0.nupkg');
+  t.deepEqual([response.status, response.statusText], [500, 'Internal Server Error']);
+  const text = await response.text();
+  t.like(JSON.parse(text), { code: 'Internal', status: 500 });
+  t.false(text.includes('secret'));
+  t.true(server.lines.some((line) => line.includes('a request failed') && line.includes('a secret of this core')));
+});
+
 test('cookies are ignored', async (t) => {
   for (const anonymousRead of [false, true]) {
     const server = await startTestServer(t, { anonymousRead });

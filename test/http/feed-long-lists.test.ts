@@ -32,6 +32,31 @@ for (const dialect of dialects) {
     t.is(versions.length, 10_501, 'a single hit is complete');
   });
 
+  test(`a long list of versions is complete, also where many versions are equal in order (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Steps' });
+    const numbers = Array.from({ length: 4998 }, (_, index) => `1.0.${index + 1}`);
+    // The statement of the first 5,000 rows ends between these two.
+    const pair = ['2.0.0--0', '2.0.0-0'];
+    const labels = Array.from({ length: 13 }, () => ['0', '-0']);
+    const equal = labels.reduce(
+      (texts, two) => texts.flatMap((text) => two.map((each) => `${text}.${each}`)),
+      ['3.0.0-x'],
+    );
+    t.is(equal.length, 8192);
+    const all = [...numbers, ...pair, ...equal, '4.0.0'];
+    await addVersions(databaseOf(server), 'Steps', all);
+    const { versions } = await feed.json('/package/steps/index.json');
+    t.is(versions.length, all.length + 1);
+    t.deepEqual(versions.slice(0, 4999), ['1.0.0', ...numbers]);
+    t.deepEqual(versions.slice(4999).toSorted(), all.slice(4998).toSorted());
+    t.is(versions.at(-1), '4.0.0');
+    const { count, items } = await feed.json('/registration-gz-semver2/steps/index.json');
+    t.is(count, Math.ceil((all.length + 1) / 64));
+    t.is(items.at(-1).upper, '4.0.0');
+  });
+
   test(`the management API shows the newest thousand versions of a package (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
     await new TestFeed(server).publish({ id: 'Many' });

@@ -27,7 +27,7 @@ async function mirrored(
 ): Promise<Setup> {
   const up = await UpstreamFeed.start(t);
   await up.offer({ id: 'A', versions: [{ version: '1.0.0' }] });
-  const server = await startMirrorOf(t, [up.as('up.test', { timeout: '5s', ...upstream })], settings);
+  const server = await startMirrorOf(t, [up.as('up.test', { timeout: '60s', ...upstream })], settings);
   server.clock.now = Date.now();
   return { up, server, feed: new TestFeed(server) };
 }
@@ -234,7 +234,7 @@ test('the error names the upstream that failed, and retries end within the time 
 });
 
 test('an upstream that does not answer is 504', async (t) => {
-  const { up, feed } = await mirrored(t, { timeout: '500ms' });
+  const { up, feed } = await mirrored(t, { timeout: '2s' });
   up.upstream.on('/flat/a/index.json', () => undefined);
   const response = await feed.fetch('/package/a/index.json');
   t.is(response.status, 504);

@@ -158,6 +158,17 @@ test('instances that share Redis share upstream search results', async (t) => {
   t.is(up.asked.filter((path) => path === '/query').length, 1);
 });
 
+test('search results that an older release has put into a shared cache are not used', async (t) => {
+  const up = await UpstreamFeed.start(t);
+  await up.offer({ id: 'Shared', versions: [{ version: '1.0.0' }] });
+  const server = await startMirrorOf(t, [up.as('up.test')]);
+  const { cache } = server.installation.core;
+  const get = cache.get.bind(cache);
+  const older: unknown = { totalHits: 0, data: [] };
+  cache.get = async <T>(key: string) => (key.startsWith('search:') ? (older as T) : get<T>(key));
+  t.is((await new TestFeed(server).json('/search?q=shared')).data[0].version, '1.0.0');
+});
+
 const advisory = [{ severity: 2, url: 'https://advisories.example/1', versions: '(, 2.0.0)' }];
 
 test('a search that names a hosted or reserved id, a part of it or more than it reaches no upstream', async (t) => {

@@ -25,7 +25,7 @@ const theirs = `/symbols/lib.pdb/${key}/lib.pdb`;
 
 async function mirrored(t: ExecutionContext, settings: Record<string, unknown> = {}) {
   const up = await UpstreamFeed.start(t);
-  const upstream = up.as('up.test', { symbolsUrl: `${up.url}/symbols`, negativeFor: '1m', timeout: '5s' });
+  const upstream = up.as('up.test', { symbolsUrl: `${up.url}/symbols`, negativeFor: '1m', timeout: '60s' });
   const server = await startMirrorOf(t, [upstream], settings);
   server.clock.now = Date.now();
   return { up, server, feed: new TestFeed(server) };

@@ -264,7 +264,7 @@ test('a push whose connection is cut stores nothing, in a form or not', async (t
 });
 
 test('an upload fails after a time without data', async (t) => {
-  const server = await startTestServer(t, { limits: { uploadIdle: '100ms' } });
+  const server = await startTestServer(t, { limits: { uploadIdle: '2s' } });
   const { body, type } = packageForm(await makeNupkg());
   for (const sent of [10, body.length - 100]) {
     const push = httpRequest(`${server.url}/v3/push`, {

@@ -69,7 +69,7 @@ test('fetches of disconnected clients release their connections, and other accou
   const other = upstream.blob('team/app', 'quick');
   const server = await startTestServer(t, {
     upstreams: [upstream.settings('up.test', { timeout: '60s' })],
-    limits: { accountFetches: 400 },
+    limits: { accountFetches: 600 },
   });
   const token = await otherAccount(server, 'other');
   const clients = paths.map((path) => begin(server, `/v2/up.test/${path}`));
@@ -326,7 +326,7 @@ test('a client that does not read its answers is disconnected, for every kind of
   upstream.on('/v2/team/app/tags/list', answer(200, { 'content-type': 'application/json' }, JSON.stringify({ tags })));
   const server = await startTestServer(t, {
     upstreams: [upstream.settings('up.test')],
-    limits: { uploadIdle: '300ms' },
+    limits: { uploadIdle: '2s' },
   });
   const annotations = { long: 'x'.repeat(3_500_000) };
   await new TestRepository(server, 'team/hosted').image('v1', { annotations });

@@ -1,6 +1,9 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { examine } from '../../src/cli/doctor.ts';
+import { schema } from '../../src/config/schema.ts';
+import { adminHostAdvice } from '../../src/admin-host.ts';
 import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -50,6 +53,53 @@ test('on the admin port, metrics about accounts need no token', async (t) => {
   await withAccount(t, { server: { adminPort } });
   const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
   t.true(text.includes('account="secret-team"'));
+});
+
+test('the admin port can listen on an address of its own', async (t) => {
+  const adminPort = await freePort();
+  const server = await startTestServer(t, { server: { adminPort, adminHost: '127.0.0.2' } });
+  t.is((await fetch(`http://127.0.0.2:${adminPort}/livez`)).status, 200);
+  await t.throwsAsync(fetch(`http://127.0.0.1:${adminPort}/livez`));
+  t.is((await server.fetch('/v2/')).status, 200);
+  const wrong = startTestServer(t, { server: { adminPort: 0, adminHost: '192.0.2.1' } });
+  await t.throwsAsync(wrong, { message: /^ENTREPOT_ADMIN_HOST: cannot listen/ });
+});
+
+test('a start and doctor warn of an admin port that listens on all addresses by default', async (t) => {
+  const adminPort = await freePort();
+  const text = /the admin port listens on 0\.0\.0\.0, .* set ENTREPOT_ADMIN_HOST to a private address/;
+  for (const [settings, warned] of [
+    [{ host: '0.0.0.0', adminPort }, true],
+    [{ host: '0.0.0.0' }, false],
+    [{ host: '0.0.0.0', adminPort, adminHost: '0.0.0.0' }, false],
+    [{ adminPort }, false],
+  ] as const) {
+    const server = await startTestServer(t, { server: settings });
+    const findings = await examine(server.installation, Date.now);
+    t.is(
+      server.lines.some((line) => text.test(line)),
+      warned,
+      JSON.stringify(settings),
+    );
+    t.is(
+      findings.some((each) => text.test(each.text)),
+      warned,
+      JSON.stringify(settings),
+    );
+    await server.close();
+  }
+  for (const [host, isPublic] of [
+    ['::', true],
+    ['8.8.8.8', true],
+    ['2001:db9::1', true],
+    ['10.0.0.7', false],
+    ['::1', false],
+    ['fd00::7', false],
+    ['localhost', false],
+  ] as const) {
+    const config = schema.parse({ server: { host, adminPort } });
+    t.is(adminHostAdvice(config.server) !== undefined, isPublic, host);
+  }
 });
 
 test('a server that is not ready says which part fails, and the reason only in its log, once', async (t) => {

@@ -118,10 +118,40 @@ test('a request a little above a limit is delayed and then answered', async (t) 
   t.true(late.milliseconds >= 498, `${late.milliseconds} ms`);
   t.is(late.headers.get('ratelimit-policy'), '"searches";q=120;w=60');
   t.is(late.headers.get('ratelimit'), '"searches";r=0;t=61');
-  t.is(await counted(server, 'searches', 'delayed'), 1);
+  const later = await search();
+  t.is(later.status, 200, 'as long as the delay');
+  t.true(later.milliseconds >= 998, `${later.milliseconds} ms`);
+  t.is(await counted(server, 'searches', 'delayed'), 2);
   t.is(await counted(server, 'searches', 'refused'), 0);
-  server.clock.now += 60_500;
+  t.is((await search()).status, 429, 'longer than the delay');
+  server.clock.now += 61_000;
   t.is((await search()).headers.get('ratelimit'), null, 'the quota comes back');
+});
+
+test('what is refused uses up nothing, and a request succeeds after the time of Retry-After and not before', async (t) => {
+  const server = await startTestServer(t, { limits: { delay: '0s', searchesPerMinute: 2 } });
+  server.clock.now = Date.UTC(2027, 0, 1);
+  const search = async (token: string) => {
+    const { status, headers } = await server.fetch('/v3/search?q=a', { token });
+    return status === 429 ? `429 ${headers.get('retry-after')}` : String(status);
+  };
+  const [one, ...others] = await Promise.all(Array.from({ length: 11 }, () => tokenOf(server, scopes)));
+  t.deepEqual([await search(one!), await search(one!)], ['200', '200']);
+  server.clock.now += 1;
+  t.is(await search(one!), '429 30', 'of 29.999');
+  for (let count = 0; count < 30; count += 1) t.regex(await search(one!), /^429 /);
+  // The quota of their account is 20, of which 18 are left.
+  for (const other of others.slice(0, 9)) t.deepEqual([await search(other), await search(other)], ['200', '200']);
+  t.regex(await search(others[9]!), /^429 3$/, 'a unit of the account is free in 3 seconds');
+  server.clock.now += 29_998;
+  t.regex(await search(one!), /^429 /);
+  server.clock.now += 1;
+  t.is(await search(one!), '200');
+  t.regex(await search(one!), /^429 /);
+
+  server.clock.now -= 86_400_000;
+  t.deepEqual([await search(one!), await search(one!)], ['200', '200'], 'after a clock was set back');
+  t.is(await search(one!), '429 30', 'not the longest time');
 });
 
 test('tokens behind one address have limits of their own, and requests without one share that of their address', async (t) => {
@@ -216,24 +246,29 @@ test('above the limit of failed sign-ins each interface answers 429, and without
 test('two instances share limits through Redis, and each goes on by itself without', async (t) => {
   const redis = await ownRedis(t);
   await redis.start();
+  const upstream = await startUpstreamRegistry(t);
   const settings = {
     data: await folderUntilEnd(t),
     database: { url: await temporaryDatabase(t, 'mysql') },
     redis: { url: redis.url },
-    limits: { delay: '0s', searchesPerMinute: 4, failedSignInsPerMinute: 2 },
+    upstreams: [upstream.settings('up.test')],
+    limits: { delay: '0s', searchesPerMinute: 4, failedSignInsPerMinute: 2, pushesPerMinute: 3, missesPerMinute: 3 },
   };
   const both = [await startTestServer(t, settings), await startTestServer(t, settings)];
   for (const server of both) server.clock.now = Date.now();
-  const inTurns = async (times: number, path: string, token?: string) => {
+  const inTurns = async (times: number, path: string, token?: string, method = 'GET') => {
     const found: number[] = [];
     for (let each = 0; each < times; each += 1) {
       const server = both[each % 2]!;
-      found.push((await server.fetch(path, token === undefined ? {} : { token })).status);
+      const init = { method, ...(token !== undefined && { token }) };
+      found.push((await server.fetch(path.replace('?', String(each)), init)).status);
     }
     return found;
   };
   t.deepEqual(await inTurns(6, '/v3/search'), [200, 200, 200, 200, 429, 429]);
   t.deepEqual(await inTurns(4, '/v2/', wrongToken), [401, 401, 429, 429]);
+  t.deepEqual(await inTurns(5, '/v2/app/blobs/uploads/', undefined, 'POST'), [202, 202, 202, 429, 429]);
+  t.deepEqual(await inTurns(5, '/v2/up.test/app/manifests/v?'), [404, 404, 404, 429, 429]);
 
   await redis.kill();
   t.deepEqual(await inTurns(10, '/v3/search'), [...Array<number>(8).fill(200), 429, 429], 'each counts for itself');
@@ -290,6 +325,7 @@ test('concurrent uploads of a token are limited: a further one waits, then it is
   t.is(refused.headers.get('retry-after'), '5');
   t.is((await push(await tokenOf(server, scopes))).status, 201, 'another token');
   t.is((await server.fetch('/v3/index.json')).status, 200, 'reads of the same token');
+  t.is((await server.fetch('/v3/search')).status, 200, 'a search has a limit of its own');
   for (const each of stops) await each.end();
   for (const each of stops) t.is((await each.answer).status, 201);
   t.is((await push(server.token)).status, 201);

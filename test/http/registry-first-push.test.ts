@@ -21,7 +21,7 @@ for (const [away, failure] of [
   test(`the HEAD before a first push is 404 while the default upstream is ${away}, and no other request is`, async (t) => {
     const upstream = await startUpstreamRegistry(t);
     upstream.image('team/mirrored', 'v1');
-    const settings = upstream.settings('up.test', { default: true, timeout: '500ms' });
+    const settings = upstream.settings('up.test', { default: true, timeout: '30s' });
     const data = await folderUntilEnd(t);
     const first = await startTestServer(t, { data, upstreams: [settings] });
     t.is(await head(first, 'team/mirrored/manifests/v1'), 200);

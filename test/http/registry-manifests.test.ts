@@ -149,8 +149,12 @@ test('a push by digest, with additional tags, also with sha512', async (t) => {
   t.deepEqual(await errorOf(await repository.put('sha256:abc', text)), [400, 'DIGEST_INVALID']);
   t.deepEqual(await errorOf(await repository.put('.bad', text)), [400, 'TAG_INVALID']);
   t.deepEqual(await errorOf(await repository.put(`${digestOf(text)}?tag=ok&tag=-bad`, text)), [400, 'TAG_INVALID']);
+  const most = Array.from({ length: 50 }, (_, index) => `tag=sha256-${index}`).join('&');
+  const tooMany = await repository.put(`${digestOf(text)}?${most}&tag=one-more`, text);
+  t.deepEqual(await errorOf(tooMany), [400, 'TAG_INVALID']);
   const { tags } = (await (await repository.fetch('tags/list')).json()) as { tags: string[] };
   t.deepEqual(tags, ['sha256-1', 'sha256-2', 'sha512-1', 'sha512-2'], 'a refused push changes nothing');
+  t.is((await repository.put(`${digestOf(text)}?${most}&tag=sha256-1`, text)).status, 201, 'one of them twice');
 });
 
 test('the references of a manifest must exist, except foreign layers and its subject', async (t) => {
@@ -212,9 +216,10 @@ test('a manifest that clients read in different ways is refused; one with null f
   const pushed = await repository.put('v1', text);
   t.is(pushed.status, 201);
   t.is(pushed.headers.get('oci-subject'), null);
-  // As many keys as fit.
-  const many = `${text.slice(0, -1)},"x":[${'{"layers":1},'.repeat(250_000)}{}]}`;
-  t.is((await repository.put('v2', many)).status, 201);
+  // As many keys as may be there.
+  const many = (count: number) => `${text.slice(0, -1)},"x":[${'{"layers":1},'.repeat(count)}{}]}`;
+  t.is((await repository.put('v2', many(14_900))).status, 201);
+  t.deepEqual(await errorOf(await repository.put('v3', many(15_000))), [400, 'MANIFEST_INVALID']);
 });
 
 test('a large image: a thousand layers, and 4 MiB of annotations', async (t) => {

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
 import test from 'ava';
 import { answer, serve, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { digestOf, errorOf, TestRepository } from '../support/registry.ts';
@@ -38,7 +39,7 @@ test('the error for a failing upstream has its name, and is never "not found"', 
         if (behaviour) upstream.on(`/v2/team/app/${path}`, behaviour);
       }
       if (!behaviour) upstream.unplug();
-      const settings = upstream.settings(`${name}.test`, { timeout: name === 'silent' ? '300ms' : '5s' });
+      const settings = upstream.settings(`${name}.test`, { timeout: name === 'silent' ? '2s' : '60s' });
       const server = await startTestServer(t, { upstreams: [settings] });
       const app = new TestRepository(server, `${name}.test/team/app`);
       for (const path of ['manifests/v1', `manifests/${digestOf('x')}`, `blobs/${digestOf('x')}`, 'tags/list']) {
@@ -142,7 +143,7 @@ test('a cut or wrong blob completes at no client and is not stored', async (t) =
   const wrong = Buffer.from(bytes);
   wrong[999_999]! ^= 1;
   const whole = serve(bytes);
-  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { timeout: '5s' })] });
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test', { timeout: '60s' })] });
   const app = new TestRepository(server, 'up.test/team/app');
   for (const behaviour of [
     serve(wrong),
@@ -275,4 +276,23 @@ test('a Docker engine with this mirror and no credentials pulls official images'
   t.is(await (await get(`manifests/${manifest.digest}`)).text(), manifest.bytes);
   t.deepEqual(Buffer.from(await (await get(`blobs/${layer.digest}`)).arrayBuffer()), layer.bytes);
   t.is((await get('blobs/uploads/', 'POST')).status, 401, 'reading is all that is open');
+});
+
+test('a blob that an upstream sends with a content coding is 502 with the reason, and no byte of it is sent', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+  const app = new TestRepository(server, 'up.test/team/app');
+  const layer = gzipSync(randomBytes(100_000));
+  const path = `/v2/team/app/blobs/${digestOf(layer)}`;
+  for (const coding of ['gzip', 'x-gzip', 'br', 'zstd']) {
+    upstream.on(path, answer(200, { 'content-encoding': coding }, layer));
+    server.clock.now = (server.clock.now ?? Date.now()) + hour;
+    const response = await app.fetch(`blobs/${digestOf(layer)}`);
+    t.is(response.status, 502, coding);
+    t.regex(await response.text(), /up\.test .*content coding/, coding);
+  }
+  t.is(upstream.asked.at(-1)!.headers['accept-encoding'], 'identity');
+  upstream.on(path, serve(layer, { headers: { 'content-encoding': 'identity' } }));
+  server.clock.now! += hour;
+  t.deepEqual(Buffer.from(await (await app.fetch(`blobs/${digestOf(layer)}`)).arrayBuffer()), layer);
 });

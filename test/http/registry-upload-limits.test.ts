@@ -100,6 +100,24 @@ test('an upload that fills the limit exactly can be finished', async (t) => {
   t.is((await repository.fetch('blobs/uploads/', { method: 'POST' })).status, 403);
 });
 
+test('unfinished uploads have only the room that stored content leaves, in one upload and in many', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  const repository = new TestRepository(server, 'app');
+  const stored = randomBytes(600_000);
+  t.is(
+    (await repository.fetch(`blobs/uploads/?digest=${digestOf(stored)}`, { method: 'POST', body: stored })).status,
+    201,
+  );
+  const location = await repository.start();
+  t.is((await repository.fetch(location, { method: 'PATCH', body: randomBytes(500_000) })).status, 403, 'announced');
+  t.is(await sendChunked(server, 'PATCH', location, 500_000), 403, 'not announced');
+  t.is(await stagedBytes(server), 0);
+  t.is((await repository.fetch(location, patch)).status, 202, 'with room for it');
+  const other = await repository.start();
+  t.is((await repository.fetch(other, patch)).status, 403, 'together too much');
+  t.is((await repository.fetch(location, patch)).status, 403, 'the rest of one, too');
+});
+
 test('the bytes of a cut upload count, and its rest can be sent', async (t) => {
   const server = await startTestServer(t, { limits: { accountStorage: MiB } });
   const repository = new TestRepository(server, 'app');

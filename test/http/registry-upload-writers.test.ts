@@ -11,9 +11,16 @@ import { until, within } from '../support/until.ts';
 const bytes = randomBytes(60_000);
 const half = bytes.length / 2;
 
+const wrong = Buffer.alloc(2000, 'w');
+const requests = [
+  ['PATCH', 'PATCH', ''],
+  ['PUT', 'PUT', `?digest=${digestOf(wrong)}`],
+  ['PUT with a wrong digest', 'PUT', `?digest=${digestOf('another')}`],
+] as const;
+
 for (const dialect of dialects) {
-  for (const method of ['PATCH', 'PUT'] as const) {
-    test(`${dialect}: a ${method} that has lost its lease changes nothing any more`, async (t) => {
+  for (const [name, method, query] of requests) {
+    test(`${dialect}: a ${name} that has lost its lease changes nothing any more`, async (t) => {
       const database = { url: await temporaryDatabase(t, dialect) };
       const stopped = await startTestServer(t, { database });
       const other = await startTestServer(t, { data: stopped.data, database });
@@ -21,8 +28,6 @@ for (const dialect of dialects) {
       other.clock.now = Date.now() + 10_000;
       const repository = new TestRepository(other, 'app');
       const location = await repository.start();
-      const wrong = Buffer.alloc(2000, 'w');
-      const query = method === 'PUT' ? `?digest=${digestOf(wrong)}` : '';
       const late = openRequest(stopped, method, location + query, { 'content-length': wrong.length });
       const ended = answerOf(late).catch(() => undefined);
       late.write(wrong.subarray(0, 1000));

@@ -230,6 +230,35 @@ test('lists of mirrored repositories are filtered by every spelling of a name', 
   }
 });
 
+test('a spelling with the name of the default upstream shows and deletes nothing of a name that is hosted without it', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('team/app', 'v1');
+  const server = await startTestServer(t, { upstreams: [upstream.settings('x.test', { default: true })] });
+  t.is((await server.fetch('/v2/x.test/team/app/manifests/v1')).status, 200);
+  const { digest } = await new TestRepository(server, 'secret/app').image('v1');
+  await new TestRepository(server, 'team/app').image('v2');
+  const token = await limit(server, ['x.test/*']);
+  const read = (name: string) => server.fetch(`/v1/containers/${name}/history`, { token });
+  const secret = await read('x.test/secret/app');
+  const shown = await secret.text();
+  t.false(shown.includes(digest), shown);
+  t.deepEqual(JSON.parse(shown), { items: [], next_cursor: null });
+  const { items } = (await (await read('x.test/team/app')).json()) as { items: { origin: string }[] };
+  t.deepEqual([...new Set(items.map(({ origin }) => origin))], ['mirrored'], 'the hosted part is of another name');
+  for (const path of ['v1', `manifests/${digest}`]) {
+    const deletion = await server.fetch(`/v1/containers/x.test/secret/app/${path}`, { method: 'DELETE', token });
+    t.is(deletion.status, 403, path);
+  }
+  t.is((await server.fetch('/v2/secret/app/manifests/v1')).status, 200);
+  const path = `/v1/containers/x.test/secret/app/manifests/${digest}`;
+  t.is((await server.fetch(path, { method: 'DELETE' })).status, 204, 'a token without a limit');
+  const both = await limit(server, ['x.test/*', 'team/*']);
+  const all = (await (await server.fetch('/v1/containers/x.test/team/app/history', { token: both })).json()) as {
+    items: { origin: string }[];
+  };
+  t.deepEqual([...new Set(all.items.map(({ origin }) => origin))].sort(), ['hosted', 'mirrored']);
+});
+
 test('without patterns of a kind, no name of that kind is allowed', async (t) => {
   const upstream = await startUpstreamRegistry(t);
   upstream.on('/v2/team/app/tags/list', answer(200, {}, '{"tags":["v1"]}'));

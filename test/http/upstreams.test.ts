@@ -2,12 +2,23 @@ import test, { type ExecutionContext } from 'ava';
 import { auditOf } from '../support/audit.ts';
 import { TestFeed } from '../support/feed.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
-import { createToken, databaseOf, firstUpstream, flushUsage, tokenOf } from '../support/inside.ts';
+import {
+  createToken,
+  databaseOf,
+  eventsOf,
+  firstUpstream,
+  flushEvents,
+  flushUsage,
+  tokenOf,
+} from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { entrepot } from '../support/in-process.ts';
 import { until } from '../support/until.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
+import { Visitor } from '../support/visitor.ts';
 
 type Json = Record<string, any>;
 
@@ -224,4 +235,49 @@ test('the scopes: operate to see, delete to drop, and no name patterns for what 
   t.is(await status(entry, limited, 'DELETE'), 403);
   t.is(await status(entry, server.token), 200, 'it is still there');
   t.false(firstUpstream(server).isPaused);
+});
+
+test('a paused upstream is tried now, its page and doctor show the pause, and others may not', async (t) => {
+  const { upstream, server, get } = await withImage(t);
+  upstream.image('app', 'v1');
+  upstream.on('/v2/limited/manifests/v1', answer(429, { 'retry-after': '86400' }));
+  t.is((await get('limited/manifests/v1')).status, 502);
+  t.is((await get('app/manifests/v1')).status, 502, 'paused');
+  // What a server does each few seconds.
+  const tell = async () => {
+    await flushEvents(server, true);
+    await eventsOf(server).dispatch();
+  };
+  const document = await OpenDocument.of(server);
+  const shown: Json = await document.read('GET /upstreams/{id}', await server.fetch('/v1/upstreams/up-team'));
+  t.like(shown['breaker'], { state: 'open', reason: 'asks for a pause (429)' });
+  t.is(Date.parse(shown['breaker'].next_attempt_at) - server.clock.now!, 5 * minute);
+  await tell();
+  const environment = {
+    ENTREPOT_DATA: server.data,
+    ENTREPOT_UPSTREAMS: JSON.stringify([upstream.settings('up.test', { id: 'up-team' })]),
+  };
+  const doctor = async () => {
+    const { stdout } = await entrepot(environment, 'doctor');
+    return stdout.split('\n').find((line) => line.includes('upstream up-team'))!;
+  };
+  t.regex(await doctor(), /reachable.*paused its requests since.*429.*POST \/v1\/upstreams\/up-team\/retry/);
+  const visitor = await Visitor.signedIn(server);
+  const page = '/console/mirror/up-team?kind=registry';
+  t.regex(await visitor.page(page), /paused[^]*<button>Try now<\/button>/);
+  const retry = '/v1/upstreams/up-team/retry';
+  t.is((await server.fetch(retry, { method: 'POST', token: await tokenOf(server, ['read', 'admin']) })).status, 403);
+  t.is((await get('app/manifests/v1')).status, 502);
+  const after: Json = await document.read('POST /upstreams/{id}/retry', await server.fetch(retry, { method: 'POST' }));
+  t.is(after['breaker'].state, 'closed');
+  t.is((await get('app/manifests/v1')).status, 200);
+  t.notRegex(await visitor.page(page), /Try now/);
+  await tell();
+  t.notRegex(await doctor(), /paused/);
+  const sent = await visitor.send(page, []);
+  t.is(sent.headers.get('location'), `${page}&done=upstream-works`);
+  upstream.unplug();
+  t.is((await get('other/manifests/v1')).status, 502);
+  const still: Json = await json(server, '/upstreams/up-team/retry', { method: 'POST' });
+  t.is(still['breaker'].state, 'open', 'it was asked, and still fails');
 });

@@ -3,10 +3,14 @@ import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import { exportJWK, exportSPKI, generateKeyPair, importJWK, type CryptoKey } from 'jose';
 import { auditOf } from '../support/audit.ts';
-import { rowsOf } from '../support/inside.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { databaseOf, rowsOf } from '../support/inside.ts';
 import { audience, startIssuer } from '../support/issuer.ts';
+import { longestAllowed, longestTurn, longestTurnOf } from '../support/longest-turn.ts';
 import { within } from '../support/until.ts';
 import { createRule, exchange, fromRepository, refusalOf, startPair } from './support.ts';
+
+const many = <T>(count: number, make: (index: number) => T) => Array.from({ length: count }, (_, index) => make(index));
 
 const encoded = (value: unknown) => Buffer.from(JSON.stringify(value)).toString('base64url');
 
@@ -82,6 +86,7 @@ test('issuer, audience and times must be right, with a tolerance of 30 seconds',
     ['valid for two days', { exp: now + 2 * 86_400 }, /more than 24 hours/],
     ['of pull_request_target', { event_name: 'pull_request_target' }, /pull_request_target/],
   ];
+  t.is((await exchange(server, await issuer.sign(fromRepository))).status, 200, 'the keys are known');
   for (const [name, claims, message] of cases) {
     const { status, body } = await exchange(server, await issuer.sign({ ...fromRepository, ...claims }));
     if (message) t.regex(String(body['error_description']), message, name);
@@ -170,6 +175,8 @@ test('huge, slow, redirecting and wrong documents of an issuer are refused', asy
     ],
     ['no keys', { keys: (_request, response) => response.end('{}') }, /100 keys/],
     ['no JSON', { keys: (_request, response) => response.end('<html>') }, /no JSON/],
+    ['keys that are null', { keys: (_request, response) => response.end('null') }, /no JSON/],
+    ['a null discovery document', { discovery: (_request, response) => response.end('null') }, /no JSON/],
     [
       'a redirect',
       { keys: (_request, response) => response.writeHead(302, { location: elsewhere }).end() },
@@ -201,9 +208,11 @@ test('an issuer that does not answer delays no other request, and fails after 5 
   await createRule(server);
   issuer.answers.keys = (_request, response) => void response.writeHead(200).write('{"keys":');
   const tokens = await Promise.all(Array.from({ length: 10 }, () => issuer.sign(fromRepository)));
-  const waiting = Promise.all(tokens.map((token) => exchange(server, token)));
-  t.is((await within(server.fetch('/v1/account'), 2000)).status, 200);
-  const answers = await within(waiting, 9000);
+  let answered = 0;
+  const waiting = Promise.all(tokens.map((token) => exchange(server, token).finally(() => (answered += 1))));
+  t.is((await within(server.fetch('/v1/account'))).status, 200);
+  t.is(answered, 0, 'the other request did not wait for the issuer');
+  const answers = await within(waiting);
   for (const { status } of answers) t.is(status, 503);
   t.is(issuer.requests.filter((path) => path === '/keys').length, 1, 'they wait for one request');
 });
@@ -232,4 +241,100 @@ test('failed exchanges of an address are limited as failed sign-ins, and recorde
   await server.installation.core.repeatedEvents.flush();
   const [event] = await auditOf(server, 'type=sign_in.failed');
   t.is(event!.details['count'], 7);
+});
+
+test('no keys are fetched for a token whose audience or times are wrong', async (t) => {
+  const { server, issuer } = await startPair(t);
+  await createRule(server);
+  const past = Math.floor(Date.now() / 1000) - 1000;
+  for (const wrong of [
+    { aud: 'other' },
+    { aud: undefined },
+    { exp: past },
+    { exp: 'soon' as never },
+    { iat: past + 10_000 },
+    { iat: past - 100_000 },
+    { iat: undefined },
+  ]) {
+    const refused = await refusalOf(server, await issuer.sign({ ...fromRepository, ...wrong }));
+    t.regex(refused, /^400 invalid_request: The token has expired, or its audience or times are wrong/);
+  }
+  t.deepEqual(issuer.requests, []);
+  t.is((await exchange(server, await issuer.sign(fromRepository))).status, 200);
+  t.regex(await refusalOf(server, await issuer.sign({ ...fromRepository, aud: 'other' })), /audience of the token/);
+  const unknown = await issuer.sign({ ...fromRepository, exp: past }, { header: { kid: 'unknown' } });
+  const asked = issuer.requests.length;
+  await refusalOf(server, unknown);
+  t.is(issuer.requests.length, asked);
+});
+
+test('failed exchanges of an identity are limited, whatever its tokens and addresses are', async (t) => {
+  const limits = { failedSignInsPerMinute: 3, delay: '1ms' };
+  const { server, issuer } = await startPair(t, { limits, server: { trustProxy: ['127.0.0.1'] } });
+  await createRule(server);
+  server.clock.now = Date.now();
+  const from = async (address: string, claims: object) => {
+    const response = await server.fetch('/v1/token-exchange', {
+      method: 'POST',
+      token: null,
+      headers: { 'x-forwarded-for': address },
+      body: new URLSearchParams({
+        grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+        subject_token: await issuer.sign({ ...fromRepository, ...claims }),
+        subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
+      }),
+    });
+    return response.status;
+  };
+  const stranger = { repository_id: '666', sub: 'repo:stranger/app' };
+  const statuses: number[] = [];
+  for (let index = 0; index < 6; index += 1) statuses.push(await from(`10.0.0.${index}`, stranger));
+  t.deepEqual(statuses, [400, 400, 400, 429, 429, 429]);
+  for (let index = 0; index < 6; index += 1) {
+    t.is(await from('10.0.1.1', {}), 200, 'another identity, whose exchanges succeed');
+  }
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: the largest rules hold no other request, and are read once`, async (t) => {
+    const { server, issuer } = await startPair(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    await createRule(server, { name: 'the last' });
+    const database = databaseOf(server);
+    const [stored] = await database.select('SELECT * FROM publishers');
+    // An older version accepted 60 kB in each rule.
+    const values = many(7, () => `${'*a'.repeat(240)}*b*a`);
+    const claims = JSON.stringify(Object.fromEntries(many(20, (n) => [`claim${n}`, values])));
+    t.true(claims.length > 60_000);
+    const rows = many(198, (n) => ({ ...stored!, id: `rule-${n}`, name: `rule ${n}`, claims, created_at: n }));
+    for (let from = 0; from < rows.length; from += 20) {
+      await database.transaction((tx) => tx.insertNew('publishers', rows.slice(from, from + 20)));
+    }
+    const long = Object.fromEntries(many(12, (n) => [`claim${n}`, 'a'.repeat(900)]));
+    const tokens = await Promise.all(many(11, () => issuer.sign({ ...fromRepository, ...long })));
+    t.log('with rules that were not read yet', await longestTurnOf(() => exchange(server, tokens.pop()!)));
+    const found: number[] = [];
+    const longest = await longestTurn(async () => found.push((await exchange(server, tokens.pop()!)).status));
+    t.deepEqual([...new Set(found)], [200]);
+    t.true(longest < longestAllowed, `${longest} ms`);
+  });
+}
+
+test('an issuer that fails is logged once in 10 seconds, whatever clients send', async (t) => {
+  const { server, issuer } = await startPair(t);
+  server.clock.now = Date.now();
+  issuer.answers.keys = (_request, response) => response.writeHead(500).end();
+  const lines = () => server.lines.filter((line) => line.includes('the keys of an issuer were not fetched')).length;
+  const send = async () => {
+    for (let index = 0; index < 5; index += 1) {
+      t.is((await exchange(server, await issuer.sign({ ...fromRepository, n: index }))).status, 503);
+    }
+  };
+  await send();
+  t.is(server.lines.filter((line) => line.includes('answered 500')).length, 1);
+  server.clock.now += 5000;
+  await send();
+  t.is(lines(), 1);
+  server.clock.now += 5000;
+  await send();
+  t.is(lines(), 2);
 });

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { createToken, tokenOf } from '../support/inside.ts';
+import { createToken, databaseOf, defaultAccountOf, tokenOf } from '../support/inside.ts';
 import { OpenDocument } from '../support/open-document.ts';
 import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from './support.ts';
 
@@ -49,6 +49,7 @@ test('a rule is checked: issuer, claims that are IDs, scopes and patterns', asyn
   });
   t.true([400, 201].includes(proto.status));
   t.is((await sendJson(server, 'POST', '/v1/publishers', { ...good, name: 'one' })).status, 201);
+  t.is((await sendJson(server, 'POST', '/v1/publishers', { ...good, name: 'x'.repeat(200) })).status, 201);
   const twin = await sendJson(server, 'POST', '/v1/publishers', { ...good, name: 'one' });
   t.is(twin.status, 409);
   await document.read('POST /publishers', twin);
@@ -151,6 +152,24 @@ test('explain says which rule and which claim, and exchanges nothing', async (t)
   t.is((await sendJson(server, 'POST', '/v1/publishers/explain', { token: 'x' })).status, 400);
 });
 
+const tokenWith = (claims: string) =>
+  ['{"alg":"ES256"}', `{"iss":"https://evil.example","a":${claims}}`, 'x']
+    .map((part) => Buffer.from(part).toString('base64url'))
+    .join('.');
+const nested = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+
+test('a token with deeply nested claims is refused, and one with usual ones is explained', async (t) => {
+  const { server } = await startPair(t);
+  const explain = (token: string) => sendJson(server, 'POST', '/v1/publishers/explain', { token });
+  t.is((await explain(tokenWith(nested(10)))).status, 200);
+  for (const claims of [nested(20), nested(6000), `${'{"a":'.repeat(2000)}1${'}'.repeat(2000)}`]) {
+    const answer = await explain(tokenWith(claims));
+    t.is(answer.status, 400);
+    t.regex(await answer.text(), /more than 16 levels/);
+    t.is((await exchange(server, tokenWith(claims))).status, 400);
+  }
+});
+
 test('tokens of Azure Pipelines have an audience that is not ours, which rule and log say', async (t) => {
   const audience = 'api://AzureADTokenExchange';
   const { server } = await startPair(t, {
@@ -165,4 +184,49 @@ test('an account has at most 200 rules', async (t) => {
   const { server } = await startPair(t);
   for (let index = 0; index < 200; index += 1) await createRule(server, { name: `rule ${index}` });
   await t.throwsAsync(createRule(server, { name: 'one more' }), { message: /^400 .*at most 200 rules/ });
+});
+
+test('the rules of an account have at most 128 KiB of claims and patterns', async (t) => {
+  const { server } = await startPair(t);
+  const values = Array.from({ length: 20 }, (_, index) => `${index}-`.padEnd(500, 'x'));
+  const claims = { repository_id: '1', a: values, b: values, c: values };
+  let last: Json = {};
+  for (let index = 0; index < 4; index += 1) last = await createRule(server, { name: `rule ${index}`, claims });
+  await t.throwsAsync(createRule(server, { name: 'one more', claims }), { message: /^400 .*at most 128 KiB/ });
+  const small = await createRule(server, { name: 'small' });
+  const change = (id: unknown, body: Json) =>
+    sendJson(server, 'PUT', `/v1/publishers/${String(id)}`, { issuer: 'github', scopes: ['read'], ...body });
+  t.is((await change(small['id'], { name: 'small', claims })).status, 400);
+  t.is((await change(last['id'], { name: 'renamed', claims })).status, 200, 'its own size counts once');
+  // An older version had no such bound.
+  await databaseOf(server).transaction((tx) =>
+    tx.run("UPDATE publishers SET claims = ? WHERE name = 'rule 0'", [
+      JSON.stringify({ repository_id: ['1'], large: ['x'.repeat(128 * 1024)] }),
+    ]),
+  );
+  t.is((await change(last['id'], { name: 'larger', claims: { ...claims, d: 'x' } })).status, 400);
+  t.is((await change(last['id'], { name: 'same size', claims })).status, 200);
+  t.is((await change(last['id'], { name: 'smaller', claims: { repository_id: '1', a: values } })).status, 200);
+  t.is((await change(last['id'], { name: 'as before', claims })).status, 400);
+});
+
+test('more rules than memory keeps are all listed', async (t) => {
+  const { server } = await startPair(t);
+  // Rules of before had no bound for their sizes together.
+  const claims = JSON.stringify({ repository_id: ['1'], large: ['x'.repeat(100_000)] });
+  const list = async () => ((await (await server.fetch('/v1/publishers')).json()) as { items: Json[] }).items.length;
+  for (const half of [1, 2]) {
+    const rows = Array.from({ length: 50 }, (_, index) => ({
+      id: `${half}-${index}`,
+      account_id: defaultAccountOf(server),
+      name: `${half}-${index}`,
+      issuer: 'github',
+      claims,
+      scopes: 'read',
+      created_at: half,
+      updated_at: half,
+    }));
+    await databaseOf(server).transaction((tx) => tx.insertNew('publishers', rows));
+    t.is(await list(), half * 50);
+  }
 });

@@ -3,13 +3,14 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { openRequirements } from '../../src/requirements.ts';
-import { temporaryDatabase } from '../support/databases.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { databaseOf } from '../support/inside.ts';
 import { withVariables } from '../support/mysql-variables.ts';
 import { ownRedis } from '../support/processes/redis.ts';
 import { redisUrl } from '../support/processes/services.ts';
+import { TestRepository } from '../support/registry.ts';
 import { startS3 } from '../support/s3.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { until } from '../support/until.ts';
@@ -53,7 +54,7 @@ test('another bucket, prefix or endpoint beside a live server is refused', async
   const other = await startS3(t);
   const settings = await place(t);
   const stored = { endpoint: s3.endpoint, bucket: s3.bucket, prefix: 'a', forcePathStyle: true };
-  const keys = { accessKeyId: 'id', secretAccessKey: 'secret' };
+  const keys = { accessKeyId: 'key', secretAccessKey: 'secret' };
   const inBucket = (more: object = {}) => ({
     ...settings,
     storage: { driver: 's3', cache: 0, s3: { ...stored, ...keys, ...more } },
@@ -186,12 +187,83 @@ test('servers on different Galera nodes are refused, and a running one warns onc
   t.regex(await refusal(t, await through(1)), /^ENTREPOT_DATABASE_URL: .*writes to the Galera node two:3306/);
 });
 
-test('servers on an embedded database are not compared', async (t) => {
-  const data = await folderUntilEnd(t);
-  await startFirst(t, { data, redis: { url: redisUrl() } });
-  const second = await startTestServer(t, { data });
-  t.like((await listed(second))[0], { storage: null, secret: null, redis: null, database_node: null });
+test('servers on an embedded database need the same storage and key, and may have different Redis servers', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const key = join(folder, 'key');
+  await writeFile(key, 'x'.repeat(40));
+  const settings = { data: join(folder, 'data'), secretKeyFile: key };
+  const database = { url: `sqlite:${join(settings.data, 'entrepot.db')}` };
+  const first = await startFirst(t, { ...settings, database, redis: { url: redisUrl() } });
+  const second = await startTestServer(t, { ...settings, database });
+  t.like((await listed(second))[0], { name: 'first', redis: null, database_node: null });
+  t.regex(String((await listed(second))[0]!['storage']), /^folder [0-9a-f-]{36}\.\d+\.\d+$/);
+  await second.close();
+  await writeFile(join(folder, 'other'), 'y'.repeat(40));
+  const withOther = { ...settings, database, secretKeyFile: join(folder, 'other') };
+  t.regex(await refusal(t, withOther), /^ENTREPOT_SECRET_KEY_FILE: .*different keys/);
+  const copy = join(folder, 'copy');
+  await cp(settings.data, copy, { recursive: true });
+  t.regex(await refusal(t, { ...settings, database, data: copy }), /^ENTREPOT_DATA: .*different storages/);
+  const environment = { ENTREPOT_DATA: copy, ENTREPOT_DATABASE_URL: database.url, ENTREPOT_UPSTREAMS: '[]' };
+  const scrub = await entrepot(environment, 'scrub');
+  t.regex(scrub.stderr, /^entrepot: ENTREPOT_DATA: the servers of this database use another storage/);
+  await first.close();
+  const other = await startTestServer(t, { ...settings, database, data: copy });
+  await other.close();
 });
+
+test('a start on an embedded database does not wait for the lease of a server that gives no sign of life', async (t) => {
+  const data = await folderUntilEnd(t);
+  const first = await startTestServer(t, { data }, { instanceTimes: { beat: 3_600_000 } });
+  const change = (sql: string) => databaseOf(first).transaction((tx) => tx.run(sql));
+  await change("UPDATE instances SET storage = 'folder elsewhere'");
+  await t.notThrowsAsync(startTestServer(t, { data }, { instanceTimes: { beat: 500 } }));
+});
+
+for (const dialect of dialects) {
+  test(`${dialect}: a server or a command with another driver than the servers is refused`, async (t) => {
+    const s3 = await startS3(t);
+    const data = await folderUntilEnd(t);
+    const url = await temporaryDatabase(t, dialect);
+    const stored = { endpoint: s3.endpoint, bucket: s3.bucket, forcePathStyle: true };
+    const keys = { accessKeyId: 'key', secretAccessKey: 'secret' };
+    const settings = { data, database: { url }, storage: { s3: { ...stored, ...keys } } };
+    const inBucket = { ...settings, storage: { ...settings.storage, driver: 's3' } };
+    const first = await startFirst(t, settings);
+    await new TestRepository(first, 'app').image('1');
+    const environment: Record<string, string> = {
+      ENTREPOT_DATA: data,
+      ENTREPOT_DATABASE_URL: url,
+      ENTREPOT_UPSTREAMS: '[]',
+      ENTREPOT_STORAGE_S3_ENDPOINT: s3.endpoint,
+      ENTREPOT_STORAGE_S3_BUCKET: s3.bucket,
+      ENTREPOT_STORAGE_S3_FORCE_PATH_STYLE: 'true',
+      ENTREPOT_STORAGE_S3_ACCESS_KEY_ID: 'key',
+      ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: 'secret',
+    };
+    t.is((await entrepot(environment, 'storage', 'copy', '--to', 's3')).code, 0);
+    t.regex(await refusal(t, inBucket), /^ENTREPOT_STORAGE_DRIVER: .*different storages \(s3 .*, a folder\)/);
+    await new TestRepository(first, 'app').image('2');
+    const inS3 = { ...environment, ENTREPOT_STORAGE_DRIVER: 's3' };
+    const wrong = async (settingsOfCommand: Record<string, string>) => {
+      for (const command of ['scrub', 'gc', 'verify', 'storage copy --to filesystem']) {
+        const { code, stdout, stderr } = await entrepot(settingsOfCommand, ...command.split(' '));
+        t.deepEqual([code, stdout], [1, ''], command);
+        t.regex(stderr, /^entrepot: ENTREPOT_STORAGE_DRIVER: the servers of this database use another storage/);
+      }
+    };
+    await wrong(inS3);
+    await first.close();
+    await wrong(inS3);
+    t.is((await entrepot(environment, 'storage', 'copy', '--to', 's3')).code, 0);
+    const second = await startTestServer(t, inBucket);
+    t.true(second.lines.some((line) => line.includes('now use another storage')));
+    await second.close();
+    await wrong(environment);
+    t.is((await entrepot(inS3, 'verify')).code, 0);
+    t.is((await entrepot(inS3, 'scrub')).code, 0);
+  });
+}
 
 test('doctor compares itself with the live servers', async (t) => {
   const own = await ownRedis(t);

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import test, { type ExecutionContext } from 'ava';
 import { encodeCall, type RelayCall } from '../../src/instances/call.ts';
@@ -151,11 +151,16 @@ test('with another secret, no byte is sent, and the upload ends', async (t) => {
 });
 
 /** A listener that others take for the holder of every session of `folder`. */
-async function impostor(t: ExecutionContext, server: TestServer, folder: string, onData: (socket: Socket) => void) {
+async function impostor(
+  t: ExecutionContext,
+  server: TestServer,
+  folder: string,
+  onData: (socket: Socket, first: Buffer) => void,
+) {
   const sockets = new Set<Socket>();
   const listener = createServer((socket) => {
     sockets.add(socket);
-    socket.on('error', () => undefined).once('data', () => onData(socket));
+    socket.on('error', () => undefined).once('data', (first) => onData(socket, first));
   });
   await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
   t.teardown(() => {
@@ -198,6 +203,36 @@ test('a holder that is silent, disappears or sends a wrong answer ends the uploa
   await runJob(b, 'uploads');
   t.deepEqual(await rowsOf(b, 'SELECT id FROM uploads'), [], 'they do not count when no instance has their folder');
   t.deepEqual(await stagedAt(b), []);
+});
+
+test('a signed answer counts only for the call that it answers', async (t) => {
+  const start = await instancesOf(t);
+  const a = await start({}, { instanceTimes: { beat: 3_600_000 } });
+  const { address, folder } = await rowOf(a);
+  const b = await start();
+  const at = new TestRepository(b, 'app');
+  const patched = async (body: Buffer) => {
+    const location = await new TestRepository(a, 'app').start();
+    return within(at.fetch(location, { method: 'PATCH', body }));
+  };
+  const recorded: Buffer[] = [];
+  const { hostname, port } = new URL(`http://${address}`);
+  await impostor(t, b, folder, (socket, first) => {
+    const holder = connect(Number(port), hostname);
+    holder.on('error', () => socket.destroy()).on('data', (piece: Buffer) => recorded.push(piece));
+    holder.write(first);
+    socket.pipe(holder).pipe(socket);
+  });
+  const done = await patched(bytes);
+  t.deepEqual(
+    [done.status, done.headers.get('range')],
+    [202, `0-${bytes.length - 1}`],
+    'the holder answers through it',
+  );
+  const answer = Buffer.concat(recorded);
+  t.regex(answer.toString(), /100 Continue[^]*entrepot-answer: [0-9a-f]{64}[^]*\{"result":300000\}/i);
+  await impostor(t, b, folder, (socket) => socket.resume().end(answer));
+  t.is((await patched(bytes)).status, 404, 'the same answer to another call');
 });
 
 test('a holder that does not read holds the client back', async (t) => {

@@ -1,7 +1,10 @@
 import { cp } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { migrate } from '../../src/database/migrate.ts';
+import { Instances } from '../../src/instances/instances.ts';
 import { version } from '../../src/package.ts';
-import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { databaseOf, tokenOf } from '../support/inside.ts';
@@ -116,3 +119,29 @@ test('a data folder has one identity, and its copy another', async (t) => {
   await cp(first, second, { recursive: true });
   t.not(await folderOf(second), identity);
 });
+
+for (const dialect of dialects) {
+  test(`${dialect}: an instance that was not heard of, or is not listed, is gone`, async (t) => {
+    const url = await temporaryDatabase(t, dialect);
+    const own = await openUntilEnd(t, url);
+    await migrate(own);
+    const database = changedDatabase(own, { processes: undefined });
+    const log = pino({ level: 'silent' });
+    const [one, two] = [new Instances(database, 'f', log), new Instances(database, 'f', log)];
+    t.is(one.processes.id, null, 'others cannot see it');
+    await one.enter({ name: 'one', address: null });
+    await two.enter({ name: 'two', address: null });
+    t.is(one.processes.id, one.id);
+    const gone = async (silentFor: number) => [...(await one.processes.gone([one.id, two.id, 'unlisted'], silentFor))];
+    t.deepEqual(await gone(0), ['unlisted']);
+    await database.transaction((tx) =>
+      tx.run('UPDATE instances SET seen_at = seen_at - 2 * lease WHERE id <> ?', ['unlisted']),
+    );
+    t.deepEqual(await gone(0), [two.id, 'unlisted'], 'never itself');
+    t.deepEqual(await gone(3_600_000), ['unlisted'], 'it was heard of in this time');
+    const leaving = one.leave(5000);
+    t.is(one.processes.id, null, 'it signs nothing that others would take over at once');
+    await leaving;
+    await two.leave(5000);
+  });
+}

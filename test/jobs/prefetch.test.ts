@@ -1,6 +1,9 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { readPathInThread } from '../../src/prefetch/reader-thread.ts';
+import { inputs } from '../../src/server.ts';
+import { wishesIn } from '../support/prefetch.ts';
 import { held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
@@ -29,6 +32,31 @@ test('the scheduled prefetch fetches what the settings list, and reports missing
 
   await writeFile(file, 'no image at all\n');
   await t.throwsAsync(run(false), { message: /images\.txt:1: "no image at all" is not/ });
+});
+
+test('a folder with a file that takes a parser long neither stops the server, nor its end', async (t) => {
+  const folder = await folderUntilEnd(t);
+  await writeFile(join(folder, 'Dockerfile'), `FROM a${'\\\n'.repeat(2 ** 19)}`);
+  const server = await startTestServer(t, { prefetch: { files: [folder] } });
+  let isEnded = false;
+  const run = runJob(server, 'prefetch').finally(() => (isEnded = true));
+  run.catch(() => undefined);
+  let turns = 0;
+  const timer = setInterval(() => (turns += 1), 10);
+  await until(() => turns > 20);
+  clearInterval(timer);
+  t.false(isEnded);
+  const [closed, ended] = await within(Promise.allSettled([server.close(), run]));
+  t.deepEqual([closed.status, ended.status], ['fulfilled', 'rejected']);
+});
+
+test('many requirements in a folder arrive complete and in order', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const file = join(folder, 'list.txt');
+  const lines = Array.from({ length: 4001 }, (_, index) => `p${index}@1.0.0`);
+  await writeFile(file, lines.join('\n'));
+  const found = await readPathInThread(inputs.modules, file, new AbortController().signal);
+  t.deepEqual(found, wishesIn(file, lines.join('\n')));
 });
 
 test('a server that closes ends its prefetch at once', async (t) => {

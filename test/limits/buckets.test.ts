@@ -26,6 +26,18 @@ test('a bucket gives its quota at once, then one unit a step, and refuses what i
   t.is(buckets.take('a', rate, 0).wait, 1000);
 });
 
+test('a unit that is given back can be taken again, and no bucket has more than its quota', (t) => {
+  const buckets = new MemoryBuckets(() => 1_000_000);
+  const one = { quota: 1 };
+  buckets.giveBack('a', one);
+  for (let count = 0; count < 3; count += 1) {
+    t.is(buckets.take('a', one, 0).wait, 0);
+    t.not(buckets.take('a', one, 0).wait, 0);
+    buckets.giveBack('a', one);
+    buckets.giveBack('a', one);
+  }
+});
+
 test('a clock that is set back does not refuse for long', (t) => {
   const clock = { now: 1e12 };
   const buckets = new MemoryBuckets(() => clock.now);
@@ -72,6 +84,10 @@ test('buckets in Redis count as those in memory, for all instances together, and
   const { wait, reset } = await two!.take('b', { quota: 1 }, 0);
   t.is(wait, 0);
   t.true(reset > 50_000 && reset <= 60_000, `${reset}`);
+  t.not((await one!.take('b', { quota: 1 }, 0)).wait, 0);
+  for (const buckets of [one!, two!]) await buckets.giveBack('b', { quota: 1 });
+  t.is((await one!.take('b', { quota: 1 }, 0)).wait, 0);
+  t.not((await two!.take('b', { quota: 1 }, 0)).wait, 0, 'one unit in all');
 
   await redis.kill();
   t.deepEqual(await overuse((...unit) => one!.take(...unit), 2000), [

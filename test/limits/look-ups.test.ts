@@ -4,6 +4,7 @@ import { schema } from '../../src/config/schema.ts';
 import type { RepeatedEvents } from '../../src/events/repeated.ts';
 import { addressClient, Limits } from '../../src/limits/limits.ts';
 import { Turns } from '../../src/limits/turns.ts';
+import { within } from '../support/until.ts';
 
 const events = { note: () => undefined } as unknown as RepeatedEvents;
 const staying = { always: {}, gone: false, whenGone: () => () => undefined };
@@ -66,4 +67,35 @@ test('a turn goes to the one that has waited longest; one that gave up or left g
   end!();
   (await last)!();
   t.is(typeof turns.take('a'), 'function');
+});
+
+test('above a limit, a request whose client has left is not held', async (t) => {
+  const { limits: settings } = schema.parse({ limits: { searchesPerMinute: 1, delay: '60s' } });
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const limits = new Limits({ settings, cache, events, now: () => 1000 });
+  const client = addressClient('192.0.2.1');
+  t.is(limits.take('searches', client, staying), undefined);
+  const gone = { ...staying, gone: true };
+  for (let count = 0; count < 3; count += 1) {
+    const waiting = Promise.resolve(limits.take('searches', client, gone));
+    await t.throwsAsync(within(waiting), { message: /closed the connection/ });
+  }
+});
+
+test('under one key 100 requests above a limit wait, and a further one is refused at once', async (t) => {
+  const { limits: settings } = schema.parse({ limits: { searchesPerMinute: 1, delay: '50s' } });
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const limits = new Limits({ settings, cache, events, now: () => 1000 });
+  const leaving: (() => void)[] = [];
+  const waiter = { always: {}, gone: false, whenGone: (then: () => void) => (leaving.push(then), () => undefined) };
+  const search = (address: string) => Promise.resolve(limits.take('searches', addressClient(address), waiter));
+  await search('192.0.2.1');
+  const held = Array.from({ length: 100 }, () => search('192.0.2.1').catch((error: Error) => error.message));
+  t.is(leaving.length, 100);
+  await t.throwsAsync(within(search('192.0.2.1')), { message: /limit of 1 searches/ });
+  await search('192.0.2.2');
+  const other = search('192.0.2.2').catch((error: Error) => error.message);
+  t.is(leaving.length, 101, 'another key has room');
+  for (const leave of leaving) leave();
+  for (const each of [...held, other]) t.regex(String(await each), /closed the connection/);
 });

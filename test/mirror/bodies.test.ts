@@ -1,5 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import type { Database } from '../../src/database/database.ts';
 import { digestOf, type Digest } from '../../src/digest.ts';
@@ -556,4 +558,17 @@ test.serial('content that is verified as a whole continues in memory when the di
   disk.left = Number.POSITIVE_INFINITY;
   t.true((await readEntry(await mirror.open(verifiable))).equals(body));
   await until(async () => (await blobCount()) === 1);
+});
+
+test.serial('an empty body is not stored while the disk takes no file', async (t) => {
+  const made = await setUp(t);
+  const { server, mirror, resource, blobCount, data } = made;
+  server.on('/thing', serve(Buffer.alloc(0)));
+  const empty = resource('/thing', { digest: digestOf('') });
+  await rm(join(data, 'staging'), { recursive: true });
+  await t.throwsAsync(mirror.open(empty), { name: 'StorageUnavailable' });
+  t.is(await blobCount(), 0);
+  await mkdir(join(data, 'staging'));
+  t.is((await mirror.open(empty))?.size, 0);
+  t.is(await blobCount(), 1);
 });

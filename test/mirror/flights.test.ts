@@ -1,8 +1,9 @@
 import test, { type ExecutionContext } from 'ava';
 import { randomBytes } from 'node:crypto';
-import { readdir, readlink, rm } from 'node:fs/promises';
+import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { digestOf } from '../../src/digest.ts';
+import { DomainError } from '../../src/errors.ts';
 import type { Entry } from '../../src/mirror/mirror.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
 import { changedDatabase, dialects, temporaryDatabase } from '../support/databases.ts';
@@ -300,14 +301,17 @@ test.serial('a full disk ends the fetch, not the process; nothing is left or sto
   t.is(await digestEntry(await mirror.open(resource('/thing', { digest: largeDigest }))), largeDigest);
 });
 
+function broken(): never {
+  throw new DomainError('StorageUnavailable', 'broken');
+}
+
 test.serial('if the storage fails, the request fails and the upstream’s connection is closed', async (t) => {
-  const { server, mirror, resource, data } = await setUp(t);
+  const { server, mirror, resource } = await setUp(t, { stage: broken });
   let closed = false;
   server.on('/thing', (request, response) => {
     response.once('close', () => (closed = !response.writableFinished));
     serve(large)(request, response);
   });
-  await rm(join(data, 'staging'), { recursive: true });
   await t.throwsAsync(mirror.open(resource('/thing')), { name: 'StorageUnavailable' });
   await until(() => closed);
   t.pass();

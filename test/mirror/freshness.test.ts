@@ -77,7 +77,7 @@ for (const [what, failure] of [
   ['a body over the limit', answer(200, { 'content-length': 2 ** 40 })],
 ] as const) {
   test(`a stale document is served while the upstream fails (${what}), until its time is over`, async (t) => {
-    const { server, get, clock } = await setUp(t, what === 'silence' ? { settings: { timeout: '400ms' } } : {});
+    const { server, get, clock } = await setUp(t, what === 'silence' ? { settings: { timeout: '2s' } } : {});
     server.on('/thing', serve(one), failure);
     await get();
     clock.now += lifetime.freshFor;
@@ -330,11 +330,15 @@ test('an entry without its blob is fetched again, or dropped if that fails', asy
 });
 
 test('many readers of an entry without its blob cause one fetch', async (t) => {
-  const { server, get, pathOf } = await setUp(t);
-  server.on('/thing', serve(one));
+  const { server, mirror, get, pathOf } = await setUp(t);
+  const again = held(serve(one));
+  server.on('/thing', serve(one), again.behaviour);
   await get();
   await unlink(pathOf(digestOf(one)));
-  const answers = await Promise.all(Array.from({ length: 50 }, get));
+  const reading = Promise.all(Array.from({ length: 50 }, get));
+  await until(() => mirror.counts.joined === 49);
+  again.release();
+  const answers = await reading;
   t.true(answers.every((each) => each.endsWith('the first version')));
   t.is(server.asked.length, 2);
 });
@@ -362,7 +366,7 @@ test('an alias is the same entry under another name, without another request', a
   t.is(byDigest!.outcome, 'hit');
   t.is((await readEntry(byDigest)).toString(), one.toString());
   t.is(server.asked.length, 1);
-  t.deepEqual(await mirror.references({ upstream: 'up.test', kind: 'thing', name: 'a' }), ['/latest', digest]);
+  t.deepEqual(await mirror.references({ upstream: 'up.test', kind: 'thing', name: 'a' }, 10), ['/latest', digest]);
 });
 
 test('content with a too long type or validator is stored', async (t) => {

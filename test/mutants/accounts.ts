@@ -8,6 +8,12 @@ export const accounts = [
       ['a revocation takes 30 s to reach other instances', 'const lag = 200;', 'const lag = 30_000;'],
       ['times of use are lost after a failed flush', 'this.#used.set(id, Math.max(at, this.#used.get(id) ?? 0));', ''],
       ['a failed flush sets times of use back', 'Math.max(at, this.#used.get(id) ?? 0)', 'at'],
+      [
+        'the name of the first token keeps each token',
+        '(created_by IS NULL OR created_by',
+        '(created_by IS NOT NULL OR created_by',
+        'test/http/account-bounds.test.ts',
+      ],
     ],
   ),
 
@@ -23,7 +29,7 @@ export const accounts = [
       ],
       [
         'every token gives the scope operate',
-        "if (scopes.includes('operate')) allow(principal, 'operate');",
+        "if ([...scopes].includes('operate')) allow(principal, 'operate');",
         '',
         'test/http/operate-scope.test.ts',
       ],
@@ -33,26 +39,13 @@ export const accounts = [
         'matches ?? true',
         'test/http/token-patterns-feed.test.ts',
       ],
-      [
-        'one kind of patterns is enough to cover a token',
-        '(patterns.packages ?? []) && names',
-        '(patterns.packages ?? []) || names',
-      ],
-      ['a token without patterns is within any limits', 'if (!patterns) return false;', 'if (!patterns) return true;'],
       ['a limited principal gives scopes that it lacks', 'for (const scope of scopes) allow(principal, scope);', ''],
-      [
-        'anonymous readers may read about the account',
-        '!hasScope || action !== scope',
-        '!hasScope',
-        'test/http/api.test.ts',
-      ],
     ],
   ),
   ...mutantsOf(
     'src/accounts/names.ts',
     ['test/accounts/names.test.ts'],
     [
-      ['a part of a pattern may overlap its end', ' || found + part.length > end', ''],
       [
         'a pattern may be one character too long',
         'pattern.length <= maxPatternLength',
@@ -73,7 +66,6 @@ export const accounts = [
     ['test/accounts/token-value.test.ts'],
     [
       ['a checksum is not of the prefix', 'checksum(`ent_${random}`)', 'checksum(random)'],
-      ['a mistyped token is not recognised', '!value.endsWith(', 'value.endsWith('],
       ['a longer prefix of tokens is shown', 'value.slice(0, 8)', 'value.slice(0, 18)'],
       ['the prefix of a chosen token is shown', "value.slice(0, 8) : ''", 'value.slice(0, 8) : value.slice(0, 8)'],
     ],

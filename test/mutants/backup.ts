@@ -19,7 +19,6 @@ export const backup = [
     'src/backup/check.ts',
     ['test/backup/hostile.test.ts'],
     [
-      ['rows are not compared with the manifest', ' || (await file.digest()) !== digest', ''],
       ['a blob of another size is taken', 'if (next.size !== size)', 'if (next.size < 0)'],
       [
         'members after the manifest are read',
@@ -29,13 +28,64 @@ export const backup = [
     ],
   ),
   ...mutantsOf(
+    'src/backup/rows.ts',
+    ['test/backup/hostile.test.ts'],
+    [['a blob may have two rows', 'digest > before', 'digest >= before']],
+  ),
+  ...mutantsOf(
+    'src/backup/rows.ts',
+    ['test/backup/verify.test.ts'],
+    [['a blob that is still being stored is in a backup', `blobs: "state = 'live'",`, `blobs: "state <> ''",`]],
+  ),
+  ...mutantsOf(
+    'src/backup/folder.ts',
+    ['test/backup/hostile.test.ts'],
+    [
+      [
+        'a link among the rows is followed',
+        'const found = await lstat(file).catch(() => undefined);\n  if (found?.isFile()) yield',
+        'const found = await stat(file).catch(() => undefined);\n  if (found?.isFile()) yield',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/backup/folder.ts',
+    ['test/backup/other.test.ts', 'test/backup/damaged.test.ts'],
+    [
+      [
+        'a backup of another installation is replaced',
+        'else if (earlier.installation !== installation) throw',
+        'else if (installation === undefined) throw',
+      ],
+      [
+        'a damaged blob of the same size stays',
+        'if (this.#damaged.delete(digest)) await this.#driver.delete(digest);',
+        '',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/command-place.ts',
+    ['test/backup/other.test.ts'],
+    [
+      [
+        'a command makes an installation',
+        'if (creates || path === undefined) return;',
+        'if (path !== config.data) return;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/command-place.ts',
+    ['test/cli/other-user.test.ts'],
+    [
+      ['root may use the folder of another user', 'if (own === 0) {', 'if (own === 1) {'],
+      ['root makes a folder in that of another user', 'own === 0 && makes', 'own === 1 && makes'],
+    ],
+  ),
+  ...mutantsOf(
     'src/database/tables.ts',
     ['test/backup/rows.test.ts'],
     [['the last row of a page is read again', '`${column} > ?`', '`${column} >= ?`']],
-  ),
-  ...mutantsOf(
-    'src/backup/restore.ts',
-    ['test/backup/killed.test.ts'],
-    [['a second restore keeps the rows of the first', 'if (!isSecond) return;', 'if (isSecond) return;']],
   ),
 ];

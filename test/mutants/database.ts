@@ -5,7 +5,6 @@ export const database = [
     'src/database/row-cache.ts',
     ['test/database/row-cache.test.ts'],
     [
-      ['the row cache has no bound', 'if (this.#count >= maxResults) {', 'if (this.#count < 0) {'],
       ['the row cache keeps failed reads', 'if (rows.delete(key) && ', 'if ('],
       ['the row cache ignores the version', 'cached?.version !== version', '!cached'],
       ['a statement does not depend on its tables', 'versions.of(this.#tablesOf(sql))', 'versions.of([])'],
@@ -49,11 +48,6 @@ export const database = [
         'a read that runs already is shared',
         'await this.#reading;\n    await new Promise((resolve) => setImmediate(resolve));\n    this.#pending = undefined;',
         'await new Promise((resolve) => setImmediate(resolve));',
-      ],
-      [
-        'a write that could not be announced is not waited for',
-        'performance.now() <= end;',
-        'performance.now() > end;',
       ],
       ['an emptied Redis gives the old version', 'await this.#renew();\n      return undefined;', 'return undefined;'],
     ],
@@ -118,7 +112,6 @@ export const database = [
       ['an error of the work is one of the database', 'if (parent === undefined) return undefined;', ''],
       ['a MySQL that is read-only is a defect', '1290, //', '//'],
       ['a lost connection to MySQL is a defect', ' || networkCodes.has(String(code))', ''],
-      ['a fatal error of MySQL is a defect', 'fatal === true || ', ''],
     ],
   ),
   ...mutantsOf(
@@ -214,12 +207,8 @@ export const database = [
     'src/database/engine.ts',
     ['test/requirements.test.ts'],
     [
-      ['a group with several primaries is accepted', "single !== undefined && !isOn(single) && group !== ''", 'false'],
-      ['a server without a group is refused for its mode', " && group !== ''", ''],
       ['an address of several Galera nodes is accepted', 'nodes.size > 1', 'nodes.size > 100'],
       ['no connection is asked for its node', 'const askedConnections = 4;', 'const askedConnections = 0;'],
-      ['an optimistic TiDB is accepted', "txnMode !== 'pessimistic'", 'false'],
-      ['TiDB 6.1 counts as too old', '< major * 1000 + minor', '<= major * 1000 + minor'],
     ],
   ),
   ...mutantsOf(
@@ -236,6 +225,12 @@ export const database = [
         'test/instances/agreement.test.ts',
       ],
       ['a Redis of another installation is accepted', "if (claim === 'own') return", 'if (claim) return'],
+      [
+        'a command may use another storage than the servers while none runs',
+        'active !== undefined && active !== placeOf(config)',
+        'active === null',
+        'test/instances/agreement.test.ts',
+      ],
     ],
   ),
   ...mutantsOf(
@@ -259,25 +254,12 @@ export const database = [
         "['storage', 'secret', 'redis', 'databaseNode'] as const",
         "['storage'] as const",
       ],
-      ['what is not known is compared', 'mine === null || theirs === null || ', ''],
-      ['a start does not wait for a fail-over', "mayEnd: fact === 'redis' || fact === 'databaseNode'", 'mayEnd: false'],
       [
         'a copy of a folder counts as the same',
-        'return `folder ${identity}.${inode}`;',
-        'return `folder ${identity}`;',
+        'return `folder ${identity}.${inode}${',
+        'return `folder ${identity}${',
       ],
       ['prefixes of a bucket are not compared', 'endpoint, bucket, prefix]', 'endpoint, bucket]'],
-    ],
-  ),
-  ...mutantsOf(
-    'src/cache/redis-store.ts',
-    ['test/cache/sentinel.test.ts'],
-    [
-      [
-        'a fail-over is not followed',
-        'if (!this.#closed) this.#follower = setTimeout',
-        'if (false) this.#follower = setTimeout',
-      ],
     ],
   ),
   ...mutantsOf(

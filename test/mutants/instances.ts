@@ -8,6 +8,7 @@ export const instances = [
       ['a dead instance is live', '(seen_at > ${now} - lease AND', '(seen_at > 0 AND'],
       ['an instance from the future is live', ' AND seen_at <= ${now} + lease)', ')'],
       ['dead instances stay', 'await this.#removeDead(tx);\n      await this.#insert', 'await this.#insert'],
+      ['a process signs work after it has left', 'this.#isEntered = false;\n    clearInterval', 'clearInterval'],
       ['a removed row does not come back', '=== 0) await this.#insert(tx, this.#own!);', '=== 0) return;'],
     ],
   ),
@@ -37,11 +38,6 @@ export const instances = [
       ],
       ['an answer needs no signature', 'isSame(this.#key.ofAnswer(this.#signature, text), signature)', 'signature'],
       ['a call to a dead instance goes on', 'live || request.destroy', 'true || request.destroy'],
-      [
-        'a call waits for any time to be accepted',
-        "request.destroy(new Error('it did not answer in time'))",
-        'undefined',
-      ],
     ],
   ),
   ...mutantsOf(

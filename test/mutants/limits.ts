@@ -9,7 +9,11 @@ export const limits = [
     [
       ['a refused request uses up the quota', 'if (wait > patience) return', 'if (wait > 1e9) return'],
       ['keys in memory have no bound', '{ max: mostKeys }', '{ max: 10 * mostKeys }'],
-      ['Redis forgets a quota before it is free', "'PX', math.ceil(free - now)", "'PX', 1"],
+      [
+        'Redis forgets a quota before it is free',
+        "free + step\n  redis.call('SET', KEYS[1], string.format('%.6f', free), 'PX', math.ceil(free - now))",
+        "free + step\n  redis.call('SET', KEYS[1], string.format('%.6f', free), 'PX', 1)",
+      ],
       [
         'without Redis nothing is limited',
         'takenOf(found) ?? this.#memory.take(key, rate, patience)',
@@ -21,7 +25,6 @@ export const limits = [
     'src/limits/limits.ts',
     [rates],
     [
-      ['a request is refused at once', 'await pause(this.#delay, answer);', ''],
       ['each instance counts searches for itself', 'searches: common', 'searches: local'],
       [
         'all credentials are looked up at the same time',

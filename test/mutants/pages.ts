@@ -6,7 +6,6 @@ export const pages = [
     ['test/http/api-search.test.ts'],
     [
       ['a search by name reads any number of rows', 'read < mostRows', 'read >= 0'],
-      ['a search by name finds evicted content', 'row.here !== null &&', ''],
       [
         'a search by name ignores all words but the longest',
         'others.every(',
@@ -21,17 +20,6 @@ export const pages = [
     [['a search shows mirrored images that the token may not see', '.filter(({ name }) => visible.has(name))', '']],
   ),
   ...mutantsOf(
-    'src/nuget/upstream/mirrored-packages.ts',
-    ['test/http/api-search.test.ts'],
-    [
-      [
-        'a search shows mirrored packages that the token may not see',
-        '.filter((name) => only?.includes(name) ?? true)',
-        '',
-      ],
-    ],
-  ),
-  ...mutantsOf(
     'src/nuget/http/search-sources.ts',
     ['test/http/api-search.test.ts'],
     [['a search shows hosted packages to anonymous readers', 'if (!readsHosted(principal)) return [];', '']],
@@ -40,7 +28,6 @@ export const pages = [
     'src/console/readme-worker.ts',
     ['test/console/readme.test.ts'],
     [
-      ['a README may contain HTML', 'html: false', 'html: true'],
       [
         'a README shows images of other sites',
         "markdown.renderer.rules['image'] =",
@@ -99,7 +86,6 @@ export const pages = [
         'if (rows.length === 0) return;',
         'if (rows.length >= 0) return;',
       ],
-      ['a tag is its own alias', '.filter((name) => name !== row.name)', ''],
       [
         'the pulls of an index are not those of its images',
         'return sum ? { ...row,',
@@ -110,15 +96,7 @@ export const pages = [
   ...mutantsOf(
     'src/console/pages/package-delete.ts',
     ['test/console/changes.test.ts'],
-    [
-      ['versions are deleted without a preview', "|| call.form.get('confirmed') !== 'yes'", ''],
-      ['a preview shows no dependent packages', 'if (items.length === 0) return', 'if (items.length >= 0) return'],
-    ],
-  ),
-  ...mutantsOf(
-    'src/console/pages/image-delete.ts',
-    ['test/console/changes.test.ts'],
-    [['tags are deleted without a preview', "|| form.get('confirmed') !== 'yes'", '']],
+    [['a preview shows no dependent packages', 'if (items.length === 0) return', 'if (items.length >= 0) return']],
   ),
   ...mutantsOf(
     'src/oci/detail-operations.ts',
@@ -126,8 +104,8 @@ export const pages = [
     [
       [
         'a mirrored manifest is deleted without the scope operate',
-        "allow(principal, 'operate')",
-        "allow(principal, 'delete')",
+        "const mayDelete = () => allow(principal, 'operate');",
+        "const mayDelete = () => allow(principal, 'delete');",
       ],
     ],
   ),

@@ -8,8 +8,6 @@ export const process = [
       ['a part that fails stops the closing of the others', 'this.#failed.push(name);', 'throw error;'],
       ['one part may take the time of all', ' / this.#open.size', ''],
       ['a part without a limit is waited for', 'Math.min(longest, share)', 'share'],
-      ['a part that is closed counts as open', 'this.#open.delete(name);', ''],
-      ['work that ends in time leaves its timer', 'clearTimeout(timer);', ''],
     ],
   ),
   ...mutantsOf(

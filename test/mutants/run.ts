@@ -1,28 +1,23 @@
-import { spawn } from 'node:child_process';
-import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { mutants } from './all.ts';
+import { copyCheckout, endTestsOnSignals, failuresIn, root, runTests, withChange, type Outcome } from './checkout.ts';
+import { runGenerated, type Options } from './generated/run.ts';
 import type { Mutant } from './mutant.ts';
 
 // `npm run test:mutants`. Applies one mutant at a time to a copy of the checkout, and runs the test files that must notice
 // it. `--only TEXT` selects the mutants whose name or file contains TEXT; it may be repeated. `--workers N` runs N mutants at
 // the same time. `--skip-check` does not run the tests without a change first.
+// `--generated N` makes N changes that nobody chose instead (test/mutants/generated), drawn by `--seed TEXT` from the source,
+// or with `--only FOLDER` from folders and files of src. `--skip-check` does not record what further test files reach. For one change, `--tests N` test files are run at most, and none is
+// started after `--limit SECONDS`.
 
-const root = join(import.meta.dirname, '../..');
 /** The share of mutants that the tests must notice. */
 const wanted = 0.95;
 /** Milliseconds for the test files of one mutant, and for those of all mutants without a change. */
 const limit = 180_000;
 const baselineLimit = 1_800_000;
-const attempts = 3;
-/** A test file without progress for this long fails. */
-const idle = '45s';
-/** Names in the checkout that no test needs. */
-const left = new Set(['node_modules', '.git', 'data']);
-
-type Outcome = 'noticed' | 'hung' | 'missed';
 
 interface Result {
   mutant: Mutant;
@@ -34,19 +29,35 @@ const { values: options } = parseArgs({
     only: { type: 'string', multiple: true },
     workers: { type: 'string', default: '2' },
     'skip-check': { type: 'boolean', default: false },
+    generated: { type: 'string' },
+    seed: { type: 'string', default: '1' },
+    tests: { type: 'string', default: '15' },
+    limit: { type: 'string', default: '240' },
   },
 });
 const selected = mutants.filter(
   ({ name, file }) => options.only?.some((text) => `${name}\n${file}`.includes(text)) ?? true,
 );
-/** Process groups of running tests. They would outlive this process. */
-const groups = new Set<number>();
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-  process.on(signal, () => {
-    for (const each of groups) killGroup(each);
-    process.exit(130);
-  });
-process.exitCode = await main();
+endTestsOnSignals();
+process.exitCode = options.generated === undefined ? await main() : await runGenerated(generatedOptions());
+
+function generatedOptions(): Options {
+  return {
+    count: numberOf('generated'),
+    seed: options.seed,
+    only: options.only,
+    workers: numberOf('workers'),
+    records: !options['skip-check'],
+    tests: numberOf('tests'),
+    limit: numberOf('limit') * 1000,
+  };
+}
+
+function numberOf(option: 'generated' | 'workers' | 'tests' | 'limit'): number {
+  const value = Number(options[option]);
+  if (Number.isSafeInteger(value) && value > 0) return value;
+  throw new Error(`--${option} must be a whole number above 0`);
+}
 
 async function main(): Promise<number> {
   if (selected.length === 0) {
@@ -108,87 +119,8 @@ async function problemOf({ name, file, find }: Mutant): Promise<string | undefin
   return found === 1 ? undefined : `${file}: the text of the mutant "${name}" occurs ${found} times: ${find}`;
 }
 
-async function copyCheckout(index: number): Promise<string> {
-  const folder = join(tmpdir(), `checkout-${index}`);
-  await mkdir(folder);
-  await cp(root, folder, {
-    recursive: true,
-    filter: (path) => !left.has(path.slice(root.length + 1)),
-  });
-  await symlink(join(root, 'node_modules'), join(folder, 'node_modules'));
-  return folder;
-}
-
 async function tryMutant(folder: string, { file, find, replace, tests }: Mutant): Promise<Outcome> {
-  const path = join(folder, file);
-  const text = await readFile(path, 'utf8');
   // A function, because `$` in a replacement text has a meaning.
-  await writeFile(
-    path,
-    text.replace(find, () => replace),
-  );
-  try {
-    return (await runTests(folder, tests, limit)).outcome;
-  } finally {
-    await writeFile(path, text);
-  }
-}
-
-/** The output from the first failure on. */
-function failuresIn(output: string): string {
-  return output.slice(output.search(/✘|^ {2}─/m));
-}
-
-/** Runs test files in a copy of the checkout. `missed`: they all passed. */
-async function runTests(
-  folder: string,
-  tests: readonly string[],
-  milliseconds: number,
-): Promise<{ outcome: Outcome; output: string }> {
-  for (let attempt = 1; ; attempt += 1) {
-    const result = await runOnce(folder, tests, milliseconds);
-    // On a machine that is too busy, a connection to MariaDB can fail. That says nothing about the mutant.
-    if (attempt === attempts || !/connect ETIMEDOUT|write ECONNRESET/.test(result.output)) return result;
-  }
-}
-
-async function runOnce(
-  folder: string,
-  tests: readonly string[],
-  milliseconds: number,
-): Promise<{ outcome: Outcome; output: string }> {
-  const entry = join(root, 'node_modules', '.bin', 'ava');
-  // A process group of its own, so that the time limit also ends what the tests have started.
-  const child = spawn(process.execPath, [entry, '--fail-fast', '--concurrency=1', `--timeout=${idle}`, ...tests], {
-    cwd: folder,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true,
-  });
-  let output = '';
-  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
-  child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
-  const group = child.pid!;
-  groups.add(group);
-  let late = false;
-  const timer = setTimeout(() => {
-    late = true;
-    killGroup(group);
-  }, milliseconds);
-  const code = await new Promise<number | null>((resolve, reject) => {
-    child.once('error', reject);
-    child.once('exit', resolve);
-  });
-  clearTimeout(timer);
-  killGroup(group);
-  groups.delete(group);
-  const hung = late || output.includes('Timed out while running tests');
-  return { outcome: code === 0 ? 'missed' : hung ? 'hung' : 'noticed', output };
-}
-
-function killGroup(group: number): void {
-  try {
-    process.kill(-group, 'SIGKILL');
-  } catch {
-    // All of its processes have ended.
-  }
+  const change = (text: string): string => text.replace(find, () => replace);
+  return withChange(join(folder, file), change, async () => (await runTests(folder, tests, limit)).outcome);
 }

@@ -15,24 +15,55 @@ export const webhooks = [
     ['a gone receiver stays enabled', 'if (isGone) await disable', 'if (!status) await disable'],
     ['a webhook gets events of other accounts', 'event.accountId === accountId', 'event.accountId > 0', ...whole],
     ['a webhook gets events of no account', '? operate :', '? true :', ...whole],
-    [
-      'a webhook gets events of before',
-      'event.position > row.since_position && ',
-      '',
-      'test/webhooks/deliveries.test.ts',
-    ],
     ['a pause concerns only one delivery', 'if (pause > 0) {', 'if (pause > now) {'],
     ['deliveries wait without a bound', 'if (beyond) await', 'if (!beyond && row.enabled === 0) await'],
   ]),
+  ...mutantsOf('src/webhooks/webhooks.ts', sending, [
+    [
+      'a webhook that is enabled stays paused',
+      'enabled: change.enabled ? 1 : 0, disabled_reason: null, paused_until: 0 }',
+      'enabled: change.enabled ? 1 : 0, disabled_reason: null }',
+    ],
+    [
+      'a webhook with another address stays paused',
+      '{ url: receivers.parse(change.url), paused_until: 0 }',
+      '{ url: receivers.parse(change.url) }',
+    ],
+    [
+      'a webhook that delivers again stays paused',
+      'SET paused_until = 0 WHERE id = ?',
+      'SET enabled = enabled WHERE id = ?',
+    ],
+  ]),
+  ...mutantsOf(
+    'src/webhooks/retention.ts',
+    ['test/http/webhook-turns.test.ts'],
+    [
+      ['finished deliveries are kept without a bound', 'OFFSET ${mostKept}', 'OFFSET 1${mostKept}'],
+      ['deliveries that wait are deleted', "state !== 'pending'", "state !== ''"],
+    ],
+  ),
+  ...mutantsOf(
+    'src/webhooks/webhooks.ts',
+    ['test/http/webhook-turns.test.ts'],
+    [
+      ['an account redelivers any number of times at once', 'this.#redelivering.add(accountId);', ''],
+      [
+        'of many webhooks without their key some stay enabled',
+        'if (changed < changedAtOnce) return total;',
+        'return total;',
+        'test/webhooks/secrets.test.ts',
+      ],
+      ['a webhook is enabled without its key', ' || change.enabled', '', 'test/webhooks/secrets.test.ts'],
+    ],
+  ),
   ...mutantsOf('src/webhooks/sender.ts', sending, [
     ['one webhook takes the share of its account', ': mostOfWebhook;', ': mostOfAccount;'],
-    ['one account takes all', ' || usedBy(webhook) >= mostOfAccount', ''],
     ['the old secret stays valid', ' && at < webhook.old_until!', '', ...whole],
     ['a redirect is a success', 'status >= 200 && status < 300', 'status >= 200 && status < 400'],
     ['a delivery that was broken off waits for its lease', 'broken.map(({ claimed }) => claimed)', '[]'],
   ]),
   ...mutantsOf('src/webhooks/receivers.ts', sending, [
-    ['an allowed host may have the address of metadata', "reach === 'private' && (", '('],
     ['every private address is allowed', "if (reach === 'public') return;", "if (reach !== 'never') return;"],
   ]),
   ...mutantsOf(
@@ -46,14 +77,15 @@ export const webhooks = [
   ...mutantsOf('src/upstream/post.ts', sending, [['a huge answer is read whole', 'if (size === mostRead) break;', '']]),
   ...mutantsOf('src/api/webhooks.ts', whole, [
     [
-      'a token with patterns has webhooks',
-      'if (!names) return accountId;',
-      'if (accountId > 0 || names) return accountId;',
+      'an administrator leads events of no account elsewhere',
+      "if (!sees(principal, found)) allow(principal, 'operate');",
+      '',
     ],
     [
-      'an administrator leads events of no account elsewhere',
-      "if ((await webhooks.get(account, id)).operate) allow(principal, 'operate');",
+      'an administrator sees the address of a webhook of an operator',
+      'isVisible: (each) => sees(principal, each),',
       '',
+      'test/http/operate-objects.test.ts',
     ],
   ]),
   ...mutantsOf('src/events/events.ts', whole, [
@@ -64,11 +96,49 @@ export const webhooks = [
     ],
   ]),
   ...mutantsOf(
+    'src/limits/limits.ts',
+    ['test/http/account-bounds.test.ts'],
+    [
+      [
+        'more tokens are more quota',
+        'if (client.accountId === 0) return taking;',
+        'if (client.accountId >= 0) return taking;',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/oci/manifests.ts',
+    ['test/http/account-bounds.test.ts'],
+    [['each repeated push writes an event', 'if (!isRepeated || isClaim)', 'if (!isRepeated || !isClaim)']],
+  ),
+  ...mutantsOf(
+    'src/events/repeated.ts',
+    ['test/http/audit.test.ts'],
+    [
+      [
+        'repetitions postpone their event for ever',
+        'first: Math.min(before.first, added.first)',
+        'first: Math.max(before.first, added.first)',
+      ],
+      [
+        'the last repetition begins the period',
+        'const isDue = ({ event, first }: Kept)',
+        'const isDue = ({ event, last: first }: Kept)',
+      ],
+    ],
+  ),
+  ...mutantsOf(
+    'src/events/event-list.ts',
+    ['test/http/audit-lists.test.ts'],
+    [
+      ['a list with times is in the order of positions', 'subject === undefined && (since', 'subject === "" && (since'],
+      ['a list reads all events', 'examined >= mostExamined', 'examined < 0'],
+      ['events of one time are left out', '[nearest, latestFirst ? Number.MAX_SAFE_INTEGER : 0]', '[nearest, 0]'],
+    ],
+  ),
+  ...mutantsOf(
     'src/console/pages/webhook.ts',
     ['test/console/webhooks.test.ts'],
-    [
-      ['a time without seconds is refused', "text.padEnd(19, ':00')", 'text'],
-      ['the form shows the stored fields after an error', "form?.get('act') === 'change'", "form?.get('act') === ''"],
-    ],
+    [['a time without seconds is refused', "text.padEnd(19, ':00')", 'text']],
   ),
 ];

@@ -141,6 +141,7 @@ for (const [reason, text, message] of [
   ['two roots', makeNuspec() + makeNuspec().slice(39), /well-formed/],
   ['a control character', holding('<title>\u0001</title>'), /control/],
   ['a reference to no character', holding('<title>&#0;</title>'), /is not a valid reference/],
+  ['a reference to a name of JavaScript', holding('<title>&toString;</title>'), /is not a valid reference/],
   ['a reference to half a character', holding('<title>&#xD800;</title>'), /is not a valid reference/],
   ['an unknown entity', holding('<title>&nbsp;</title>'), /&nbsp;/],
   ['a bare ampersand', holding('<repository url="a&b" />'), /&amp;/],

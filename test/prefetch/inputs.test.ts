@@ -52,6 +52,10 @@ test('the kind of a file is found by its name', (t) => {
     'Directory.Packages.props': 'project',
     'src/App.csproj': 'project',
     'Lib.fsproj': 'project',
+    'old/packages.config': 'packages-config',
+    '.config/dotnet-tools.json': 'tools',
+    'global.json': 'sdks',
+    'App.sln': undefined,
     'compose.yaml': 'compose',
     'docker-compose.prod.yml': 'compose',
     Dockerfile: 'dockerfile',
@@ -68,7 +72,41 @@ test('the kind of a file is found by its name', (t) => {
     t.is(inputs.kindOf({ file, text: '', values: new Map() }), kind, file);
   t.is(inputs.kindOf({ file: 'stack.yml', text: 'services:\n  a:\n', values: new Map() }), 'compose');
   t.is(inputs.kindOf({ file: 'x.yml', text: 'kind: Pod\nservices:\n', values: new Map() }), 'kubernetes');
-  fails(t, 'data.json', '{}', /^data\.json: .*--kind lock\|assets/);
+  fails(
+    t,
+    'data.json',
+    '{}',
+    /^data\.json: .*unknown; known are packages\.lock\.json, .*\*\.csproj, .*global\.json, .*Dockerfile, .*\*\.slnx; or set --kind lock\|assets/,
+  );
+});
+
+test('tools, MSBuild SDKs and packages.config list exact versions', (t) => {
+  const tools = `{
+    // "Not.This": { "version": "1.0.0" } /*
+    "version": 1, "tools": {
+      "dotnet-ef": { "version": "9.0.1", "commands": ["dotnet-ef // \\" */"] }, /* and
+      "Nor.This": { "version": "1.0.0" }, */
+      "Other.Tool": { "version": "2.0", "commands": [] }
+    } } // end`;
+  t.deepEqual(list('.config/dotnet-tools.json', tools), ['4 dotnet-ef@9.0.1', '6 Other.Tool@2.0.0']);
+  fails(t, 'dotnet-tools.json', '{"tools": {\n"a": {}}}', /^dotnet-tools\.json:2: a has no version/);
+  fails(t, 'dotnet-tools.json', '{"version": 1}', /"tools": expected an object/);
+  fails(t, 'dotnet-tools.json', '{ /* "tools": {} }', /not JSON/);
+  const sdks = '{ "sdk": { "version": "10.0.100" },\n "msbuild-sdks": { "Microsoft.Build.Traversal": "4.1.0" } }';
+  t.deepEqual(list('global.json', sdks), ['2 Microsoft.Build.Traversal@4.1.0']);
+  t.deepEqual(list('global.json', '{ "sdk": { "version": "10.0.100" } }'), []);
+  fails(t, 'global.json', '{"msbuild-sdks": {\n"a": "latest"}}', /^global\.json:2: a has no version/);
+  const packages =
+    '<?xml version="1.0"?>\n<packages>\n<package id="One" version="1.0" targetFramework="net48" />\n<other/>\n</packages>';
+  t.deepEqual(list('packages.config', packages), ['3 One@1.0.0']);
+  fails(
+    t,
+    'packages.config',
+    '<packages>\n<package id="a b" version="1.0"/></packages>',
+    /:2: "a b" is not a package id/,
+  );
+  fails(t, 'packages.config', '<packages><package id="a" version="*"/></packages>', /:1: "\*" is not a version of a/);
+  fails(t, 'packages.config', '<Project/>', /expected a <packages>/);
 });
 
 test('image names are parsed as by clients', (t) => {

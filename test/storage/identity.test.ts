@@ -30,6 +30,19 @@ async function refusal(t: ExecutionContext, environment: Record<string, string>)
 }
 
 for (const dialect of dialects) {
+  test.serial(`${dialect}: nothing is adopted while a server of the database runs`, async (t) => {
+    const url = await temporaryDatabase(t, dialect);
+    const server = await startTestServer(t, { database: { url } }, { instanceName: 'first' });
+    const environment = { ENTREPOT_DATA: await folderUntilEnd(t), ENTREPOT_DATABASE_URL: url };
+    const before = await rowsOf(server, 'SELECT identity FROM storage_identity');
+    const refused = await entrepot(environment, 'adopt');
+    t.deepEqual([refused.code, refused.stdout], [1, '']);
+    t.regex(refused.stderr, /^entrepot: the server first uses this database. Stop all servers first/);
+    t.deepEqual(await rowsOf(server, 'SELECT identity FROM storage_identity'), before);
+    await server.close();
+    t.is((await entrepot(environment, 'adopt')).code, 0);
+  });
+
   test.serial(
     `${dialect}: a database without content beside a storage with content stops the start, until it is adopted`,
     async (t) => {
@@ -120,6 +133,7 @@ for (const dialect of dialects) {
       await rm(pathOf(server.data, digestOf('lost')));
       const forget = async () => {
         await databaseOf(server).transaction((tx) => tx.run('DELETE FROM storage_identity'));
+        await databaseOf(server).transaction((tx) => tx.run('DELETE FROM instances'));
         await rm(join(server.data, 'blobs/identity'));
       };
       await forget();

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { createDatabaseFiles } from '../../src/storage/permissions.ts';
+import { createDatabaseFiles, makeFolder } from '../../src/storage/permissions.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { startTestServer } from '../support/server.ts';
 
@@ -19,6 +19,14 @@ const files = (mode: string) => ({
   'entrepot.db-shm': mode,
   'entrepot.db-wal': mode,
   'entrepot.db.lock': mode,
+});
+
+test('folders that several processes make at the same time are made once', async (t) => {
+  const folder = await folderUntilEnd(t);
+  for (let round = 0; round < 20; round += 1)
+    await t.notThrowsAsync(
+      Promise.all(['d', 'd', 'd/e', 'd', 'd/e'].map((end) => makeFolder(join(folder, `${round}/a/b/c`, end)))),
+    );
 });
 
 test('a new data folder and its database are readable only by their user', async (t) => {

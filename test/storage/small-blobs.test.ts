@@ -43,3 +43,13 @@ test('memory does not hide a damage for longer than 5 seconds', async (t) => {
     await t.throwsAsync(read(), { name: 'ContentDamaged' }, name);
   }
 });
+
+test('a small blob keeps no memory of other buffers', async (t) => {
+  const { blobs } = await openStore(t, 'sqlite');
+  for (const length of [1, 300, 5000]) {
+    const arrival = await blobs.stageBytes(Buffer.alloc(length, 1));
+    await blobs.commit([arrival], () => Promise.resolve());
+    const content = await blobs.open(arrival.digest, length);
+    t.is(content.bytes!.buffer.byteLength, length);
+  }
+});

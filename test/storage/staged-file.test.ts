@@ -7,6 +7,7 @@ import test, { type ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { digestOf } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
+import { OverflowMemory } from '../../src/storage/overflow.ts';
 import { Paths } from '../../src/storage/paths.ts';
 import { StagedFile } from '../../src/storage/staged-file.ts';
 import { startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
@@ -206,6 +207,18 @@ test('after detaching, a writer that has the old file open does not change the n
   await second.discard();
 });
 
+test('after detaching, a discard by a writer that has the old file leaves the new one', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('shared'));
+  const second = await StagedFile.reopen(paths, first.id, 6, true);
+  await first.discard();
+  await first.discard();
+  t.is((await readFile(second.path)).toString(), 'shared');
+  await second.discard();
+  await t.throwsAsync(stat(second.path), { code: 'ENOENT' });
+});
+
 test('a discarded file is deleted, and can be discarded twice', async (t) => {
   const staged = await StagedFile.create(await folder(t));
   await staged.write(Buffer.from('x'));
@@ -238,6 +251,15 @@ test('when the disk is full, the file and its digests have the complete writes, 
   await staged.append(Readable.from([body.subarray(staged.size)]));
   t.is(staged.runningDigest('sha256'), digestOf(body));
   t.true((await readFile(staged.path)).equals(body));
+  await staged.discard();
+});
+
+test('without a file on the disk, a body that the memory does not take is a full disk', async (t) => {
+  const staged = await StagedFile.createInMemory(['sha256'], new OverflowMemory(1000));
+  await staged.append(Readable.from([Buffer.alloc(900)]));
+  await t.throwsAsync(staged.append(Readable.from([Buffer.alloc(200)])), named('StorageFull'));
+  await t.throwsAsync(staged.write(Buffer.alloc(200)), { code: 'ENOSPC' });
+  t.is(staged.size, 900);
   await staged.discard();
 });
 

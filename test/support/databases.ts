@@ -40,6 +40,7 @@ export function changedDatabase(real: Database, changes: Partial<Database>): Dat
   return {
     dialect: real.dialect,
     times: real.times,
+    processes: real.processes,
     select: (sql, values) => real.select(sql, values),
     get: (sql, values) => real.get(sql, values),
     getCached: (sql, values, options) => real.getCached(sql, values, options),

@@ -27,7 +27,7 @@ export function rowsOf<T extends object = Row>(server: Server, sql: string): Pro
   return databaseOf(server).select<T>(sql);
 }
 
-/** A new token with `scopes` in the account with this name, which is created if it does not exist. */
+/** A new token with `scopes` in the account with this name, which is created without an event if it does not exist. */
 export async function createToken(
   server: Server,
   scopes: readonly string[],
@@ -35,8 +35,10 @@ export async function createToken(
   patterns?: Patterns,
   value?: string,
 ): Promise<{ token: Token; value: string }> {
-  const { accounts, tokens } = coreOf(server);
-  const { id } = (await accounts.named(account)) ?? (await accounts.create(account));
+  const { accounts, database, tokens } = coreOf(server);
+  const row = { name: account, created_at: Date.now() };
+  if (!(await accounts.named(account))) await database.transaction((tx) => tx.insertNew('accounts', [row]));
+  const { id } = (await accounts.named(account))!;
   return tokens.create(id, { name: 'a test', scopes, patterns, ...(value !== undefined && { value }) });
 }
 

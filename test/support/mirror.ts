@@ -42,7 +42,7 @@ export function testLog(): TestLog {
 
 /** Settings of an upstream on loopback. A test that waits for a time-out sets a shorter one. */
 export function upstreamConfig(settings: Record<string, unknown> = {}): UpstreamConfig {
-  const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '5s', ...settings };
+  const upstream = { name: 'up.test', kind: 'registry', allowPrivateNetwork: true, timeout: '60s', ...settings };
   return schema.parse({ upstreams: [upstream] }).upstreams[0]!;
 }
 

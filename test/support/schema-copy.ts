@@ -3,12 +3,22 @@ import { join } from 'node:path';
 import { createConnection, escape, type RowDataPacket } from 'mysql2/promise';
 import { openDatabase } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import { migrations as known } from '../../src/database/migrations/index.ts';
+import { version } from '../../src/package.ts';
 import { createDatabase } from './processes/services.ts';
 
 // All migrations take two seconds on MySQL. A run makes them once for each kind of database, and copies the result.
 
-/** Writes the schemas of both kinds of database to `folder`. ENTREPOT_TEST_SCHEMAS names the folder to the tests. */
-export async function writeSchemas(folder: string, server: string): Promise<void> {
+/**
+ * Writes the schemas of both kinds of database after `migrations` to `folder`. ENTREPOT_TEST_SCHEMAS names the folder with the
+ * newest ones to the tests.
+ */
+export async function writeSchemas(folder: string, server?: string, migrations = known): Promise<void> {
+  const migrated = async (url: string) => {
+    const database = await openDatabase(url);
+    await migrate(database, { version, migrations });
+    await database.close();
+  };
   await migrated(`sqlite:${join(folder, 'schema.db')}`);
   const database = await createDatabase(server);
   await migrated(database.url);
@@ -16,9 +26,11 @@ export async function writeSchemas(folder: string, server: string): Promise<void
   await database.drop();
 }
 
-/** Gives the empty database at `url` all tables, as all migrations do. Outside of a run of tests, it stays empty. */
-export async function copySchema(url: string): Promise<void> {
-  const folder = process.env.ENTREPOT_TEST_SCHEMAS;
+/**
+ * Gives the empty database at `url` the tables of a schema in `folder`, by default the newest ones. Outside of a run of tests,
+ * it then stays empty.
+ */
+export async function copySchema(url: string, folder = process.env.ENTREPOT_TEST_SCHEMAS): Promise<void> {
   if (folder === undefined) return;
   if (url.startsWith('sqlite:')) return copyFile(join(folder, 'schema.db'), url.slice('sqlite:'.length));
   const statements = await readFile(join(folder, 'schema.sql'), 'utf8');
@@ -28,12 +40,6 @@ export async function copySchema(url: string): Promise<void> {
   } finally {
     await connection.end();
   }
-}
-
-async function migrated(url: string): Promise<void> {
-  const database = await openDatabase(url);
-  await migrate(database);
-  await database.close();
 }
 
 /** The statements that make the tables of a MySQL database, and their rows. */

@@ -2,7 +2,7 @@
  * Waits until `condition` is true. Fails with the source of the condition if it is not true within `milliseconds`, so
  * that the test ends with a reason and not with the timeout of the runner.
  */
-export async function until(condition: () => boolean | Promise<boolean>, milliseconds = 10_000): Promise<void> {
+export async function until(condition: () => boolean | Promise<boolean>, milliseconds = 60_000): Promise<void> {
   const deadline = performance.now() + milliseconds;
   while (!(await condition())) {
     if (performance.now() > deadline) throw new Error(`not true within ${milliseconds} ms: ${String(condition)}`);
@@ -10,9 +10,9 @@ export async function until(condition: () => boolean | Promise<boolean>, millise
   }
 }
 
-/** Repeats `ask` until `check` is true, at most for ten seconds. Resolves to the last answer, which the test checks. */
+/** Repeats `ask` until `check` is true, at most for a minute. Resolves to the last answer, which the test checks. */
 export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) => boolean): Promise<T> {
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + 60_000;
   for (;;) {
     const answer = await ask();
     if (check(answer) || performance.now() > deadline) return answer;
@@ -21,7 +21,7 @@ export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) =>
 }
 
 /** The result of `work`. Fails after `milliseconds`, for work that might never end. */
-export async function within<T>(work: Promise<T>, milliseconds = 10_000): Promise<T> {
+export async function within<T>(work: Promise<T>, milliseconds = 60_000): Promise<T> {
   const deadline = Promise.withResolvers<never>();
   const timer = setTimeout(() => deadline.reject(new Error(`not over within ${milliseconds} ms`)), milliseconds);
   try {

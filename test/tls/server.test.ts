@@ -4,10 +4,11 @@ import { connect as connectWithTls, type ConnectionOptions } from 'node:tls';
 import { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { packageForm } from '../support/feed.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
-import { askTls, connectTls, startTlsServer } from '../support/tls.ts';
+import type { TestServer } from '../support/server.ts';
+import { askTls, connectTls, startTlsServer, type TestPair } from '../support/tls.ts';
 import { until, within } from '../support/until.ts';
 
 // HTTPS on the public port, over real connections.
@@ -72,8 +73,8 @@ test('a trusted proxy in front of TLS still says which scheme its client used', 
   t.regex(await base({ 'x-forwarded-proto': 'http' }), /^http:/);
 });
 
-test('only TLS 1.2 and 1.3 with forward secrecy are accepted, and only HTTP/1.1', async (t) => {
-  const { server, pair } = await startTlsServer(t);
+/** Fails unless a server accepts only TLS 1.2 and 1.3 with forward secrecy, and only HTTP/1.1. */
+async function checkStrict(t: ExecutionContext, server: TestServer, pair: TestPair): Promise<void> {
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
     const socket = await connectTls(server.url, pair, { minVersion: version, maxVersion: version });
     t.is(socket.getProtocol(), version);
@@ -90,6 +91,32 @@ test('only TLS 1.2 and 1.3 with forward secrecy are accepted, and only HTTP/1.1'
   for (const options of refused) {
     await t.throwsAsync(connectTls(server.url, pair, options), undefined, JSON.stringify(options));
   }
+}
+
+test('only TLS 1.2 and 1.3 with forward secrecy are accepted, and only HTTP/1.1', async (t) => {
+  const { server, pair } = await startTlsServer(t);
+  await checkStrict(t, server, pair);
+});
+
+test('a changed certificate changes nothing else: versions, ciphers, protocols and renegotiation', async (t) => {
+  const { server, pair } = await startTlsServer(t);
+  const serial = async () => {
+    const socket = await connectTls(server.url, pair);
+    const { serialNumber } = socket.getPeerCertificate();
+    socket.destroy();
+    return serialNumber;
+  };
+  const first = await serial();
+  await pair.replace(pair.authority.issue('127.0.0.1', 'localhost'));
+  await until(async () => (await serial()) !== first, 60_000);
+  await checkStrict(t, server, pair);
+  const socket = await connectTls(server.url, pair, { maxVersion: 'TLSv1.2' });
+  const renegotiated = new Promise((resolve, reject) => {
+    socket.once('error', reject);
+    socket.renegotiate({}, (error) => (error ? reject(error) : resolve('renegotiated')));
+  });
+  await t.throwsAsync(within(renegotiated), { code: 'ERR_SSL_NO_RENEGOTIATION' });
+  socket.destroy();
 });
 
 test('plain HTTP on the TLS port gets 400 with a sentence, is not redirected, and does not reach the service', async (t) => {

@@ -166,6 +166,7 @@ function commandOf(t: ExecutionContext, script: string, more: Partial<Credential
   const reasons: string[] = [];
   const command = new CredentialCommand({
     command: [node, '-e', script],
+    environment: process.env,
     now: () => start,
     onFailure: (reason) => reasons.push(reason),
     ...more,
@@ -192,6 +193,15 @@ for (const [what, script, message] of [
     t.notRegex(reasons.join(), /s3cret/);
   });
 }
+
+test('a command gets the environment without the settings, of which some are secrets', async (t) => {
+  const script = `const { USER_TOOL: username, ...rest } = process.env;
+    const password = JSON.stringify(Object.keys(rest).filter((name) => /entrepot/i.test(name)));
+    process.stdout.write(JSON.stringify({ username, password }))`;
+  const environment = { USER_TOOL: 'helper', ENTREPOT_DATABASE_URL: 'mysql://u:s3cret@db/e', ENTREPOT_TOKEN: 's3cret' };
+  const { command } = commandOf(t, script, { environment });
+  t.deepEqual(await command.get(), { username: 'helper', password: '[]' });
+});
 
 test('a command that cannot be started has failed', async (t) => {
   const { command } = commandOf(t, '', { command: ['/nowhere/helper'] });

@@ -303,7 +303,7 @@ for (const [what, behaviour, message] of [
   ['answers too much', answer(200, {}, Buffer.alloc(2 ** 20 + 1, ' ')), /more than/],
 ] as const) {
   test(`a realm that ${what} is a refusal`, async (t) => {
-    const { server, read, realm } = await setUp(t, { settings: { timeout: what === 'does not end' ? '200ms' : '5s' } });
+    const { server, read, realm } = await setUp(t, { settings: { timeout: what === 'does not end' ? '1s' : '60s' } });
     registry(server, realm, () => 'one');
     server.on('/token', behaviour);
     await t.throwsAsync(read(), { message });
@@ -437,7 +437,7 @@ test('parallel requests to a registry that asks for Basic are all answered', asy
     const isKnown = request.headers.authorization === basic;
     (isKnown ? answer(200) : answer(401, { 'www-authenticate': 'Basic realm="x"' }))(request, response);
   });
-  const { upstream } = await openUpstream(t, server.url, { auth: me, settings: { timeout: '2s' } });
+  const { upstream } = await openUpstream(t, server.url, { auth: me, settings: { timeout: '60s' } });
   const url = new URL('/thing', server.url);
   const answers = await Promise.all(Array.from({ length: 5 }, () => upstream.send({ subject: 'thing', url })));
   t.deepEqual(

@@ -149,14 +149,44 @@ for (const [what, retryAfter] of [
   });
 }
 
-test('429 pauses the whole upstream, optional services included, for a day at most', async (t) => {
+test('a long pause that a 429 asks for is tested after 5 minutes, and then less often, for a day at most', async (t) => {
+  const { server, refused, get, clock } = await setUp(t);
+  server.on('/bad/1', answer(429, { 'retry-after': '86400' }));
+  const waits: unknown[] = [];
+  for (let passed = 0; passed < 86_400;) {
+    const wait = Number((await refused('/bad/1', /429/)).detail?.['retryAfter']);
+    await refused('/other/1', /a moment ago: it asks for a pause/);
+    waits.push(wait);
+    passed += wait;
+    clock.now! += wait * 1000;
+  }
+  t.deepEqual(waits.slice(0, 4), [300, 600, 1200, 2400]);
+  t.is(server.asked.length, waits.length, 'one request for each test');
+  server.on('/bad/1', answer(200));
+  t.is(await get('/bad/1'), 200);
+  t.is(await get('/other/1'), 404, 'all requests are sent again');
+});
+
+test('an operator ends all pauses: the next request is a test', async (t) => {
+  const { server, upstream, refused, get } = await setUp(t);
+  server.on('/bad/1', answer(503, { 'retry-after': '200' }), answer(200));
+  await refused('/bad/1', /503/);
+  server.on('/limited/1', answer(429, { 'retry-after': '86400' }));
+  await refused('/limited/1', /429/);
+  upstream.tryNow();
+  t.true(upstream.isPaused, 'until a request has succeeded');
+  t.is(await get('/bad/1'), 200);
+  t.false(upstream.isPaused);
+});
+
+test('429 pauses the whole upstream, optional services included', async (t) => {
   const { server, upstream, refused, get, clock, base } = await setUp(t);
   server.on('/bad/1', answer(429, { 'retry-after': '999999999' }), answer(200));
-  t.is((await refused('/bad/1', /429/)).detail?.['retryAfter'], 86_400);
+  t.is((await refused('/bad/1', /429/)).detail?.['retryAfter'], 300);
   await refused('/other/1', /a moment ago: it asks for a pause/);
   await t.throwsAsync(upstream.send({ subject: 'q', url: base, service: 'search' }), { message: /asks for a pause/ });
   t.is(server.asked.length, 1);
-  clock.now! += 86_400_000;
+  clock.now! += 300_000;
   t.is(await get('/bad/1'), 200, 'it is not the bad one, so it may be the probe');
 });
 

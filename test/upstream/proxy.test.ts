@@ -128,7 +128,7 @@ for (const scheme of ['http', 'https']) {
     });
     const started = performance.now();
     await t.throwsAsync(read(upstream, new URL('/thing', base)));
-    t.true(performance.now() - started < 5000);
+    t.true(performance.now() - started < 30_000);
     t.is(proxy.asked.length, 1);
   });
 }
@@ -149,19 +149,19 @@ for (const proxied of [false, true]) {
       response.writeHead(200);
       let left = 8;
       const timer = setInterval(() => {
-        if (left > 0) response.write('x');
+        if (left > 0) response.write('x'.repeat(400));
         else response.end(() => clearInterval(timer));
         left -= 1;
-      }, 60);
+      }, 300);
     });
     const proxy = await startProxy(t, server.url.port);
     const base = proxied ? new URL('https://feed.test/') : server.url;
     const { upstream } = await openUpstream(t, base, {
-      settings: { timeout: '200ms' },
+      settings: { timeout: '2s' },
       ca: authority.ca,
       proxy: proxied ? { HTTPS_PROXY: proxy.url } : {},
     });
-    t.is(await read(upstream, new URL('/thing', base)), 'xxxxxxxx');
+    t.is(await read(upstream, new URL('/thing', base)), 'x'.repeat(3200));
   });
 }
 

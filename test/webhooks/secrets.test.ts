@@ -1,15 +1,19 @@
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import { auditOf } from '../support/audit.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';
 import { rowsOf } from '../support/inside.ts';
 import { allowLoopback, api, ask, createWebhook, startReceiver, testOf, verify } from '../support/receiver.ts';
+import { TestFeed } from '../support/feed.ts';
+import { until } from '../support/until.ts';
+import { openRequirements } from '../../src/requirements.ts';
 import { startTestServer } from '../support/server.ts';
 
 for (const dialect of dialects) {
-  test(`${dialect}: the key is made with the first webhook, and a start with another key is refused`, async (t) => {
+  test(`${dialect}: the key is made with the first webhook, and a start without it disables the webhooks`, async (t) => {
     const data = await folderUntilEnd(t);
     const settings = { data, database: { url: await temporaryDatabase(t, dialect) }, ...allowLoopback };
     const file = join(data, 'secret-key');
@@ -26,35 +30,120 @@ for (const dialect of dialects) {
     const wrong = join(await folderUntilEnd(t), 'key');
     const start = (secretKeyFile?: string) =>
       startTestServer(t, { ...settings, ...(secretKeyFile !== undefined && { secretKeyFile }) });
-    await t.throwsAsync(start(wrong), { message: /^ENTREPOT_SECRET_KEY_FILE: cannot read the key .*$/ });
-    await writeFile(wrong, 'short');
-    await t.throwsAsync(start(wrong), { message: /^ENTREPOT_SECRET_KEY_FILE: .* needs at least 32 characters.*$/ });
-    await writeFile(wrong, 'x'.repeat(32));
-    await t.throwsAsync(start(wrong), { message: /^ENTREPOT_SECRET_KEY_FILE: the key in .* is not the one .*$/ });
-    await rm(file);
-    await t.throwsAsync(start(), { message: /^ENTREPOT_SECRET_KEY_FILE: cannot read the key .*$/ });
-    await writeFile(file, key);
-    const again = await start();
-    await testOf(again, id);
-    t.notThrows(() => verify(receiver.received[0]!, secret));
-    await again.close();
-
-    // Without the key the webhooks can be deleted, and then another key is used.
-    await rm(file);
-    const environment = {
+    const environment: Record<string, string> = {
       ENTREPOT_DATA: data,
       ENTREPOT_DATABASE_URL: settings.database.url,
       ENTREPOT_UPSTREAMS: '[]',
       ENTREPOT_WEBHOOKS_ALLOW: '["127.0.0.1"]',
     };
+    /** A start without the right key serves, and says what is wrong. */
+    const degraded = async (reason: RegExp, secretKeyFile?: string) => {
+      const without = await start(secretKeyFile);
+      t.like(await (await without.fetch('/readyz')).json(), { status: 'degraded', degraded: [{ part: 'webhooks' }] });
+      t.true(
+        without.lines.some(
+          (line) =>
+            /all webhooks are disabled, and events of this time will not be delivered/.test(line) && reason.test(line),
+        ),
+      );
+      const item = (await api(without, 'GET', `/${id}`)) as { enabled: boolean; disabled_reason: string };
+      t.false(item.enabled);
+      t.regex(item.disabled_reason, /cannot be decrypted.*put the key back, or to delete all webhooks of all accounts/);
+      const requests: [method: string, path: string, body?: object][] = [
+        ['POST', '', { url: receiver.url, events: ['*'] }],
+        ['PATCH', `/${id}`, { rotate_secret: true }],
+        ['PATCH', `/${id}`, { enabled: true }],
+        ['POST', `/${id}/test`],
+      ];
+      for (const request of requests) {
+        const response = await ask(without, ...request);
+        const { code, detail } = (await response.json()) as { code: string; detail: string };
+        t.deepEqual([response.status, code], [503, 'KeyUnavailable'], JSON.stringify(request));
+        t.regex(detail, /has to put it back.*delete all webhooks of all accounts/);
+        t.false(detail.includes(data), 'it names no file');
+      }
+      t.like(await api(without, 'GET', `/${id}`), { enabled: false, disabled_reason: item.disabled_reason });
+      await new TestFeed(without).publish({ id: `While${without.url.split(':').at(-1)}` });
+      const doctor = await entrepot(
+        { ...environment, ...(secretKeyFile !== undefined && { ENTREPOT_SECRET_KEY_FILE: secretKeyFile }) },
+        'doctor',
+      );
+      t.regex(doctor.stdout, /^FAIL {2}webhooks: ENTREPOT_SECRET_KEY_FILE: /m);
+      return without;
+    };
+    await (await degraded(/cannot read the key/, wrong)).close();
+    await writeFile(wrong, 'short');
+    await (await degraded(/needs at least 32 characters/, wrong)).close();
+    await writeFile(wrong, 'x'.repeat(32));
+    await (await degraded(/is not the one that encrypts/, wrong)).close();
+    await rm(file);
+    const waiting = await degraded(/cannot read the key/);
+    await writeFile(file, key);
+    for (const { run, failure } of waiting.installation.webhooks.chores) if (/key/.test(failure)) await run();
+    t.like(await api(waiting, 'GET', `/${id}`), { enabled: true, disabled_reason: null });
+    const [disabled, enabled, ...more] = await auditOf(waiting, 'type=webhook.updated');
+    t.like(disabled, { subject: { name: id }, actor: { kind: 'system' }, details: { enabled: false } });
+    t.regex(String(disabled!.details['reason']), /cannot be decrypted/);
+    t.like(enabled, { subject: { name: id }, actor: { kind: 'system' }, details: { enabled: true } });
+    t.deepEqual([enabled!.details['changed'], more], [['enabled'], []]);
+    t.true(waiting.lines.some((line) => /enabled again.*of the time between are not delivered/.test(line)));
+    await testOf(waiting, id);
+    await waiting.close();
+    await rm(file);
+    await (await degraded(/cannot read the key/)).close();
+    await writeFile(file, key);
+    const again = await start();
+    t.like(await api(again, 'GET', `/${id}`), { enabled: true, disabled_reason: null });
+    await testOf(again, id);
+    t.notThrows(() => verify(receiver.received[0]!, secret));
+    // A webhook that a user has disabled stays disabled.
+    await api(again, 'PATCH', `/${id}`, { enabled: false });
+    await again.close();
+    await rm(file);
+    await (await start()).close();
+    await writeFile(file, key);
+    const last = await start();
+    t.like(await api(last, 'GET', `/${id}`), { enabled: false, disabled_reason: null });
+    await last.close();
+
+    // Without the key the webhooks can be deleted, and then another key is used.
+    await rm(file);
     t.deepEqual(await entrepot(environment, 'webhook', 'delete', id), { code: 0, stdout: '', stderr: '' });
     const fresh = await start();
     const made = await createWebhook(fresh, receiver.url);
     t.not(await readFile(file, 'utf8'), key);
+    t.like(await (await fresh.fetch('/readyz')).json(), { status: 'ready' });
     await testOf(fresh, made.id);
     t.notThrows(() => verify(receiver.received.at(-1)!, made.secret));
   });
 }
+
+test('an instance without the key leaves the webhooks of the others alone', async (t) => {
+  const database = { url: await temporaryDatabase(t, 'mysql') };
+  const driver = await folderUntilEnd(t);
+  const first = await startTestServer(
+    t,
+    { data: driver, database, ...allowLoopback },
+    { instanceTimes: { beat: 100 } },
+  );
+  const receiver = await startReceiver(t);
+  const { id } = await createWebhook(first, receiver.url);
+  for (const each of (await openRequirements(first.installation.core)).chores) await each.run();
+  const { instances } = first.installation.core;
+  await until(async () => (await instances.live())[0]!.secret !== null);
+  const none = join(await folderUntilEnd(t), 'none');
+  const second = await startTestServer(t, { data: driver, database, secretKeyFile: none, ...allowLoopback });
+  t.like(await (await second.fetch('/readyz')).json(), { status: 'degraded' });
+  t.like(await (await first.fetch('/readyz')).json(), { status: 'ready' });
+  t.like(await api(first, 'GET', `/${id}`), { enabled: true });
+});
+
+test('a key file that a setting names and that is missing stops the start while there are no secrets', async (t) => {
+  const secretKeyFile = join(await folderUntilEnd(t), 'none');
+  await t.throwsAsync(startTestServer(t, { secretKeyFile }), {
+    message: /^ENTREPOT_SECRET_KEY_FILE: cannot read the key /,
+  });
+});
 
 test('two instances with different keys do not mix them', async (t) => {
   const database = { url: await temporaryDatabase(t, 'mysql') };
@@ -65,24 +154,46 @@ test('two instances with different keys do not mix them', async (t) => {
   const second = await startTestServer(t, { data: driver, database, secretKeyFile: other, ...allowLoopback });
   const receiver = await startReceiver(t);
   const { id } = await createWebhook(first, receiver.url);
-  t.is((await ask(second, 'POST', '', { url: receiver.url, events: ['*'] })).status, 500);
+  t.is((await ask(second, 'POST', '', { url: receiver.url, events: ['*'] })).status, 503);
   t.true(second.lines.some((line) => line.includes('ENTREPOT_SECRET_KEY_FILE')));
   t.is(((await api(first, 'GET')) as { items: unknown[] }).items.length, 1);
   await second.installation.webhooks.tick();
   await testOf(first, id);
 });
 
+test('more webhooks than one transaction takes are disabled and enabled, those that are deleted are not', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  const receiver = await startReceiver(t);
+  const { id } = await createWebhook(server, receiver.url);
+  const [row] = await rowsOf(server, 'SELECT * FROM webhooks');
+  await server.installation.core.database.transaction(async (tx) => {
+    for (let index = 0; index < 120; index += 1) await tx.insert('webhooks', { ...row!, id: `w${index}` });
+    await tx.run('UPDATE webhooks SET deleted_at = 1 WHERE id = ?', ['w5']);
+  });
+  const { webhooks } = server.installation.webhooks;
+  t.is(await webhooks.setDecryptable(false), 120);
+  t.is(await webhooks.setDecryptable(false), 0);
+  t.false((await webhooks.get(row!['account_id'] as number, id)).enabled);
+  t.is(await webhooks.setDecryptable(true), 120);
+  t.is(await webhooks.setDecryptable(true), 0);
+  t.is((await rowsOf(server, "SELECT id FROM events WHERE type = 'webhook.updated'")).length, 240);
+});
+
 test('an encrypted secret is bound to its webhook', async (t) => {
   const server = await startTestServer(t, allowLoopback);
   const receiver = await startReceiver(t);
-  const [one, two] = [await createWebhook(server, receiver.url), await createWebhook(server, receiver.url)];
+  // No event of this test is for them.
+  const [one, two] = [
+    await createWebhook(server, receiver.url, ['package.*']),
+    await createWebhook(server, receiver.url, ['package.*']),
+  ];
   const rows = await rowsOf<{ id: string; secret: string }>(server, 'SELECT id, secret FROM webhooks');
   const secretOf = (id: string) => rows.find((row) => row.id === id)!.secret;
   t.not(secretOf(one.id), secretOf(two.id));
   await server.installation.core.database.transaction((tx) =>
     tx.run('UPDATE webhooks SET secret = ? WHERE id = ?', [secretOf(one.id), two.id]),
   );
-  t.is((await ask(server, 'POST', `/${two.id}/test`)).status, 500);
+  t.is((await ask(server, 'POST', `/${two.id}/test`)).status, 503);
   await testOf(server, one.id);
   t.is(receiver.received.length, 1);
 });

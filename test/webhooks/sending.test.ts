@@ -127,7 +127,7 @@ test('redirects are not followed, 410 disables, and Retry-After is heeded', asyn
 });
 
 test('an attempt ends after its time, also if the answer or its body does not end', async (t) => {
-  const server = await startTestServer(t, allowLoopback, { receivers: { timeout: 300 } });
+  const server = await startTestServer(t, allowLoopback, { receivers: { timeout: 2000 } });
   const receiver = await startReceiver(t);
   const { id } = await createWebhook(server, receiver.url);
   receiver.answer = () => undefined;
@@ -173,6 +173,25 @@ test('an address that is allowed no more gets nothing', async (t) => {
   await publish(server, 'Refused');
   await deliverUntil(server, async () => (await deliveriesOf(server, id))[0]?.attempts === 1);
   t.is(receiver.received.length, 0);
+});
+
+test('each attempt has a connection of its own, also if the receiver would keep it', async (t) => {
+  const server = await startTestServer(t, allowLoopback, { receivers: { timeout: 30_000 } });
+  let connections = 0;
+  // It answers one request of a connection, and then leaves it open without a word.
+  const keeping = createServer((socket) => {
+    connections += 1;
+    socket.on('error', () => undefined);
+    socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
+  });
+  keeping.listen(0, '127.0.0.1');
+  await once(keeping, 'listening');
+  t.teardown(() => keeping.close());
+  const { id } = await createWebhook(server, `http://127.0.0.1:${(keeping.address() as AddressInfo).port}/`);
+  for (let each = 1; each <= 3; each += 1) {
+    t.like(await testOf(server, id), { status: 200, error: null });
+    t.is(connections, each);
+  }
 });
 
 test('only the start of a huge answer is read', async (t) => {
@@ -324,14 +343,19 @@ test('slow receivers delay no other ones, of the same or of another account', as
 test('a slow receiver alone leaves the rest of its account free', async (t) => {
   const server = await startTestServer(t, allowLoopback);
   const [slow, quick] = [await startReceiver(t), await startReceiver(t)];
-  let open = 0;
-  slow.answer = () => void (open += 1);
+  let [open, most] = [0, 0];
+  slow.answer = (response) => {
+    open += 1;
+    most = Math.max(most, open);
+    response.on('close', () => (open -= 1));
+  };
   await createWebhook(server, slow.url, ['package.*']);
   await createWebhook(server, quick.url, ['package.*']);
   const ids = Array.from({ length: 10 }, (_, index) => `P${index}`);
   await publish(server, ...ids);
-  await deliverUntil(server, () => quick.received.length === 10);
-  t.is(open, 4);
+  await deliverUntil(server, () => quick.received.length === 10 && most === 4);
+  await server.installation.webhooks.tick();
+  t.is(most, 4);
 });
 
 test('a webhook with too many deliveries is disabled', async (t) => {
@@ -372,4 +396,34 @@ test('a body has at most 20 kB', async (t) => {
   t.true(Buffer.byteLength(body) <= 20_000);
   t.deepEqual(event.data.details, { truncated: true });
   t.is((await deliveriesOf(server, id)).length, 1);
+});
+
+test('a webhook that is paused by its receiver sends again at once when a user lets it', async (t) => {
+  const server = await startTestServer(t, allowLoopback);
+  server.clock.now = Date.now();
+  const receiver = await startReceiver(t);
+  const ways: [string, (id: string, delivery: string) => Promise<unknown>][] = [
+    ['enabled', (id) => api(server, 'PATCH', `/${id}`, { enabled: true })],
+    ['another address', (id) => api(server, 'PATCH', `/${id}`, { url: `${receiver.url}/2` })],
+    ['one delivery again', (id, delivery) => api(server, 'POST', `/${id}/deliveries/${delivery}/redeliver`)],
+    [
+      'deliveries again',
+      (id) => api(server, 'POST', `/${id}/redeliver`, { since: new Date(server.clock.now! + 1).toISOString() }),
+    ],
+  ];
+  for (const [index, [way, resume]] of ways.entries()) {
+    const { id } = await createWebhook(server, receiver.url, ['package.*']);
+    receiver.answer = (response) => response.writeHead(503, { 'retry-after': '3600' }).end();
+    await publish(server, `First${index}`);
+    await deliverUntil(server, async () => (await deliveriesOf(server, id))[0]?.attempts === 1);
+    receiver.answer = (response) => response.writeHead(204).end();
+    await publish(server, `Second${index}`);
+    await deliverUntil(server, async () => (await deliveriesOf(server, id)).length === 2);
+    const [first, second] = await deliveriesOf(server, id);
+    t.is(second!.attempts, 0, `${way}: paused`);
+    await resume(id, first!.id);
+    await deliverUntil(server, async () => (await deliveriesOf(server, id))[1]!.state === 'delivered');
+    await api(server, 'DELETE', `/${id}`);
+  }
+  t.is(receiver.received.filter(({ event }) => event.subject?.startsWith('Second')).length, ways.length);
 });

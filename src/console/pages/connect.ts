@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { usage } from '../../api/schemas.ts';
+import { sourceLines, whyOnlySource } from '../../source-lines.ts';
 import { lines } from '../format.ts';
 import { html, type Html } from '../html.ts';
 import type { Page, PageCall } from '../page.ts';
@@ -45,10 +46,8 @@ export function connectLines({ urls }: PageCall, connected: boolean | undefined)
     </p>
     <section>
       <h2>dotnet and NuGet</h2>
-      ${lines(
-        `dotnet nuget add source ${index} --name entrepot \\\n  --username api --password TOKEN --store-password-in-clear-text${insecure}`,
-        'the line that adds this feed',
-      )}
+      <p>${whyOnlySource} These lines remove it, and add this feed:</p>
+      ${lines(sourceLines(index, 'TOKEN').join('\n'), 'the lines that make this feed the only source')}
       <p>Publish a package:</p>
       ${lines(`dotnet nuget push PACKAGE.nupkg --source entrepot --api-key TOKEN${insecure}`, 'the line that publishes')}
       <details>
@@ -78,9 +77,30 @@ export function connectLines({ urls }: PageCall, connected: boolean | undefined)
     <section>
       <h2>containerd and Kubernetes</h2>
       <p>As a mirror of Docker Hub, in <code>/etc/containerd/certs.d/docker.io/hosts.toml</code>:</p>
+      ${lines(hostsToml(registry), 'the file hosts.toml')}
+      <p>
+        The same file in <code>/etc/containerd/certs.d/${host}/</code> is for images whose name begins with
+        <code>${host}/</code>. Set <code>config_path</code> of containerd to <code>/etc/containerd/certs.d</code>, and
+        protect the token: <code>chmod 600 hosts.toml</code>.
+      </p>
+      <p>Pull one image without these files:</p>
       ${lines(
-        `server = "${registry}"\n\n[host."${registry}"]\n  capabilities = ["pull", "resolve"]`,
-        'the file hosts.toml',
+        `ctr images pull ${isPlain ? '--plain-http ' : ''}--user api:TOKEN ${host}/team/app:1.0`,
+        'the line that pulls an image',
+      )}
+      <p>A secret for <code>imagePullSecrets</code>, for images whose name begins with <code>${host}/</code>:</p>
+      ${lines(
+        `kubectl create secret docker-registry entrepot --docker-server=${host} \\\n  --docker-username=api --docker-password=TOKEN`,
+        'the line that creates a pull secret',
+      )}
+    </section>
+    <section>
+      <h2>Debuggers</h2>
+      <p>The address of the symbol server. It takes a token as the password of any user name:</p>
+      ${lines(`${feed}/v3/symbols`, 'the address of the symbol server')}
+      ${lines(
+        `dotnet-symbol --symbols --authenticated-server-path TOKEN ${feed}/v3/symbols FILE.dll`,
+        'the line that downloads symbols',
       )}
     </section>
     <section>
@@ -98,6 +118,23 @@ function seen(connected: boolean | undefined): Html | undefined {
     </p>`;
   }
   return html`<p class="notice" role="status"><strong>Seen.</strong> A client of this account has used the server.</p>`;
+}
+
+/**
+ * A `hosts.toml` that makes containerd pull from `registry` only, with a token. containerd asks `server` last: without its
+ * token, a missing image would be reported as 401. Versions before 2 ignore a file without a `host`.
+ */
+export function hostsToml(registry: string): string {
+  const authorization = 'Authorization = "Bearer TOKEN"';
+  return `server = "${registry}"
+
+[header]
+  ${authorization}
+
+[host."${registry}"]
+  capabilities = ["pull", "resolve"]
+  [host."${registry}".header]
+    ${authorization}`;
 }
 
 /** A `nuget.config` with the feed at `index` only. */

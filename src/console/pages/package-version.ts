@@ -80,6 +80,14 @@ export function installLines(details: Details, { urls }: PageCall): Html {
       <summary>nuget.config with this feed</summary>
       ${lines(nugetConfig(`${urls.feed}/v3/index.json`), 'the file nuget.config')}
     </details>
+    ${
+      !isTool &&
+      !isTemplate &&
+      html`<details>
+        <summary>Symbols for debuggers</summary>
+        ${lines(`${urls.feed}/v3/symbols`, 'the address of the symbol server')}
+      </details>`
+    }
   </section>`;
 }
 

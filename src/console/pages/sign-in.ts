@@ -1,3 +1,4 @@
+import { typed } from '../../command-name.ts';
 import { describedBy, fieldError } from '../failure.ts';
 import { copyable } from '../format.ts';
 import { html, type Html } from '../html.ts';
@@ -39,7 +40,7 @@ export function signInView({ next, error, host }: SignInPage): View {
       ${fieldError('token', errors)}
       <p class="hint">
         It begins with <code>ent_</code>. The first start of the server prints the first token; the command
-        <code>entrepot token create</code> makes more.
+        <code>${typed('token create')}</code> makes more.
       </p>
       <button class="primary">Sign in</button>
     </form>`;

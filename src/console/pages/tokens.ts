@@ -29,7 +29,17 @@ export const tokensPage: Page = {
       </p>
       <form action="/console/tokens/revoke">
         ${table(
-          [{ unseen: 'Select' }, 'Name', 'Begins with', 'Scopes', 'Limited to', 'Last used', 'Expires', 'State'],
+          [
+            { unseen: 'Select' },
+            'Name',
+            'Begins with',
+            'Scopes',
+            'Limited to',
+            'Made by',
+            'Last used',
+            'Expires',
+            'State',
+          ],
           list.items.map((each) => tokenRow(each, call.now)),
         )}
         ${pageLinks('/console/tokens', call.query, list.next_cursor)}
@@ -52,10 +62,16 @@ function tokenRow(each: Token, now: number): Html {
     <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
     <td>${each.scopes.join(', ')}</td>
     <td>${limitedTo(patterns)}</td>
+    <td>${makerOf(each)}</td>
     <td>${ago(each.last_used_at, now)}</td>
     <td>${ago(expires, now)}</td>
     <td>${stateOf(revoked !== null, isExpired)}</td>
   </tr>`;
+}
+
+function makerOf({ created_by: maker }: Token): Html | string {
+  if (!maker) return html`<span class="quiet">unknown</span>`;
+  return maker.name ?? html`<span class="quiet">${maker.kind}</span>`;
 }
 
 function stateOf(isRevoked: boolean, isExpired: boolean): Html {
@@ -70,7 +86,7 @@ function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, 
       ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
         html`<tr>
           <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
-          <td>${agent.slice(0, 120)} ${id === session?.id && html`<strong>(this one)</strong>`}</td>
+          <td>${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}</td>
           <td>${address}</td>
           <td>${ago(began, now)}</td>
           <td>${ago(used, now)}</td>
@@ -131,7 +147,16 @@ function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors
           html`<option value="${days}" ${form.get('days') === String(days) ? html`selected` : ''}>${text}</option>`,
       )}
     </select>
-    ${fieldError('expires_at', errors)} ${patternFields(form, errors)}
+    ${fieldError('expires_at', errors)}
+    ${
+      principal.kind === 'token' &&
+      principal.expiresAt !== null &&
+      html`<p class="hint">
+        Your own token expires at ${new Date(principal.expiresAt).toISOString()}. The new one expires then at the
+        latest.
+      </p>`
+    }
+    ${patternFields(form, errors)}
     <button class="primary">Create</button>
   </form>`;
   const status = Object.keys(errors).length > 0 ? 422 : 200;
@@ -201,7 +226,7 @@ export const sessionPage: Page = {
   section: 'tokens',
   action: 'admin',
   show: ({ params, session }) => {
-    const isOwn = params['id'] === session?.id;
+    const isOwn = params['id'] === session;
     const body = html`<p>
         ${isOwn ? 'This is the session that you use now: you will have to sign in again.' : 'Its browser has to sign in again.'}
         A token that it began with stays valid.

@@ -50,6 +50,11 @@ export const upstreamPage: Page = {
       </section>`;
     return { title: `Upstream ${upstream.id}`, body, json: `/v1/upstreams/${encodeURIComponent(params.id)}` };
   },
+  send: async (call): Promise<Redirect> => {
+    const params = { id: call.params['id']! };
+    const upstream = await call.api.call('retryUpstream', upstreamItem, { params, query: kindOf(call) });
+    return { to: addressOf(upstream), done: upstream.breaker.state === 'closed' ? 'upstream-works' : 'upstream-fails' };
+  },
 };
 
 function facts(upstream: UpstreamItem, now: number): Html {
@@ -60,7 +65,7 @@ function facts(upstream: UpstreamItem, now: number): Html {
     </p>
     <dl class="facts">
       <dt>State</dt>
-      <dd>${stateOf(upstream)} ${breakerText(breaker, now)}</dd>
+      <dd>${stateOf(upstream)} ${breakerText(breaker, now)} ${breaker.state === 'open' && tryNow}</dd>
       <dt>Kind</dt>
       <dd>
         ${kindText(kind)} <code>${url}</code>${name !== upstream.id && html`, used by the name <code>${name}</code>`}
@@ -96,6 +101,9 @@ function facts(upstream: UpstreamItem, now: number): Html {
       <dd>${offlineText(upstream)}</dd>
     </dl>`;
 }
+
+/** The address of the page names the kind, if a feed and a registry have the ID. */
+const tryNow = html`<form method="post"><button>Try now</button></form>`;
 
 function breakerText(breaker: UpstreamItem['breaker'], now: number): Html | undefined {
   if (breaker.state === 'closed') return undefined;

@@ -27,7 +27,7 @@ export const webhookPage: Page = {
   show: (call) => webhookView(call),
   send: async (call): Promise<View | Redirect> => {
     const act = call.form.get('act') ?? '';
-    const handle = acts[act];
+    const handle = Object.hasOwn(acts, act) ? acts[act] : undefined;
     return handle ? handle(call) : webhookView(call);
   },
 };

@@ -28,6 +28,10 @@ import { notices } from './026-notices.ts';
 import { prefetchRuns } from './027-prefetch-runs.ts';
 import { instances } from './028-instances.ts';
 import { counts } from './030-counts.ts';
+import { bounds } from './033-bounds.ts';
+import { endsOfAccess } from './035-ends-of-access.ts';
+import { activeStorage } from './036-active-storage.ts';
+import { processes } from './037-processes.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -60,4 +64,8 @@ export const migrations: readonly Migration[] = [
   ...prefetchRuns,
   ...instances,
   ...counts,
+  ...bounds,
+  ...endsOfAccess,
+  ...activeStorage,
+  ...processes,
 ];

@@ -1,5 +1,6 @@
 import { DomainError } from '../../errors.ts';
-import { maxNuspecBytes, parseNuspec, type Nuspec } from './nuspec.ts';
+import { readNuspec } from './nuspec-reading.ts';
+import { maxNuspecBytes, type Nuspec } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';
 import type { ZipEntry, ZipLimits } from './zip-directory.ts';
 import type { OpenBytes } from './zip-bytes.ts';
@@ -60,7 +61,7 @@ export async function readManifest(
   }
   if (!entry) throw invalid('The package has no .nuspec at its root. Create it with dotnet pack or nuget pack.');
   const nuspecBytes = await zip.read(entry, maxNuspecBytes);
-  const nuspec = parseNuspec(nuspecBytes, { asciiOnly });
+  const nuspec = await readNuspec(nuspecBytes, { asciiOnly });
   return { nuspec, nuspecBytes, version: parseVersion(nuspec.version)! };
 }
 

@@ -1,3 +1,4 @@
+import { withPauses } from '../../event-loop.ts';
 import { compareVersions, isPrerelease, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
 
 /**
@@ -109,16 +110,21 @@ export function formatRange(range: VersionRange): string {
 }
 
 /**
- * The version that a client installs for the range: the lowest applicable version, or for a floating bound the highest
- * version that it matches. Prereleases are applicable only if a bound is a prerelease.
+ * The version that a client installs for the range, of valid ones in any order: the lowest applicable version, or for a
+ * floating bound the highest version that it matches. Prereleases are applicable only if a bound is a prerelease.
  * https://learn.microsoft.com/nuget/concepts/dependency-resolution
  */
-export function lowestApplicable(range: VersionRange, versions: readonly Version[]): Version | undefined {
+export async function lowestApplicable(range: VersionRange, versions: Iterable<string>): Promise<Version | undefined> {
   const prerelease = [range.min, range.max].some((bound) => bound !== undefined && isPrerelease(bound));
-  const applicable = versions
-    .filter((version) => satisfies(range, version) && (prerelease || !isPrerelease(version)))
-    .toSorted(compareVersions);
-  return applicable.findLast((version) => floatsTo(range, version)) ?? applicable[0];
+  let lowest: Version | undefined;
+  let floating: Version | undefined;
+  for await (const text of withPauses(versions)) {
+    const version = parseVersion(text)!;
+    if (!satisfies(range, version) || (!prerelease && isPrerelease(version))) continue;
+    if (!lowest || compareVersions(version, lowest) < 0) lowest = version;
+    if (floatsTo(range, version) && (!floating || compareVersions(version, floating) >= 0)) floating = version;
+  }
+  return floating ?? lowest;
 }
 
 function floatsTo({ min, float }: VersionRange, version: Version): boolean {

@@ -4,7 +4,7 @@ import { DomainError } from '../../errors.ts';
 /** An element: `@name` is an attribute, `#text` is the text, any other key has the child elements of that name. */
 export type XmlElement = { readonly [name: string]: string | readonly XmlElement[] | undefined };
 
-const predefined: Record<string, string> = { lt: '<', gt: '>', amp: '&', quot: '"', apos: "'" };
+const predefined = new Map(Object.entries({ lt: '<', gt: '>', amp: '&', quot: '"', apos: "'" }));
 // XML 1.0 §2.2: control characters and two non-characters that a document must not contain.
 // oxlint-disable-next-line no-control-regex
 const forbidden = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/;
@@ -117,7 +117,7 @@ function decodeReferences(text: string): string {
     const code = digits ? Number.parseInt(digits[1] ?? digits[2]!, digits[1] ? 16 : 10) : undefined;
     const surrogate = code !== undefined && code >= 0xd800 && code <= 0xdfff;
     const character =
-      code === undefined ? predefined[name] : code > 0x10ffff || surrogate ? undefined : String.fromCodePoint(code);
+      code === undefined ? predefined.get(name) : code > 0x10ffff || surrogate ? undefined : String.fromCodePoint(code);
     if (character === undefined || end === '' || forbidden.test(character)) {
       throw new Error(`${reference} is not a valid reference; write & as &amp;`);
     }

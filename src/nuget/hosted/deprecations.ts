@@ -1,4 +1,3 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
 import { DomainError } from '../../errors.ts';
 import { recordEvent } from '../../events/record.ts';
@@ -53,8 +52,6 @@ export async function changeDeprecation(
 ): Promise<number> {
   const batches = versions === 'all' ? undefined : await existingKeys(context.database, accountId, id, versions);
   const each = async (keys: readonly string[] | undefined, after: string) => {
-    // SQLite queries do not yield to the event loop, so other requests would wait for all batches.
-    await nextTurn();
     const one = { accountId, id, keys, after, now: context.now() };
     return context.database.transaction((tx) => changeBatch(tx, one, change));
   };

@@ -31,6 +31,8 @@ interface Version {
 /** Packages read in one statement, and versions deleted in one transaction. */
 const page = 200;
 const batch = 20;
+/** Versions that one statement reads: a package may have 100,000. */
+const rowsAtATime = 1000;
 
 /**
  * Deletes hosted releases older than the newest `keepVersions` releases, and prereleases older than the newest
@@ -73,17 +75,18 @@ function retain(
 ): Promise<Version[]> {
   return database.transaction(async (tx) => {
     await tx.get(`SELECT id FROM packages WHERE id = ?${forUpdate(tx)}`, [id]);
-    const old: Version[] = [];
+    const going: Version[] = [];
     for (const prerelease of [0, 1]) {
-      old.push(
-        ...(await tx.select<Version>(
+      for (let offset = rules.keepVersions; rules.dryRun || going.length < batch; offset += rowsAtATime) {
+        const old = await tx.select<Version>(
           `SELECT id, version, size_bytes FROM package_versions WHERE package_row = ? AND prerelease = ?
-           ORDER BY sort_key DESC LIMIT 1000000 OFFSET ?`,
-          [id, prerelease, rules.keepVersions],
-        )),
-      );
+           ORDER BY sort_key DESC LIMIT ? OFFSET ?`,
+          [id, prerelease, rowsAtATime, offset],
+        );
+        for (const each of old) if (!rules.isProtected(package_id, each.version)) going.push(each);
+        if (old.length < rowsAtATime) break;
+      }
     }
-    const going = old.filter(({ version }) => !rules.isProtected(package_id, version));
     if (rules.dryRun) return going;
     const gone = going.slice(0, batch);
     for (const version of gone) {

@@ -1,4 +1,4 @@
-import type { Database, Row } from '../../database/database.ts';
+import type { Database, Row, Value } from '../../database/database.ts';
 import { parseMetadata } from '../format/metadata.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { advisoriesOf, type PackageAdvisories } from './advisories.ts';
@@ -38,6 +38,9 @@ interface VersionRow {
   deprecation: string | null;
 }
 
+/** Rows of one statement for documents that list all versions. */
+const step = 5000;
+
 /** Sizes of a package's metadata, known without reading its versions. */
 interface Measured {
   metadata_bytes: number;
@@ -59,11 +62,12 @@ export async function revisionOf(database: Database, accountId: number, id: stri
 
 /** The keys of all versions, listed or not, in order. Empty if the account has no such package. */
 export async function listVersionKeys(database: Database, accountId: number, id: string): Promise<string[]> {
-  const rows = await database.select<{ version_key: string }>(
-    `SELECT v.version_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ? ORDER BY v.sort_key`,
+  return inSteps(
+    database,
+    `SELECT v.version_key, v.sort_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ?`,
     [accountId, packageKey(id)],
+    (row) => row['version_key'] as string,
   );
-  return rows.map((row) => row.version_key);
 }
 
 /** The pages of a package's registration, with or without SemVer 2 versions. Undefined if there is no version. */
@@ -113,14 +117,15 @@ async function sizesOf(
   const largest = largest_metadata + advisories.bytes;
   // If a page of the largest versions fits, their sizes are not read: the index on the sort key is enough.
   const sized = largest * pageVersions > pageBytes;
-  const rows = await database.select<{ version: string; bytes?: number }>(
-    `SELECT v.version${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all} ORDER BY v.sort_key`,
+  return inSteps(
+    database,
+    `SELECT v.version, v.sort_key${sized ? ', v.metadata_bytes AS bytes' : ''} FROM ${join} WHERE ${all}`,
     [accountId, packageKey(id), semVer2 ? 1 : 0],
+    (row) => ({
+      version: row['version'] as string,
+      bytes: sized ? (row['bytes'] as number) + advisories.bytes : largest,
+    }),
   );
-  return rows.map(({ version, bytes }) => ({
-    version,
-    bytes: bytes === undefined ? largest : bytes + advisories.bytes,
-  }));
 }
 
 /**
@@ -169,12 +174,41 @@ export async function listListed(
   prerelease: boolean,
   semVer2: boolean,
 ): Promise<string[]> {
-  const rows = await database.select<{ full_version: string }>(
-    `SELECT v.full_version FROM ${join} WHERE p.account_id = ? AND p.package_key = ? AND v.listed = 1
-       AND v.prerelease <= ? AND v.semver2 <= ? ORDER BY v.sort_key`,
+  return inSteps(
+    database,
+    `SELECT v.full_version, v.sort_key FROM ${join} WHERE p.account_id = ? AND p.package_key = ? AND v.listed = 1
+       AND v.prerelease <= ? AND v.semver2 <= ?`,
     [accountId, packageKey(id), prerelease ? 1 : 0, semVer2 ? 1 : 0],
+    (row) => row['full_version'] as string,
   );
-  return rows.map((row) => row.full_version);
+}
+
+/**
+ * The items of all rows, in the order of versions. `sql` ends with its conditions. SQLite reads in the process of the server, so
+ * the rows of a package with very many versions are read in several statements.
+ */
+async function inSteps<T>(
+  database: Database,
+  sql: string,
+  values: readonly Value[],
+  itemOf: (row: Row) => T,
+): Promise<T[]> {
+  const items: T[] = [];
+  let from: string | undefined;
+  for (let limit = step; ;) {
+    const rows: Row[] = await database.select(
+      `${sql} ${from === undefined ? '' : 'AND v.sort_key >= ?'} ORDER BY v.sort_key LIMIT ?`,
+      [...values, ...(from === undefined ? [] : [from]), limit],
+    );
+    const isLast = rows.length < limit;
+    const last = rows.at(-1)?.['sort_key'] as string | undefined;
+    // Different versions can be equal in order. Those that are equal to the last row are read again, all together.
+    const complete = isLast ? rows : rows.filter((row) => row['sort_key'] !== last);
+    for (const row of complete) items.push(itemOf(row));
+    if (isLast) return items;
+    from = last;
+    limit = complete.length > 0 ? step : 2 * limit;
+  }
 }
 
 function registered(row: VersionRow, advisories: PackageAdvisories): RegisteredVersion {

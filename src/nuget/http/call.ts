@@ -3,7 +3,7 @@ import type { RequestHandler, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Scope, Principal } from '../../accounts/principal.ts';
 import { DomainError } from '../../errors.ts';
-import type { Authenticator } from '../../http/authenticate.ts';
+import type { Authenticator, CredentialRules } from '../../http/authenticate.ts';
 import type { Cost } from '../../http/limit.ts';
 import { problem } from '../../http/problem.ts';
 import type { Urls } from '../../http/urls.ts';
@@ -41,12 +41,16 @@ export interface Call {
   path: Record<string, string>;
 }
 
-/** Makes a route's handler: `scope` is the scope it needs, `act` is how usage counts the request, `cost` what it costs. */
+/**
+ * Makes a route's handler: `scope` is the scope it needs, `act` is how usage counts the request, `cost` what it costs,
+ * `rules` how it takes credentials besides the feed's own rules.
+ */
 export type Answering = (
   scope: Scope,
   answer: (call: Call) => void | Promise<void>,
   act?: UsageAction,
   cost?: Cost,
+  rules?: Pick<CredentialRules, 'anyUser'>,
 ) => RequestHandler;
 
 /** Answers 405 to every method that a path does not allow. */

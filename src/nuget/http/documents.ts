@@ -3,12 +3,13 @@ import { gzip } from 'node:zlib';
 import { LRUCache } from 'lru-cache';
 import { cacheStatus, type Served } from '../../http/cache-status.ts';
 import { sendBytes } from '../../http/send.ts';
+import { keptOverhead, ownBytes } from '../../storage/content.ts';
 import type { PackageSource, Sourced } from '../package-source.ts';
 import { hives, type Hive } from './addresses.ts';
 import { idOf, noPackage, type Call } from './call.ts';
 
 const compress = promisify(gzip);
-/** Bytes of finished documents that are kept in memory. */
+/** Bytes of memory for finished documents, in all forms together. */
 const cacheBytes = 16 * 2 ** 20;
 
 /** The forms of a package's documents: the flat container's index, and those of the hives. */
@@ -35,7 +36,7 @@ export function cachingDocuments(source: PackageSource): SendPackageDocument {
   // The key contains everything that the document depends on, so no entry has to be removed when a package changes.
   const finished = new LRUCache<string, Buffer>({
     maxSize: cacheBytes,
-    sizeCalculation: (bytes) => bytes.length + 200,
+    sizeCalculation: (bytes) => bytes.length + keptOverhead,
   });
   return async (call, form, build) => {
     const { accountId, addresses, path } = call;
@@ -51,7 +52,7 @@ export function cachingDocuments(source: PackageSource): SendPackageDocument {
     const built = await build(id, revision !== undefined);
     if (!built) throw noPackage(path);
     const bytes = await bytesOf(form, built.value);
-    if (key && built.served === 'hosted') finished.set(key, bytes);
+    if (key && built.served === 'hosted') finished.set(key, ownBytes(bytes));
     sendBuilt(call, form, built.served, bytes);
   };
 }

@@ -76,9 +76,10 @@ function addSymbols(router: Router, answering: Answering, parts: FeedParts): voi
       'upload',
     ),
   );
+  // Simple Symbol Query Protocol. dotnet-symbol sends an empty user name, and other debuggers the user's own.
   router.get(
     '/symbols/:file/:key/:again',
-    answering('read', (call) => sendPdb(parts, call)),
+    answering('read', (call) => sendPdb(parts, call), undefined, undefined, { anyUser: true }),
   );
   refuseMethods(router, '/symbols', 'PUT');
 }

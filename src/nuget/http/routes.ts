@@ -2,6 +2,7 @@ import { Router } from 'express';
 import type { Logger } from 'pino';
 import { allow, credentialMissing } from '../../accounts/allow.ts';
 import { noAccount, readsHosted } from '../../accounts/principal.ts';
+import type { CredentialRules } from '../../http/authenticate.ts';
 import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
 import { oneLine } from '../../http/reason.ts';
 import { contextOf, currentResponse } from '../../http/request-context.ts';
@@ -13,11 +14,13 @@ import { packageKey } from '../hosted/packages.ts';
 import { addPublishing } from './publish-routes.ts';
 import { addReading } from './read-routes.ts';
 import { addSearching } from './search-routes.ts';
+import { wrongAddress } from './wrong-address.ts';
 
 /** A route's operation, and the parameters of the path that matched. */
 interface Matched {
   operation: Operation<Call> & { act: UsageAction | undefined };
   path: Record<string, string>;
+  rules: CredentialRules;
 }
 
 /** The package feed, mounted at `/v3`. https://learn.microsoft.com/nuget/api/overview */
@@ -28,7 +31,7 @@ export function createFeed(parts: FeedParts): Router {
     kind: 'package',
     log,
     quota,
-    authenticate: (request) => authenticator.principalOf(request, keys),
+    authenticate: (request, { rules }) => authenticator.principalOf(request, rules),
     find: ({ operation }) => operation,
     open: (allowed) => open(parts, allowed),
     statusOf,
@@ -36,17 +39,19 @@ export function createFeed(parts: FeedParts): Router {
     refuse: sendRefusal,
   };
   const edge = createEdge(protocol);
-  const answering: Answering = (action, run, act, cost) => {
+  const answering: Answering = (action, run, act, cost, more) => {
     // Only a push counts as an upload.
     const stores = act === 'upload';
     const operation = { action, run, act, stores, cost: stores ? ('pushes' as const) : cost };
+    const rules = { ...keys, ...more };
     return (request, response) =>
-      edge({ operation, path: request.params as Record<string, string> }, request, response);
+      edge({ operation, path: request.params as Record<string, string>, rules }, request, response);
   };
   const router = Router();
   addReading(router, answering, parts);
   addSearching(router, answering, parts);
   addPublishing(router, answering, parts);
+  router.use(wrongAddress(parts.urls));
   return router;
 }
 

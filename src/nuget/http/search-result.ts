@@ -1,6 +1,6 @@
 import type { Addresses, Hive } from './addresses.ts';
 import { iconOf } from './registration.ts';
-import type { SearchHit } from '../search/search.ts';
+import type { SearchHit } from '../search/hits.ts';
 
 /** https://learn.microsoft.com/nuget/api/search-query-service-resource#search-result */
 export function searchResult(addresses: Addresses, hive: Hive, hit: SearchHit): Record<string, unknown> {

@@ -8,7 +8,8 @@ import { searchTargets, type SearchTargets } from '../format/frameworks.ts';
 import { changing } from './documents.ts';
 import type { Answering, Call, FeedParts } from './call.ts';
 import { parseQuery } from '../search/search-query.ts';
-import { limitHits, type SearchOptions } from '../search/search.ts';
+import { limitHits } from '../search/hits.ts';
+import type { SearchOptions } from '../search/search.ts';
 import { searchResult } from './search-result.ts';
 
 const defaultTake = 20;

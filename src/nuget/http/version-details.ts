@@ -9,7 +9,7 @@ import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/content.ts';
 import { cut, metadataOf, type Deprecation, type VersionMetadata, type Vulnerability } from '../format/metadata.ts';
 import { readPart } from '../format/nupkg.ts';
-import { maxNuspecBytes, parseNuspec, type Nuspec } from '../format/nuspec.ts';
+import { maxNuspecBytes, type Nuspec } from '../format/nuspec.ts';
 import { parseRange, satisfies } from '../format/range.ts';
 import { parseVersion } from '../format/version.ts';
 import type { FeedContext } from '../hosted/feed-context.ts';
@@ -18,6 +18,7 @@ import { keyOfVersion, packageKey, versionNotFound } from '../hosted/packages.ts
 import { getVersion, type VersionSummary } from '../hosted/summary.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
+import { readNuspec } from '../format/nuspec-reading.ts';
 import { objectOf } from '../upstream/upstream-metadata.ts';
 import type { MirroredPackages, MirroredVersion } from '../upstream/mirrored-packages.ts';
 
@@ -130,7 +131,7 @@ async function knownVulnerabilities(
   const found: Vulnerability[] = [];
   for (const { upstream, name } of await vulnerabilities.pages()) {
     const page = await vulnerabilities.page(upstream, name);
-    const list: unknown = page && Object.hasOwn(page.value, packageKey(id)) ? page.value[packageKey(id)] : [];
+    const list: unknown = JSON.parse(page?.value.get(packageKey(id)) ?? '[]');
     for (const each of (Array.isArray(list) ? list : []).slice(0, mostVulnerabilities)) {
       const { severity, url, versions } = objectOf(each);
       const range = typeof versions === 'string' ? parseRange(versions) : undefined;
@@ -157,12 +158,12 @@ async function inTime<T>(work: Promise<T>): Promise<T | undefined> {
   }
 }
 
-function detailsOf(
+async function detailsOf(
   row: (VersionSummary | MirroredVersion) & { id: string; upstream: string | null },
   { nuspec: nuspecBytes, readme }: Parts,
   advice: Advice,
-): Details {
-  const nuspec = nuspecBytes && readable(nuspecBytes);
+): Promise<Details> {
+  const nuspec = nuspecBytes && (await readable(nuspecBytes));
   const metadata: Partial<VersionMetadata> = nuspec ? metadataOf(nuspec) : {};
   const text = readme?.toString('utf8').replace(/^\uFEFF/, '');
   const groups = metadata.dependencyGroups ?? [];
@@ -213,9 +214,9 @@ function deprecationOf({ reasons, message, alternatePackage }: Deprecation): Non
 }
 
 /** Undefined for a nuspec that cannot be read: older releases accepted others. */
-function readable(bytes: Buffer): Nuspec | undefined {
+async function readable(bytes: Buffer): Promise<Nuspec | undefined> {
   try {
-    return parseNuspec(bytes);
+    return await readNuspec(bytes);
   } catch (error) {
     if (isDomainError(error)) return undefined;
     throw error;

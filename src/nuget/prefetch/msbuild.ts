@@ -1,26 +1,13 @@
-import { XMLParser, XMLValidator } from 'fast-xml-parser';
 import { isPackageId } from '../format/nuspec.ts';
 import { keyOfVersion } from '../hosted/packages.ts';
 import { parseRange } from '../format/range.ts';
-import { lineAt, malformed, quoted, type Input, type Location } from '../../prefetch/requirement.ts';
+import { linesOf, malformed, quoted, type Input, type Location } from '../../prefetch/requirement.ts';
 import type { NugetRequirement } from './requirement.ts';
+import { childrenOf, metadataOf, nameOf, parseXml, startOf, textOf, type Ordered } from './xml.ts';
 
 // https://learn.microsoft.com/nuget/consume-packages/central-package-management
 // https://learn.microsoft.com/nuget/consume-packages/package-references-in-project-files
 
-/** An XML element. Its only key besides `:@` (its attributes) is its name. */
-type Ordered = { readonly [name: string]: readonly Ordered[] | string | Record<string, string> | undefined };
-
-const position = XMLParser.getMetaDataSymbol() as unknown as symbol;
-const parser = new XMLParser({
-  preserveOrder: true,
-  ignoreAttributes: false,
-  attributeNamePrefix: '',
-  captureMetaData: true,
-  parseTagValue: false,
-  parseAttributeValue: false,
-  maxNestedTags: 64,
-});
 /** Most rounds of replacing properties within properties. */
 const rounds = 8;
 
@@ -29,7 +16,7 @@ const rounds = 8;
  * conditional items always count. Properties have the values from the file, or from the user.
  */
 export function readMsbuild({ file, text, values }: Input): NugetRequirement[] {
-  const root = parseProject(file, text);
+  const root = parseXml(file, text, 'Project');
   const properties = new Map<string, string>();
   const items: Ordered[] = [];
   for (const group of childrenOf(root)) {
@@ -47,8 +34,9 @@ export function readMsbuild({ file, text, values }: Input): NugetRequirement[] {
     .flatMap((name) => expand(properties.get(name) ?? '', properties).split(';'))
     .map((each) => each.trim())
     .filter((each) => each !== '' && !each.includes('$('));
+  const lineAt = linesOf(text);
   return items.flatMap((item) => {
-    const location = { file, line: lineAt(text, startOf(item)) };
+    const location = { file, line: lineAt(startOf(item)) };
     return readItem(item, location, properties, frameworks);
   });
 }
@@ -91,60 +79,6 @@ function download(text: string, id: string, location: Location): NugetRequiremen
   if (version === undefined)
     throw malformed(location.file, location.line, `${quoted(text)} is not an exact version such as [1.2.3]`);
   return { location, kind: 'package', id, version };
-}
-
-function parseProject(file: string, text: string): Ordered {
-  if (/<!(?:DOCTYPE|ENTITY)/i.test(text)) {
-    throw malformed(
-      file,
-      lineAt(text, text.search(/<!(?:DOCTYPE|ENTITY)/i)),
-      'has a document type declaration, which is not supported; remove it',
-    );
-  }
-  const plain = text.replace(/^\uFEFF/, ' ');
-  const valid = XMLValidator.validate(plain.trimStart());
-  if (valid !== true) {
-    const before = lineAt(plain, plain.length - plain.trimStart().length) - 1;
-    throw malformed(file, before + valid.err.line, `not XML: ${valid.err.msg}`);
-  }
-  let found: Ordered[];
-  try {
-    found = parser.parse(plain) as Ordered[];
-  } catch (error) {
-    throw malformed(file, 1, `the XML cannot be read: ${(error as Error).message}`);
-  }
-  const root = found.find((each) => nameOf(each) === 'Project');
-  if (!root) throw malformed(file, 1, 'expected a <Project>');
-  return root;
-}
-
-function nameOf(element: Ordered): string {
-  return Object.keys(element).find((key) => key !== ':@') ?? '';
-}
-
-function childrenOf(element: Ordered): readonly Ordered[] {
-  const found = element[nameOf(element)];
-  return Array.isArray(found) ? (found as readonly Ordered[]) : [];
-}
-
-function textOf(element: Ordered): string {
-  return childrenOf(element)
-    .map((each) => (typeof each['#text'] === 'string' ? each['#text'] : ''))
-    .join('')
-    .trim();
-}
-
-function startOf(element: Ordered): number {
-  return (Reflect.get(element, position) as { startIndex?: number } | undefined)?.startIndex ?? 0;
-}
-
-/** Metadata of an item, from an attribute or a child element. */
-function metadataOf(item: Ordered, name: string): string | undefined {
-  for (const [key, value] of Object.entries(item[':@'] ?? {})) {
-    if (key.toLowerCase() === name) return (value as string).trim();
-  }
-  const child = childrenOf(item).find((each) => nameOf(each).toLowerCase() === name);
-  return child && textOf(child);
 }
 
 /** Replaces each `$(Name)` that has a value. */

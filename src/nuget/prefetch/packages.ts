@@ -1,14 +1,16 @@
 import type { Database } from '../../database/database.ts';
-import { readDocument } from '../../mirror/document.ts';
+import { withPauses } from '../../event-loop.ts';
+import { readEntry } from '../upstream/documents.ts';
 import type { Mirror } from '../../mirror/mirror.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { nearestGroups } from '../format/frameworks.ts';
-import { maxNuspecBytes, parseNuspec } from '../format/nuspec.ts';
-import { keyOfVersion, packageKey } from '../hosted/packages.ts';
+import { maxNuspecBytes } from '../format/nuspec.ts';
+import { readNuspec } from '../format/nuspec-reading.ts';
+import { packageKey } from '../hosted/packages.ts';
 import { formatRange, lowestApplicable, parseRange, type VersionRange } from '../format/range.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
-import { documentLimit, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
+import { documentLimit, flatIndex, packageSubject, type PackageMirror } from '../upstream/package-mirror.ts';
 import { isPrerelease, parseVersion, versionKey } from '../format/version.ts';
 import { readAll, type Content } from '../../storage/content.ts';
 import { discard } from '../../upstream/body.ts';
@@ -96,10 +98,7 @@ class WantedPackages {
         if (!(await this.#isNotFetched(id))) this.#run.missing(name, 'no upstream has this package', location);
         return;
       }
-      const chosen = lowestApplicable(
-        range,
-        versions.map((each) => parseVersion(each)!),
-      );
+      const chosen = await lowestApplicable(range, versions);
       if (!chosen) {
         this.#run.missing(name, 'no version is in this range', location);
         return;
@@ -120,8 +119,12 @@ class WantedPackages {
     this.#run.once(`newest ${id}`, id, location, async () => {
       if (await this.#isNotFetched(id)) return;
       const versions = ((await this.#versions(id)) ?? []).toReversed();
-      const releases = versions.filter((each) => !isPrerelease(parseVersion(each)!));
-      for (const version of (releases.length > 0 ? releases : versions).slice(0, count))
+      const releases: string[] = [];
+      for await (const version of withPauses(versions)) {
+        if (releases.length === count) break;
+        if (!isPrerelease(parseVersion(version)!)) releases.push(version);
+      }
+      for (const version of releases.length > 0 ? releases : versions.slice(0, count))
         this.version(id, version, location);
     });
   }
@@ -148,7 +151,7 @@ class WantedPackages {
   }
 
   /** All versions; undefined if the package does not exist. */
-  async #versions(id: string): Promise<string[] | undefined> {
+  async #versions(id: string): Promise<readonly string[] | undefined> {
     if (!(await this.#isNotFetched(id))) await this.#pass(id);
     return (await this.#parts.packageSource.versionKeys(this.#accountId, id))?.value;
   }
@@ -197,9 +200,7 @@ class WantedPackages {
       nupkg?.content.close();
       const index = nupkg && (await open('flat', ''));
       if (!nupkg || !index) continue;
-      const { versions } = (await readDocument(index, documentLimit)) as { versions?: unknown };
-      const lists =
-        Array.isArray(versions) && versions.some((each) => typeof each === 'string' && keyOfVersion(each) === version);
+      const lists = (await readEntry(index, documentLimit, flatIndex)).includes(version);
       if (lists) return nupkg.size;
     }
     return undefined;
@@ -226,7 +227,7 @@ class WantedPackages {
     const file = await this.#parts.packageSource.openFile(this.#accountId, id, version, 'nuspec');
     // The work of the version itself reports that it is missing.
     if (!file) return;
-    const { dependencyGroups } = parseNuspec(await readAll(file.content, maxNuspecBytes));
+    const { dependencyGroups } = await readNuspec(await readAll(file.content, maxNuspecBytes));
     for (const { dependencies } of nearestGroups(dependencyGroups, frameworks)) {
       for (const each of dependencies) this.dependency(each.id, parseRange(each.range)!, frameworks, location);
     }

@@ -1,9 +1,11 @@
 import type { Database } from '../../database/database.ts';
+import { withPauses } from '../../event-loop.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { listListed } from '../hosted/versions.ts';
 import type { SearchQuery } from './search-query.ts';
-import { Search, type SearchHit, type SearchOptions, type SearchResults } from './search.ts';
+import type { SearchHit } from './hits.ts';
+import { Search, type SearchOptions, type SearchResults } from './search.ts';
 import type { PackageSource } from '../package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
@@ -84,10 +86,12 @@ export class MergedSearch {
       : await (await this.#views.of(accountId)).search.versions(owner.upstream, parameters);
     if (found) return found;
     const all = (await this.#source.versionKeys(accountId, id))?.value ?? [];
-    return all.filter((key) => {
+    const wanted: string[] = [];
+    for await (const key of withPauses(all)) {
       const version = parseVersion(key)!;
-      return (prerelease || !isPrerelease(version)) && (semVer2 || !isSemVer2(version));
-    });
+      if ((prerelease || !isPrerelease(version)) && (semVer2 || !isSemVer2(version))) wanted.push(key);
+    }
+    return wanted;
   }
 
   /** Calls `ask`, unless the search would tell an upstream a private id. */

@@ -1,8 +1,9 @@
 import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Database, type Value } from '../../database/database.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
-import { cut, parseMetadata, within, type VersionMetadata } from '../format/metadata.ts';
+import { parseMetadata } from '../format/metadata.ts';
 import { views, viewOf } from '../hosted/packages.ts';
+import { mostVersions, versionsEach, type SearchHit } from './hits.ts';
 import { SearchLists, type Group } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
 
@@ -16,19 +17,6 @@ export interface SearchOptions {
   only?: NameSet | undefined;
   /** Find only packages of upstreams. */
   mirroredOnly?: boolean;
-}
-
-/** A found package, with the metadata of the newest version that the client sees. */
-export interface SearchHit {
-  /** Normalised. */
-  version: string;
-  /** With its `+metadata`. */
-  fullVersion: string;
-  hasIcon: boolean;
-  metadata: VersionMetadata;
-  totalDownloads: number;
-  /** The versions that the client sees, in order. */
-  versions: { version: string; fullVersion: string; downloads: number }[];
 }
 
 export interface SearchResults<T> {
@@ -68,38 +56,8 @@ interface VersionRow {
  * the first one. SQLite checks each row as it reads it.
  */
 const firstRows = 1000;
-/** Limits of all hits in one answer together: characters of text, and versions. A few hits are always complete. */
-const mostText = 4 * 2 ** 20;
-const mostVersions = 20_000;
 /** Bytes of the longest metadata that is read for all hits in one statement. */
 const shortMetadata = 16 * 1024;
-
-/** The hits as an answer shows them. If they are many, each has a part of its texts and its newest versions. */
-export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
-  const all = hits.reduce((sum, { versions }) => sum + versions.length, 0);
-  const newest = all > mostVersions ? versionsEach(hits.length) : mostVersions;
-  const text = Math.floor(mostText / Math.max(1, hits.length) / 6);
-  return hits.map((hit) => ({
-    ...hit,
-    metadata: {
-      ...hit.metadata,
-      description: cut(hit.metadata.description, text),
-      summary: cut(hit.metadata.summary, text),
-      authors: cut(hit.metadata.authors, text),
-      owners: cut(hit.metadata.owners, text),
-      tags: hit.metadata.tags && within(hit.metadata.tags, text),
-      deprecation: hit.metadata.deprecation && {
-        ...hit.metadata.deprecation,
-        message: cut(hit.metadata.deprecation.message, text),
-      },
-    },
-    versions: hit.versions.slice(-newest),
-  }));
-}
-
-function versionsEach(hits: number): number {
-  return Math.floor(mostVersions / Math.max(1, hits));
-}
 
 /** Searches the hosted packages. The hits are in the order of `SearchLists`. */
 export class Search {

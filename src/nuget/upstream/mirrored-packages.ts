@@ -1,6 +1,7 @@
 import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
+import { pause } from '../../event-loop.ts';
 import { recordEvent } from '../../events/record.ts';
 import type { EntryMetadata } from '../../mirror/entries.ts';
 import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
@@ -161,29 +162,34 @@ export class MirroredPackages {
     const entries = await entriesUnder(this.#database, 'nupkg', names);
     const byName = Map.groupBy(entries, ({ name }) => name);
     const downloadsOf = await mirroredDownloads(this.#database, accountId, 'package', names);
-    return names.flatMap((name) => {
+    const packages: OrderedDetails[] = [];
+    for (const name of names) {
       // Only the first upstream with stored versions counts: copies from later upstreams are not served.
       for (const upstream of mirror.origin.candidates(name)) {
         const stored = byName.get(name)?.filter((row) => row.upstream === upstream.id) ?? [];
-        if (stored.length > 0) return detailsOf(name, upstream.name, stored, downloadsOf(name), most);
+        if (stored.length === 0) continue;
+        packages.push(await detailsOf(name, upstream.name, stored, downloadsOf(name), most));
+        break;
       }
-      return [];
-    });
+    }
+    return packages;
   }
 }
 
-function detailsOf(
+async function detailsOf(
   key: string,
   upstream: string,
   entries: readonly ListedEntry[],
   downloads: MirroredDownloads,
   most: number,
-): OrderedDetails {
-  const versions = entries
-    .map((entry) => ({ ...entry, order: sortKey(parseVersion(entry.reference)!) }))
-    .sort((a, b) => (a.order < b.order ? 1 : -1));
+): Promise<OrderedDetails> {
+  const versions: (ListedEntry & { order: string })[] = [];
+  for (const entry of entries) {
+    versions.push({ ...entry, order: sortKey(parseVersion(entry.reference)!) });
+    await pause();
+  }
+  versions.sort((a, b) => (a.order < b.order ? 1 : -1));
   const newest = versions.find(({ reference }) => !isPrerelease(parseVersion(reference)!)) ?? versions[0]!;
-  const storedAt = entries.map((entry) => entry.storedAt);
   return {
     key,
     id: newest.attributes['id'] ?? key,
@@ -193,11 +199,16 @@ function detailsOf(
     versionCount: entries.length,
     sizeBytes: entries.reduce((sum, { size }) => sum + size, 0),
     downloadCount: downloads.total,
-    createdAt: Math.min(...storedAt),
-    updatedAt: Math.max(...storedAt),
-    lastDownloadedAt: Math.max(...entries.map(({ usedAt }) => usedAt)),
+    createdAt: leastOf(entries.map((entry) => entry.storedAt)),
+    updatedAt: -leastOf(entries.map((entry) => -entry.storedAt)),
+    lastDownloadedAt: -leastOf(entries.map(({ usedAt }) => -usedAt)),
     versions: versions.slice(0, most).map((entry) => ({ ...versionOf(entry, downloads), order: entry.order })),
   };
+}
+
+/** `Math.min` of a list that may be longer than the arguments of a call. */
+function leastOf(numbers: readonly number[]): number {
+  return numbers.reduce((least, each) => Math.min(least, each), Infinity);
 }
 
 function versionOf(

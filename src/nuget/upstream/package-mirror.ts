@@ -2,7 +2,6 @@ import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
 import type { EntryMetadata } from '../../mirror/entries.ts';
 import type { DomainError } from '../../errors.ts';
-import { parseDocument, readDocument } from '../../mirror/document.ts';
 import { fetchFrom, unusable } from '../../mirror/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
 import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
@@ -11,10 +10,14 @@ import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
-import { parseVersion, sortKey, versionKey } from '../format/version.ts';
+import { isList } from '../reading/json.ts';
+import type { ReadingKind } from '../reading/readers.ts';
+import { readBytes, readEntry, type DocumentReading } from './documents.ts';
 
 /** Most bytes of a document. Documents of public feeds reach a few MiB. */
 export const documentLimit = 64 * 2 ** 20;
+/** Most bytes of a document that lists few things: a service index, and an index of vulnerability data. */
+const shortDocumentLimit = 2 ** 20;
 /** Most characters of an address in a service index; a longer one is ignored. */
 const addressLimit = 2048;
 /** Most bytes of a nuspec, a readme or an icon. */
@@ -39,11 +42,28 @@ export interface Owner {
 /** The resources of a service index (service-index, "Resources"): the first address of each type. */
 export type Resources = ReadonlyMap<string, string>;
 
-/** Most items of a list in a document, such as versions or resources: each item is checked. */
-export const mostListed = 100_000;
-
 const flatContainer = ['PackageBaseAddress/3.0.0'];
-const known = new WeakMap<object, Resources>();
+
+/** The keys of a package's versions, in order. */
+export const flatIndex: DocumentReading<readonly string[], 'flat'> = {
+  kind: 'flat',
+  options: () => ({}),
+  make: (text) => {
+    const keys = text === '' ? [] : text.split('\n');
+    return { value: keys, items: keys.length };
+  },
+};
+
+const serviceIndex: DocumentReading<Resources, 'short'> = {
+  kind: 'short',
+  options: () => ({ of: 'service-index' }),
+  make: (text) => {
+    const { resources } = JSON.parse(text) as { resources?: unknown };
+    if (!isList(resources)) throw new Error('it is no service index');
+    const read = readResources(resources);
+    return { value: read, items: read.size };
+  },
+};
 
 /** Packages of the upstream feeds that serve an account, through the mirror. Ids and versions are keys: lower case, normalised. */
 export class PackageMirror {
@@ -62,25 +82,25 @@ export class PackageMirror {
   }
 
   /**
-   * The owner's JSON document of this `kind`, `name` and `reference`; undefined if the owner answers that there is
-   * none. `locate` returns its address. `check` returns whether the document has the expected form.
+   * The value of the owner's JSON document of this `kind`, `name` and `reference`; undefined if the owner answers that there is
+   * none. `locate` returns its address.
    */
-  async document<T extends object>(
+  async document<T, Kind extends ReadingKind>(
     owner: Owner,
     kind: string,
     name: string,
     reference: string,
     locate: () => Promise<URL> | URL,
-    check: (document: object) => boolean,
+    reading: DocumentReading<T, Kind>,
   ): Promise<UpstreamDocument<T> | undefined> {
     const { upstream } = owner;
+    const limit = reading.kind === 'short' ? shortDocumentLimit : documentLimit;
     const entry = await this.#open(owner, {
       ...resourceOf(upstream, kind, name, reference),
-      limit: documentLimit,
+      limit,
       whole: true,
       verify: async (staged) => {
-        const document = parseDocument(await staged.bytes());
-        if (!document || !check(document)) throw new Error('it is not a JSON document of the expected form');
+        await readBytes(await staged.digest(), await staged.bytes(), reading);
         return {};
       },
       fetch: async (stored, signal) => {
@@ -89,26 +109,14 @@ export class PackageMirror {
       },
     });
     if (!entry) return undefined;
-    return { value: (await readDocument(entry, documentLimit)) as T, outcome: entry.outcome };
+    return { value: await readEntry(entry, limit, reading), outcome: entry.outcome };
   }
 
   /** The resources that `upstream` announces. */
   async resources(upstream: Upstream): Promise<Resources> {
-    const index = await this.document<{ resources: unknown[] }>(
-      { upstream },
-      'service-index',
-      '',
-      '',
-      () => upstream.base,
-      (document) => isList((document as { resources?: unknown }).resources),
-    );
+    const index = await this.document({ upstream }, 'service-index', '', '', () => upstream.base, serviceIndex);
     if (!index) throw lacks(upstream, 'service index');
-    let resources = known.get(index.value);
-    if (!resources) {
-      resources = readResources(index.value.resources);
-      known.set(index.value, resources);
-    }
-    return resources;
+    return index.value;
   }
 
   /** The address of the first of `types` that `upstream` has. Throws `UpstreamUnavailable` if it has none. */
@@ -128,14 +136,13 @@ export class PackageMirror {
    * The versions of an id, in order, from the first upstream that has it: that upstream owns the id. Undefined if every
    * upstream that may be asked has none. Throws if an upstream failed and no later one has stored versions.
    */
-  async versions(id: string): Promise<(UpstreamDocument<string[]> & { owner: Owner }) | undefined> {
+  async versions(id: string): Promise<(UpstreamDocument<readonly string[]> & { owner: Owner }) | undefined> {
     let silence: Error | undefined;
     for (const upstream of this.#origin.candidates(id)) {
       const owner: Owner = { upstream, ...(silence && { silence }) };
       try {
         const found = await this.#flatIndex(owner, packageKey(id));
-        const keys = keysOf(found?.value.versions ?? []);
-        if (found && keys.length > 0) return { outcome: found.outcome, value: keys, owner };
+        if (found && found.value.length > 0) return { ...found, owner };
       } catch (error) {
         if (!isUpstreamFailure(error)) throw error;
         silence ??= error as Error;
@@ -218,7 +225,7 @@ export class PackageMirror {
       verify: (staged) => verifySidecar(staged, kind, key, version),
       fetch: async (_stored, signal) => {
         const url = urlBelow(await this.flat(upstream), key, version, leaf);
-        return fetchFrom(upstream, { url, subject: packageSubject(key), signal });
+        return fetchFrom(upstream, { url, subject: packageSubject(key), isDocument: true, signal });
       },
     });
   }
@@ -287,15 +294,9 @@ export class PackageMirror {
     return this.#mirror.stored({ upstream, kind: 'nupkg', name, reference: version });
   }
 
-  #flatIndex(owner: Owner, key: string): Promise<UpstreamDocument<{ versions: unknown[] }> | undefined> {
-    return this.document(
-      owner,
-      'flat',
-      key,
-      '',
-      async () => urlBelow(await this.flat(owner.upstream), key, 'index.json'),
-      (document) => isList((document as { versions?: unknown }).versions),
-    );
+  #flatIndex(owner: Owner, key: string): Promise<UpstreamDocument<readonly string[]> | undefined> {
+    const locate = async () => urlBelow(await this.flat(owner.upstream), key, 'index.json');
+    return this.document(owner, 'flat', key, '', locate, flatIndex);
   }
 }
 
@@ -322,11 +323,6 @@ export function addressIn(upstream: Upstream, address: unknown): URL {
   return withoutUser(url);
 }
 
-/** Whether `value` is a list of at most `mostListed` items. */
-export function isList(value: unknown): value is unknown[] {
-  return Array.isArray(value) && value.length <= mostListed;
-}
-
 function readResources(list: readonly unknown[]): Resources {
   const resources = new Map<string, string>();
   for (const each of list) {
@@ -338,16 +334,6 @@ function readResources(list: readonly unknown[]): Resources {
     }
   }
   return resources;
-}
-
-/** The version keys in a flat container's index, in order. Invalid versions are left out. */
-function keysOf(versions: readonly unknown[]): string[] {
-  const keys = new Map<string, string>();
-  for (const text of versions) {
-    const version = typeof text === 'string' ? parseVersion(text) : undefined;
-    if (version) keys.set(versionKey(version), sortKey(version));
-  }
-  return [...keys].sort(([, a], [, b]) => (a < b ? -1 : 1)).map(([key]) => key);
 }
 
 function lacks(upstream: Upstream, resource: string): DomainError {

@@ -2,7 +2,7 @@ import { hexOf } from '../../digest.ts';
 import type { StagedFile } from '../../storage/staged-file.ts';
 import { metadataOf } from '../format/metadata.ts';
 import { identify } from '../format/nupkg.ts';
-import { parseNuspec } from '../format/nuspec.ts';
+import { readNuspec } from '../format/nuspec-reading.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { normalize, parseVersion, versionKey, type Version } from '../format/version.ts';
 
@@ -40,7 +40,7 @@ export async function verifySidecar(
 ): Promise<Record<string, string>> {
   const bytes = await staged.bytes();
   if (kind === 'nuspec') {
-    const nuspec = parseNuspec(bytes);
+    const nuspec = await readNuspec(bytes);
     refuseOther(nuspec.id, parseVersion(nuspec.version)!, key, version);
     return {};
   }

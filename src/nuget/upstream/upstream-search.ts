@@ -1,13 +1,12 @@
 import type { Logger } from 'pino';
 import type { Cache } from '../../cache/cache.ts';
-import { fetchJson } from '../../mirror/fetch.ts';
+import { fetchBytes, unusable } from '../../mirror/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { SearchHit } from '../search/search.ts';
-import { isPackageId } from '../format/nuspec.ts';
+import type { HitOptions } from '../reading/search-answers.ts';
+import { read } from '../reading/readers.ts';
+import type { SearchHit } from '../search/hits.ts';
 import { addressIn, documentLimit, type PackageMirror } from './package-mirror.ts';
-import { metadataIn, objectOf, objectsIn, ownLinks, textOf, type OwnLinks } from './upstream-metadata.ts';
-import { fullString, normalize, parseVersion } from '../format/version.ts';
 
 /** The search results of one upstream. */
 export interface UpstreamResults<T> {
@@ -17,10 +16,10 @@ export interface UpstreamResults<T> {
 }
 
 type Results<T> = Omit<UpstreamResults<T>, 'upstream'>;
-/** Makes a function that converts an upstream's items; it returns undefined for an invalid item. */
-type Reader<T> = (upstream: Upstream) => ReadItem<T> | Promise<ReadItem<T>>;
-type ReadItem<T> = (item: unknown) => T | undefined;
+/** Reads the bytes of an answer, and makes a text that can be kept. Throws with the reason for other bytes. */
+type Reader = (upstream: Upstream, bytes: Buffer) => Promise<string>;
 
+const readVersions: Reader = (_upstream, bytes) => read('version-list', bytes, {});
 const searchTypes = [
   'SearchQueryService/3.5.0',
   'SearchQueryService/3.0.0-rc',
@@ -33,11 +32,6 @@ const autocompleteTypes = [
   'SearchAutocompleteService/3.0.0-beta',
   'SearchAutocompleteService',
 ];
-/** Most hits and ids that are used of an answer, as many as are requested at most; and most versions of an id. */
-const mostHits = 1000;
-const mostVersions = 100_000;
-/** Most versions that are kept of a hit; the newest ones. */
-const versionsOfHit = 1000;
 /** Milliseconds after which a search leaves out a slow upstream, because a person waits for the answer. */
 const longestWait = 3000;
 
@@ -60,67 +54,69 @@ export class UpstreamSearch {
 
   /** The hits of every upstream that answers in time, in the order of the configuration. */
   query(parameters: URLSearchParams): Promise<UpstreamResults<SearchHit>[]> {
-    const reader = async (upstream: Upstream) => {
-      const own = ownLinks(upstream.base, await this.#packages.flat(upstream));
-      return (item: unknown) => hitIn(item, own);
+    const reader: Reader = async (upstream, bytes) => {
+      const options: HitOptions = { base: upstream.base.href, flat: await this.#packages.flat(upstream) };
+      return read('hits', bytes, options);
     };
-    return this.#all(this.#packages.origin.all, searchTypes, parameters, reader, mostHits);
+    return this.#results(searchTypes, parameters, reader);
   }
 
   /** Ids that complete the typed text. */
   autocomplete(parameters: URLSearchParams): Promise<UpstreamResults<string>[]> {
-    return this.#all(this.#packages.origin.all, autocompleteTypes, parameters, () => idIn, mostHits);
+    return this.#results(autocompleteTypes, parameters, (_upstream, bytes) => read('ids', bytes, {}));
   }
 
-  /** The versions of an id from its upstream's autocompletion; undefined if it does not answer in time. */
+  /** The versions of an id from its upstream's autocompletion, in order; undefined if it does not answer in time. */
   async versions(upstream: Upstream, parameters: URLSearchParams): Promise<string[] | undefined> {
-    const found = await this.#all([upstream], autocompleteTypes, parameters, () => versionIn, mostVersions);
-    return found[0]?.data;
+    const text = await this.#askInTime(upstream, autocompleteTypes, parameters, readVersions);
+    return text === '' ? [] : text?.split('\n');
   }
 
-  async #all<T>(
-    upstreams: readonly Upstream[],
-    types: string[],
-    parameters: URLSearchParams,
-    reader: Reader<T>,
-    most: number,
-  ): Promise<UpstreamResults<T>[]> {
-    const answers = upstreams.map(async (upstream) => {
-      try {
-        const results = await inTime(upstream, this.#ask(upstream, types, parameters, reader, most));
-        return results && { upstream, ...results };
-      } catch (error) {
-        if (!isUpstreamFailure(error)) throw error;
-        this.#log.info({ upstream: upstream.id, reason: (error as Error).message }, 'left out of a search');
-        return undefined;
-      }
+  async #results<T>(types: string[], parameters: URLSearchParams, reader: Reader): Promise<UpstreamResults<T>[]> {
+    const answers = this.#packages.origin.all.map(async (upstream) => {
+      const text = await this.#askInTime(upstream, types, parameters, reader);
+      return text === undefined ? undefined : { upstream, ...(JSON.parse(text) as Results<T>) };
     });
     return (await Promise.all(answers)).filter((each) => each !== undefined);
   }
 
-  async #ask<T>(
+  /** The text that `reader` makes of the answer; undefined if the upstream fails or does not answer in time. */
+  async #askInTime(
     upstream: Upstream,
     types: string[],
     parameters: URLSearchParams,
-    reader: Reader<T>,
-    most: number,
-  ): Promise<Results<T> | undefined> {
-    const key = `search:${upstream.id}:${types[0]}:${parameters.toString()}`;
-    const cached = await this.#cache.get<Results<T>>(key);
-    if (cached) return cached;
+    reader: Reader,
+  ): Promise<string | undefined> {
+    try {
+      return await inTime(upstream, this.#ask(upstream, types, parameters, reader));
+    } catch (error) {
+      if (!isUpstreamFailure(error)) throw error;
+      this.#log.info({ upstream: upstream.id, reason: (error as Error).message }, 'left out of a search');
+      return undefined;
+    }
+  }
+
+  async #ask(
+    upstream: Upstream,
+    types: string[],
+    parameters: URLSearchParams,
+    reader: Reader,
+  ): Promise<string | undefined> {
+    // Older releases, which may use the same Redis, keep objects under `search:`.
+    const key = `search-text:${upstream.id}:${types[0]}:${parameters.toString()}`;
+    const cached = await this.#cache.get<string>(key);
+    if (cached !== undefined) return cached;
     const url = addressIn(upstream, await this.#packages.resource(upstream, types));
     for (const [name, value] of parameters) url.searchParams.append(name, value);
-    const read = await reader(upstream);
     const headers = { 'accept-encoding': 'gzip' };
-    const answer = await fetchJson(upstream, { url, subject: url.href, headers, service: 'search' }, documentLimit);
-    const { totalHits, data } = (answer?.value ?? {}) as { totalHits?: unknown; data?: unknown };
-    if (!Array.isArray(data)) return undefined;
-    const results = {
-      totalHits: typeof totalHits === 'number' ? totalHits : data.length,
-      data: data.slice(0, most).flatMap((item) => read(item) ?? []),
-    };
-    await this.#cache.set(key, results, upstream.config.freshFor);
-    return results;
+    const answer = await fetchBytes(upstream, { url, subject: url.href, headers, service: 'search' }, documentLimit);
+    if (!answer) return undefined;
+    const text = await reader(upstream, answer.bytes).catch((error: unknown) => {
+      if (isUpstreamFailure(error)) throw error;
+      throw unusable(upstream, 'sent an answer that is not of the expected form', error);
+    });
+    await this.#cache.set(key, text, upstream.config.freshFor);
+    return text;
   }
 }
 
@@ -131,34 +127,4 @@ function inTime<T>(upstream: Upstream, answer: Promise<T>): Promise<T | undefine
     const timer = setTimeout(resolve, Math.min(upstream.config.timeout, longestWait), undefined);
     answer.then(resolve, reject).finally(() => clearTimeout(timer));
   });
-}
-
-function idIn(item: unknown): string | undefined {
-  return typeof item === 'string' && isPackageId(item) ? item : undefined;
-}
-
-function versionIn(item: unknown): string | undefined {
-  return typeof item === 'string' && parseVersion(item) ? item : undefined;
-}
-
-/** One hit (search-query-service-resource, "Search result"); undefined if its id or version is invalid. */
-function hitIn(item: unknown, own: OwnLinks): SearchHit | undefined {
-  const hit = objectOf(item);
-  const version = parseVersion(textOf(hit['version']) ?? '');
-  if (!version || !isPackageId(textOf(hit['id']) ?? '')) return undefined;
-  return {
-    version: normalize(version),
-    fullVersion: fullString(version),
-    hasIcon: own.isFlat(hit['iconUrl']),
-    metadata: { ...metadataIn(hit, own), dependencyGroups: undefined },
-    totalDownloads: Number(hit['totalDownloads']) || 0,
-    versions: objectsIn(hit['versions'])
-      .slice(-versionsOfHit)
-      .flatMap((each) => {
-        const one = parseVersion(textOf(each['version']) ?? '');
-        return one
-          ? [{ version: normalize(one), fullVersion: fullString(one), downloads: Number(each['downloads']) || 0 }]
-          : [];
-      }),
-  };
 }

@@ -1,6 +1,9 @@
 import { unusable } from '../../mirror/fetch.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { addressIn, isList, mostListed, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
+import { pause } from '../../event-loop.ts';
+import { isList } from '../reading/json.ts';
+import type { DocumentReading } from './documents.ts';
+import { addressIn, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
 import { objectOf } from './upstream-metadata.ts';
 
 /** A page of vulnerability data that an index names (vulnerability-info, "Vulnerability index"). */
@@ -17,6 +20,34 @@ interface IndexEntry {
 }
 
 const types = ['VulnerabilityInfo/6.7.0'];
+
+const vulnerabilityIndex: DocumentReading<readonly IndexEntry[], 'short'> = {
+  kind: 'short',
+  options: () => ({ of: 'vulnerability-index' }),
+  make: (text) => {
+    const list: unknown = JSON.parse(text);
+    if (!isList(list)) throw new Error('it is no index of vulnerability data');
+    const entries = list.filter(isEntry);
+    return { value: entries, items: 4 * entries.length };
+  },
+};
+
+/** The ids of a page as written, each with the JSON of its list. */
+export type KnownVulnerabilities = ReadonlyMap<string, string>;
+
+const vulnerabilityPage: DocumentReading<KnownVulnerabilities, 'vulnerabilities'> = {
+  kind: 'vulnerabilities',
+  options: () => ({}),
+  make: async (text) => {
+    const lines = text === '' ? [] : text.split('\n');
+    const lists = new Map<string, string>();
+    for (let line = 0; line < lines.length; line += 2) {
+      if (line % 1000 === 0) await pause();
+      lists.set(JSON.parse(lines[line]!) as string, lines[line + 1]!);
+    }
+    return { value: lists, items: lines.length };
+  },
+};
 
 /** Vulnerability data of the upstreams. */
 export class UpstreamVulnerabilities {
@@ -39,18 +70,18 @@ export class UpstreamVulnerabilities {
   async page(
     upstreamName: string,
     name: string,
-  ): Promise<(UpstreamDocument<Record<string, unknown>> & { upstream: Upstream }) | undefined> {
+  ): Promise<(UpstreamDocument<KnownVulnerabilities> & { upstream: Upstream }) | undefined> {
     const upstream = this.#packages.origin.all.find((each) => each.name === upstreamName);
     const entry = upstream && (await this.#index(upstream)).find((each) => each['@name'] === name);
     if (!upstream || !entry) return undefined;
     // The date is part of the key: otherwise clients would get the stored page for the updated one.
-    const page = await this.#packages.document<Record<string, unknown>>(
+    const page = await this.#packages.document(
       { upstream },
       'vulnerability-page',
       name,
       entry['@updated'],
       () => addressIn(upstream, entry['@id']),
-      (each) => !Array.isArray(each) && Object.keys(each).length <= mostListed,
+      vulnerabilityPage,
     );
     if (!page) throw unusable(upstream, 'has no page that its vulnerability index names');
     return { ...page, upstream };
@@ -64,18 +95,18 @@ export class UpstreamVulnerabilities {
     }));
   }
 
-  async #index(upstream: Upstream): Promise<IndexEntry[]> {
+  async #index(upstream: Upstream): Promise<readonly IndexEntry[]> {
     const resources = await this.#packages.resources(upstream);
     if (!types.some((type) => resources.has(type))) return [];
-    const index = await this.#packages.document<unknown[]>(
+    const index = await this.#packages.document(
       { upstream },
       'vulnerability-index',
       '',
       '',
       async () => addressIn(upstream, await this.#packages.resource(upstream, types)),
-      isList,
+      vulnerabilityIndex,
     );
-    return (index?.value ?? []).filter(isEntry);
+    return index?.value ?? [];
   }
 }
 

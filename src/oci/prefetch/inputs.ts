@@ -7,13 +7,21 @@ import { looksLikeCompose, readKubernetes } from './kubernetes.ts';
 import type { ImageRequirement } from './requirement.ts';
 
 const yaml = /\.ya?ml$/i;
+const composeFile = /^(?:docker-|podman-)?compose(?:[.-].*)?\.ya?ml$/i;
+const dockerfile = /^(?:dockerfile|containerfile)(?:\..*)?$|\.(?:dockerfile|containerfile)$/i;
 
 const readers: readonly InputReader[] = [
-  { kind: 'compose', recognizes: isCompose, read: readCompose },
-  { kind: 'kubernetes', recognizes: (name, input) => yaml.test(name) && !isCompose(name, input), read: readKubernetes },
+  { kind: 'compose', names: 'compose.yaml', recognizes: isCompose, read: readCompose },
+  {
+    kind: 'kubernetes',
+    names: 'Kubernetes manifests (*.yaml)',
+    recognizes: (name, input) => yaml.test(name) && !isCompose(name, input),
+    read: readKubernetes,
+  },
   {
     kind: 'dockerfile',
-    recognizes: (name) => /^(?:dockerfile|containerfile)(?:\..*)?$|\.(?:dockerfile|containerfile)$/i.test(name),
+    names: 'Dockerfile',
+    recognizes: (name) => dockerfile.test(name),
     read: readDockerfile,
   },
 ];
@@ -22,6 +30,9 @@ const readers: readonly InputReader[] = [
 export const imageInputs: ProtocolInputs = {
   module: import.meta.url,
   readers,
+  // A YAML file with any other name may be of anything.
+  finds: (name) => composeFile.test(name) || dockerfile.test(name),
+  foundNames: 'compose.yaml, Dockerfile',
   list: {
     kind: 'images',
     expected: 'name:tag or name@digest (an image)',
@@ -33,7 +44,7 @@ export const imageInputs: ProtocolInputs = {
 };
 
 function isCompose(name: string, input: Input): boolean {
-  return /^(?:docker-|podman-)?compose(?:[.-].*)?\.ya?ml$/i.test(name) || (yaml.test(name) && looksLikeCompose(input));
+  return composeFile.test(name) || (yaml.test(name) && looksLikeCompose(input));
 }
 
 export default imageInputs;

@@ -111,14 +111,14 @@ export class Bucket {
 
   /**
    * The result of `work`, which gets a signal that ends it after `limit`. Repeats it after a temporary failure. Rejects with
-   * `StorageUnavailable`, or with the error of S3 if the object is missing or a condition failed.
+   * `StorageUnavailable`, or with the error of S3 if the object is missing.
    */
   async run<T>(work: (signal: AbortSignal) => Promise<T>, limit = this.times.request): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         return await inTime(work, limit);
       } catch (error) {
-        if (isMissing(error) || (error as { name?: string }).name === 'PreconditionFailed') throw error;
+        if (isMissing(error)) throw error;
         if (attempt >= this.times.attempts || !isTransient(error)) throw bucketUnavailable(error);
         await this.pause(attempt, isThrottled(error));
       }

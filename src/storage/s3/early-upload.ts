@@ -2,7 +2,7 @@ import { hexOf, type Digest } from '../../digest.ts';
 import type { EarlyPut } from '../driver.ts';
 import type { StagedFile } from '../staged-file.ts';
 import type { Bucket } from './bucket.ts';
-import { partsAtOnce, putCommand, sendOnce } from './upload.ts';
+import { partsAtOnce, sendObject, sendOnce } from './upload.ts';
 
 /** Bytes of one read of the staged file. Smaller reads take more processor time. */
 const readSize = 1024 * 1024;
@@ -69,10 +69,10 @@ export class EarlyUpload implements EarlyPut {
     if ((await this.#bucket.head(this.#key))?.size === size) return false;
     this.#stopped.signal.throwIfAborted();
     const pieces = (onProgress: () => void) => this.#pieces(onProgress);
-    await sendOnce(this.#bucket, pieces, readSize, this.#stopped, (body, abortSignal) => {
-      const command = putCommand(this.#bucket, { key: this.#key, body, size, sha256: hexOf(this.#digest) });
-      return this.#bucket.early.send(command, { abortSignal });
-    });
+    const object = { key: this.#key, size, sha256: hexOf(this.#digest) };
+    await sendOnce(this.#bucket, pieces, readSize, this.#stopped, (body, signal) =>
+      sendObject(this.#bucket, this.#bucket.early, { ...object, body }, signal),
+    );
     return (await this.#bucket.head(this.#key))?.size === staged.size;
   }
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
-import type { PutObjectCommand } from '@aws-sdk/client-s3';
+import type { S3Client } from '@aws-sdk/client-s3';
 import { hexOf } from '../../digest.ts';
 import { isDomainError } from '../../errors.ts';
 import type { StagedFile } from '../staged-file.ts';
@@ -66,24 +66,34 @@ export async function abortStaleUploads(bucket: Bucket, prefix: string, before: 
 async function sendWhole(bucket: Bucket, key: string, staged: UploadBytes, sha256: string): Promise<void> {
   const { size } = staged;
   await sendBody(bucket, staged, 0, size, (body, signal) =>
-    bucket.client.send(putCommand(bucket, { key, body, size, sha256 }), { abortSignal: signal }),
+    sendObject(bucket, bucket.client, { key, body, size, sha256 }, signal),
   );
 }
 
-/** A request that stores `size` bytes of `body`. S3 stores nothing if they do not have this SHA-256. */
-export function putCommand(
+/**
+ * Stores `size` bytes of `body` with one request. S3 stores nothing if they do not have this SHA-256. Rejects if S3 answers with
+ * the SHA-256 of other bytes; then it removes them, because a later put would find an object of the right size.
+ */
+export async function sendObject(
   bucket: Bucket,
+  client: S3Client,
   { key, body, size, sha256 }: { key: string; body: Readable; size: number; sha256: string },
-): PutObjectCommand {
+  abortSignal: AbortSignal,
+): Promise<void> {
+  const ChecksumSHA256 = Buffer.from(sha256, 'hex').toString('base64');
   const command = new bucket.sdk.PutObjectCommand({
     Bucket: bucket.name,
     Key: key,
     Body: body,
     ContentLength: size,
-    ChecksumSHA256: Buffer.from(sha256, 'hex').toString('base64'),
+    ChecksumSHA256,
   });
   signBody(command, sha256);
-  return command;
+  const stored = await client.send(command, { abortSignal });
+  // Only some servers answer with it.
+  if (stored.ChecksumSHA256 === undefined || stored.ChecksumSHA256 === ChecksumSHA256) return;
+  if ((await bucket.head(key))?.etag === stored.ETag) await bucket.delete(key);
+  throw new Error(`S3 stored other bytes of ${key} than were sent`);
 }
 
 async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, leastPart: number): Promise<void> {
@@ -111,7 +121,8 @@ async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, least
         signBody(command, sha256);
         return bucket.client.send(command, { abortSignal });
       });
-      tags[index] = ETag ?? '';
+      if (ETag === undefined) throw bucketUnavailable(new Error('S3 sent no ETag of a part'));
+      tags[index] = ETag;
     }
   };
   try {

@@ -19,6 +19,7 @@ async function setUp(
   settings: Record<string, unknown> = {},
 ): Promise<{ s3: FakeS3; server: TestServer; publicEndpoint: string }> {
   const s3 = await startS3(t);
+  s3.secrets.set('the-key', 'the-secret');
   const publicEndpoint = s3.endpoint.replace('127.0.0.1', 'localhost');
   const access = { forcePathStyle: true, accessKeyId: 'the-key', secretAccessKey: 'the-secret' };
   const bucket = { endpoint: s3.endpoint, publicEndpoint, bucket: s3.bucket, prefix: 'team', ...access, ...more };
@@ -135,6 +136,7 @@ test('doctor warns if clients would send their token to S3', async (t) => {
     ENTREPOT_STORAGE_S3_SECRET_ACCESS_KEY: 'secret',
     ENTREPOT_STORAGE_S3_REDIRECT: 'true',
   };
+  await entrepot(environment, 'account', 'create', 'team');
   const line = async (more: Record<string, string>) => {
     const { stdout } = await entrepot({ ...environment, ...more }, 'doctor');
     return stdout.split('\n').find((each) => each.includes('redirects: ')) ?? '';

@@ -1,7 +1,6 @@
-import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
-import { s3Access, startS3, type FakeS3 } from '../../support/s3.ts';
-import { testDriver } from '../driver-suite.ts';
+import { s3Access, startS3 } from '../../support/s3.ts';
+import { testS3 } from './s3-suite.ts';
 
-const open = (s3: FakeS3) => S3Driver.open({ ...s3Access(s3), prefix: 'team' });
+// The same suite as that of Swift in `test/clients/s3.test.ts`.
 
-testDriver('fake S3', async (_paths, t) => open(await startS3(t)));
+testS3('fake S3', async (t) => s3Access(await startS3(t)));

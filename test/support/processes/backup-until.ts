@@ -3,7 +3,7 @@ import { backUp, type Target } from '../../../src/backup/backup.ts';
 import { openFolder, readFolder } from '../../../src/backup/folder.ts';
 import { restore } from '../../../src/backup/restore.ts';
 import { loadConfig } from '../../../src/config/load.ts';
-import { folderStorage, openPlace } from '../../../src/core.ts';
+import { folderStorage, openPlace } from '../../../src/place.ts';
 import { openInstallation } from '../../../src/server.ts';
 
 // Runs a backup to a folder, or a restore from it, up to a step, and waits there to be killed: backup|restore FOLDER STEP.
@@ -25,9 +25,10 @@ if (command === 'backup') {
   const real = await openFolder(folder, true);
   let blobs = 0;
   const target: Target = {
-    begin: (state) => real.begin(state),
+    begin: (state, installation) => real.begin(state, installation),
     putRows: (table, file) => real.putRows(table, file),
     has: (blob) => real.has(blob),
+    isSound: (blob, throttle) => real.isSound(blob, throttle),
     putBlob: async (blob, pieces, isSound) => {
       await real.putBlob(blob, pieces, isSound);
       blobs += 1;

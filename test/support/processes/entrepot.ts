@@ -38,6 +38,7 @@ export async function startEntrepot(folder: string, settings: Record<string, str
   const port = await freePort();
   const env: NodeJS.ProcessEnv = {
     PATH: process.env.PATH,
+    NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
     ENTREPOT_HOST: '127.0.0.1',
     ENTREPOT_PORT: `${port}`,
     ENTREPOT_DATA: data,
@@ -51,7 +52,8 @@ export async function startEntrepot(folder: string, settings: Record<string, str
     if (code !== 0) throw new Error(`entrepot token create ended with ${code}: ${stderr}`);
     return stdout.trim();
   };
-  const token = await createToken('read,write,delete,admin,operate');
+  // With a chosen first token, `serve` itself is the first that uses the data.
+  const token = env['ENTREPOT_BOOTSTRAP_TOKEN'] ?? (await createToken('read,write,delete,admin,operate'));
 
   const child = spawn(process.execPath, [main, 'serve'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';

@@ -14,7 +14,7 @@ const run = async () => {
   return {};
 };
 new Jobs({
-  runs: new Runs(database, Date.now),
+  runs: new Runs(database, Date.now, database.processes && (() => database.processes!)),
   jobs: [{ name: 'endless', summary: '', schedule: new Schedule('* * * * * *'), canDryRun: false, run }],
   log: pino({ level: 'silent' }),
   now: Date.now,

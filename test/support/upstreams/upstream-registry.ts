@@ -52,7 +52,7 @@ export async function startUpstreamRegistry(
       kind: 'registry',
       url: upstream.url.href,
       allowPrivateNetwork: true,
-      timeout: '2s',
+      timeout: '60s',
       ...more,
     }),
     blob,

@@ -1,0 +1,125 @@
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import { DomainError, type ErrorName } from '../../errors.ts';
+import { Turns } from './turns.ts';
+
+// Bytes from others are read in a thread if they are many, so that no request waits for them.
+
+/** The most that a thread may use for one reading: milliseconds, and MiB of heap. */
+const longest = 15_000;
+const heap = 512;
+/** Seconds after which a reading may be tried again if the thread failed. */
+const retryAfter = 15;
+/** A thread without work ends after this many milliseconds, because it takes some MiB of memory. */
+const idle = 10_000;
+
+/**
+ * Reads bytes that others made. The result depends only on the arguments, and is one text, because a thread can pass it on at once.
+ * Throws a `DomainError`, or another error with the reason, for bytes of another form.
+ */
+export type ReadBytes<Options extends object> = (bytes: Buffer, options: Options) => string;
+
+interface ThreadData {
+  readerModule: string;
+}
+interface Question {
+  bytes: Uint8Array;
+  options: object;
+}
+type Answer = { text: string } | { message: string; name: ErrorName | undefined };
+
+/** Reads one after the other in a thread that it starts when it is needed. */
+export class ReaderThread {
+  readonly #module: string;
+  readonly #turns = new Turns(1);
+  #thread: Worker | undefined;
+  #answer: PromiseWithResolvers<Answer> | undefined;
+  #ending: NodeJS.Timeout | undefined;
+
+  /** `module` is the URL of a module whose default export is a `ReadBytes`. */
+  constructor(module: string) {
+    this.#module = module;
+  }
+
+  /**
+   * The result of the module's function. Throws what it throws, or `TooManyRequests` if the thread fails or takes too much time
+   * or memory.
+   */
+  read(bytes: Buffer, options: object): Promise<string> {
+    return this.#turns.run(async () => {
+      clearTimeout(this.#ending);
+      try {
+        return await this.#ask({ bytes, options });
+      } finally {
+        this.#ending = setTimeout(() => this.#end(), idle).unref();
+      }
+    });
+  }
+
+  async #ask(question: Question): Promise<string> {
+    const { promise } = (this.#answer = Promise.withResolvers<Answer>());
+    const timer = setTimeout(() => this.#fail(`it cannot be read within ${longest / 1000} seconds`), longest);
+    try {
+      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
+      (this.#thread ??= this.#start()).postMessage(question);
+      const result = await promise;
+      if ('text' in result) return result.text;
+      throw result.name ? new DomainError(result.name, result.message) : new Error(result.message);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #start(): Worker {
+    const thread = new Worker(import.meta.filename, {
+      workerData: { readerModule: this.#module } satisfies ThreadData,
+      resourceLimits: { maxOldGenerationSizeMb: heap },
+      env: {},
+      stdin: false,
+    });
+    const failed = (reason: string, cause?: unknown) => this.#thread === thread && this.#fail(reason, cause);
+    thread.on('message', (answer: Answer) => this.#thread === thread && this.#answer?.resolve(answer));
+    thread.on('error', (error: NodeJS.ErrnoException) =>
+      failed(
+        error.code === 'ERR_WORKER_OUT_OF_MEMORY'
+          ? `it cannot be read within ${heap} MiB of memory`
+          : 'the thread that reads failed',
+        error,
+      ),
+    );
+    thread.on('exit', () => failed('the thread that reads ended without a result'));
+    // A request that waits for an answer keeps the process running by itself.
+    thread.unref();
+    return thread;
+  }
+
+  /** Rejects with an error that tells the client to try again, because the reader has not refused the bytes. */
+  #fail(reason: string, cause?: unknown): void {
+    this.#end();
+    const message = `The content could not be read: ${reason}. Try again.`;
+    this.#answer?.reject(new DomainError('TooManyRequests', message, { cause, retryAfter }));
+  }
+
+  #end(): void {
+    void this.#thread?.terminate();
+    this.#thread = undefined;
+  }
+}
+
+const data = workerData as Partial<ThreadData> | null | undefined;
+// The module imports this one, so this one does not wait for it.
+if (!isMainThread && data?.readerModule !== undefined) void answerWith(data.readerModule);
+
+async function answerWith(module: string): Promise<void> {
+  const { default: read } = (await import(module)) as { default: ReadBytes<object> };
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- this is no window
+  parentPort!.on('message', (question: Question) => parentPort!.postMessage(answerTo(read, question)));
+}
+
+function answerTo(read: ReadBytes<object>, { bytes, options }: Question): Answer {
+  try {
+    return { text: read(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), options) };
+  } catch (error) {
+    const { message } = error as Error;
+    return { message, name: error instanceof DomainError ? error.name : undefined };
+  }
+}

@@ -1,0 +1,94 @@
+import { LRUCache } from 'lru-cache';
+import type { Digest } from '../../digest.ts';
+import type { Entry } from '../../mirror/mirror.ts';
+import { readAll } from '../../storage/content.ts';
+import { UpstreamError } from '../../upstream/upstream-error.ts';
+import { read, type ReadingKind, type ReadingOptions } from '../reading/readers.ts';
+
+/** A value that was made of a document, and how many items it has. */
+export interface Made<T> {
+  value: T;
+  items: number;
+}
+
+/** How a document becomes a value. */
+export interface DocumentReading<T, Kind extends ReadingKind = ReadingKind> {
+  kind: Kind;
+  options: () => Promise<ReadingOptions[Kind]> | ReadingOptions[Kind];
+  /** Makes the value of the reader's text; throws if it has another form. Must not change with anything but the text. */
+  make: (text: string) => Made<T> | Promise<Made<T>>;
+}
+
+/** Bytes of memory for all values, and of each item beside its texts, as measured. A value that takes more is read again each time. */
+const keptBytes = 32 * 2 ** 20;
+const bytesOfItem = 150;
+
+/** What was read from documents of upstreams, by the digest of their bytes, so that a document in use is read once. */
+const kept = new LRUCache<string, { value: unknown; bytes: number }>({
+  maxSize: keptBytes,
+  sizeCalculation: ({ bytes }) => bytes,
+});
+const underWay = new Map<string, Promise<unknown>>();
+
+/**
+ * The value of the document in an entry, complete and verified; closes the entry's content. It must not be changed. Throws
+ * `UpstreamUnavailable` if the upstream sent anything else.
+ */
+export async function readEntry<T, Kind extends ReadingKind>(
+  entry: Entry,
+  limit: number,
+  reading: DocumentReading<T, Kind>,
+): Promise<T> {
+  if (entry.metadata) {
+    const key = await keyOf(entry.metadata.digest, reading).catch((error: unknown) => {
+      entry.content.close();
+      throw error;
+    });
+    const known = kept.get(key);
+    if (known) {
+      entry.content.close();
+      return known.value as T;
+    }
+  }
+  const bytes = await readAll(entry.content, limit);
+  const { digest } = await entry.complete;
+  return readBytes(digest, bytes, reading).catch((error: unknown) => {
+    const message = 'An upstream sent a document that is not of the expected form.';
+    throw new UpstreamError('UpstreamUnavailable', message, { cause: error });
+  });
+}
+
+/** The value of a document with this digest. Throws with the reason if it has another form. */
+export async function readBytes<T, Kind extends ReadingKind>(
+  digest: Digest,
+  bytes: Buffer,
+  reading: DocumentReading<T, Kind>,
+): Promise<T> {
+  const key = await keyOf(digest, reading);
+  const known = kept.get(key);
+  if (known) return known.value as T;
+  const found = underWay.get(key);
+  if (found) return found as Promise<T>;
+  const made = make(key, bytes, reading).finally(() => underWay.delete(key));
+  underWay.set(key, made);
+  return made;
+}
+
+async function make<T, Kind extends ReadingKind>(
+  key: string,
+  bytes: Buffer,
+  { kind, options, make: makeValue }: DocumentReading<T, Kind>,
+): Promise<T> {
+  const text = await read(kind, bytes, await options());
+  const { value, items } = await makeValue(text);
+  const bytesOfText = Buffer.byteLength(text) === text.length ? text.length : 2 * text.length;
+  kept.set(key, { value, bytes: 500 + 2 * key.length + bytesOfText + bytesOfItem * items });
+  return value;
+}
+
+async function keyOf<T, Kind extends ReadingKind>(
+  digest: Digest,
+  { kind, options }: DocumentReading<T, Kind>,
+): Promise<string> {
+  return `${digest} ${kind} ${JSON.stringify(await options())}`;
+}

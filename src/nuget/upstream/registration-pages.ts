@@ -1,0 +1,72 @@
+import { pause } from '../../event-loop.ts';
+import type { RegisteredVersion, SizedVersion } from '../format/pages.ts';
+import { parseVersion, type Version } from '../format/version.ts';
+import type { PageLine } from '../reading/registration.ts';
+import type { Made } from './documents.ts';
+
+/** A version of a registration, whose metadata is read only where it is shown. */
+export interface ListedVersion extends SizedVersion {
+  /** A `RegisteredVersion`. */
+  json: string;
+}
+
+/** A page of an upstream's registration. */
+export interface ListedPage {
+  lower: string;
+  upper: string;
+  first: Version;
+  last: Version;
+  count: number;
+  /** Of a page that is a document of its own. */
+  address?: string;
+  /** In order. */
+  versions?: readonly ListedVersion[];
+}
+
+/** Lines between two pauses. */
+const step = 500;
+
+/** The pages in the text of the reader of registrations (`reading/registration.ts`). */
+export async function pagesIn(text: string): Promise<Made<readonly ListedPage[]>> {
+  const lines = linesOf(text);
+  const pages: ListedPage[] = [];
+  for (let at = 0; at < lines.length;) {
+    const { versions: count, ...page } = JSON.parse(lines[at]!) as PageLine;
+    const [first, last] = [parseVersion(page.lower)!, parseVersion(page.upper)!];
+    const versions = count === undefined ? undefined : await listed(lines, at + 1, at + 1 + count);
+    pages.push({ ...page, first, last, ...(versions && { versions }) });
+    at += 1 + (count ?? 0);
+    await pause();
+  }
+  return { value: pages, items: lines.length + 4 * pages.length };
+}
+
+/** The versions in that text of one page. */
+export async function versionsIn(text: string): Promise<Made<readonly ListedVersion[]>> {
+  const lines = linesOf(text);
+  return { value: await listed(lines, 0, lines.length), items: lines.length };
+}
+
+export function registeredOf({ json }: ListedVersion): RegisteredVersion {
+  return JSON.parse(json) as RegisteredVersion;
+}
+
+async function listed(lines: readonly string[], from: number, to: number): Promise<ListedVersion[]> {
+  const versions: ListedVersion[] = [];
+  for (let at = from; at < to; at += 1) {
+    const line = lines[at]!;
+    const end = line.indexOf(' ');
+    const start = line.indexOf(' ', end + 1);
+    versions.push({
+      bytes: Number(line.slice(0, end)),
+      version: line.slice(end + 1, start),
+      json: line.slice(start + 1),
+    });
+    if (at % step === 0) await pause();
+  }
+  return versions;
+}
+
+function linesOf(text: string): string[] {
+  return text === '' ? [] : text.split('\n');
+}

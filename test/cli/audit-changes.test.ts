@@ -1,0 +1,124 @@
+import { join } from 'node:path';
+import { mkdir, utimes, writeFile } from 'node:fs/promises';
+import test from 'ava';
+import { auditOf } from '../support/audit.ts';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { TestFeed } from '../support/feed.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { eventsOf } from '../support/inside.ts';
+import { digestOf } from '../support/registry.ts';
+import { startTestServer } from '../support/server.ts';
+
+/** Commands that change nothing of an installation, and those whose change is no event of it. */
+const without = new Map([
+  ['serve', 'its requests and jobs record their own events'],
+  ['backup', 'only reads'],
+  ['restore', 'makes an installation, with the events of the backup'],
+  ['verify', 'only reads'],
+  ['storage copy', 'writes only to the other storage'],
+  ['doctor', 'only reads'],
+  ['health', 'only reads'],
+  ['cert', 'writes a certificate beside the installation'],
+  ['prefetch', 'downloads, as a pull does'],
+  ['usage', 'only reads'],
+  ['usage reconcile', 'only reads'],
+  ['audit', 'only reads'],
+  ['instances', 'only reads'],
+  ['webhook test', 'only sends a request'],
+  ['webhook deliveries', 'only reads'],
+  ['publisher explain', 'only reads'],
+]);
+
+async function names(...words: string[]): Promise<string[]> {
+  const { stdout } = await entrepot({}, ...words, '--help');
+  const listed = /\nCommands:\n([^]*)/.exec(stdout)?.[1] ?? '';
+  return [...listed.matchAll(/^ {2}([a-z]+)/gm)].map(([, name]) => name!).filter((name) => name !== 'help');
+}
+
+/** All commands, as users type them. */
+async function commands(): Promise<string[]> {
+  const all: string[] = [];
+  for (const name of await names()) {
+    const below = await names(name);
+    if (below.length === 0 || name === 'usage') all.push(name);
+    all.push(...below.map((each) => `${name} ${each}`));
+  }
+  return all;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: every command that changes something records an event`, async (t) => {
+    const data = await folderUntilEnd(t);
+    const url = await temporaryDatabase(t, dialect);
+    const issuers = [{ name: 'github', issuer: 'https://issuer.test', audience: 'https://hub.test' }];
+    const start = () => startTestServer(t, { data, database: { url }, trustedIssuers: issuers });
+    let server = await start();
+    const environment = {
+      ENTREPOT_DATA: data,
+      ENTREPOT_DATABASE_URL: url,
+      ENTREPOT_UPSTREAMS: '[]',
+      ENTREPOT_TRUSTED_ISSUERS: JSON.stringify(issuers),
+      ENTREPOT_WEBHOOKS_ALLOW: '["127.0.0.1"]',
+    };
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Lib' }, { id: 'Gone' });
+    await server.fetch('/v1/packages/Gone/1.0.0', { method: 'DELETE' });
+    const digest = digestOf('lost').slice('sha256:'.length);
+    const folder = join(data, 'blobs', 'sha256', digest.slice(0, 2));
+    await mkdir(folder, { recursive: true });
+    await writeFile(join(folder, digest), 'lost');
+    const longAgo = new Date('2026-01-01');
+    await utimes(join(folder, digest), longAgo, longAgo);
+
+    let id = '';
+    const rule = ['--claim', 'repository_id=100', '--scope', 'read'];
+    const changes: [command: string, type: string, words: () => string[], then?: (stdout: string) => void][] = [
+      ['account create', 'account.created', () => ['team']],
+      ['token create', 'token.created', () => ['--name', 'ci']],
+      ['token revoke', 'token.revoked', () => [id]],
+      ['publisher create', 'publisher.created', () => ['--name', 'x', '--issuer', 'github', ...rule]],
+      ['publisher delete', 'publisher.deleted', () => [id]],
+      ['claim release', 'claim.released', () => ['gone', '--kind', 'package']],
+      ['deprecate', 'package.deprecated', () => ['Lib', '--all', '--reason', 'Legacy']],
+      [
+        'advisory create',
+        'advisory.created',
+        () => ['Lib', '--affected', '[1.0,2.0)', '--severity', 'high', '--url', 'https://a.test/1'],
+      ],
+      ['advisory delete', 'advisory.deleted', () => [id]],
+      [
+        'webhook create',
+        'webhook.created',
+        () => ['--url', 'http://127.0.0.1:9/'],
+        (text) => (id = (JSON.parse(text) as { id: string }).id),
+      ],
+      ['webhook change', 'webhook.updated', () => [id, '--disable']],
+      ['webhook redeliver', 'webhook.redelivered', () => [id, '--since', '1d']],
+      ['webhook delete', 'webhook.deleted', () => [id]],
+      ['jobs run', 'job.started', () => ['uploads']],
+      ['gc', 'job.started', () => []],
+      ['retention', 'job.started', () => []],
+      ['scrub', 'job.started', () => []],
+      ['gc', 'storage.cleaned', () => ['--files', '--yes']],
+      ['adopt', 'storage.adopted', () => []],
+    ];
+    const shown = (await commands()).filter((each) => !each.endsWith(' list') && !without.has(each));
+    t.deepEqual(shown.toSorted(), [...new Set(changes.map(([command]) => command))].toSorted());
+    for (const [command, type, words, then] of changes) {
+      await eventsOf(server).dispatch();
+      const before = await eventsOf(server).latest();
+      // It is refused beside a live server.
+      if (command === 'adopt') await server.close();
+      const done = await entrepot(environment, ...command.split(' '), ...words());
+      t.is(done.code, 0, `${command}: ${done.stderr}`);
+      if (command === 'adopt') server = await start();
+      then?.(done.stdout);
+      const event = (await auditOf(server, `after=${before}`)).find((each) => each.type === type);
+      t.like(event, { actor: { kind: 'system', name: 'command' } }, command);
+      const details = event?.details ?? {};
+      const made = details['token_id'] ?? details['publisher_id'] ?? details['advisory'];
+      if (typeof made === 'string') id = made;
+    }
+  });
+}

@@ -1,0 +1,59 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { dialects, temporaryDatabase } from '../support/databases.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+import { CommandLine } from '../support/processes/command.ts';
+
+/** The whole log of a first start on which a client lists the packages, as a container engine or a shell keeps it. */
+async function logOfFirstStart(t: ExecutionContext, settings: Record<string, string> = {}) {
+  const command = await CommandLine.create(t, settings);
+  const server = await command.serve();
+  const token = /^ {2}(ent_\S+)$/m.exec(server.said())![1]!;
+  for (const path of ['/v1/packages', '/v3/index.json']) {
+    const response = await fetch(server.url + path, { headers: { authorization: `Bearer ${token}` } });
+    t.is(response.status, 200);
+    await response.text();
+  }
+  const { code, stdout, stderr } = await server.stop();
+  t.deepEqual([code, stderr], [0, '']);
+  return { data: command.data, log: stdout };
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: the log of a first start warns of nothing, and usage reconcile reads it`, async (t) => {
+    const settings = { ENTREPOT_DATABASE_URL: await temporaryDatabase(t, dialect) };
+    const { data, log } = await logOfFirstStart(t, settings);
+    const environment = { ENTREPOT_DATA: data, ...settings };
+    const reconcile = (file: string) => entrepot(environment, 'usage', 'reconcile', '--access-log', file);
+    const lines = log.split('\n').filter((line) => line.startsWith('{'));
+    const entries = lines.map((line) => JSON.parse(line) as { level: number; msg: string });
+    t.deepEqual(
+      entries.map(({ level, msg }) => `${level} ${msg}`),
+      ['30 ready', '30 request', '30 request', '30 closing'],
+    );
+
+    const folder = await folderUntilEnd(t);
+    const file = join(folder, 'log');
+    // What npm prints before the log of `npm start`.
+    await writeFile(file, `\n> entrepot@0.1.0 start\n> node bin/entrepot.js serve\n\n${log}`);
+    const compared = await reconcile(file);
+    t.deepEqual([compared.code, compared.stderr], [0, '']);
+    t.regex(compared.stdout, /^default\trequests\t2\t2\t0$/m);
+
+    await writeFile(file, log.replace(/^\{.*"msg":"request"\}\n/m, 'lost\n'));
+    const lost = await reconcile(file);
+    t.is(lost.code, 1);
+    t.regex(lost.stderr, /^entrepot: \d of \d+ counters differ; \d+ lines that are not JSON were skipped\n$/);
+
+    await writeFile(file, `${log}{"level":30,"time":17`);
+    const broken = await reconcile(file);
+    t.is(broken.code, 1);
+    t.regex(broken.stderr, new RegExp(`^entrepot: ${file}:${log.split('\n').length}: this line .*not complete`));
+    await writeFile(file, 'GET /v3/index.json 200\n');
+    const other = await reconcile(file);
+    t.is(other.code, 1);
+    t.regex(other.stderr, /log: this file has no line of a JSON log/);
+  });
+}

@@ -1,0 +1,58 @@
+import { mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { allCommands, needed } from '../support/all-commands.ts';
+import { folderUntilEnd } from '../support/folder.ts';
+import { entrepot } from '../support/in-process.ts';
+
+// Which commands make an installation where there is none.
+
+/** They make one where a setting names the place. The first two also make `./data`. */
+const creating = [
+  'serve',
+  'restore',
+  'adopt',
+  'account create',
+  'token create',
+  'publisher create',
+  'webhook create',
+  'prefetch',
+];
+
+/** Runs all commands but those in `left`, each in a new folder, which stays as it is. */
+async function refuseAll(t: ExecutionContext, left: string[], environment: (folder: string) => Record<string, string>) {
+  const commands = await allCommands();
+  for (const each of [...left, ...Object.keys(needed(''))]) t.true(commands.includes(each), `${each} exists`);
+  let refused = 0;
+  for (const command of commands.filter((each) => !left.includes(each))) {
+    const folder = await folderUntilEnd(t);
+    const place = join(folder, 'place');
+    await mkdir(place);
+    await writeFile(join(folder, 'list.txt'), 'alpine:3.20\n');
+    process.chdir(place);
+    const line = `${command} ${needed(folder)[command] ?? ''}`.trim();
+    const { code, stdout, stderr } = await entrepot(environment(place), ...line.split(' '));
+    t.deepEqual([code, stdout], [1, ''], line);
+    t.deepEqual(await readdir(folder, { recursive: true }), ['list.txt', 'place'], line);
+    if (stderr.startsWith(`Usage: entrepot ${command} [options] [command]`)) continue;
+    t.regex(
+      stderr,
+      /^entrepot: no installation in \S+; set ENTREPOT_DATA or ENTREPOT_CONFIG as for the server\n$/,
+      line,
+    );
+    refused += 1;
+  }
+  t.true(refused >= 30, `${refused}`);
+}
+
+// `cert` makes files in the data folder, and no installation. `health` uses no data folder.
+test.serial('where no setting names the place, only serve and restore make an installation', (t) =>
+  refuseAll(t, ['serve', 'restore', 'cert', 'health'], () => ({ ENTREPOT_UPSTREAMS: '[]' })),
+);
+
+test.serial('a command that reads or changes makes no installation where a setting names the place', (t) =>
+  refuseAll(t, [...creating, 'cert', 'health'], (place) => ({
+    ENTREPOT_DATA: join(place, 'data'),
+    ENTREPOT_UPSTREAMS: '[]',
+  })),
+);

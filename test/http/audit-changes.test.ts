@@ -1,0 +1,249 @@
+import test from 'ava';
+import type { EventType } from '../../src/events/event.ts';
+import { createRule, exchange, fromRepository, sendJson, startPair, type Json } from '../identity/support.ts';
+import { auditOf } from '../support/audit.ts';
+import { makeNupkg } from '../support/builders/nupkg.ts';
+import { TestFeed } from '../support/feed.ts';
+import { databaseOf, eventsOf } from '../support/inside.ts';
+import { OpenDocument } from '../support/open-document.ts';
+import { allowLoopback, createWebhook } from '../support/receiver.ts';
+import { TestRepository } from '../support/registry.ts';
+import type { TestServer } from '../support/server.ts';
+import { answer } from '../support/upstreams/faulty-upstream.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
+import { Visitor } from '../support/visitor.ts';
+
+/** What changes nothing that others see. */
+const without = new Map([
+  ['POST /publishers/explain', 'shows what a rule would do'],
+  ['POST /jobs/{name}/preview', 'a dry run'],
+  ['POST /webhooks/{id}/test', 'only sends a request'],
+  ['POST /upstreams/{id}/retry', 'only sends a request; upstream.closed tells that it succeeded'],
+]);
+
+const image = 'up.test/app:v1\n';
+
+function formOf(fields: Record<string, string>, files: Record<string, string>): FormData {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.set(name, value);
+  for (const [name, text] of Object.entries(files)) form.append('file', new Blob([text]), name);
+  return form;
+}
+
+/** The events of `work`, by type and kind of actor. */
+async function during(server: TestServer, work: () => Promise<unknown>): Promise<Map<EventType, string>> {
+  await eventsOf(server).dispatch();
+  const before = await eventsOf(server).latest();
+  await work();
+  return new Map((await auditOf(server, `after=${before}`)).map(({ type, actor }) => [type, actor.kind]));
+}
+
+test('every operation of /v1 that changes something records an event of its client', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  upstream.image('app', 'v1');
+  upstream.image('listed', 'v1');
+  upstream.on('/v2/listed/tags/list', answer(200, {}, '{"tags":["v1"]}'));
+  const { server, issuer } = await startPair(t, {
+    ...allowLoopback,
+    upstreams: [upstream.settings('up.test')],
+    prefetch: { platforms: ['linux/amd64'] },
+  });
+  const document = await OpenDocument.of(server);
+  const feed = new TestFeed(server);
+  const app = new TestRepository(server, 'app');
+  const call = async (method: string, path: string, body?: unknown): Promise<Json> => {
+    const response =
+      body instanceof FormData
+        ? await server.fetch(`/v1${path}`, { method, body })
+        : body === undefined
+          ? await server.fetch(`/v1${path}`, { method })
+          : await sendJson(server, method, `/v1${path}`, body);
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+    return text === '' ? {} : (JSON.parse(text) as Json);
+  };
+  const deprecation = { reasons: ['Legacy'] };
+  const rule = { name: 'second', issuer: 'github', claims: { repository_id: '100' }, scopes: ['read'] };
+  const advice = { package: 'Lib', versions: '[1.0,2.0)', severity: 2, url: 'https://advisories.test/1' };
+  await feed.publish({ id: 'Lib' }, { id: 'Claimed' });
+  await call('DELETE', '/packages/Claimed/1.0.0');
+  await app.image('v1');
+  const { digest } = await app.image('v2');
+  const claimed = new TestRepository(server, 'claimed');
+  await claimed.image('v1');
+  await call('DELETE', '/containers/claimed/v1');
+  const made = await createRule(server);
+  const webhook = await createWebhook(server, 'http://127.0.0.1:9/secret-path', ['package.*']);
+  const { id: token } = await call('POST', '/tokens', { name: 'ci', scopes: ['read'] });
+  await Visitor.signedIn(server);
+  const sessions = (await call('GET', '/sessions'))['items'] as Json[];
+  const advisory = await call('POST', '/advisories', { ...advice, url: 'https://advisories.test/2' });
+  await databaseOf(server).transaction((tx) =>
+    tx.run(
+      `INSERT INTO webhook_deliveries (id, webhook_id, event_position, type, body, state, attempts, next_at, created_at)
+       VALUES ('made', ?, 1, 'package.published', '{}', 'failed', 1, 1, 1)`,
+      [webhook.id],
+    ),
+  );
+  for (const path of ['manifests/v1', 'tags/list']) await (await server.fetch(`/v2/up.test/listed/${path}`)).text();
+  const stored = (await call('GET', '/upstreams/up.test/entries?name=listed'))['items'] as Json[];
+  let dry = '';
+  const nupkg = new Blob([new Uint8Array(await makeNupkg({ id: 'Formed' }))]);
+
+  const changes: [string, EventType, () => Promise<unknown>][] = [
+    [
+      'POST /packages',
+      'package.published',
+      () => {
+        const form = new FormData();
+        form.append('package', nupkg, 'formed.nupkg');
+        return call('POST', '/packages', form);
+      },
+    ],
+    ['POST /packages/{id}/{version}/unlist', 'package.unlisted', () => call('POST', '/packages/Lib/1.0.0/unlist')],
+    ['POST /packages/{id}/{version}/relist', 'package.relisted', () => call('POST', '/packages/Lib/1.0.0/relist')],
+    [
+      'PUT /packages/{id}/{version}/deprecation',
+      'package.deprecated',
+      () => call('PUT', '/packages/Lib/1.0.0/deprecation', deprecation),
+    ],
+    [
+      'DELETE /packages/{id}/{version}/deprecation',
+      'package.undeprecated',
+      () => call('DELETE', '/packages/Lib/1.0.0/deprecation'),
+    ],
+    [
+      'PUT /packages/{id}/deprecations',
+      'package.deprecated',
+      () => call('PUT', '/packages/Lib/deprecations', { ...deprecation, versions: 'all' }),
+    ],
+    [
+      'DELETE /packages/{id}/deprecations',
+      'package.undeprecated',
+      () => call('DELETE', '/packages/Lib/deprecations?versions=all'),
+    ],
+    ['POST /advisories', 'advisory.created', () => call('POST', '/advisories', advice)],
+    ['DELETE /advisories/{id}', 'advisory.deleted', () => call('DELETE', `/advisories/${String(advisory['id'])}`)],
+    ['DELETE /packages/{id}/{version}', 'package.deleted', () => call('DELETE', '/packages/Formed/1.0.0')],
+    ['DELETE /containers/{name}/{tag}', 'tag.deleted', () => call('DELETE', '/containers/app/v1')],
+    [
+      'DELETE /containers/{name}/manifests/{digest}',
+      'manifest.deleted',
+      () => call('DELETE', `/containers/app/manifests/${digest}`),
+    ],
+    ['DELETE /claims/package/{name}', 'claim.released', () => call('DELETE', '/claims/package/claimed')],
+    [
+      'DELETE /claims/container/{name}',
+      'claim.released',
+      async () => {
+        const { items } = (await call('GET', '/containers/claimed/manifests').catch(() => ({ items: [] }))) as {
+          items: Json[];
+        };
+        for (const each of items) await call('DELETE', `/containers/claimed/manifests/${String(each['digest'])}`);
+        return call('DELETE', '/claims/container/claimed');
+      },
+    ],
+    ['POST /tokens', 'token.created', () => call('POST', '/tokens', { name: 'other', scopes: ['read'] })],
+    ['DELETE /tokens/{id}', 'token.revoked', () => call('DELETE', `/tokens/${String(token)}`)],
+    ['DELETE /sessions/{id}', 'session.ended', () => call('DELETE', `/sessions/${String(sessions[0]!['id'])}`)],
+    [
+      'POST /token-exchange',
+      'token.created',
+      async () => t.is((await exchange(server, await issuer.sign(fromRepository))).status, 200),
+    ],
+    [
+      'POST /token-exchange/nuget',
+      'token.created',
+      async () => {
+        const authorization = `Bearer ${await issuer.sign(fromRepository)}`;
+        const response = await server.fetch('/v1/token-exchange/nuget', {
+          method: 'POST',
+          token: null,
+          body: JSON.stringify({ username: 'default', tokenType: 'ApiKey' }),
+          headers: { 'content-type': 'application/json', authorization },
+        });
+        t.is(response.status, 200);
+      },
+    ],
+    ['POST /publishers', 'publisher.created', () => call('POST', '/publishers', rule)],
+    [
+      'PUT /publishers/{id}',
+      'publisher.updated',
+      () => call('PUT', `/publishers/${String(made['id'])}`, { ...rule, name: 'changed' }),
+    ],
+    ['DELETE /publishers/{id}', 'publisher.deleted', () => call('DELETE', `/publishers/${String(made['id'])}`)],
+    ['POST /jobs/{name}/runs', 'job.started', () => call('POST', '/jobs/sample/runs')],
+    [
+      'POST /prefetch',
+      'job.started',
+      async () => {
+        const run = await call('POST', '/prefetch', formOf({ kind: 'images', dry_run: 'true' }, { 'a.txt': image }));
+        dry = String(run['id']);
+      },
+    ],
+    [
+      'DELETE /prefetch/{id}',
+      'job.cancelled',
+      async () => {
+        await databaseOf(server).transaction((tx) =>
+          tx.run("UPDATE prefetch_runs SET state = 'running', cancelled = 0"),
+        );
+        await call('DELETE', `/prefetch/${dry}`);
+      },
+    ],
+    [
+      'POST /prefetch/{id}/fetch',
+      'job.started',
+      async () => {
+        await databaseOf(server).transaction((tx) => tx.run("UPDATE prefetch_runs SET state = 'done', slot = NULL"));
+        await call('POST', `/prefetch/${dry}/fetch`);
+      },
+    ],
+    [
+      'POST /webhooks',
+      'webhook.created',
+      () => call('POST', '/webhooks', { url: 'http://127.0.0.1:9/secret-path', events: ['*'] }),
+    ],
+    [
+      'PATCH /webhooks/{id}',
+      'webhook.updated',
+      () => call('PATCH', `/webhooks/${webhook.id}`, { rotate_secret: true }),
+    ],
+    [
+      'POST /webhooks/{id}/deliveries/{delivery}/redeliver',
+      'webhook.redelivered',
+      () => call('POST', `/webhooks/${webhook.id}/deliveries/made/redeliver`),
+    ],
+    [
+      'POST /webhooks/{id}/redeliver',
+      'webhook.redelivered',
+      () => call('POST', `/webhooks/${webhook.id}/redeliver`, { since: '2026-01-01T00:00:00Z' }),
+    ],
+    ['DELETE /webhooks/{id}', 'webhook.deleted', () => call('DELETE', `/webhooks/${webhook.id}`)],
+  ];
+  t.true(stored.some(({ kind }) => kind === 'tags'));
+  for (const { id, kind, reference } of stored) {
+    const type =
+      kind !== 'manifest' ? 'upstream.entry_dropped' : reference === 'v1' ? 'tag.deleted' : 'manifest.deleted';
+    const path = `/upstreams/up.test/entries/${String(id)}`;
+    changes.push(['DELETE /upstreams/{id}/entries/{entry}', type, () => call('DELETE', path)]);
+  }
+  const changing = document.operations.filter((each) => !/^(?:GET|HEAD) /.test(each));
+  t.deepEqual(
+    [...new Set(changing.filter((each) => !without.has(each)))].toSorted(),
+    [...new Set(changes.map(([operation]) => operation))].toSorted(),
+    'each operation that changes something is here',
+  );
+  t.deepEqual(
+    [...without.keys()].filter((each) => !changing.includes(each)),
+    [],
+  );
+  for (const [operation, type, change] of changes) {
+    const found = await during(server, change);
+    t.is(found.get(type), operation.startsWith('POST /token-exchange') ? 'rule' : 'token', `${operation}: ${type}`);
+  }
+  const text = JSON.stringify(await auditOf(server, 'type=webhook.*'));
+  t.false(text.includes('secret-path'), 'a URL can contain a secret');
+  t.true(text.includes('127.0.0.1:9'));
+  t.deepEqual((await auditOf(server, 'type=webhook.updated'))[0]!.details['changed'], ['secret']);
+});

@@ -1,0 +1,35 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import test from 'ava';
+import { TestFeed } from '../support/feed.ts';
+import { raw } from '../support/raw.ts';
+import { startTestServer } from '../support/server.ts';
+
+// What a server keeps in memory is counted with the memory that it really takes.
+
+const mebibyte = 2 ** 20;
+
+/** Bytes of all buffers that are in use. */
+function bytesOfBuffers(): number {
+  setFlagsFromString('--expose-gc');
+  (runInNewContext('gc') as () => void)();
+  return process.memoryUsage().arrayBuffers;
+}
+
+test.serial('a short document keeps no more memory than it has bytes', async (t) => {
+  const server = await startTestServer(t, { log: { level: 'fatal' } });
+  await new TestFeed(server).publish({ id: 'Short' });
+  for (const form of ['registration-gz-semver2', 'package']) {
+    const before = bytesOfBuffers();
+    // Each host has its own document, because documents have absolute addresses.
+    for (let index = 0; index < 500; index += 1) {
+      const host = `host-${form}-${index}.test`;
+      const { status } = await raw(server, `/v3/${form}/short/index.json`, { headers: { host } });
+      t.is(status, 200);
+      // Other work of a server also takes parts of the memory that small buffers share.
+      for (let part = 0; part < 3; part += 1) Buffer.allocUnsafe(4000);
+    }
+    const kept = (bytesOfBuffers() - before) / mebibyte;
+    t.true(kept < 1.5, `500 documents of ${form} keep ${kept} MiB`);
+  }
+});

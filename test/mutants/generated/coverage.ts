@@ -1,0 +1,122 @@
+import { createHash } from 'node:crypto';
+import { cp, glob, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { failuresIn, root, runTests } from '../checkout.ts';
+import { placesOf, withHits, type Place } from './places.ts';
+
+// Which test file reaches which places of the source: one run of each test file on an instrumented copy. What is recorded
+// is kept in the checkout, and is used again while the source, the support of the tests and the test file are the same.
+
+/** Milliseconds for a test file, of which a record needs most on a busy machine. */
+const limit = 600_000;
+export const cache = join(root, '.cache/mutants');
+
+/** What a run of a test file has shown. */
+export interface Recorded {
+  test: string;
+  isPassed: boolean;
+  milliseconds: number;
+  /** Numbers of the places that were reached while modules loaded, and later. */
+  loaded: Set<number>;
+  reached: Set<number>;
+}
+
+export interface Source {
+  file: string;
+  text: string;
+  places: Place[];
+  /** The number of the first place. */
+  first: number;
+}
+
+export async function readSources(files: readonly string[]): Promise<Source[]> {
+  let first = 0;
+  const sources: Source[] = [];
+  for (const file of files) {
+    const text = await readFile(join(root, file), 'utf8');
+    const places = placesOf(text);
+    sources.push({ file, text, places, first });
+    first += places.length;
+  }
+  return sources;
+}
+
+/** Tests of which a failure says nothing about a change: they read the source, or measure how long something takes. */
+export async function testFiles(): Promise<{ picked: string[]; others: string[] }> {
+  const [picked, others]: string[][] = [[], []];
+  for await (const file of glob('test/**/*.test.ts', { cwd: root })) {
+    if (/^test\/(?:browser|clients)\//.test(file)) continue;
+    const text = await readFile(join(root, file), 'utf8');
+    const isOther = /^test\/(?:imports|tables|docs|mutants\/.*)\.test/.test(file) || measures.test(text);
+    (isOther ? others : picked)!.push(file);
+  }
+  return { picked: picked!.sort(), others: others!.sort() };
+}
+const measures =
+  /support\/(?:longest-turn|memory)\.ts|cpuUsage\(|memoryUsage|VmRSS|VmHWM|'(?:\.\.\/)+src'|readFile(?:Sync)?\([^)]*src\b/;
+
+/** Makes a copy of the checkout record what tests reach. */
+export async function instrument(folder: string, sources: readonly Source[]): Promise<void> {
+  const hits = join(folder, 'hits.mjs');
+  await cp(join(import.meta.dirname, 'hits.mjs'), hits);
+  for (const { file, text, places, first } of sources)
+    await writeFile(join(folder, file), withHits(text, places, first, hits));
+}
+
+/** A name for the texts of all that a record depends on, besides the test file. */
+export async function digestOf(sources: readonly Source[]): Promise<string> {
+  const hash = createHash('sha256');
+  for (const { file, text, places } of sources) hash.update(`${file}\0${text}\0${JSON.stringify(places)}\0`);
+  const support: string[] = [];
+  for await (const file of glob('test/support/**/*.ts', { cwd: root })) support.push(file);
+  for (const file of [...support.sort(), 'package-lock.json'])
+    hash.update(`${file}\0${await readFile(join(root, file), 'utf8')}\0`);
+  return hash.digest('hex').slice(0, 20);
+}
+
+/** The kept record of a test file; undefined if there is none. */
+export async function keptRecord(digest: string, test: string): Promise<Recorded | undefined> {
+  const text = await readFile(await pathOfRecord(digest, test), 'utf8').catch(() => undefined);
+  if (text === undefined) return undefined;
+  const kept = JSON.parse(text) as Omit<Recorded, 'loaded' | 'reached'> & { loaded: number[]; reached: number[] };
+  return { ...kept, loaded: new Set(kept.loaded), reached: new Set(kept.reached) };
+}
+
+/** Runs a test file in an instrumented copy, and keeps what it reached; a failure is not kept. */
+export async function record(
+  folder: string,
+  digest: string,
+  test: string,
+  places: number,
+): Promise<Recorded & { output: string }> {
+  await writeFile(join(folder, 'hits'), new Uint8Array(2 * places));
+  const startedAt = performance.now();
+  let milliseconds = 0;
+  let isPassed = false;
+  let output = '';
+  // A failure may be one of a busy machine.
+  for (let attempt = 0; attempt < 2 && !isPassed; attempt += 1) {
+    const result = await runTests(folder, [test], limit);
+    isPassed = result.outcome === 'missed';
+    output = failuresIn(result.output);
+    milliseconds = performance.now() - startedAt;
+  }
+  const hits = await readFile(join(folder, 'hits'));
+  const [loaded, reached] = [new Set<number>(), new Set<number>()];
+  for (const [at, byte] of hits.entries()) if (byte === 1) (at % 2 === 0 ? loaded : reached).add(at >> 1);
+  const found = { test, isPassed, milliseconds: Math.round(milliseconds), loaded, reached };
+  if (!isPassed) return { ...found, output };
+  const path = await pathOfRecord(digest, test);
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(`${path}.new`, JSON.stringify({ ...found, loaded: [...loaded], reached: [...reached] }));
+  await rename(`${path}.new`, path);
+  return { ...found, output };
+}
+
+async function pathOfRecord(digest: string, test: string): Promise<string> {
+  const own = createHash('sha256')
+    .update(await readFile(join(root, test)))
+    .digest('hex')
+    .slice(0, 12);
+  return join(cache, digest, `${test.replaceAll('/', '+')}-${own}.json`);
+}

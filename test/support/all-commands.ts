@@ -1,0 +1,38 @@
+import { entrepot } from './in-process.ts';
+
+// Every command, so that a new one is tested without being added to a list.
+
+/** What commands need beside their names. A command that is not here needs nothing. `folder` has a `list.txt`. */
+export const needed = (folder: string): Record<string, string> => ({
+  'account create': 'team',
+  'token create': '--name x',
+  'token revoke': 'x',
+  'publisher create': '--name x --issuer x --claim a=b',
+  'publisher delete': 'x',
+  'claim release': 'x --kind package',
+  deprecate: 'My.Package --all --reason Legacy',
+  'advisory create': 'My.Package --affected 1.0.0 --severity high --url https://example.test/7',
+  'advisory delete': 'x',
+  'usage reconcile': `--access-log ${folder}/list.txt`,
+  'webhook create': '--url https://hooks.example.test/',
+  'webhook change': 'x --disable',
+  'webhook delete': 'x',
+  'webhook test': 'x',
+  'webhook deliveries': 'x',
+  'webhook redeliver': 'x --since 1d',
+  backup: `${folder}/backup.tar`,
+  restore: `${folder}/x.tar`,
+  'storage copy': '--to s3',
+  cert: '--self-signed',
+  prefetch: `${folder}/list.txt`,
+  'jobs run': 'gc',
+});
+
+/** All commands and groups, as their help lists them. */
+export async function allCommands(group = ''): Promise<string[]> {
+  const { stdout } = await entrepot({}, ...group.split(' ').filter(Boolean), '--help');
+  const listed = stdout.split('\nCommands:\n')[1] ?? '';
+  const names = [...listed.matchAll(/^ {2}([a-z-]+)/gm)].map(([, name]) => name!).filter((name) => name !== 'help');
+  const below = await Promise.all(names.map((name) => allCommands(`${group} ${name}`.trim())));
+  return [...(group === '' ? [] : [group]), ...below.flat()];
+}
