@@ -1,3 +1,5 @@
+import { inspect } from 'node:util';
+
 /**
  * Waits until `condition` is true. Fails with the source of the condition if it is not true within `milliseconds`, so
  * that the test ends with a reason and not with the timeout of the runner.
@@ -10,12 +12,16 @@ export async function until(condition: () => boolean | Promise<boolean>, millise
   }
 }
 
-/** Repeats `ask` until `check` is true, at most for a minute. Resolves to the last answer, which the test checks. */
+/**
+ * Repeats `ask` until `check` is true. Resolves to that answer. Fails with the last answer if `check` is not true within a
+ * minute.
+ */
 export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) => boolean): Promise<T> {
   const deadline = performance.now() + 60_000;
   for (;;) {
     const answer = await ask();
-    if (check(answer) || performance.now() > deadline) return answer;
+    if (check(answer)) return answer;
+    if (performance.now() > deadline) throw new Error(`not true within 60 s: ${String(check)}, at last ${inspect(answer)}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
