@@ -88,7 +88,7 @@ test('the page of a hosted package has install lines, README, dependencies, fact
 
 test('the page of a mirrored version shows what its upstream says, and says so if the upstream does not answer', async (t) => {
   const up = await UpstreamFeed.start(t);
-  const server = await startMirrorOf(t, [up.as('up.test', { freshFor: '1ms', timeout: '1s' })]);
+  const server = await startMirrorOf(t, [up.as('up.test', { freshFor: '1ms' })]);
   const entry = {
     deprecation: { reasons: ['Legacy'], message: 'Use the other', alternatePackage: { id: 'Better', range: '*' } },
     vulnerabilities: [{ severity: '2', advisoryUrl: 'https://advisories.test/1' }],

@@ -218,7 +218,7 @@ test('public URLs come from the settings, or from the request', async (t) => {
 });
 
 test('a request whose body stops is aborted, and the server continues', async (t) => {
-  const server = await startTestServer(t, { limits: { uploadIdle: '400ms' } });
+  const server = await startTestServer(t, { limits: { uploadIdle: '1s' } });
   const answered = new Promise((resolve, reject) => {
     const sending = request(`${server.url}/v1/tokens`, {
       method: 'POST',

@@ -52,7 +52,7 @@ for (const [what, path, type] of [
 }
 
 test.serial('a sender that never ends a refused body is disconnected, although it keeps the connection', async (t) => {
-  const server = await startTestServer(t, { limits: { nupkg: '1MiB', uploadIdle: '400ms' } });
+  const server = await startTestServer(t, { limits: { nupkg: '1MiB', uploadIdle: '2s' } });
   const before = count('TCPSocketWrap');
   const { port } = new URL(server.url);
   const socket = connect({ port: Number(port), host: '127.0.0.1', allowHalfOpen: true });

@@ -24,7 +24,7 @@ async function dial(t: ExecutionContext, { url }: TestServer, localAddress = '12
 const ask = 'GET /livez HTTP/1.1\r\nHost: a.test\r\n\r\n';
 
 test('headers that arrive too slowly, or not at all, close their connection', async (t) => {
-  const server = await startTestServer(t, { limits: { headerTimeout: '300ms' } });
+  const server = await startTestServer(t, { limits: { headerTimeout: '2s' } });
   const silent = await dial(t, server);
   const slow = await dial(t, server);
   slow.socket.write('GET /livez HTTP/1.1\r\nHost: a.test\r\n');
@@ -47,7 +47,7 @@ test('headers larger than the limit are 431', async (t) => {
 });
 
 test('a body that trickles in is cut, for every kind of request, and one that is fast enough is not', async (t) => {
-  const server = await startTestServer(t, { limits: { uploadIdle: '1s', uploadRate: '100' } });
+  const server = await startTestServer(t, { limits: { uploadIdle: '4s', uploadRate: '100' } });
   const body = randomBytes(4000);
   const trickling = (
     [

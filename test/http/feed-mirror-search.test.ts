@@ -79,7 +79,7 @@ for (const [what, stall] of [
   ['sends a body without end', endless({ bytes: 0 })],
 ] as const) {
   test(`an upstream whose search ${what} is left out after its time limit`, async (t) => {
-    const { up, feed } = await mirrored(t, { timeout: '300ms' });
+    const { up, feed } = await mirrored(t, { timeout: '2s' });
     await feed.publish({ id: 'Slow.Hosted', version: '1.0.0' });
     await up.offer({ id: 'Slow.Upstream', versions: [{ version: '1.0.0' }] });
     for (const path of ['/query', '/autocomplete']) up.upstream.on(path, stall);

@@ -9,10 +9,10 @@ import { until, within } from '../support/until.ts';
 
 // MariaDB behind a proxy that stops or freezes, and tables that another connection locks. Times in milliseconds.
 
-const limits = { read: 3000, transaction: 3000, connection: 3000, lock: 1000, background: 60_000 };
+const limits = { read: 5000, transaction: 5000, connection: 5000, lock: 1000, background: 60_000 };
 /** A write waits for a connection, then for its transaction, and ends with a rollback. */
-const longest = limits.connection + limits.transaction + 2500;
-const healthTimes = { limit: 500, writeEvery: 0, perSecond: Number.POSITIVE_INFINITY, remember: 30_000 };
+const longest = 2 * (limits.connection + limits.transaction);
+const healthTimes = { limit: 3000, writeEvery: 0, perSecond: Number.POSITIVE_INFINITY, remember: 30_000 };
 
 interface Setup {
   server: TestServer;
@@ -74,7 +74,7 @@ async function assertNotReady(t: ExecutionContext, server: TestServer) {
   t.is(body.code, 'NotReady');
   t.true(body.parts.includes('database'));
   t.regex(body.detail, /The database cannot be read\./);
-  t.true(took < healthTimes.limit + 1000, `readiness took ${took} ms`);
+  t.true(took < 3 * healthTimes.limit, `readiness took ${took} ms`);
   t.is((await server.fetch('/livez')).status, 200);
 }
 
@@ -186,7 +186,7 @@ test('connections that never answer again are replaced', async (t) => {
   const { server, proxy } = await setUp(t);
   await new TestRepository(server, 'app').image('v1');
   proxy.abandon();
-  await until(() => works(server), 20_000);
+  await until(() => works(server));
   const all = await Promise.all(Array.from({ length: 20 }, () => server.fetch('/v2/app/manifests/v1')));
   for (const each of all) t.is(each.status, 200, await each.text());
 });

@@ -77,7 +77,7 @@ test('an upload that begins at one instance continues and ends at others', async
 
 test('a client that leaves or stops sending at another instance can continue', async (t) => {
   const start = await instancesOf(t);
-  const limits = { uploadIdle: '400ms', accountStorage: '2MiB' };
+  const limits = { uploadIdle: '3s', accountStorage: '2MiB' };
   const [a, b] = [await start({ limits }), await start({ limits })];
   const at = new TestRepository(b, 'team/app');
   const location = await new TestRepository(a, 'team/app').start();

@@ -109,7 +109,7 @@ test('while the upstream is paused, a stale entry is served at once without a re
 });
 
 /** A stored entry that is stale, at an upstream that sends no answer until `release` is called. */
-async function setUpHung(t: ExecutionContext, timeout = '400ms') {
+async function setUpHung(t: ExecutionContext, timeout = '3s') {
   const made = await setUp(t, { settings: { timeout } });
   const { server, get, clock } = made;
   server.on('/thing', serve(one));

@@ -30,7 +30,7 @@ function trickle(bytes: Buffer, headers: OutgoingHttpHeaders = { 'content-length
 
 async function setUp(t: ExecutionContext, setup: MirrorSetup = {}) {
   const server = await startFaultyUpstream(t);
-  return { server, ...(await openMirror(t, server.url, { settings: { timeout: '300ms' }, ...setup })) };
+  return { server, ...(await openMirror(t, server.url, { settings: { timeout: '2s' }, ...setup })) };
 }
 
 function caller(account: string): Caller {
@@ -54,15 +54,15 @@ for (const [size, what] of [
     const { server, mirror, resource, upstream, lines } = await setUp(t);
     const bytes = randomBytes(size);
     server.on('/thing', trickle(bytes));
-    const thing = resource('/thing', { digest: digestOf(bytes), idle: 5000 });
+    const thing = resource('/thing', { digest: digestOf(bytes), idle: 30_000 });
     const entry = await mirror.open(thing);
     const startedAt = performance.now();
     const error = await t.throwsAsync(readEntry(entry));
     t.like(error, { name: 'UpstreamUnavailable' });
-    t.true(performance.now() - startedAt > (size > 65_536 ? 800 : 200), 'not before the time is over');
+    t.true(performance.now() - startedAt > (size > 65_536 ? 5800 : 1900), 'not before the time is over');
     t.is(server.asked.length, 1);
     t.is(upstream.counts.slowBodies, 1);
-    const told = `sent fewer than ${size > 65_536 ? '922 bytes of a body in 0.9' : '65536 bytes of a body in 0.3'} s`;
+    const told = `sent fewer than ${size > 65_536 ? '6144 bytes of a body in 6' : '65536 bytes of a body in 2'} s`;
     t.true(lines.some((line) => line.includes(told)));
     server.on('/thing', serve(bytes));
     t.true((await readEntry(await mirror.open(thing))).equals(bytes), 'the next request succeeds');
@@ -71,7 +71,7 @@ for (const [size, what] of [
 
 test('a document that comes a byte at a time ends in the time-out, also without a length', async (t) => {
   const { server, mirror, resource } = await setUp(t);
-  const document = { whole: true, lifetime: { freshFor: 0, staleFor: 60_000 }, idle: 5000 };
+  const document = { whole: true, lifetime: { freshFor: 0, staleFor: 60_000 }, idle: 30_000 };
   const trickled = trickle(Buffer.alloc(2 ** 20), {});
   server.on('/thing', serve(Buffer.from('{}')), trickled);
   t.is((await mirror.open(resource('/thing', document, { document: true })))?.outcome, 'miss');
@@ -83,7 +83,7 @@ test('a document that comes a byte at a time ends in the time-out, also without 
 test('a slow reader, and a limited rate of a background task, are not faults of the upstream', async (t) => {
   const bytes = randomBytes(4 * 2 ** 20);
   const { server, mirror, resource, upstream } = await setUp(t, {
-    settings: { timeout: '100ms' },
+    settings: { timeout: '1s' },
     mirror: { room: new Room('/', 0, () => Promise.resolve(-1)) },
   });
   server.on('/thing', serve(bytes));
@@ -92,7 +92,7 @@ test('a slow reader, and a limited rate of a background task, are not faults of 
   t.is(entry?.outcome, 'passed');
   const piece = Buffer.alloc(1000);
   t.true((await entry!.content.read(piece, 0)) > 0);
-  const task = new BackgroundTask(new AbortController().signal, 150_000);
+  const task = new BackgroundTask(new AbortController().signal, 50_000);
   const other = await task.run(() =>
     mirror.open(resource('/other', { digest: digestOf(bytes.subarray(0, 200_000)), idle: 60_000 })),
   );

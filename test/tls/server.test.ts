@@ -228,7 +228,7 @@ test('closing finishes a download over TLS, and closes connections without a req
 });
 
 test('a slow body over TLS is not taken for a silent one, neither by its reader nor after a refusal', async (t) => {
-  const { server, pair } = await startTlsServer(t, { limits: { uploadIdle: '1s', uploadRate: 0 } });
+  const { server, pair } = await startTlsServer(t, { limits: { uploadIdle: '3s', uploadRate: 0 } });
   const { body, type } = packageForm(await makeNupkg({ id: 'Slow', version: '1.0.0' }));
   const send = async (token: string) => {
     const socket = await connectTls(server.url, pair);
@@ -240,7 +240,7 @@ test('a slow body over TLS is not taken for a silent one, neither by its reader 
     const step = Math.ceil(body.length / 12);
     for (let sent = 0; sent < body.length; sent += step) {
       socket.write(body.subarray(sent, sent + step));
-      await sleep(250);
+      await sleep(400);
     }
     const [first] = await within(answer);
     const status = first.toString().slice(0, 12);

@@ -146,7 +146,7 @@ test('each host has its own connections', async (t) => {
 });
 
 test('every request releases its connection, however it ends', async (t) => {
-  const { server, upstream, send, get, clock } = await setUp(t, 1, '1s');
+  const { server, upstream, send, get, clock } = await setUp(t, 1, '3s');
   server.on('/good/1', answer(200, {}, 'good'));
   server.on('/moved/1', answer(302, { location: '/good/1' }, 'moved'));
   server.on('/loop/1', answer(302, { location: '/loop/1' }));

@@ -71,7 +71,7 @@ test('the challenges of known registries are parsed', (t) => {
 });
 
 test('any challenge is parsed quickly and without an error', (t) => {
-  const started = performance.now();
+  const started = process.threadCpuUsage();
   for (const header of [
     'a'.repeat(16_000),
     `${'a'.repeat(4000)}!`,
@@ -82,7 +82,8 @@ test('any challenge is parsed quickly and without an error', (t) => {
     t.notThrows(() => parseChallenges(header));
   }
   assert(property(string(), (header) => Array.isArray(parseChallenges(header))));
-  t.true(performance.now() - started < 1500);
+  const { user, system } = process.threadCpuUsage(started);
+  t.true(user + system < 1_500_000, `${user + system} µs`);
 });
 
 /** A registry that requires a token from `realm`. */

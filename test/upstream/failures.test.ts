@@ -64,7 +64,7 @@ test('after a 5xx an address fails at once for a while, without a request; other
 });
 
 test('a time-out stops the one address, not the upstream', async (t) => {
-  const { server, upstream, base, get, refused } = await setUp(t, { timeout: '100ms' });
+  const { server, upstream, base, get, refused } = await setUp(t, { timeout: '1s' });
   server.on('/silent/1', () => undefined);
   const url = new URL('/silent/1', base);
   await t.throwsAsync(upstream.send({ subject: 'silent', url }), { name: 'UpstreamTimeout' });
