@@ -64,6 +64,11 @@ export function systemOrigin(name: string | null): Origin {
   return { actor: { kind: 'system', id: null, name }, address: null, requestId: null };
 }
 
+/** For `Semaphore.take`: a wait ends with `Aborted` when `caller` leaves. */
+export function endingWait(caller: Pick<Caller, 'whenGone'>): (leave: (error: Error) => void) => () => void {
+  return (leave) => caller.whenGone(() => leave(callerLeft()));
+}
+
 /** Waits for `work`. Rejects with `Aborted` as soon as the current caller has left. */
 export function untilCallerLeaves<T>(work: Promise<T>): Promise<T> {
   const caller = current.getStore();

@@ -6,7 +6,7 @@ import { DomainError } from '../errors.ts';
 import { itemOf, isKnownPattern } from '../events/event.ts';
 import type { EventFilter } from '../events/event-list.ts';
 import type { Events } from '../events/events.ts';
-import { Turns } from '../limits/turns.ts';
+import { Semaphore } from '../semaphore.ts';
 import { operation, type Operation } from './operation.ts';
 import { cursorOf, pageQuery, readCursor } from './paging.ts';
 import { eventList } from './schemas.ts';
@@ -57,7 +57,7 @@ const patience = 10_000;
 
 /** `/audit`: the record of events. */
 export function auditOperations(parts: AuditParts): Operation[] {
-  const turns = new Turns(mostLists, mostWaiting);
+  const turns = new Semaphore({ max: mostLists, maxWaiting: mostWaiting });
   return [
     operation({
       method: 'get',
@@ -93,8 +93,8 @@ export function auditOperations(parts: AuditParts): Operation[] {
 }
 
 /** A filter can make a list read very many events, so an account reads few lists at a time. Throws `TooManyRequests`. */
-async function turnOf(turns: Turns, { accountId }: Principal): Promise<() => void> {
-  const end = await turns.take(String(accountId), patience);
+async function turnOf(turns: Semaphore, { accountId }: Principal): Promise<() => void> {
+  const end = await turns.take(String(accountId), { patience });
   if (end) return end;
   throw new DomainError(
     'TooManyRequests',

@@ -4,7 +4,7 @@ import type { Server as NetServer, Socket } from 'node:net';
 import { platform } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { addressKey } from '../limits/address.ts';
-import { Occupancy } from '../limits/waiting.ts';
+import { Semaphore } from '../semaphore.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import { createTlsServer } from '../tls/server.ts';
 import type { createApp } from './app.ts';
@@ -100,13 +100,13 @@ export async function listen(
  * `connection` has the first.
  */
 function limitConnections(server: NetServer, most: number, { isProxy, onRefused }: ConnectionLimits): void {
-  const counts = new Occupancy(most);
+  const connections = new Semaphore({ max: most, maxWaiting: 0 });
   server.on('connection', (socket: Socket) => {
     const { remoteAddress } = socket;
     if (remoteAddress === undefined || isProxy(remoteAddress)) return;
-    const key = addressKey(remoteAddress);
-    if (counts.enter(key)) {
-      socket.once('close', () => counts.leave(key));
+    const release = connections.take(addressKey(remoteAddress));
+    if (typeof release === 'function') {
+      socket.once('close', release);
       return;
     }
     onRefused(remoteAddress);

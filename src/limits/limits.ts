@@ -1,14 +1,14 @@
 import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
-import { systemOrigin } from '../caller.ts';
+import { endingWait, systemOrigin } from '../caller.ts';
 import type { Config } from '../config/schema.ts';
 import type { RepeatedEvents } from '../events/repeated.ts';
+import { Semaphore } from '../semaphore.ts';
 import { addressKey } from './address.ts';
 import { MemoryBuckets, mostKeys, period, SharedBuckets } from './buckets.ts';
 import type { ReturnUnit, Taken, TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
-import { Turns } from './turns.ts';
-import { Occupancy, pause, type Waiter } from './waiting.ts';
+import { pause, type Waiter } from './waiting.ts';
 
 /** The limits of a rate, by their names in answers, events and metrics. */
 const rateNames = ['requests', 'anonymous-requests', 'misses', 'searches', 'pushes', 'failed-sign-ins'] as const;
@@ -79,13 +79,13 @@ export class Limits {
   readonly #take: Record<RateName, TakeUnit>;
   readonly #events: RepeatedEvents;
   readonly #now: () => number;
-  readonly #held = new Occupancy(mostHeld);
+  readonly #held = new Semaphore({ max: mostHeld, maxWaiting: 0 });
   #heldInAll = 0;
   readonly #mostUploads: number | undefined;
-  readonly #uploads: Turns | undefined;
+  readonly #uploads: Semaphore | undefined;
   readonly #giveBack: ReturnUnit;
-  readonly #lookUps = new Turns(mostLookUps);
-  readonly #attempts = new Turns(mostAttempts);
+  readonly #lookUps = new Semaphore({ max: mostLookUps });
+  readonly #attempts = new Semaphore({ max: mostAttempts });
   /** Until when the credentials from an address are looked up in turns. */
   readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
   /** The latest time that a `Retry-After` has named for a key. */
@@ -123,7 +123,10 @@ export class Limits {
     };
     this.#giveBack = (...unit) => shared.giveBack(...unit);
     this.#mostUploads = settings.uploads;
-    this.#uploads = settings.uploads === undefined ? undefined : new Turns(settings.uploads, mostWaitingUploads);
+    this.#uploads =
+      settings.uploads === undefined
+        ? undefined
+        : new Semaphore({ max: settings.uploads, maxWaiting: mostWaitingUploads });
     this.#events = events;
     this.#now = now;
   }
@@ -176,14 +179,15 @@ export class Limits {
   async #hold(limit: RateName, quota: number, client: Client, answer: Limited, first: Taken): Promise<void> {
     const key = `${limit} ${client.key}`;
     let last = first;
-    if (this.#heldInAll < mostHeldInAll && this.#held.enter(key)) {
+    const leave = this.#heldInAll < mostHeldInAll ? this.#held.take(key) : undefined;
+    if (typeof leave === 'function') {
       this.#heldInAll += 1;
       this.#count(limit, 'delayed');
       try {
         await pause(this.#delay, answer);
       } finally {
         this.#heldInAll -= 1;
-        this.#held.leave(key);
+        leave();
       }
       last = await this.#take[limit](key, { quota }, 0);
     }
@@ -216,7 +220,7 @@ export class Limits {
    */
   async upload(client: Client, answer: Limited): Promise<() => void> {
     if (!this.#uploads || this.#mostUploads === undefined) return () => undefined;
-    const taken = this.#uploads.take(client.key, this.#delay, answer);
+    const taken = this.#uploads.take(client.key, { patience: this.#delay, whenLeft: endingWait(answer) });
     if (taken instanceof Promise) this.#count('uploads', 'delayed');
     const end = await taken;
     if (end) return end;
@@ -233,7 +237,7 @@ export class Limits {
     const { key } = addressClient(address());
     const until = this.#failingAddresses.get(key);
     if (until === undefined) return look();
-    if (until > this.#now()) return this.#lookUpInTurn(key, look);
+    if (until > this.#now()) return this.#lookUps.run(look, key);
     this.#failingAddresses.delete(key);
     return look();
   }
@@ -250,21 +254,12 @@ export class Limits {
     succeeded: (result: T) => boolean = () => true,
   ): Promise<T> {
     await this.take('failed-sign-ins', client, answer);
-    const end = await this.#attempts.take(client.key, undefined, answer);
+    const end = await this.#attempts.take(client.key, { whenLeft: endingWait(answer) });
     try {
       const result = await work();
       const quota = this.#quotas['failed-sign-ins'];
       if (quota !== undefined && succeeded(result)) await this.#giveBack(`failed-sign-ins ${client.key}`, { quota });
       return result;
-    } finally {
-      end?.();
-    }
-  }
-
-  async #lookUpInTurn<T>(key: string, look: () => Promise<T>): Promise<T> {
-    const end = await this.#lookUps.take(key);
-    try {
-      return await look();
     } finally {
       end?.();
     }

@@ -20,27 +20,3 @@ export function pause(milliseconds: number, waiter: Waiter): Promise<void> {
     }, milliseconds);
   });
 }
-
-/** Counts what is in progress under each key, at most `most` each. */
-export class Occupancy {
-  readonly #most: number;
-  readonly #counts = new Map<string, number>();
-
-  constructor(most: number) {
-    this.#most = most;
-  }
-
-  /** Whether there was room for one more under `key`. If so, call `leave` once when it ends. */
-  enter(key: string): boolean {
-    const count = this.#counts.get(key) ?? 0;
-    if (count >= this.#most) return false;
-    this.#counts.set(key, count + 1);
-    return true;
-  }
-
-  leave(key: string): void {
-    const count = this.#counts.get(key) ?? 0;
-    if (count > 1) this.#counts.set(key, count - 1);
-    else this.#counts.delete(key);
-  }
-}

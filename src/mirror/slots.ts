@@ -1,26 +1,11 @@
-import { callerLeft, type Caller } from '../caller.ts';
+import { endingWait, type Caller } from '../caller.ts';
 import { DomainError } from '../errors.ts';
+import { Semaphore } from '../semaphore.ts';
 
 /** Milliseconds that a fetch waits for a free slot. */
 const waitLimit = 60_000;
 /** After this part of the limit, the wait is reported. */
 const reportShare = 1 / 12;
-
-interface Upstream {
-  running: number;
-  /** In the order of arrival. */
-  waiting: Set<Waiting>;
-}
-
-interface Account {
-  running: number;
-  upstreams: Map<string, Upstream>;
-}
-
-interface Waiting {
-  since: number;
-  go: () => void;
-}
 
 export interface SlotsOptions {
   /** Fetches that one account may have in progress. */
@@ -37,11 +22,11 @@ export interface SlotsOptions {
  */
 export class Slots {
   readonly #options: Required<SlotsOptions>;
-  readonly #accounts = new Map<string, Account>();
-  #arrivals = 0;
+  readonly #semaphore: Semaphore;
 
   constructor({ max, wait = waitLimit, report = () => undefined }: SlotsOptions) {
     this.#options = { max, wait, report };
+    this.#semaphore = new Semaphore({ max, maxOfGroup: (running) => max - running + 1 });
   }
 
   /**
@@ -50,101 +35,34 @@ export class Slots {
    * without an account needs no slot.
    */
   take(caller: Caller | undefined, upstream: string): (() => void) | Promise<() => void> {
-    const name = caller?.account;
-    if (!caller || name === undefined) return () => undefined;
-    let account = this.#accounts.get(name);
-    if (!account) this.#accounts.set(name, (account = { running: 0, upstreams: new Map() }));
-    let used = account.upstreams.get(upstream);
-    if (!used) account.upstreams.set(upstream, (used = { running: 0, waiting: new Set() }));
-    if (this.#hasRoom(account, used)) return this.#use(name, account, upstream, used);
-    return this.#wait(caller, account, upstream, used, () => this.#use(name, account, upstream, used));
+    const account = caller?.account;
+    if (!caller || account === undefined) return () => undefined;
+    const taken = this.#semaphore.take(account, {
+      group: upstream,
+      patience: this.#options.wait,
+      whenLeft: endingWait(caller),
+    });
+    return typeof taken === 'function' ? taken : this.#wait(taken, upstream, account);
   }
 
   /** How many fetches from `upstream` wait. */
   waiting(upstream: string): number {
-    let sum = 0;
-    for (const { upstreams } of this.#accounts.values()) sum += upstreams.get(upstream)?.waiting.size ?? 0;
-    return sum;
+    return this.#semaphore.waiting(upstream);
   }
 
-  #wait(
-    caller: Caller,
-    account: Account,
+  async #wait(
+    taken: Promise<(() => void) | undefined> | undefined,
     upstream: string,
-    used: Upstream,
-    use: () => () => void,
+    account: string,
   ): Promise<() => void> {
     const { max, wait, report } = this.#options;
-    const { waiting } = used;
-    return new Promise((resolve, reject) => {
-      const leave = (error: DomainError) => {
-        end();
-        forgetUnused(account, upstream, used);
-        reject(error);
-      };
-      const reported = wait * reportShare;
-      let timer = setTimeout(() => {
-        report(upstream, caller.account!);
-        timer = setTimeout(() => leave(tooMany(max)), wait - reported);
-      }, reported);
-      const stopListening = caller.whenGone(() => leave(callerLeft()));
-      const end = () => {
-        waiting.delete(each);
-        clearTimeout(timer);
-        stopListening();
-      };
-      const go = () => {
-        end();
-        resolve(use());
-      };
-      const each: Waiting = { since: (this.#arrivals += 1), go };
-      waiting.add(each);
-    });
+    const timer = setTimeout(() => report(upstream, account), wait * reportShare);
+    const release = await Promise.resolve(taken).finally(() => clearTimeout(timer));
+    if (release) return release;
+    throw new DomainError(
+      'TooManyRequests',
+      `This account may have ${max} fetches from upstreams in progress, and all that this one may use are. Try again in a moment.`,
+      { retryAfter: 5 },
+    );
   }
-
-  #hasRoom(account: Account, { running }: Upstream): boolean {
-    const free = this.#options.max - account.running;
-    return free > 0 && running <= free;
-  }
-
-  #use(name: string, account: Account, upstream: string, used: Upstream): () => void {
-    account.running += 1;
-    used.running += 1;
-    let held = true;
-    return () => {
-      if (!held) return;
-      held = false;
-      account.running -= 1;
-      used.running -= 1;
-      this.#startNext(account);
-      forgetUnused(account, upstream, used);
-      if (account.running === 0) this.#accounts.delete(name);
-    };
-  }
-
-  /** Free slots go to the fetches that have waited longest and whose upstream may use one more. */
-  #startNext(account: Account): void {
-    for (;;) {
-      let next: Waiting | undefined;
-      for (const used of account.upstreams.values()) {
-        const [first] = used.waiting;
-        if (first && this.#hasRoom(account, used) && (!next || first.since < next.since)) next = first;
-      }
-      if (!next) return;
-      next.go();
-    }
-  }
-}
-
-/** So that an account has as many upstreams here as it uses now. */
-function forgetUnused(account: Account, upstream: string, { running, waiting }: Upstream): void {
-  if (running === 0 && waiting.size === 0) account.upstreams.delete(upstream);
-}
-
-function tooMany(max: number): DomainError {
-  return new DomainError(
-    'TooManyRequests',
-    `This account may have ${max} fetches from upstreams in progress, and all that this one may use are. Try again in a moment.`,
-    { retryAfter: 5 },
-  );
 }

@@ -23,7 +23,7 @@ import { databaseOf, flushUses, rowsOf, runJob } from '../support/inside.ts';
 // few different contents, so that collected content is pushed again all the time.
 // ENTREPOT_TEST_STRESS_SECONDS sets its duration: 60 for a full run.
 
-const seconds = Number(process.env['ENTREPOT_TEST_STRESS_SECONDS'] ?? 10);
+const seconds = Number(process.env['ENTREPOT_TEST_STRESS_SECONDS'] ?? 4);
 const layers = Array.from({ length: 12 }, (_, index) => Buffer.alloc(1000 + index * 3000, `layer ${index} `));
 
 interface Tally {

@@ -3,7 +3,6 @@ import { Cache } from '../../src/cache/cache.ts';
 import { schema } from '../../src/config/schema.ts';
 import type { RepeatedEvents } from '../../src/events/repeated.ts';
 import { addressClient, Limits } from '../../src/limits/limits.ts';
-import { Turns } from '../../src/limits/turns.ts';
 import { within } from '../support/until.ts';
 
 const events = { note: () => undefined } as unknown as RepeatedEvents;
@@ -44,29 +43,6 @@ test('credentials from an address with too many failed sign-ins are looked up a 
   t.is(await crowd('192.0.2.2'), 20);
   clock.now += 61_000;
   t.is(await crowd('192.0.2.1'), 20);
-});
-
-test('a turn goes to the one that has waited longest; one that gave up or left gets none', async (t) => {
-  const turns = new Turns(1, 3);
-  const first = turns.take('a') as () => void;
-  t.is(typeof first, 'function');
-  const leaving: (() => void)[] = [];
-  const waiter = { gone: false, whenGone: (then: () => void) => (leaving.push(then), () => undefined) };
-  const left = Promise.resolve(turns.take('a', 60_000, waiter));
-  t.is(await turns.take('a', 1), undefined, 'it gave up');
-  const next = Promise.resolve(turns.take('a', 60_000));
-  const last = Promise.resolve(turns.take('a'));
-  t.is(turns.take('a', 60_000), undefined, 'the line is full');
-  t.is(typeof turns.take('b'), 'function', 'another key has another line');
-  leaving[0]!();
-  await t.throwsAsync(left, { message: /closed the connection/ });
-  first();
-  const end = await next;
-  first();
-  t.is(await Promise.race([last, Promise.resolve('waits')]), 'waits', 'a turn ends once');
-  end!();
-  (await last)!();
-  t.is(typeof turns.take('a'), 'function');
 });
 
 test('above a limit, a request whose client has left is not held', async (t) => {

@@ -28,7 +28,7 @@ export const limits = [
       ['each instance counts searches for itself', 'searches: common', 'searches: local'],
       [
         'all credentials are looked up at the same time',
-        'if (until > this.#now()) return this.#lookUpInTurn(key, look);',
+        'if (until > this.#now()) return this.#lookUps.run(look, key);',
         '',
         'test/limits/look-ups.test.ts',
       ],
@@ -55,7 +55,7 @@ export const limits = [
         'remoteAddress === undefined || isProxy(remoteAddress)',
         'remoteAddress === undefined',
       ],
-      ['closed connections count', "socket.once('close', () => counts.leave(key));", ''],
+      ['closed connections count', "socket.once('close', release);", ''],
     ],
   ),
   ...mutantsOf(

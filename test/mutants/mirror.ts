@@ -89,7 +89,7 @@ export const mirror = [
   ...mutantsOf(
     'src/mirror/slots.ts',
     ['test/http/hostile-clients.test.ts'],
-    [['accounts share their slots', 'this.#accounts.get(name)', "this.#accounts.get('')"]],
+    [['accounts share their slots', 'this.#semaphore.take(account, {', "this.#semaphore.take('', {"]],
   ),
   ...mutantsOf(
     'src/mirror/upstream-policy.ts',

@@ -58,13 +58,9 @@ export const upstream = [
     'src/upstream/connections.ts',
     ['test/upstream/connections.test.ts'],
     [
-      ['the queue has no bound', 'host.queue.size >= maxQueue', 'host.queue.size < 0'],
-      [
-        'a closed upstream leaves requests waiting',
-        'for (const { queue } of this.#hosts.values()) for (const { end } of queue) end(new Closed());',
-        '',
-      ],
-      ['a cancelled request stays in the queue', "signal?.addEventListener('abort', leave);", ''],
+      ['the queue has no bound', ', maxWaiting });', ' });'],
+      ['a closed upstream leaves requests waiting', 'this.#closing.abort(new Closed());', ''],
+      ['a cancelled request stays in the queue', "end.addEventListener('abort', abort);", ''],
     ],
   ),
   ...mutantsOf('src/upstream/pause.ts', failures, [

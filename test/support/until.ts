@@ -21,7 +21,8 @@ export async function eventually<T>(ask: () => Promise<T>, check: (answer: T) =>
   for (;;) {
     const answer = await ask();
     if (check(answer)) return answer;
-    if (performance.now() > deadline) throw new Error(`not true within 60 s: ${String(check)}, at last ${inspect(answer)}`);
+    if (performance.now() > deadline)
+      throw new Error(`not true within 60 s: ${String(check)}, at last ${inspect(answer)}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

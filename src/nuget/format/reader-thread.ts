@@ -1,6 +1,6 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { DomainError, type ErrorName } from '../../errors.ts';
-import { Turns } from './turns.ts';
+import { Semaphore } from '../../semaphore.ts';
 
 // Bytes from others are read in a thread if they are many, so that no request waits for them.
 
@@ -30,7 +30,7 @@ type Answer = { text: string } | { message: string; name: ErrorName | undefined 
 /** Reads one after the other in a thread that it starts when it is needed. */
 export class ReaderThread {
   readonly #module: string;
-  readonly #turns = new Turns(1);
+  readonly #turns = new Semaphore({ max: 1 });
   #thread: Worker | undefined;
   #answer: PromiseWithResolvers<Answer> | undefined;
   #ending: NodeJS.Timeout | undefined;

@@ -6,8 +6,8 @@ import { promisify } from 'node:util';
 import { crc32, createInflateRaw, inflateRaw, inflateRawSync } from 'node:zlib';
 import type { DomainError } from '../../errors.ts';
 import { release } from '../../incoming.ts';
+import { Semaphore } from '../../semaphore.ts';
 import { asInvalid, invalid, quote, unsound, ZipBytes, type OpenBytes } from './zip-bytes.ts';
-import { Turns } from './turns.ts';
 import { Window } from './window.ts';
 import { defaultZipLimits, localHeaderBytes, ZipDirectory, type ZipEntry, type ZipLimits } from './zip-directory.ts';
 
@@ -21,7 +21,7 @@ const mediumBytes = 2 * 1024 ** 2;
 /** Entries of one zip that are inflated in threads at the same time. */
 const maxThreads = 4;
 /** As many of all zips together: each takes up to 4 MiB, and Node has four threads for them. */
-const inflations = new Turns(4);
+const inflations = new Semaphore({ max: 4 });
 /** After so many milliseconds of small entries, other work runs. */
 const longestTurn = 5;
 const inflateRawAsync = promisify(inflateRaw);
