@@ -55,5 +55,7 @@ export function cutSlowBody(body: Readable, least: LeastSpeed, received: () => n
     then();
     body.destroy(new TooSlow(least));
   }, least.within / spans);
+  // A body that nobody reads must not keep the process.
+  timer.unref();
   finished(body, { writable: false }, () => clearInterval(timer));
 }
