@@ -99,7 +99,7 @@ test('the connections of an address are limited, and other addresses connect', a
   await until(async () => {
     const next = await dial(t, server);
     next.socket.write(ask);
-    await Promise.race([next.closed, until(() => next.text() !== '')]);
+    await until(() => next.text() !== '' || next.socket.closed);
     return next.text().startsWith('HTTP/1.1 200');
   });
   for (const each of open) each.socket.destroy();
