@@ -7,6 +7,7 @@ import type { Room } from '../storage/room.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { OtherBody, type Fetched, type Received, type MirrorResource } from './resource.ts';
 import { Tail } from './tail.ts';
+import { Closed } from '../upstream/failures.ts';
 import { slownessIn } from '../upstream/slow-body.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 
@@ -152,6 +153,7 @@ export class Intake {
         return await head.resume(this.received, signal);
       } catch (error) {
         if (!isDomainError(error) || isDomainError(error, 'Aborted') || head.size === undefined) return undefined;
+        if (error.cause instanceof Closed) return undefined;
       }
     }
     return undefined;

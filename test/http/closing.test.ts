@@ -12,6 +12,7 @@ import { TestFeed } from '../support/feed.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { until, within } from '../support/until.ts';
 import { startMirrorOf, UpstreamFeed } from '../support/upstreams/upstream-feed.ts';
+import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
 
 // A server that closes while requests are under way.
 
@@ -132,6 +133,27 @@ test('a connection that has sent nothing does not delay the closing', async (t) 
   await within(server.close(60_000));
   await within(ended);
   t.pass();
+});
+
+test('a fetch in the middle of its body ends with the server, and is not tried again', async (t) => {
+  const upstream = await startUpstreamRegistry(t);
+  const digest = digestOf('a large layer');
+  upstream.on(`/v2/team/app/blobs/${digest}`, (_request, response) => {
+    response.writeHead(200, { 'content-length': 2 ** 20 });
+    response.write(Buffer.alloc(200_000));
+  });
+  const times: number[] = [];
+  for (let run = 0; run < 3; run += 1) {
+    const server = await startTestServer(t, { upstreams: [upstream.settings('up.test')] });
+    const reading = await server.fetch(`/v2/up.test/team/app/blobs/${digest}`);
+    const ended = t.throwsAsync(reading.arrayBuffer());
+    const startedAt = performance.now();
+    await server.close(0);
+    times.push(performance.now() - startedAt);
+    await ended;
+  }
+  // The pauses between three attempts take 1.8 s.
+  t.true(Math.min(...times) < 1700, times.join(', '));
 });
 
 test('what was counted and used last is written', async (t) => {

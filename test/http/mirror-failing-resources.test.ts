@@ -49,7 +49,7 @@ async function mirroredRegistry(t: ExecutionContext, settings: Record<string, un
     upstream,
     server,
     clock: server.clock as { now: number },
-    get: (path: string) => server.fetch(`/v2/up.test/${path}`),
+    get: (path: string, init: RequestInit = {}) => server.fetch(`/v2/up.test/${path}`, init),
   };
 }
 
@@ -300,10 +300,12 @@ test.serial(
   async (t) => {
     const { upstream, server, get } = await mirroredRegistry(t, { timeout: '15s' });
     const endless = trickle(t);
+    const leaving = new AbortController();
+    t.teardown(() => leaving.abort());
     const hang = (name: string, count: number) => {
       for (let index = 0; index < count; index += 1) {
         upstream.on(`/v2/${name}/manifests/${index}`, endless);
-        void get(`${name}/manifests/${index}`).catch(() => undefined);
+        void get(`${name}/manifests/${index}`, { signal: leaving.signal }).catch(() => undefined);
       }
     };
     const hanging = () => upstream.asked.filter(({ path }) => path.includes('/hanging')).length;
