@@ -1,7 +1,11 @@
 import type { Logger } from 'pino';
 
-/** Longest time for closing one part, in milliseconds. */
-const longest = 3000;
+/** Longest times for closing, in milliseconds. */
+export interface ClosingTimes {
+  part: number;
+  all: number;
+}
+export const closingTimes: ClosingTimes = { part: 3000, all: 4500 };
 /** Time that is kept for each of the next parts, if there is that much, in milliseconds. Most parts need far less. */
 const kept = 250;
 
@@ -11,12 +15,14 @@ const kept = 250;
  */
 export class Closing {
   readonly #log: Logger;
+  readonly #times: ClosingTimes;
   readonly #open = new Set<string>();
   readonly #failed: string[] = [];
   #end = Number.POSITIVE_INFINITY;
 
-  constructor(log: Logger) {
+  constructor(log: Logger, times = closingTimes) {
     this.#log = log;
+    this.#times = times;
   }
 
   /** The names of the parts that have not closed yet, and of those that could not be closed. */
@@ -24,9 +30,9 @@ export class Closing {
     return [...this.#failed, ...this.#open];
   }
 
-  /** All parts that are open now must close within `milliseconds`, each within its share of the rest. */
-  limit(milliseconds: number): void {
-    this.#end = performance.now() + milliseconds;
+  /** All parts that are open after `grace` milliseconds must then close in their time, each within its share of the rest. */
+  limit(grace: number): void {
+    this.#end = performance.now() + grace + this.#times.all;
   }
 
   /**
@@ -38,7 +44,7 @@ export class Closing {
     return async () => {
       const rest = this.#end - performance.now();
       const share = Math.max(rest / this.#open.size, rest - (this.#open.size - 1) * kept);
-      const time = Math.max(0, Math.min(longest, share));
+      const time = Math.max(0, Math.min(this.#times.part, share));
       try {
         await inTime(async () => close(time), time);
       } catch (error) {

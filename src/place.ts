@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { Cache } from './cache/cache.ts';
 import { namespaceOf } from './cache/namespace.ts';
 import { runForSystem } from './caller.ts';
-import { Closing } from './closing.ts';
+import { Closing, type ClosingTimes } from './closing.ts';
 import { checkFiles, checkTables, refuseOtherOwner, type CommandRules } from './command-place.ts';
 import { ConfigError } from './config/load.ts';
 import { environmentName, type Config } from './config/schema.ts';
@@ -32,6 +32,7 @@ export interface PlaceSurroundings {
   /** Stores committed bytes; by default in the data folder. */
   driver?: Driver | undefined;
   databaseLimits?: TimeLimits | undefined;
+  closingTimes?: ClosingTimes | undefined;
   /** Where files are staged; by default the local disk. */
   disk?: Disk | undefined;
   /** Only of a command. */
@@ -68,7 +69,7 @@ async function openUnmigrated(
 ): Promise<DataParts> {
   const { now, log, command } = surroundings;
   const paths = new Paths(config.data);
-  const closing = new Closing(log);
+  const closing = new Closing(log, surroundings.closingTimes);
   await refuseOtherOwner(config, paths, command);
   const driver = surroundings.driver ?? (await openStorage(config, surroundings, paths));
   stack.defer(closing.part('the storage', () => driver.close()));

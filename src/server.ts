@@ -117,15 +117,12 @@ export interface RunningServer {
   /**
    * Turns readiness red, waits for `server.shutdownDelay`, accepts no more requests, and closes all parts. The delay and
    * the requests that are being answered get up to `grace` milliseconds together, `shutdownGrace` by default; the rest gets
-   * `closingTime` after them. Rejects if a part did not close.
+   * `closingTimes` after them. Rejects if a part did not close.
    */
   close(grace?: number): Promise<void>;
   /** The names of the parts that are not closed. */
   readonly unclosed: readonly string[];
 }
-
-/** The time for closing what requests use, after they have ended; milliseconds. */
-export const closingTime = 4500;
 
 /** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
 export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
@@ -228,7 +225,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
     close: async (time = config.shutdownGrace) => {
       const delay = Math.min(shutdownDelay, time);
       grace = time - delay;
-      closing.limit(time + closingTime);
+      closing.limit(time);
       operations.shutDown();
       // The runs can end while requests are being answered. The part `jobs` reports a failure.
       jobs.close().catch(() => undefined);

@@ -10,7 +10,7 @@ const src = join(import.meta.dirname, '../src');
 /** Each room and those it may import, which all stand further down: so the arrows run one way. */
 const rooms: Record<string, string> = {
   'main.ts': 'cli command-name.ts',
-  cli: 'server.ts place.ts command-place.ts admin-host.ts checks.ts requirements.ts first-token.ts core.ts backup tls prefetch jobs mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts command-name.ts source-lines.ts',
+  cli: 'server.ts closing.ts place.ts command-place.ts admin-host.ts checks.ts requirements.ts first-token.ts core.ts backup tls prefetch jobs mirror usage webhooks instances events storage metrics config upstream package.ts errors.ts command-name.ts source-lines.ts',
   'server.ts':
     'authenticator.ts place.ts console nuget oci protocol.ts admin-host.ts checks.ts measures.ts requirements.ts first-token.ts core.ts api webhooks prefetch jobs instances http mirror accounts usage storage tls config',
   nuget:

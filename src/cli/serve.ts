@@ -7,14 +7,15 @@ import type { Surroundings } from '../core.ts';
 import { ServerCertificate } from '../tls/certificate.ts';
 import { createFirstToken } from '../first-token.ts';
 import { openRequirements } from '../requirements.ts';
-import { closingTime, openInstallation, startServer } from '../server.ts';
+import { closingTimes } from '../closing.ts';
+import { openInstallation, startServer } from '../server.ts';
 import { greeting } from './greeting.ts';
 import { clocks, type Terminal } from './with-installation.ts';
 import { openLog } from './log.ts';
 import { isWorker, leaveWorkers, openExchange, runWorkers } from './workers.ts';
 
 /** What is over for sure this many milliseconds after `shutdownGrace`. The process has ended before 5 seconds. */
-const exitTime = closingTime + 250;
+const exitTime = closingTimes.all + 250;
 /** How long the first process of several workers may take to end its checks; milliseconds. */
 const longestClose = 1000;
 /** After everything is closed, the process gets this long to end by itself; milliseconds. */

@@ -152,8 +152,8 @@ export class Intake {
       try {
         return await head.resume(this.received, signal);
       } catch (error) {
-        if (!isDomainError(error) || isDomainError(error, 'Aborted') || head.size === undefined) return undefined;
-        if (error.cause instanceof Closed) return undefined;
+        if (!isDomainError(error) || error.cause instanceof Closed || head.size === undefined) return undefined;
+        if (isDomainError(error, 'Aborted')) return undefined;
       }
     }
     return undefined;

@@ -7,7 +7,7 @@ export const process = [
     [
       ['a part that fails stops the closing of the others', 'this.#failed.push(name);', 'throw error;'],
       ['one part may take the time of all', ' / this.#open.size', ''],
-      ['a part without a limit is waited for', 'Math.min(longest, share)', 'share'],
+      ['a part without a limit is waited for', 'Math.min(this.#times.part, share)', 'share'],
     ],
   ),
   ...mutantsOf(

@@ -77,6 +77,8 @@ export async function startTestServer(
     requirementBounds: { clock: Infinity, patience: 0 },
     proxy: {},
     databaseLimits,
+    // A busy machine needs longer than the times of the product, which test/cli/shutdown.test.ts holds.
+    closingTimes: { part: 20_000, all: 30_000 },
     ...surroundings,
   });
   let closed = false;
