@@ -1,6 +1,4 @@
 import { createHash } from 'node:crypto';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import test, { type ExecutionContext } from 'ava';
 import { answer, endless, serve } from '../support/upstreams/faulty-upstream.ts';
@@ -241,17 +239,9 @@ test('an upstream that does not answer is 504', async (t) => {
   t.regex(response.statusText, /up\.test did not answer in time/);
 });
 
-/** A port on which no process listens. */
-async function deadPort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
 test('the server starts and serves hosted packages while every upstream is unreachable', async (t) => {
-  const dead = `http://127.0.0.1:${await deadPort()}/v3/index.json`;
+  // No process of a test can listen on a port below 1024.
+  const dead = 'http://127.0.0.1:1/v3/index.json';
   const upstreams = ['one.test', 'two.test'].map((name) => ({
     name,
     kind: 'nuget',
