@@ -134,7 +134,8 @@ export function valuesIn(claims: Claims, name: string): string[] {
 function inside(claims: Claims, path: readonly string[]): unknown {
   let value: unknown = claims;
   for (const key of path) {
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return undefined;
+    if (typeof value !== 'object' || value === null || Array.isArray(value) || !Object.hasOwn(value, key))
+      return undefined;
     value = (value as Record<string, unknown>)[key];
   }
   return value;

@@ -138,6 +138,30 @@ test('keys are fetched when they are needed, and again for an unknown key at mos
   t.is(fetches(), before, 'a failure is not repeated for 5 seconds');
 });
 
+test('a signature by each algorithm with a private key counts, and an issuer has at most 100 keys', async (t) => {
+  const { server, issuer } = await startPair(t);
+  await createRule(server);
+  server.clock.now = Date.now();
+  const rsa = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'];
+  const algorithms = [...rsa, 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'];
+  const pairs = await Promise.all(algorithms.map((algorithm) => generateKeyPair(algorithm)));
+  const keys = await Promise.all(
+    pairs.map(async ({ publicKey }, index) => ({ ...(await exportJWK(publicKey)), kid: algorithms[index]! })),
+  );
+  const others = (count: number) =>
+    Array.from({ length: count }, (_, index) => ({ ...keys[0]!, kid: `other-${index}` }));
+  const tokens = await Promise.all(
+    algorithms.map((alg, index) =>
+      issuer.sign(fromRepository, { header: { alg, kid: alg }, key: pairs[index]!.privateKey }),
+    ),
+  );
+  issuer.keys = [...keys, ...others(101 - keys.length)];
+  t.is((await exchange(server, tokens[0]!)).status, 503);
+  server.clock.now += 60_000;
+  issuer.keys.pop();
+  for (const [index, token] of tokens.entries()) t.is((await exchange(server, token)).status, 200, algorithms[index]);
+});
+
 test('huge, slow, redirecting and wrong documents of an issuer are refused', async (t) => {
   const { server, issuer } = await startPair(t);
   await createRule(server);

@@ -36,6 +36,11 @@ test('a unit that is given back can be taken again, and no bucket has more than 
     buckets.giveBack('a', one);
     buckets.giveBack('a', one);
   }
+  const two = { quota: 2 };
+  const wait = () => buckets.take('b', two, 0).wait;
+  t.deepEqual([wait(), wait(), wait()], [0, 0, 30_000]);
+  buckets.giveBack('b', two);
+  t.deepEqual([wait(), wait()], [0, 30_000]);
 });
 
 test('a clock that is set back does not refuse for long', (t) => {
@@ -97,6 +102,8 @@ test('buckets in Redis count as those in memory, for all instances together, and
     3000,
     3000,
   ]);
+  for (let each = 0; each < 3; each += 1) await one!.giveBack('a', rate);
+  t.is((await one!.take('a', rate, 0)).wait, 0, 'a unit is given back to the bucket in memory');
 });
 
 test('a Redis that runs no scripts still keeps values, and limits count in memory', async (t) => {

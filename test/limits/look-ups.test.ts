@@ -75,3 +75,27 @@ test('under one key 100 requests above a limit wait, and a further one is refuse
   for (const leave of leaving) leave();
   for (const each of [...held, other]) t.regex(String(await each), /closed the connection/);
 });
+
+test('of all keys together 5,000 requests above a limit wait, and one that leaves makes room for another', async (t) => {
+  const { limits: settings } = schema.parse({ limits: { searchesPerMinute: 1, delay: '50s' } });
+  const cache = await Cache.open(undefined, Date.now, () => undefined);
+  const limits = new Limits({ settings, cache, events, now: () => 1000 });
+  const leaving: (() => void)[] = [];
+  const waiter = { always: {}, gone: false, whenGone: (then: () => void) => (leaving.push(then), () => undefined) };
+  const search = (address: number) =>
+    Promise.resolve(limits.take('searches', addressClient(`192.0.2.${address}`), waiter)).catch(
+      (error: Error) => error.message,
+    );
+  const addresses = Array.from({ length: 51 }, (_, each) => each);
+  for (const address of addresses) await search(address);
+  const held = addresses.slice(0, 50).flatMap((address) => Array.from({ length: 100 }, () => search(address)));
+  t.is(leaving.length, 5000);
+  t.regex(String(await within(search(50))), /limit of 1 searches/);
+  leaving[0]!();
+  t.regex(String(await within(held[0]!)), /closed the connection/);
+  const next = search(50);
+  t.is(leaving.length, 5001);
+  t.regex(String(await within(search(50))), /limit of 1 searches/);
+  for (const leave of leaving) leave();
+  await Promise.all([...held, next]);
+});

@@ -1,0 +1,102 @@
+import test from 'ava';
+import type { IssuerKind } from '../../src/config/identity.ts';
+import { isForProject, mismatches, parseWanted, valuesIn } from '../../src/identity/claims.ts';
+
+/** For each kind of issuer, the claims of which a rule needs one. */
+const identifying: Record<IssuerKind, string[]> = {
+  github: ['repository_id', 'repository_owner_id', 'enterprise_id'],
+  gitlab: ['project_id', 'namespace_id'],
+  azure: ['org_id', 'prj_id', 'def_id'],
+  kubernetes: ['kubernetes.io/serviceaccount/uid', 'sub'],
+  other: [],
+};
+const kinds = Object.keys(identifying) as IssuerKind[];
+
+for (const kind of kinds) {
+  test(`a rule for ${kind} names a claim that is never given to another project, with its whole value`, (t) => {
+    for (const claim of identifying[kind]) {
+      t.deepEqual(parseWanted({ [claim]: 7 }, kind), { [claim]: ['7'] });
+      t.throws(() => parseWanted({ [claim]: '7*' }, kind), { name: 'Invalid', message: /is an ID/ });
+      t.true(isForProject({ [claim]: ['7'] }, [], kind));
+      t.false(isForProject({ [claim]: ['7'] }, [{ claim, wanted: ['7'], found: [] }], kind));
+    }
+    const others = kinds.flatMap((each) => identifying[each]).filter((each) => !identifying[kind].includes(each));
+    for (const claim of others.filter((each) => each !== 'sub')) {
+      if (kind === 'other') t.notThrows(() => parseWanted({ [claim]: '7' }, kind));
+      else t.throws(() => parseWanted({ [claim]: '7' }, kind), { name: 'Invalid', message: /Add one of the claims/ });
+      t.false(isForProject({ [claim]: ['7'] }, [], kind));
+    }
+  });
+}
+
+test('a rule names no claim that every token has, and no "sub" whose form depends on the issuer', (t) => {
+  for (const claim of ['iss', 'aud', 'exp', 'nbf', 'iat', 'jti', '__proto__'])
+    t.throws(() => parseWanted(JSON.parse(`{ "${claim}": "x" }`), 'other'), {
+      name: 'Invalid',
+      message: /cannot name the claim/,
+    });
+  for (const kind of ['github', 'gitlab', 'azure'] as const) {
+    const id = identifying[kind][0]!;
+    t.throws(() => parseWanted({ [id]: '7', sub: 'x' }, kind), { name: 'Invalid', message: /"sub"/ });
+  }
+  t.deepEqual(parseWanted({ sub: 'x' }, 'kubernetes'), { sub: ['x'] });
+  t.deepEqual(parseWanted({ sub: 'x' }, 'other'), { sub: ['x'] });
+});
+
+test('the numbers and lengths of claims and values have bounds', (t) => {
+  const claims = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, each) => [`c${each}`, 'x']));
+  const values = (count: number) => ({ claim: Array.from({ length: count }, (_, each) => `v${each}`) });
+  const invalid = { name: 'Invalid' };
+  t.is(Object.keys(parseWanted(claims(20), 'other')).length, 20);
+  t.throws(() => parseWanted(claims(21), 'other'), invalid);
+  t.throws(() => parseWanted({}, 'other'), invalid);
+  t.is(parseWanted(values(20), 'other')['claim']!.length, 20);
+  t.throws(() => parseWanted(values(21), 'other'), invalid);
+  t.throws(() => parseWanted(values(0), 'other'), invalid);
+  t.notThrows(() => parseWanted({ ['n'.repeat(500)]: 'v'.repeat(500) }, 'other'));
+  t.throws(() => parseWanted({ ['n'.repeat(501)]: 'v' }, 'other'), invalid);
+  t.throws(() => parseWanted({ claim: 'v'.repeat(501) }, 'other'), invalid);
+  t.throws(() => parseWanted({ '': 'v' }, 'other'), invalid);
+  t.throws(() => parseWanted({ claim: '' }, 'other'), invalid);
+  for (const all of ['*', '**'])
+    t.throws(() => parseWanted({ claim: all }, 'other'), { message: /accepts every value/ });
+});
+
+test('a claim of a token is read by its name or its path, as texts', (t) => {
+  const claims = { 'a/b': 'flat', a: { b: 'deep', c: { d: 7 } }, list: ['x', true, null, { y: 1 }, 2] };
+  t.deepEqual(valuesIn(claims, 'a/b'), ['flat']);
+  t.deepEqual(valuesIn(claims, 'a/c/d'), ['7']);
+  t.deepEqual(valuesIn(claims, 'list'), ['x', 'true', '2']);
+  for (const name of ['a', 'a/c', 'a/none', 'none', 'toString', 'a/toString', 'list/length'])
+    t.deepEqual(valuesIn(claims, name), [], name);
+  const many = Array.from({ length: 1001 }, (_, each) => each);
+  t.is(valuesIn({ many }, 'many').length, 1000);
+});
+
+test('a value matches as a whole; a star stands for any characters', async (t) => {
+  const matches = async (value: string, found: string) => (await mismatches({ c: [value] }, { c: found })).length === 0;
+  for (const [value, found] of [
+    ['main', 'main'],
+    ['refs/*', 'refs/'],
+    ['refs/*', 'refs/heads/main'],
+    ['*main', 'main'],
+    ['a*b*c', 'a-b-b-c'],
+    ['*b*', 'abc'],
+    ['refs/*', `refs/${'x'.repeat(995)}`],
+  ] as const)
+    t.true(await matches(value, found), `${value} ${found.slice(0, 20)}`);
+  for (const [value, found] of [
+    ['main', 'Main'],
+    ['main', 'main2'],
+    ['refs/*', 'x/refs/'],
+    ['*main', 'main/'],
+    ['aa*aa', 'aaa'],
+    ['a*b*c', 'a-c-b'],
+    ['a*b*b', 'a-b'],
+    ['refs/*', `refs/${'x'.repeat(996)}`],
+  ] as const)
+    t.false(await matches(value, found), `${value} ${found.slice(0, 20)}`);
+  t.deepEqual(await mismatches({ c: ['a', 'b'], d: ['x'] }, { c: ['z', 'b'], d: 'y' }), [
+    { claim: 'd', wanted: ['x'], found: ['y'] },
+  ]);
+});
