@@ -43,9 +43,10 @@ test('a rule names no claim that every token has, and no "sub" whose form depend
   t.deepEqual(parseWanted({ sub: 'x' }, 'other'), { sub: ['x'] });
 });
 
+const claims = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, each) => [`c${each}`, 'x']));
+const values = (count: number) => ({ claim: Array.from({ length: count }, (_, each) => `v${each}`) });
+
 test('the numbers and lengths of claims and values have bounds', (t) => {
-  const claims = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, each) => [`c${each}`, 'x']));
-  const values = (count: number) => ({ claim: Array.from({ length: count }, (_, each) => `v${each}`) });
   const invalid = { name: 'Invalid' };
   t.is(Object.keys(parseWanted(claims(20), 'other')).length, 20);
   t.throws(() => parseWanted(claims(21), 'other'), invalid);
@@ -63,18 +64,19 @@ test('the numbers and lengths of claims and values have bounds', (t) => {
 });
 
 test('a claim of a token is read by its name or its path, as texts', (t) => {
-  const claims = { 'a/b': 'flat', a: { b: 'deep', c: { d: 7 } }, list: ['x', true, null, { y: 1 }, 2] };
-  t.deepEqual(valuesIn(claims, 'a/b'), ['flat']);
-  t.deepEqual(valuesIn(claims, 'a/c/d'), ['7']);
-  t.deepEqual(valuesIn(claims, 'list'), ['x', 'true', '2']);
+  const token = { 'a/b': 'flat', a: { b: 'deep', c: { d: 7 } }, list: ['x', true, null, { y: 1 }, 2] };
+  t.deepEqual(valuesIn(token, 'a/b'), ['flat']);
+  t.deepEqual(valuesIn(token, 'a/c/d'), ['7']);
+  t.deepEqual(valuesIn(token, 'list'), ['x', 'true', '2']);
   for (const name of ['a', 'a/c', 'a/none', 'none', 'toString', 'a/toString', 'list/length'])
-    t.deepEqual(valuesIn(claims, name), [], name);
+    t.deepEqual(valuesIn(token, name), [], name);
   const many = Array.from({ length: 1001 }, (_, each) => each);
   t.is(valuesIn({ many }, 'many').length, 1000);
 });
 
+const matches = async (value: string, found: string) => (await mismatches({ c: [value] }, { c: found })).length === 0;
+
 test('a value matches as a whole; a star stands for any characters', async (t) => {
-  const matches = async (value: string, found: string) => (await mismatches({ c: [value] }, { c: found })).length === 0;
   for (const [value, found] of [
     ['main', 'main'],
     ['refs/*', 'refs/'],
