@@ -1,13 +1,19 @@
-import { mkdir, realpath, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
+import { CachedDriver } from '../../src/storage/cached-driver.ts';
+import { readAll } from '../../src/storage/content.ts';
+import { FilesystemDriver } from '../../src/storage/filesystem.ts';
+import { Paths } from '../../src/storage/paths.ts';
 import { holdSync, watchSyncs } from '../support/disk.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { databaseOf, rowsOf } from '../support/inside.ts';
+import { MemoryDriver } from '../support/memory-driver.ts';
 import { digestOf, TestRepository } from '../support/registry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { within } from '../support/until.ts';
+import { until, within } from '../support/until.ts';
+import { store } from './driver-suite.ts';
 
 // What a client was told is stored must survive a power failure: it is synced before the answer and before its row is live.
 
@@ -103,4 +109,40 @@ test.serial('the copy of bytes that were deleted after their put is synced too',
   t.is((await within(repository.fetch(push, { method: 'POST', body: content }))).status, 201);
   t.is(new Set(copied).size, 2, 'the staged file and its copy');
   t.is(await (await repository.fetch(`blobs/${digestOf(content)}`)).text(), content.toString());
+});
+
+for (const replaces of [false, true])
+  test.serial(`the identity of a folder is ${replaces ? 'replaced' : 'there'} when its bytes are synced`, async (t) => {
+    const paths = new Paths(await realpath(await folderUntilEnd(t)));
+    const driver = new FilesystemDriver(paths);
+    await driver.prepare();
+    if (replaces) await driver.writeIdentity('former');
+    const seen: [path: string, identity: string | undefined][] = [];
+    await watchSyncs(t, async (path) => void seen.push([path, await driver.readIdentity()]));
+    await driver.writeIdentity('new', replaces);
+    t.deepEqual(
+      seen.map(([path, identity]) => [path.startsWith(`${paths.identity}-`) ? 'its file' : path, identity]),
+      [
+        ['its file', replaces ? 'former' : undefined],
+        [paths.blobs, 'new'],
+      ],
+    );
+  });
+
+test.serial('a local copy of bytes in S3 is there when its bytes are synced', async (t) => {
+  const paths = new Paths(await realpath(await folderUntilEnd(t)));
+  await mkdir(paths.staging, { recursive: true });
+  const origin = new MemoryDriver();
+  const driver = new CachedDriver(origin, paths.cache, 2 ** 20, () => Promise.resolve(true));
+  await driver.prepare();
+  t.teardown(() => driver.close());
+  const digest = await store({ driver: origin, paths }, content);
+  const named = async () => (await readdir(paths.cache)).filter((name) => name === digest.replace(':', '-')).length;
+  const barrier = await holdSync(t, (path) => path.startsWith(paths.cache));
+  const open = await driver.open(digest, content.length);
+  t.is(String(await readAll(open, content.length)), String(content));
+  await within(barrier.reached);
+  t.is(await named(), 0);
+  barrier.release();
+  await until(async () => (await named()) === 1);
 });
