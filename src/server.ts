@@ -329,10 +329,9 @@ function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): Chore[] {
-  const { tokens, sessions, identity, usage, entries, events, repeatedEvents } = core;
+  const { tokens, sessions, identity, usage, entries, repeatedEvents } = core;
   const soon = 5000;
   return [
-    { interval: 1000, run: () => events.dispatch(), failure: 'events did not get their positions' },
     { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
     { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
     { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },

@@ -43,7 +43,11 @@ export class MergedSearch {
     this.#views = views;
   }
 
-  async find(accountId: number, request: SearchRequest, options: SearchOptions): Promise<Sourced<SearchResults<SearchHit>>> {
+  async find(
+    accountId: number,
+    request: SearchRequest,
+    options: SearchOptions,
+  ): Promise<Sourced<SearchResults<SearchHit>>> {
     const [hosted, found] = await Promise.all([
       options.mirroredOnly ? nothing : this.#search.find(accountId, request.query, options),
       this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
@@ -53,7 +57,11 @@ export class MergedSearch {
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
-  async findIds(accountId: number, request: SearchRequest, options: SearchOptions): Promise<Sourced<SearchResults<string>>> {
+  async findIds(
+    accountId: number,
+    request: SearchRequest,
+    options: SearchOptions,
+  ): Promise<Sourced<SearchResults<string>>> {
     const [hosted, found] = await Promise.all([
       options.mirroredOnly ? nothing : this.#search.findIds(accountId, request.query, options),
       this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
