@@ -18,6 +18,7 @@ import { connectionLimits } from './http/limit.ts';
 import { Health } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
+import { Sending } from './http/sending.ts';
 import { Urls } from './http/urls.ts';
 import { othersHaveKey } from './instances/agreement.ts';
 import { openInstances } from './instances/open.ts';
@@ -162,7 +163,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
-  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, now };
+  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, sending: new Sending(), now };
   const servers: AppServer[] = [];
   let grace = 0;
   stack.defer(async () => {
