@@ -67,6 +67,18 @@ test('every table has an owner', (t) => {
   t.deepEqual(made.toSorted(), Object.keys(owners).toSorted());
 });
 
+test('the table of folders in CONTRIBUTING names the tables of each', async (t) => {
+  const text = await readFile(join(src, '../CONTRIBUTING.md'), 'utf8');
+  const named = [...text.matchAll(/^\| `([a-z]+)\/` \|.*\| (.*)\|$/gm)].flatMap(([, folder, cell]) =>
+    [...cell!.matchAll(/`(\w+)(\*?)`/g)].flatMap(([, name, star]) => {
+      const tables = Object.keys(owners).filter((table) => (star ? table.startsWith(name!) : table === name));
+      return tables.length > 0 ? tables.map((table) => [table, folder!]) : [[name!, folder!]];
+    }),
+  );
+  t.deepEqual(Object.fromEntries(named), owners);
+  t.is(named.length, Object.keys(owners).length, 'each once');
+});
+
 test('only the files of its owner name a table in SQL', async (t) => {
   const entries = await readdir(src, { recursive: true, withFileTypes: true });
   const crossings: Record<string, string[]> = {};
