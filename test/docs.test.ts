@@ -269,19 +269,19 @@ test('the text of the scope admin has everything that needs it', async (t) => {
 test('a client without a credential can request what SECURITY.md says, and nothing else', async (t) => {
   const server = await startTestServer(t);
   const [[, text] = ['', '']] = await cells('SECURITY.md', /^(anonymous client)$/);
-  const open = [...text.split('with `anonymousRead')[0]!.matchAll(/`(\/[^`]*)`/g)].map(([, path]) => path!);
+  const open = new Set([...text.split('with `anonymousRead')[0]!.matchAll(/`(\/[^`]*)`/g)].map(([, path]) => path!));
   const statusOf = async (path: string) =>
     (await server.fetch(path, { token: null, redirect: 'manual', headers: { accept: 'text/html' } })).status;
   for (const path of ['/livez', '/readyz', '/metrics', '/v1/openapi.json', '/console/sign-in', '/']) {
-    t.true(open.includes(path), path);
+    t.true(open.has(path), path);
     t.true((await statusOf(path)) < 400, path);
   }
-  for (const path of ['/token', '/v1/token-exchange']) t.true(open.includes(path), path);
+  for (const path of ['/token', '/v1/token-exchange']) t.true(open.has(path), path);
   const { operations } = await OpenDocument.of(server);
   const rest = operations.filter((each) => each.startsWith('GET ')).map((each) => `/v1${each.slice(4)}`);
   t.true(rest.length > 20);
   for (const path of [...rest, '/v2/', '/v2/_catalog', '/v3/index.json', '/v3/search']) {
-    if (!open.includes(path)) t.is(await statusOf(path.replace(/\{\w+\}/g, 'some')), 401, path);
+    if (!open.has(path)) t.is(await statusOf(path.replace(/\{\w+\}/g, 'some')), 401, path);
   }
   t.is(await statusOf('/console'), 302);
 });
