@@ -6,6 +6,22 @@ import { instancesOf } from '../support/instances.ts';
 import { startTestServer } from '../support/server.ts';
 import { rowsOf } from '../support/inside.ts';
 
+/** What all documents of the package `Swift` say. */
+async function shownBy(feed: TestFeed): Promise<unknown[]> {
+  const { versions } = await feed.json('/package/swift/index.json');
+  const seen: unknown[] = [versions];
+  for (const hive of ['registration', 'registration-gz', 'registration-gz-semver2']) {
+    const { items } = await feed.json(`/${hive}/swift/index.json`);
+    seen.push(
+      items[0].items.map((item: { catalogEntry: { version: string; listed: boolean; description: string } }) => {
+        const { version, listed, description } = item.catalogEntry;
+        return `${version} ${listed} ${description}`;
+      }),
+    );
+  }
+  return seen;
+}
+
 for (const dialect of dialects) {
   test(`an unlisted version stays downloadable and is shown as unlisted until it is listed again (${dialect})`, async (t) => {
     const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
@@ -61,20 +77,6 @@ for (const dialect of dialects) {
   test(`cached documents show each change at once, on every instance (${dialect})`, async (t) => {
     const start = await instancesOf(t, dialect);
     const feeds = [new TestFeed(await start()), new TestFeed(await start())] as const;
-    const shownBy = async (feed: TestFeed) => {
-      const { versions } = await feed.json('/package/swift/index.json');
-      const seen: unknown[] = [versions];
-      for (const hive of ['registration', 'registration-gz', 'registration-gz-semver2']) {
-        const { items } = await feed.json(`/${hive}/swift/index.json`);
-        seen.push(
-          items[0].items.map((item: { catalogEntry: { version: string; listed: boolean; description: string } }) => {
-            const { version, listed, description } = item.catalogEntry;
-            return `${version} ${listed} ${description}`;
-          }),
-        );
-      }
-      return seen;
-    };
     /** The second time from memory. */
     const show = async (versions: string[], entries: string[]) => {
       for (const time of ['once', 'again']) {
