@@ -62,10 +62,11 @@ export function lockBlobs(tx: Queryable, digests: readonly Digest[]): Promise<Bl
 
 /**
  * Locks a live blob until the transaction ends and renews its time, so that the collector keeps it until the transaction
- * has written a reference to it. Resolves to whether the blob exists.
+ * has written a reference to it. Resolves to whether the blob exists, and no process takes its bytes away.
  */
 export async function keepLive(tx: Transaction, digest: Digest, now: number): Promise<boolean> {
-  return (await tx.run("UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'", [now, digest])) > 0;
+  const sql = "UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live' AND generation >= 0";
+  return (await tx.run(sql, [now, digest])) > 0;
 }
 
 /** Takes over unfinished deletions and marks; resolves to the rows that no other process has taken over first. */

@@ -144,6 +144,12 @@ export const storage = [
         "digest = ? AND generation = ? AND (state = 'deleting' OR generation < 0)",
         "digest = ? AND ? >= 0 AND state = 'deleting'",
       ],
+      [
+        'a blob whose bytes are being moved gets a reference',
+        ' AND generation >= 0',
+        '',
+        'test/storage/damage.test.ts',
+      ],
       ['deletions are taken over at once', '>= takeOverAfter', '>= 0'],
       [
         'a deletion is taken over from a process that is only silent',
@@ -165,9 +171,9 @@ export const storage = [
       ],
       [
         'a blob that is pending can be mounted',
-        "WHERE digest = ? AND state = 'live'\", [now",
-        "WHERE digest = ? AND state <> 'deleting'\", [now",
-        'test/http/registry-lists.test.ts',
+        "WHERE digest = ? AND state = 'live' AND generation",
+        "WHERE digest = ? AND state <> 'deleting' AND generation",
+        'test/storage/damage.test.ts',
       ],
     ],
   ),
@@ -242,8 +248,8 @@ export const storage = [
       ],
       [
         'a blob that was replaced while it was read loses its entries',
-        'if (isForgotten) return this.#forget(kind, digest);',
-        'if (before) return this.#forget(kind, digest);',
+        '(mark) => this.#driver.setAside(digest, version, mark)',
+        'async (mark) => (await this.#driver.setAside(digest, version, mark)) || true',
       ],
       ['a bad part of the disk stops a check', "=== 'EIO') return false;", "=== 'EIO') throw error;"],
       ['a blob that was stored again is missing', '(await mark()) && (await isGone())', 'mark()'],

@@ -2,7 +2,7 @@ import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { DamageCheck, examineWith } from '../../src/storage/damage.ts';
 import { Overtaken } from '../../src/storage/pending.ts';
-import { findBlobs, newGeneration } from '../../src/storage/states.ts';
+import { findBlobs, keepLive, newGeneration } from '../../src/storage/states.ts';
 import { mirrorEntry } from '../support/builders/mirror-entry.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { dialects } from '../support/databases.ts';
@@ -128,15 +128,31 @@ for (const dialect of dialects) {
         await moved.promise;
       } else if (operation === 'setAside') {
         moved.resolve();
-        await until(() => isOvertaken);
+        await until(() => isOvertaken || isPushed);
       }
     };
-    const pushed = commit();
+    let isPushed = false;
+    const pushed = commit().finally(() => (isPushed = true));
     await seen.promise;
     const checked = check.check(row, { hash: true, keepMissing: true });
     t.like(await within(checked), { kind: 'corrupt' });
     await within(pushed);
     t.deepEqual(driver.contents.get(digest), good);
+  });
+
+  test(`${dialect}: bytes that are being stored, or moved because they are wrong, get no new reference`, async (t) => {
+    const { database, driver, digest, row, check } = await setUp(t, 'mirrored');
+    const keep = () => database.transaction((tx) => keepLive(tx, digest, 0));
+    await database.transaction((tx) => tx.run("UPDATE blobs SET state = 'pending'"));
+    t.false(await keep(), 'while the bytes are being stored');
+    await database.transaction((tx) => tx.run("UPDATE blobs SET state = 'live'"));
+    t.true(await keep());
+    driver.damage(digest, bad);
+    driver.faults.after = async (operation) => {
+      if (operation === 'setAside') t.false(await within(keep()));
+    };
+    t.like(await check.check(row, { hash: true, keepMissing: true }), { kind: 'corrupt' });
+    t.is(driver.aside.size, 1);
   });
 
   test(`${dialect}: a push takes over the mark of a check that was killed, and keeps the row live`, async (t) => {
