@@ -157,7 +157,7 @@ export function testDriver(name: string, open: OpenDriver): void {
     const { version } = (await each.driver.stat(digest))!;
     t.is((await each.driver.stat(digest))?.version, version, 'the version stays while the bytes stay');
     t.false(await each.driver.setAside(digest, version, () => Promise.resolve(false)));
-    t.is(await readBack(each, digest, 3), 'dam');
+    t.is((await each.driver.stat(digest))?.size, 3);
     const replace = async () => {
       await store(each, Buffer.from('damaged'), digest);
       return true;
