@@ -18,6 +18,7 @@ import { connectionLimits } from './http/limit.ts';
 import { Health } from './http/health.ts';
 import { drain, listen, type AppServer, type ListenOptions } from './http/listener.ts';
 import { Operations, type SeesAccounts } from './http/operations.ts';
+import { Sending } from './http/sending.ts';
 import { Urls } from './http/urls.ts';
 import { othersHaveKey } from './instances/agreement.ts';
 import { openInstances } from './instances/open.ts';
@@ -159,7 +160,7 @@ export async function startServer(config: Config, surroundings: Surroundings): P
   installation.webhooks.observe(operations);
   addMetrics(operations, { ...installation, certificate }, stack);
   const authenticator = authenticatorOf(core);
-  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, now };
+  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, sending: new Sending(), now };
   const servers: AppServer[] = [];
   let grace = 0;
   stack.defer(async () => {
@@ -326,10 +327,9 @@ function choresOf(
   quota: Quota,
   certificate: ServerCertificate | undefined,
 ): Chore[] {
-  const { tokens, sessions, identity, usage, entries, events, repeatedEvents } = core;
+  const { tokens, sessions, identity, usage, entries, repeatedEvents } = core;
   const soon = 5000;
   return [
-    { interval: 1000, run: () => events.dispatch(), failure: 'events did not get their positions' },
     { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
     { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
     { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },

@@ -5,11 +5,14 @@ import { dirname, join, relative } from 'node:path';
 import test from 'ava';
 import { parse } from 'yaml';
 import { findCommand } from '../scripts/packages.ts';
+import { scopes, scopeTexts } from '../src/accounts/principal.ts';
 import { schema, settings, type Setting } from '../src/config/schema.ts';
 import { hostsToml } from '../src/console/pages/connect.ts';
 import { allCommands } from './support/all-commands.ts';
 import { execute } from './support/clients/clients.ts';
 import { entrepot } from './support/in-process.ts';
+import { OpenDocument } from './support/open-document.ts';
+import { startTestServer } from './support/server.ts';
 
 // Compares the documents with the code.
 
@@ -223,4 +226,62 @@ test('the bounds in SECURITY.md name existing settings and tests', async (t) => 
 test('docs/clients.md shows the hosts.toml of the console, which is tested with containerd', async (t) => {
   const [, file] = /^```toml\n(server = [^]*?)\n```$/m.exec(await read('docs/clients.md'))!;
   t.is(file, hostsToml('https://hub.example.com').replaceAll('TOKEN', 'ent_…'));
+});
+
+/** The rows of a table, as pairs of its first two cells, for which `pattern` matches the first. */
+async function cells(path: string, pattern: RegExp): Promise<[string, string][]> {
+  const rows = [...(await read(path)).matchAll(/^\| ([^|]+) \| ([^|]+) \|$/gm)];
+  return rows.flatMap(([, first, second]) => {
+    const name = pattern.exec(first!)?.[1];
+    return name === undefined ? [] : [[name, second!] as [string, string]];
+  });
+}
+
+test('docs/security.md and SECURITY.md say of each scope what the console says', async (t) => {
+  const expected = scopes.map((each) => [each, scopeTexts[each].replace(/"(\w+)"/g, '`$1`')] as [string, string]);
+  t.deepEqual(await cells('docs/security.md', /^`(\w+)`$/), expected);
+  const actors = await cells('SECURITY.md', /^token with `(\w+)`$/);
+  t.deepEqual(
+    actors.map(([name, text], index) => [name, text.slice(0, expected[index]?.[1].length)]),
+    expected,
+  );
+});
+
+test('the text of the scope admin has everything that needs it', async (t) => {
+  const words: Record<string, RegExp> = {
+    tokens: /\btokens\b/,
+    publishers: /\brules\b/,
+    'trusted-issuers': /\brules for identity tokens\b/,
+    webhooks: /\bwebhooks\b/,
+    sessions: /\bsessions\b/,
+    claims: /\bclaims\b/,
+  };
+  const { document } = await OpenDocument.of(await startTestServer(t));
+  const paths = Object.entries(document['paths'] as Record<string, Record<string, { description?: string }>>);
+  const needing = paths.filter(([, methods]) =>
+    Object.values(methods).some(({ description }) => description?.includes('`admin`')),
+  );
+  const first = [...new Set(needing.map(([path]) => path.split('/')[1]!))];
+  t.deepEqual(first.toSorted(), Object.keys(words).toSorted());
+  for (const each of first) t.regex(scopeTexts.admin, words[each]!);
+});
+
+test('a client without a credential can request what SECURITY.md says, and nothing else', async (t) => {
+  const server = await startTestServer(t);
+  const [[, text] = ['', '']] = await cells('SECURITY.md', /^(anonymous client)$/);
+  const open = new Set([...text.split('with `anonymousRead')[0]!.matchAll(/`(\/[^`]*)`/g)].map(([, path]) => path!));
+  const statusOf = async (path: string) =>
+    (await server.fetch(path, { token: null, redirect: 'manual', headers: { accept: 'text/html' } })).status;
+  for (const path of ['/livez', '/readyz', '/metrics', '/v1/openapi.json', '/console/sign-in', '/']) {
+    t.true(open.has(path), path);
+    t.true((await statusOf(path)) < 400, path);
+  }
+  for (const path of ['/token', '/v1/token-exchange']) t.true(open.has(path), path);
+  const { operations } = await OpenDocument.of(server);
+  const rest = operations.filter((each) => each.startsWith('GET ')).map((each) => `/v1${each.slice(4)}`);
+  t.true(rest.length > 20);
+  for (const path of [...rest, '/v2/', '/v2/_catalog', '/v3/index.json', '/v3/search']) {
+    if (!open.has(path)) t.is(await statusOf(path.replace(/\{\w+\}/g, 'some')), 401, path);
+  }
+  t.is(await statusOf('/console'), 302);
 });

@@ -135,6 +135,7 @@ function importedNames({ path, code }: Source): Map<string, string> {
 }
 
 const sources = await readSources();
+const contributing = await readFile(join(src, '../CONTRIBUTING.md'), 'utf8');
 
 test('the sources are read', (t) => {
   t.true(sources.length > 40);
@@ -183,6 +184,35 @@ test('within nuget the formats stand below everything, and HTTP above everything
         t.true(path.startsWith('nuget/http/') || path === 'nuget/protocol.ts', `${path} may not import ${target}`);
       }
     }
+  }
+});
+
+const folders = Object.keys(rooms).filter((room) => !room.endsWith('.ts'));
+
+test('the picture in CONTRIBUTING has every folder, and no import runs up in it', (t) => {
+  const [, picture = ''] = /^## The folders in one picture\n[^]*?```\n([^]*?)```/m.exec(contributing) ?? [];
+  const lines = picture.split('\n');
+  const lineOf = (room: string) => {
+    const name = room.endsWith('.ts') ? room : `${room}/`;
+    return lines.findIndex((line) => line.split(/\s+/).includes(name));
+  };
+  for (const folder of folders) t.not(lineOf(folder), -1, folder);
+  for (const [room, allowed] of Object.entries(rooms)) {
+    for (const other of allowed.split(' ').filter((each) => lineOf(room) >= 0 && lineOf(each) >= 0))
+      t.true(lineOf(other) >= lineOf(room), `${other} stands above ${room}`);
+  }
+});
+
+test('the table in CONTRIBUTING has every folder once', (t) => {
+  const [, table = ''] = /^\| Folder \|.*\n\|[-|]+\n((?:\|.*\n)+)/m.exec(contributing) ?? [];
+  const listed = [...table.matchAll(/^\| `([a-z]+)\/` \|/gm)].map(([, name]) => name!);
+  t.deepEqual(listed.toSorted(), folders.toSorted());
+});
+
+test('comments name only files that exist', (t) => {
+  for (const { path, text } of sources) {
+    for (const [, name] of text.matchAll(/`((?:src|test|docs)\/[\w./-]+\.\w+)`/g))
+      t.true(existsSync(join(src, '..', name!)), `${path}: ${name}`);
   }
 });
 

@@ -36,6 +36,7 @@ const owners: Record<string, string> = {
   uploads: 'oci',
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
+  mirror_sizes: 'mirror',
   usage_counts: 'usage',
   usage_writers: 'usage',
   storage_samples: 'usage',
@@ -65,6 +66,18 @@ function tablesIn(code: string): Set<string> {
 test('every table has an owner', (t) => {
   const made = migrations.flatMap(({ sql }) => /^CREATE TABLE (\w+)/.exec(sql)?.[1] ?? []);
   t.deepEqual(made.toSorted(), Object.keys(owners).toSorted());
+});
+
+test('the table of folders in CONTRIBUTING names the tables of each', async (t) => {
+  const text = await readFile(join(src, '../CONTRIBUTING.md'), 'utf8');
+  const named = [...text.matchAll(/^\| `([a-z]+)\/` \|.*\| (.*)\|$/gm)].flatMap(([, folder, cell]) =>
+    [...cell!.matchAll(/`(\w+)(\*?)`/g)].flatMap(([, name, star]) => {
+      const tables = Object.keys(owners).filter((table) => (star ? table.startsWith(name!) : table === name));
+      return tables.length > 0 ? tables.map((table) => [table, folder!]) : [[name!, folder!]];
+    }),
+  );
+  t.deepEqual(Object.fromEntries(named), owners);
+  t.is(named.length, Object.keys(owners).length, 'each once');
 });
 
 test('only the files of its owner name a table in SQL', async (t) => {

@@ -5,6 +5,17 @@ import type { Names } from './names.ts';
 export const scopes = ['read', 'write', 'delete', 'admin', 'operate'] as const;
 export type Scope = (typeof scopes)[number];
 
+/** What each scope allows. A test compares docs/security.md and SECURITY.md with this. */
+export const scopeTexts: Readonly<Record<Scope, string>> = {
+  read: 'list and download packages and images; read account and usage',
+  write: 'push packages and images; relist and deprecate versions',
+  delete: 'unlist and delete versions; delete tags, manifests and blobs',
+  admin:
+    'manage tokens, rules for identity tokens, webhooks, sessions of the console and claims of names; read the audit of the account',
+  operate:
+    'what concerns all accounts: jobs, prefetches, upstreams, instances, the audit and the metrics of all; with "delete", drop mirrored versions and tags',
+};
+
 interface Rights {
   accountId: number;
   accountName: string;

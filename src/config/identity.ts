@@ -75,7 +75,7 @@ export const trustedIssuers = z
 
 const claimValue = z.union([z.string(), z.number(), z.boolean()]).transform(String);
 
-/** The setting `publishers`. `src/identity/rule.ts` checks the claims, scopes and patterns. */
+/** The setting `publishers`. `checkPublisher` (`src/identity/publisher.ts`) checks the claims, scopes and patterns. */
 export const publishers = z
   .array(
     z.strictObject({

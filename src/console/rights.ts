@@ -1,4 +1,4 @@
-import { scopes } from '../accounts/principal.ts';
+import { scopes, scopeTexts } from '../accounts/principal.ts';
 import { describedBy, fieldError } from './failure.ts';
 import { html, type Html } from './html.ts';
 import { may } from './layout.ts';
@@ -7,14 +7,6 @@ import type { PageCall } from './page.ts';
 // The fields of a form that gives rights: scopes, and patterns of names.
 
 type Errors = Readonly<Record<string, string>>;
-
-const scopeTexts: Record<(typeof scopes)[number], string> = {
-  read: 'download packages and images',
-  write: 'publish and push',
-  delete: 'unlist and delete',
-  admin: 'manage tokens and webhooks',
-  operate: 'what concerns all accounts',
-};
 
 /** The field `scope`. A visitor is not offered `operate` without having it. */
 export function scopeFields(principal: PageCall['principal'], form: URLSearchParams, errors: Errors): Html {

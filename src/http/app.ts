@@ -14,6 +14,7 @@ import { setLimitFields } from './limit.ts';
 import type { Operations } from './operations.ts';
 import { Proxies } from './proxies.ts';
 import { problem, sendDefect } from './problem.ts';
+import type { Sending } from './sending.ts';
 import { cutSlowBody } from './slow-body.ts';
 import { asDomainError, noteUnavailable } from './unavailable.ts';
 import { isHost, originForm, splitTarget } from './target.ts';
@@ -33,6 +34,7 @@ export interface Observers {
   observe: Operations;
   usage: UsageRecord;
   limits: Limits;
+  sending: Sending;
   now: () => number;
 }
 
@@ -89,6 +91,7 @@ export function createApp(
     const { context } = response;
     response.idle = config.limits.uploadIdle;
     response.limits = observers.limits;
+    response.sending = observers.sending;
     if (slowest.rate > 0) cutSlowBody(response, slowest);
     response.mustClose = isShuttingDown;
     const target = originForm(request.url!);

@@ -5,6 +5,7 @@ import { currentCaller, runFor, type Actor, type Caller, type Origin } from '../
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 import type { Limits } from '../limits/limits.ts';
 import { closeAfterBody } from './drain.ts';
+import type { Sending } from './sending.ts';
 import type { UsedPart } from './unavailable.ts';
 
 /** The record of one request, for the access log, the metrics and usage. */
@@ -75,6 +76,8 @@ export class AppResponse extends ServerResponse implements Caller {
   idle = 60_000;
   /** The limits that apply to the request. */
   limits: Limits | undefined = undefined;
+  /** What it shares with other answers. */
+  sending: Sending | undefined = undefined;
   /** Whether the connection must close after the answer. Asked when the answer begins: a long upload may begin earlier. */
   mustClose = never;
   #listeners: Set<() => void> | undefined;
@@ -157,6 +160,13 @@ export function currentResponse(): AppResponse | undefined {
 /** The record of the request that `response` answers. */
 export function contextOf(response: ServerResponse): RequestContext {
   return responseOf(response).context;
+}
+
+/** What the answer shares with the others of its installation. */
+export function sendingOf(response: ServerResponse): Sending {
+  const { sending } = responseOf(response);
+  if (!sending) throw new Error('this response belongs to no installation');
+  return sending;
 }
 
 /** Adds a header to every answer to this request, errors included. */

@@ -1,7 +1,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Content } from '../storage/content.ts';
-import { holdRead, type HeldRead } from '../storage/shared-reads.ts';
-import { contextOf, type RequestContext } from './request-context.ts';
+import type { HeldRead } from '../storage/shared-reads.ts';
+import { contextOf, sendingOf, type RequestContext } from './request-context.ts';
 import { parseByteRange } from './ranges.ts';
 
 /** Up to this many streams read the next piece while one is sent. More streams keep the machine busy without it. */
@@ -9,9 +9,6 @@ const readAheadStreams = 4;
 const maxWholeBytes = 64 * 1024;
 /** Smaller content is sent at once: a second request would take longer. */
 const leastRedirected = 2 ** 20;
-let activeStreams = 0;
-
-const endings: [ServerResponse, Buffer | undefined][] = [];
 
 export interface SendOptions {
   headers: OutgoingHttpHeaders;
@@ -102,16 +99,8 @@ export function sendJson(
   });
 }
 
-/**
- * Ends an answer together with all others of this turn of the event loop. Each write wakes its reader, and writing to a
- * reader that is already awake is much cheaper.
- */
 function finish(response: ServerResponse, bytes?: Buffer): void {
-  if (endings.push([response, bytes]) === 1) setImmediate(endAll);
-}
-
-function endAll(): void {
-  for (const [response, bytes] of endings.splice(0)) response.end(bytes);
+  sendingOf(response).end(response, bytes);
 }
 
 /** The URL is valid for a short time, and only for this client. */
@@ -159,14 +148,15 @@ async function stream(
   end: number,
 ): Promise<void> {
   const context = contextOf(response);
-  activeStreams += 1;
-  const maxWrites = activeStreams > readAheadStreams ? 1 : 2;
+  const sending = sendingOf(response);
+  sending.streams += 1;
+  const maxWrites = sending.streams > readAheadStreams ? 1 : 2;
   const writes: Promise<boolean>[] = [];
   let piece: HeldRead | undefined;
   try {
     for (let position = start; position < end;) {
       if (writes.length === maxWrites && !(await writes.shift())) return;
-      piece = await holdRead(content, position, activeStreams);
+      piece = await sending.reads.hold(content, position, sending.streams);
       const bytes = piece.bytes.subarray(0, end - position);
       if (position === start) response.writeHead(status, headers);
       if (bytes.length === 0) {
@@ -187,7 +177,7 @@ async function stream(
   } finally {
     piece?.release();
     await Promise.all(writes);
-    activeStreams -= 1;
+    sending.streams -= 1;
   }
 }
 

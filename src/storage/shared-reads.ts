@@ -6,10 +6,6 @@ const smallPiece = 128 * 1024;
 const largeReaders = 112;
 const keptBuffers = 24;
 
-const idleBuffers: Buffer[] = [];
-/** The pieces in use, by size, position and source of the content. */
-const shared = new Map<string, Piece>();
-
 /** Bytes of content in memory. They must not be changed. */
 export interface HeldRead {
   /** Empty at the end of the content. */
@@ -18,31 +14,48 @@ export interface HeldRead {
   release: () => void;
 }
 
-/**
- * Reads from `content` at `position`: the available bytes, up to the end of a piece. Concurrent readers of the same content
- * share a piece, so that it is read from the disk once. `readers` is the number of current readers. Rejects as
- * `Content.read` does.
- */
-export async function holdRead(content: Content, position: number, readers: number): Promise<HeldRead> {
-  const size = readers > largeReaders ? smallPiece : largePiece;
-  const base = position - (position % size);
-  const key = content.source === undefined ? undefined : `${size} ${base} ${content.source}`;
-  const known = key === undefined ? undefined : shared.get(key);
-  const piece = known && known.covers(position) ? known : new Piece(size, base, position, known ? undefined : key);
-  piece.hold();
-  const release = () => piece.release();
-  try {
-    return { bytes: await piece.read(content, position), release };
-  } catch (error) {
-    release();
-    throw error;
+/** Concurrent readers of the same content share a piece of it, so that it is read from the disk once. */
+export class SharedReads {
+  /** The pieces in use, by size, position and source of the content. */
+  readonly #pieces = new Map<string, Piece>();
+  readonly #idleBuffers: Buffer[] = [];
+
+  /**
+   * Reads from `content` at `position`: the available bytes, up to the end of a piece. `readers` is the number of current
+   * readers. Rejects as `Content.read` does.
+   */
+  async hold(content: Content, position: number, readers: number): Promise<HeldRead> {
+    const size = readers > largeReaders ? smallPiece : largePiece;
+    const base = position - (position % size);
+    const key = content.source === undefined ? undefined : `${size} ${base} ${content.source}`;
+    const known = key === undefined ? undefined : this.#pieces.get(key);
+    const piece = known?.covers(position) ? known : this.#piece(size, base, position, known ? undefined : key);
+    piece.hold();
+    const release = () => piece.release();
+    try {
+      return { bytes: await piece.read(content, position), release };
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  /** Readers with the same `key` share the piece; undefined: it is not shared. */
+  #piece(size: number, base: number, start: number, key: string | undefined): Piece {
+    const buffer = (size === largePiece ? this.#idleBuffers.pop() : undefined) ?? Buffer.allocUnsafe(size);
+    const piece = new Piece(buffer, base, start, () => {
+      if (key !== undefined) this.#pieces.delete(key);
+      if (size === largePiece && this.#idleBuffers.length < keptBuffers) this.#idleBuffers.push(buffer);
+    });
+    if (key !== undefined) this.#pieces.set(key, piece);
+    return piece;
   }
 }
 
 /** A part of content, filled as far as its readers have requested. */
 class Piece {
   readonly #buffer: Buffer;
-  readonly #key: string | undefined;
+  readonly #whenFree: () => void;
   readonly #base: number;
   /** The positions in the content between which the buffer is filled. */
   readonly #start: number;
@@ -50,13 +63,12 @@ class Piece {
   #filling: Promise<void> | undefined;
   #holders = 0;
 
-  /** Readers with the same `key` share the piece; undefined: it is not shared. */
-  constructor(size: number, base: number, start: number, key: string | undefined) {
-    this.#buffer = (size === largePiece ? idleBuffers.pop() : undefined) ?? Buffer.allocUnsafe(size);
+  /** Calls `whenFree` once its last holder has released it. */
+  constructor(buffer: Buffer, base: number, start: number, whenFree: () => void) {
+    this.#buffer = buffer;
     this.#base = base;
     this.#start = this.#end = start;
-    this.#key = key;
-    if (key !== undefined) shared.set(key, this);
+    this.#whenFree = whenFree;
   }
 
   /** Whether a reader can continue at `position` in this piece. */
@@ -70,9 +82,7 @@ class Piece {
 
   release(): void {
     this.#holders -= 1;
-    if (this.#holders > 0) return;
-    if (this.#key !== undefined) shared.delete(this.#key);
-    if (this.#buffer.length === largePiece && idleBuffers.length < keptBuffers) idleBuffers.push(this.#buffer);
+    if (this.#holders === 0) this.#whenFree();
   }
 
   async read(content: Content, position: number): Promise<Buffer> {

@@ -61,7 +61,7 @@ export interface OpenWebhooks {
   useKey(othersHaveKey: boolean): Promise<void>;
   /** Events up to this position are not needed any more; infinite without webhooks. */
   cursor(): Promise<number>;
-  /** Turns events into deliveries, and sends what is due. */
+  /** Gives events their positions, turns them into deliveries, and sends what is due. */
   tick(): Promise<void>;
   deleteOld(): Promise<void>;
   /** Work that each server repeats. */
@@ -119,7 +119,11 @@ export function openWebhooks({ config, receivers: options = {}, ...parts }: Webh
     tick: () => sender.tick(),
     deleteOld,
     chores: [
-      { interval: 1000, run: () => sender.tick(), failure: 'webhook deliveries were not sent' },
+      {
+        interval: 1000,
+        run: () => sender.tick(),
+        failure: 'events did not get their positions, or webhook deliveries were not sent',
+      },
       { interval: countInterval, run: count, failure: 'webhook deliveries were not counted' },
       { interval: countInterval, run: awaitKey, failure: 'the key of webhooks was not checked' },
       { interval: deleteInterval, run: deleteOld, failure: 'old webhook deliveries were not deleted' },

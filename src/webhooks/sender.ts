@@ -67,7 +67,7 @@ export class Sender {
     return this.#outcomes;
   }
 
-  /** Turns new events into deliveries, and begins to send those that are due. Called every second. */
+  /** Gives new events their positions, turns them into deliveries, and begins to send those that are due. Called every second. */
   tick(): Promise<void> {
     this.#ticking ??= this.#tick().finally(() => (this.#ticking = undefined));
     return this.#ticking;

@@ -151,10 +151,7 @@ test.serial('commands work while a server runs, and the server sees their change
   t.is((await account(token)).status, 200);
   const line = (await commands.run('token', 'list')).stdout.split('\n').find((each) => each.endsWith('\tbeside'))!;
   t.is((await commands.run('token', 'revoke', line.split('\t')[0]!)).code, 0);
-  const revokedAt = performance.now();
-  let { status } = await account(token);
-  while (status !== 401 && performance.now() - revokedAt < 10_000) ({ status } = await account(token));
-  t.is(status, 401);
+  t.is((await account(token)).status, 401);
 });
 
 test.serial('a first start that cannot listen leaves the token to the next start, which shows it', async (t) => {

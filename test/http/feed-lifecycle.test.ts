@@ -1,10 +1,26 @@
 import test from 'ava';
-import { refreshPackage } from '../../src/nuget/hosted/packages.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';
+import { instancesOf } from '../support/instances.ts';
 import { startTestServer } from '../support/server.ts';
-import { databaseOf, rowsOf } from '../support/inside.ts';
+import { rowsOf } from '../support/inside.ts';
+
+/** What all documents of the package `Swift` say. */
+async function shownBy(feed: TestFeed): Promise<unknown[]> {
+  const { versions } = await feed.json('/package/swift/index.json');
+  const seen: unknown[] = [versions];
+  for (const hive of ['registration', 'registration-gz', 'registration-gz-semver2']) {
+    const { items } = await feed.json(`/${hive}/swift/index.json`);
+    seen.push(
+      items[0].items.map((item: { catalogEntry: { version: string; listed: boolean; description: string } }) => {
+        const { version, listed, description } = item.catalogEntry;
+        return `${version} ${listed} ${description}`;
+      }),
+    );
+  }
+  return seen;
+}
 
 for (const dialect of dialects) {
   test(`an unlisted version stays downloadable and is shown as unlisted until it is listed again (${dialect})`, async (t) => {
@@ -59,44 +75,29 @@ for (const dialect of dialects) {
   });
 
   test(`cached documents show each change at once, on every instance (${dialect})`, async (t) => {
-    const database = { url: await temporaryDatabase(t, dialect) };
-    const here = await startTestServer(t, { database });
-    const feed = new TestFeed(here);
-    const shown = async () => {
-      const { versions } = await feed.json('/package/swift/index.json');
-      const seen: unknown[] = [versions];
-      for (const hive of ['registration', 'registration-gz', 'registration-gz-semver2']) {
-        const { items } = await feed.json(`/${hive}/swift/index.json`);
-        seen.push(
-          items[0].items.map((item: { catalogEntry: { version: string; listed: boolean; description: string } }) => {
-            const { version, listed, description } = item.catalogEntry;
-            return `${version} ${listed} ${description}`;
-          }),
-        );
+    const start = await instancesOf(t, dialect);
+    const feeds = [new TestFeed(await start()), new TestFeed(await start())] as const;
+    /** The second time from memory. */
+    const show = async (versions: string[], entries: string[]) => {
+      for (const time of ['once', 'again']) {
+        for (const [index, feed] of feeds.entries())
+          t.deepEqual(await shownBy(feed), [versions, entries, entries, entries], `${time}, instance ${index}`);
       }
-      return seen;
     };
-    await feed.publish({ id: 'Swift', version: '1.0.0', description: 'first' });
+    const [here, there] = feeds;
+    await here.publish({ id: 'Swift', version: '1.0.0', description: 'first' });
     const first = ['1.0.0 true first'];
-    t.deepEqual(await shown(), [['1.0.0'], first, first, first]);
-    t.deepEqual(await shown(), [['1.0.0'], first, first, first], 'again');
-    await feed.publish({ id: 'Swift', version: '1.1.0', description: 'second' });
-    const both = [...first, '1.1.0 true second'];
-    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], both, both, both]);
-    await feed.fetch('/push/swift/1.1.0', { method: 'DELETE' });
-    const hidden = [...first, '1.1.0 false second'];
-    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], hidden, hidden, hidden]);
-    // Another instance makes the change and does not notify this one.
-    await databaseOf(here).transaction(async (tx) => {
-      await tx.run('UPDATE package_versions SET listed = 1');
-      await refreshPackage(tx, 1, Date.now());
-    });
-    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], both, both, both]);
-    t.is((await here.fetch('/v1/packages/swift/1.1.0', { method: 'DELETE' })).status, 204);
-    t.deepEqual(await shown(), [['1.0.0'], first, first, first]);
-    await feed.publish({ id: 'Swift', version: '1.1.0', description: 'third' });
-    const anew = [...first, '1.1.0 true third'];
-    t.deepEqual(await shown(), [['1.0.0', '1.1.0'], anew, anew, anew]);
+    await show(['1.0.0'], first);
+    await there.publish({ id: 'Swift', version: '1.1.0', description: 'second' });
+    await show(['1.0.0', '1.1.0'], [...first, '1.1.0 true second']);
+    await here.fetch('/push/swift/1.1.0', { method: 'DELETE' });
+    await show(['1.0.0', '1.1.0'], [...first, '1.1.0 false second']);
+    await there.fetch('/push/swift/1.1.0', { method: 'POST' });
+    await show(['1.0.0', '1.1.0'], [...first, '1.1.0 true second']);
+    t.is((await here.server.fetch('/v1/packages/swift/1.1.0', { method: 'DELETE' })).status, 204);
+    await show(['1.0.0'], first);
+    await there.publish({ id: 'Swift', version: '1.1.0', description: 'third' });
+    await show(['1.0.0', '1.1.0'], [...first, '1.1.0 true third']);
   });
 
   test(`an account never sees the packages of another account (${dialect})`, async (t) => {

@@ -345,6 +345,11 @@ test('each answer has a Cache-Status, for HEAD as for GET', async (t) => {
     t.is(await how(path), 'entrepot; hit', path);
     t.is(await how(path, 'HEAD'), 'entrepot; hit', path);
   }
+  for (const path of ['/search?q=a', '/autocomplete?q=a', '/autocomplete?id=a']) {
+    t.is(await how(path), 'entrepot; fwd=miss; stored', path);
+    t.is(await how(path), 'entrepot; hit', path);
+  }
+  t.is(await how('/autocomplete?id=hosted'), 'entrepot; hit; detail=hosted');
   server.clock.now += 61_000;
   t.is(await how(flat), 'entrepot; fwd=stale');
   t.is(up.upstream.asked.at(-1)!.headers['if-none-match'], '"one"');

@@ -5,6 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { isDomainError } from '../../src/errors.ts';
 import { AppResponse as RecordedAnswer, contextOf, type RequestContext } from '../../src/http/request-context.ts';
 import { sendContent, type SendOptions } from '../../src/http/send.ts';
+import { Sending as SharedSending } from '../../src/http/sending.ts';
 import { contentOf, type Content } from '../../src/storage/content.ts';
 
 interface AppResponse {
@@ -30,9 +31,11 @@ async function sending(
 ): Promise<Sending> {
   const contexts: RequestContext[] = [];
   let open = 0;
+  const shared = new SharedSending();
   const server = createServer({ ServerResponse: RecordedAnswer }, (request, response) => {
     contexts.push(contextOf(response));
     response.idle = idle;
+    response.sending = shared;
     open += 1;
     const content = make();
     const counted: Content = {

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { digestOf, type Digest } from '../../src/digest.ts';
 import { isDomainError } from '../../src/errors.ts';
 import { AppResponse } from '../../src/http/request-context.ts';
+import { Sending } from '../../src/http/sending.ts';
 import { sendContent } from '../../src/http/send.ts';
 import { serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openMirror } from '../support/mirror.ts';
@@ -19,7 +20,9 @@ async function startFront(t: ExecutionContext) {
   const upstream = await startFaultyUpstream(t);
   const made = await openMirror(t, upstream.url);
   const digests = new Map<string, Digest>();
+  const sending = new Sending();
   const server = createServer({ ServerResponse: AppResponse }, async (request, response) => {
+    response.sending = sending;
     try {
       const digest = digests.get(request.url!);
       const entry = await made.mirror.open(made.resource(request.url!, digest ? { digest } : {}));

@@ -49,7 +49,10 @@ test('the modes of an existing data folder and database are tightened, and never
   await second.close();
   await chmod(join(data, 'entrepot.db'), 0o400);
   await chmod(data, 0o500);
-  if (process.getuid?.() === 0) await startTestServer(t, { data });
+  // Only root can still write there. Others fail, and change no mode first.
+  const third = startTestServer(t, { data });
+  if (process.getuid?.() === 0) await third;
+  else await t.throwsAsync(third);
   t.is(await modeOf(data), '500');
   t.is(await modeOf(join(data, 'entrepot.db')), '400');
 });

@@ -3,10 +3,12 @@ import * as fc from 'fast-check';
 import { randomBytes } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Content } from '../../src/storage/content.ts';
-import { holdRead } from '../../src/storage/shared-reads.ts';
+import { SharedReads } from '../../src/storage/shared-reads.ts';
 
 const bytes = randomBytes(1_500_000);
 const piece = 512 * 1024;
+const reads = new SharedReads();
+const holdRead = reads.hold.bind(reads);
 
 /** Content that counts its reads, each of which takes a turn of the event loop. `there` is the available length. */
 function counted(source: string | undefined, there = () => bytes.length): Content & { reads: number } {
@@ -33,6 +35,13 @@ test('concurrent readers share one read; after all have released it, the next re
   for (const each of [...first, later]) each.release();
   (await holdRead(b, 0, 1)).release();
   t.is(a.reads + b.reads, 2);
+});
+
+test('two installations in one process share no reads', async (t) => {
+  const [mine, theirs] = [counted('both'), counted('both')];
+  const held = await Promise.all([reads.hold(mine, 0, 1), new SharedReads().hold(theirs, 0, 1)]);
+  t.deepEqual([mine.reads, theirs.reads], [1, 1]);
+  for (const each of held) each.release();
 });
 
 test('other content, other pieces and content without a source are read separately', async (t) => {
@@ -78,8 +87,7 @@ test('a piece of growing content grows for all its readers; at the end, a read i
 test('a failed read fails only for the reader that started it; a reader that waited reads again', async (t) => {
   const failing: Content = { ...counted('f'), read: () => Promise.reject(new Error('its client left')) };
   const content = counted('f');
-  const reads = [failing, content, failing, content].map((each) => holdRead(each, 0, 1));
-  const settled = await Promise.allSettled(reads);
+  const settled = await Promise.allSettled([failing, content, failing, content].map((each) => holdRead(each, 0, 1)));
   t.deepEqual(
     settled.map(({ status }) => status),
     ['rejected', 'fulfilled', 'fulfilled', 'fulfilled'],

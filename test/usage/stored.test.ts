@@ -1,43 +1,55 @@
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import type { Database } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
+import { References, type Holding } from '../../src/storage/references.ts';
 import { hour, parsePeriod } from '../../src/usage/period.ts';
 import { storageOf } from '../../src/usage/report.ts';
-import { measureStored, StoredBytes } from '../../src/usage/stored.ts';
+import { measureStored, StoredBytes, type Measures } from '../../src/usage/stored.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { longestTurn } from '../support/longest-turn.ts';
 import { measures } from '../support/store.ts';
 import { until } from '../support/until.ts';
 
-/** The result of a database with only blobs for all other queries. */
-const noRows = { count: 0, last: null };
-
-/** A database of blobs in which each measurement takes `clock.cost` milliseconds and finds one byte more. */
-function slowDatabase(clock: { now: number; cost: number }): { database: Database; looks: () => number } {
-  let looks = 0;
-  const get = async (sql: string) => {
-    if (sql.includes('FROM storage_samples')) return undefined;
-    if (!sql.includes('FROM blobs')) return noRows;
-    looks += 1;
-    await new Promise(setImmediate);
-    clock.now += clock.cost;
-    return { blobs: 1, last: 'sha256:00' };
-  };
-  const select = async () => [
-    { account_id: 1, mirrored: 0, bytes: looks },
-    { account_id: 1, mirrored: 1, bytes: 100 },
-  ];
-  return { database: { get, select } as unknown as Database, looks: () => looks };
+interface Measured {
+  database: Database;
+  measures: Measures;
+  clock: { now: number };
+  /** Begins each measurement. Called instead of a look at the blobs. */
+  measure: { found: () => Holding[] | Promise<Holding[]> };
+  /** Number of measurements. */
+  looks: () => number;
 }
 
+/** A real database, in which each measurement finds what the test says. */
+async function measured(t: ExecutionContext): Promise<Measured> {
+  const database = await openUntilEnd(t, await temporaryDatabase(t, 'sqlite'));
+  await migrate(database);
+  const measure: Measured['measure'] = { found: () => [] };
+  let looks = 0;
+  const references = new References([]);
+  references.holdings = async function* () {
+    looks += 1;
+    yield await measure.found();
+  };
+  return { database, measures: { references, rows: [] }, clock: { now: 1_000_000 }, measure, looks: () => looks };
+}
+
+const hosted = (bytes: number): Holding => ({ account_id: 1, mirrored: 0, bytes });
+
 test('short measurements are repeated for each call, long ones are reused for a while', async (t) => {
-  const clock = { now: 1_000_000, cost: 2 };
-  const { database, looks } = slowDatabase(clock);
+  const { database, measures, clock, measure, looks } = await measured(t);
+  let cost = 2;
+  // Each finds one byte more.
+  measure.found = async () => {
+    await new Promise(setImmediate);
+    clock.now += cost;
+    return [hosted(looks()), { account_id: 1, mirrored: 1, bytes: 100 }];
+  };
   const stored = new StoredBytes(database, measures, 1, () => clock.now);
   await stored.of(1);
   t.deepEqual(await stored.recent(1), { hosted: 2, mirrored: 100 });
   t.is(looks(), 2);
-  clock.cost = 1000;
+  cost = 1000;
   const startedAt = clock.now;
   t.deepEqual(await stored.of(1), { hosted: 3, mirrored: 100, asOf: startedAt });
   clock.now = startedAt + 19_999;
@@ -49,64 +61,51 @@ test('short measurements are repeated for each call, long ones are reused for a 
   await until(async () => (await stored.of(1))?.hosted === 4);
 });
 
-const sevenBytes = async () => [{ account_id: 1, mirrored: 0, bytes: 7 }];
-
-/** A database with this last sample, which counts no blobs before `measure` is called. */
-function unmeasured(sample: object | undefined): { database: Database; measure: () => void } {
-  const counted = Promise.withResolvers<{ blobs: number; last: string }>();
-  const get = async (sql: string) => {
-    if (sql.includes('FROM storage_samples')) return sample;
-    return sql.includes('FROM blobs') ? counted.promise : noRows;
-  };
-  const measure = () => counted.resolve({ blobs: 1, last: 'sha256:00' });
-  return { database: { get, select: sevenBytes } as unknown as Database, measure };
-}
-
 test('until the first measurement of a process ends, the last hourly sample is the answer, with its time', async (t) => {
-  const { database, measure } = unmeasured({ hosted: 5, mirrored: 6, asOf: 3_600_000 });
+  const { database, measures, measure } = await measured(t);
+  await database.transaction(async (tx) => {
+    for (const [account_id, at, bytes] of [
+      [1, 0, 4],
+      [1, hour, 5],
+      [2, 2 * hour, 9],
+    ] as const)
+      await tx.insertNew('storage_samples', [{ account_id, hour: at, hosted_bytes: bytes, mirrored_bytes: bytes + 1 }]);
+  });
+  const found = Promise.withResolvers<Holding[]>();
+  measure.found = () => found.promise;
   const stored = new StoredBytes(database, measures, 1, () => 7_000_000);
-  t.deepEqual(await stored.of(1), { hosted: 5, mirrored: 6, asOf: 3_600_000 });
+  t.deepEqual(await stored.of(1), { hosted: 5, mirrored: 6, asOf: hour });
   t.deepEqual(await stored.recent(1), { hosted: 5, mirrored: 6 });
-  measure();
+  found.resolve([hosted(7)]);
   await until(async () => (await stored.of(1))?.hosted === 7);
   t.deepEqual(await stored.of(1), { hosted: 7, mirrored: 0, asOf: 7_000_000 });
 });
 
 test('without any sample the bytes are not measured yet, but a limit waits for them', async (t) => {
-  const { database, measure } = unmeasured(undefined);
+  const { database, measures, measure } = await measured(t);
+  const found = Promise.withResolvers<Holding[]>();
+  measure.found = () => found.promise;
   const stored = new StoredBytes(database, measures, 1, () => 7_000_000);
   t.is(await stored.of(1), undefined);
   const limit = stored.recent(1);
-  measure();
+  found.resolve([hosted(7)]);
   t.deepEqual(await limit, { hosted: 7, mirrored: 0 });
 });
 
 test('a call during a long measurement waits for it; a failed one is discarded', async (t) => {
-  const clock = { now: 1_000_000, cost: 0 };
-  let answer = Promise.withResolvers<{ blobs: number; last: string }>();
-  let looks = 0;
-  const get = async (sql: string) => {
-    if (sql.includes('FROM storage_samples')) return undefined;
-    if (!sql.includes('FROM blobs')) return noRows;
-    looks += 1;
-    return answer.promise;
-  };
-  const found = [{ account_id: 1, mirrored: 0, bytes: 7 }];
-  const stored = new StoredBytes(
-    { get, select: async () => found } as unknown as Database,
-    measures,
-    1,
-    () => clock.now,
-  );
+  const { database, measures, clock, measure, looks } = await measured(t);
+  const found = Promise.withResolvers<Holding[]>();
+  measure.found = () => found.promise;
+  const stored = new StoredBytes(database, measures, 1, () => clock.now);
   const first = stored.of(1);
   clock.now += 251;
   const second = stored.of(1);
-  t.is(looks, 1);
-  answer.reject(new Error('gone'));
+  await until(() => looks() === 1);
+  found.reject(new Error('gone'));
   await t.throwsAsync(first, { message: 'gone' });
   await t.throwsAsync(second, { message: 'gone' });
-  answer = Promise.withResolvers();
-  answer.resolve({ blobs: 1, last: 'sha256:00' });
+  t.is(looks(), 1);
+  measure.found = () => [hosted(7)];
   t.is((await stored.of(1))?.hosted, 7);
 });
 

@@ -6,7 +6,7 @@ import type { Resolve } from '../../src/upstream/addresses.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';
-import { databaseOf, rowsOf, tokenOf } from '../support/inside.ts';
+import { databaseOf, eventsOf, rowsOf, tokenOf } from '../support/inside.ts';
 import {
   allowLoopback,
   api,
@@ -426,4 +426,18 @@ test('a webhook that is paused by its receiver sends again at once when a user l
     await api(server, 'DELETE', `/${id}`);
   }
   t.is(receiver.received.filter(({ event }) => event.subject?.startsWith('Second')).length, ways.length);
+});
+
+test('a server gives events their positions once a second', async (t) => {
+  const server = await startTestServer(t);
+  const events = eventsOf(server);
+  const calls: number[] = [];
+  const dispatch = events.dispatch.bind(events);
+  events.dispatch = () => {
+    calls.push(performance.now());
+    return dispatch();
+  };
+  await until(() => calls.length >= 5);
+  // Four pauses of a second; on a busy machine they are longer.
+  t.true(calls[4]! - calls[0]! > 3000, calls.join(' '));
 });

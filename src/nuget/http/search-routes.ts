@@ -26,10 +26,10 @@ export function addSearching(router: Router, answering: Answering, { search }: F
     searching(async ({ request, response, principal, accountId, addresses }) => {
       const parameters = new URLSearchParams(splitTarget(request.url!).query);
       const options = optionsOf(parameters, principal);
-      const { totalHits, data } = await search.find(accountId, searchRequestOf(parameters, false), options);
+      const { served, value } = await search.find(accountId, searchRequestOf(parameters, false), options);
       const hive = options.semVer2 ? 'registration-gz-semver2' : 'registration';
-      const results = limitHits(data).map((hit) => searchResult(addresses, hive, hit));
-      sendJson(request, response, 200, { totalHits, data: results }, changing('hosted'));
+      const results = limitHits(value.data).map((hit) => searchResult(addresses, hive, hit));
+      sendJson(request, response, 200, { totalHits: value.totalHits, data: results }, changing(served));
     }),
   );
 
@@ -42,11 +42,12 @@ export function addSearching(router: Router, answering: Answering, { search }: F
       const id = text(parameters, 'id');
       if (id === undefined) {
         const found = await search.findIds(accountId, searchRequestOf(parameters, true), options);
-        sendJson(request, response, 200, found, changing('hosted'));
+        sendJson(request, response, 200, found.value, changing(found.served));
         return;
       }
-      const versions = isPackageId(id) ? await search.versions(accountId, id, options) : [];
-      sendJson(request, response, 200, { data: versions }, changing('hosted'));
+      const found = isPackageId(id) ? await search.versions(accountId, id, options) : undefined;
+      const headers = changing(found?.served ?? 'hosted');
+      sendJson(request, response, 200, { data: found?.value ?? [] }, headers);
     }),
   );
 }

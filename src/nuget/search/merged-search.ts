@@ -6,7 +6,7 @@ import { listListed } from '../hosted/versions.ts';
 import type { SearchQuery } from './search-query.ts';
 import type { SearchHit } from './hits.ts';
 import { Search, type SearchOptions, type SearchResults } from './search.ts';
-import type { PackageSource } from '../package-source.ts';
+import type { PackageSource, Sourced } from '../package-source.ts';
 import type { FeedViews } from '../upstream/feed-view.ts';
 import type { UpstreamResults, UpstreamSearch } from '../upstream/upstream-search.ts';
 import type { SearchTargets } from '../format/frameworks.ts';
@@ -26,7 +26,10 @@ const spare = 20;
 const mostTaken = 1000;
 const nothing: SearchResults<never> = { totalHits: 0, data: [] };
 
-/** Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. */
+/**
+ * Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. An answer for which at
+ * least one upstream was asked is a miss.
+ */
 export class MergedSearch {
   readonly #database: Database;
   readonly #search: Search;
@@ -40,7 +43,11 @@ export class MergedSearch {
     this.#views = views;
   }
 
-  async find(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<SearchHit>> {
+  async find(
+    accountId: number,
+    request: SearchRequest,
+    options: SearchOptions,
+  ): Promise<Sourced<SearchResults<SearchHit>>> {
     const [hosted, found] = await Promise.all([
       options.mirroredOnly ? nothing : this.#search.find(accountId, request.query, options),
       this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
@@ -50,7 +57,11 @@ export class MergedSearch {
     return this.#join(accountId, options, hosted, found, ({ metadata }) => metadata.id);
   }
 
-  async findIds(accountId: number, request: SearchRequest, options: SearchOptions): Promise<SearchResults<string>> {
+  async findIds(
+    accountId: number,
+    request: SearchRequest,
+    options: SearchOptions,
+  ): Promise<Sourced<SearchResults<string>>> {
     const [hosted, found] = await Promise.all([
       options.mirroredOnly ? nothing : this.#search.findIds(accountId, request.query, options),
       this.#askUnlessPrivate(accountId, request, options, (upstreams) =>
@@ -61,23 +72,28 @@ export class MergedSearch {
   }
 
   /** The versions of an id for autocompletion, in order. */
-  async versions(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
-    if (options.only && !options.only.includes(packageKey(id))) return [];
-    if (options.mirroredOnly && !(await this.#source.isUpstreamOnly(accountId, id))) return [];
+  async versions(accountId: number, id: string, options: SearchOptions): Promise<Sourced<string[]>> {
+    if (options.only && !options.only.includes(packageKey(id))) return hostedOnly([]);
+    if (options.mirroredOnly && !(await this.#source.isUpstreamOnly(accountId, id))) return hostedOnly([]);
     const hosted = await listListed(this.#database, accountId, id, options.prerelease, options.semVer2);
     try {
       const others = await this.#versionsUpstream(accountId, id, options);
-      return others.length === 0 ? hosted : await this.#source.merged(accountId, id, hosted, others);
+      if (!others || others.value.length === 0) return hostedOnly(hosted);
+      return { served: others.served, value: await this.#source.merged(accountId, id, hosted, others.value) };
     } catch (error) {
       if (hosted.length === 0 || !isUpstreamFailure(error)) throw error;
-      return hosted;
+      return hostedOnly(hosted);
     }
   }
 
   /** The versions from the upstream's own autocompletion; if that does not answer, from its list of versions. */
-  async #versionsUpstream(accountId: number, id: string, options: SearchOptions): Promise<string[]> {
+  async #versionsUpstream(
+    accountId: number,
+    id: string,
+    options: SearchOptions,
+  ): Promise<Sourced<string[]> | undefined> {
     const owner = await this.#source.ownerFor(accountId, id);
-    if (!owner) return [];
+    if (!owner) return undefined;
     const { prerelease, semVer2 } = options;
     const semVerLevel = semVer2 ? '2.0.0' : '1.0.0';
     const parameters = new URLSearchParams({ id, prerelease: String(prerelease), semVerLevel });
@@ -85,13 +101,13 @@ export class MergedSearch {
       ? undefined
       : await (await this.#views.of(accountId)).search.versions(owner.upstream, parameters);
     if (found) return found;
-    const all = (await this.#source.versionKeys(accountId, id))?.value ?? [];
+    const all = await this.#source.versionKeys(accountId, id);
     const wanted: string[] = [];
-    for await (const key of withPauses(all)) {
+    for await (const key of withPauses(all?.value ?? [])) {
       const version = parseVersion(key)!;
       if ((prerelease || !isPrerelease(version)) && (semVer2 || !isSemVer2(version))) wanted.push(key);
     }
-    return wanted;
+    return all && { served: all.served, value: wanted };
   }
 
   /** Calls `ask`, unless the search would tell an upstream a private id. */
@@ -112,7 +128,7 @@ export class MergedSearch {
     hosted: SearchResults<T>,
     found: readonly UpstreamResults<T>[],
     idOf: (item: T) => string,
-  ): Promise<SearchResults<T>> {
+  ): Promise<Sourced<SearchResults<T>>> {
     const seen = new Set<string>();
     const others: T[] = [];
     let total = hosted.totalHits;
@@ -129,8 +145,14 @@ export class MergedSearch {
     }
     const start = Math.max(0, skip - hosted.totalHits);
     const rest = others.slice(start, start + take - hosted.data.length);
-    return { totalHits: Math.max(total, hosted.totalHits), data: [...hosted.data, ...rest] };
+    const value = { totalHits: Math.max(total, hosted.totalHits), data: [...hosted.data, ...rest] };
+    if (found.length === 0) return hostedOnly(value);
+    return { served: found.some(({ served }) => served === 'miss') ? 'miss' : 'hit', value };
   }
+}
+
+function hostedOnly<T>(value: T): Sourced<T> {
+  return { served: 'hosted', value };
 }
 
 /** Always starts at the first hit, because hosted hits shift the upstream's pages. */

@@ -11,11 +11,19 @@ import { addressIn, documentLimit, type PackageMirror } from './package-mirror.t
 /** The search results of one upstream. */
 export interface UpstreamResults<T> {
   upstream: Upstream;
+  /** Whether they were kept, or the upstream was asked. */
+  served: Answer['served'];
   totalHits: number;
   data: T[];
 }
 
-type Results<T> = Omit<UpstreamResults<T>, 'upstream'>;
+type Results<T> = Omit<UpstreamResults<T>, 'upstream' | 'served'>;
+
+interface Answer {
+  served: 'hit' | 'miss';
+  text: string;
+}
+
 /** Reads the bytes of an answer, and makes a text that can be kept. Throws with the reason for other bytes. */
 type Reader = (upstream: Upstream, bytes: Buffer) => Promise<string>;
 
@@ -67,26 +75,29 @@ export class UpstreamSearch {
   }
 
   /** The versions of an id from its upstream's autocompletion, in order; undefined if it does not answer in time. */
-  async versions(upstream: Upstream, parameters: URLSearchParams): Promise<string[] | undefined> {
-    const text = await this.#askInTime(upstream, autocompleteTypes, parameters, readVersions);
-    return text === '' ? [] : text?.split('\n');
+  async versions(
+    upstream: Upstream,
+    parameters: URLSearchParams,
+  ): Promise<{ served: Answer['served']; value: string[] } | undefined> {
+    const answer = await this.#askInTime(upstream, autocompleteTypes, parameters, readVersions);
+    return answer && { served: answer.served, value: answer.text === '' ? [] : answer.text.split('\n') };
   }
 
   async #results<T>(types: string[], parameters: URLSearchParams, reader: Reader): Promise<UpstreamResults<T>[]> {
     const answers = this.#packages.origin.all.map(async (upstream) => {
-      const text = await this.#askInTime(upstream, types, parameters, reader);
-      return text === undefined ? undefined : { upstream, ...(JSON.parse(text) as Results<T>) };
+      const answer = await this.#askInTime(upstream, types, parameters, reader);
+      return answer && { upstream, served: answer.served, ...(JSON.parse(answer.text) as Results<T>) };
     });
     return (await Promise.all(answers)).filter((each) => each !== undefined);
   }
 
-  /** The text that `reader` makes of the answer; undefined if the upstream fails or does not answer in time. */
+  /** With the text that `reader` makes of the answer; undefined if the upstream fails or does not answer in time. */
   async #askInTime(
     upstream: Upstream,
     types: string[],
     parameters: URLSearchParams,
     reader: Reader,
-  ): Promise<string | undefined> {
+  ): Promise<Answer | undefined> {
     try {
       return await inTime(upstream, this.#ask(upstream, types, parameters, reader));
     } catch (error) {
@@ -101,11 +112,11 @@ export class UpstreamSearch {
     types: string[],
     parameters: URLSearchParams,
     reader: Reader,
-  ): Promise<string | undefined> {
+  ): Promise<Answer | undefined> {
     // Older releases, which may use the same Redis, keep objects under `search:`.
     const key = `search-text:${upstream.id}:${types[0]}:${parameters.toString()}`;
     const cached = await this.#cache.get<string>(key);
-    if (cached !== undefined) return cached;
+    if (cached !== undefined) return { served: 'hit', text: cached };
     const url = addressIn(upstream, await this.#packages.resource(upstream, types));
     for (const [name, value] of parameters) url.searchParams.append(name, value);
     const headers = { 'accept-encoding': 'gzip' };
@@ -116,7 +127,7 @@ export class UpstreamSearch {
       throw unusable(upstream, 'sent an answer that is not of the expected form', error);
     });
     await this.#cache.set(key, text, upstream.config.freshFor);
-    return text;
+    return { served: 'miss', text };
   }
 }
 
