@@ -82,7 +82,7 @@ testInBrowser('a token is created and revoked with the keyboard alone', async (t
   const { server } = await data();
   await visit(t, await browser(), server, {}, async ({ page }) => {
     await page.goto('/console/tokens/new');
-    await page.getByLabel('Name').focus();
+    await page.getByLabel('Name', { exact: true }).focus();
     await page.keyboard.type('by keyboard');
     await page.keyboard.press('Enter');
     await page.waitForURL('**/tokens/new');

@@ -67,7 +67,7 @@ testInBrowser(
 
       await page.goto('/console/tokens');
       await page.getByRole('link', { name: 'Create a token' }).click();
-      await page.getByLabel('Name').fill('ci');
+      await page.getByLabel('Name', { exact: true }).fill('ci');
       await press('Create');
       const value = await page.locator('.copyable code').first().innerText();
       t.is((await server.fetch('/v1/packages', { token: value })).status, 200);

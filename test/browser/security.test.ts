@@ -198,7 +198,7 @@ testInBrowser(
       await page.waitForURL('**/console/tokens');
       t.like(await sessionOf(context), { name: 'entrepot-session', secure: false, httpOnly: true });
       await page.goto('/console/tokens/new');
-      await page.getByLabel('Name').fill('from the network');
+      await page.getByLabel('Name', { exact: true }).fill('from the network');
       await page.getByRole('button', { name: 'Create' }).click();
       const copy = page.locator('button.copy').first();
       await copy.click();

@@ -92,7 +92,7 @@ testInBrowser('the address and the fields of a form are only text when a page sh
     }
     for (const payload of xssPayloads.filter((_, index) => index % 8 === 0)) {
       await page.goto('/console/tokens/new');
-      await page.getByLabel('Name').fill(payload);
+      await page.getByLabel('Name', { exact: true }).fill(payload);
       await page.getByLabel('Only packages').fill(`${payload}${'x'.repeat(300)}`);
       await page.getByRole('button', { name: 'Create' }).click();
       t.deepEqual(await dangersIn(page), []);
