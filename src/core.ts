@@ -124,6 +124,8 @@ export async function openCore(
 ): Promise<Core> {
   const { now, watch, log, proxy } = surroundings;
   const { closing, paths, cache, database, driver } = await openData(config, surroundings, stack);
+  // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
+  const damage = new DamageCheck(database, driver, new References([...references, mirrorReferences([], new Map())]));
   const { disk = localDisk } = surroundings;
   const room = new Room(config.data, config.storage.reserve, (path) => disk.free(path), logRoom(log));
   const folder = await folderIdentity(paths.folderId).catch(named('ENTREPOT_DATA', notWritable));
@@ -131,9 +133,6 @@ export async function openCore(
   // A request to S3 may be in progress after its process has ended.
   const isLocal = config.storage.driver === 'filesystem';
   const times: DeletionTimes = { ...deletionTimes, ...(isLocal && { processes: () => instances.processes }) };
-  // Who pays for mirrored content does not matter here, so the upstreams and accounts are left out.
-  const all = new References([...references, mirrorReferences([], new Map())]);
-  const damage = new DamageCheck(database, driver, all, times);
   const blobs = new BlobStore(database, driver, paths, now, { times, examine: examineWith(damage, log), disk, room });
   await blobs.prepare().catch(nameStorage);
   await checkPair(database, driver).catch(nameSides(config));

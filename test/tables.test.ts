@@ -36,7 +36,6 @@ const owners: Record<string, string> = {
   uploads: 'oci',
   mirror_entries: 'mirror',
   mirror_words: 'mirror',
-  mirror_sizes: 'mirror',
   usage_counts: 'usage',
   usage_writers: 'usage',
   storage_samples: 'usage',

@@ -4,7 +4,6 @@ import type { Database } from '../database/database.ts';
 import type { Events } from '../events/events.ts';
 import type { Entries } from '../mirror/entries.ts';
 import { evict } from '../mirror/eviction.ts';
-import { deleteOldSizes } from '../mirror/stated-sizes.ts';
 import type { Collector } from '../storage/collector.ts';
 import { logDamage, type Damage } from '../storage/damage.ts';
 import type { Driver } from '../storage/driver.ts';
@@ -98,8 +97,7 @@ async function runAll(parts: readonly (() => Promise<Counts>)[]): Promise<Counts
   return counts;
 }
 
-async function evictBeyondLimit({ config, database, entries, deletionTime }: TableParts, work: Work): Promise<Counts> {
-  if (!work.dryRun) await deleteOldSizes(database, deletionTime(), new Pace(work.signal));
+async function evictBeyondLimit({ config, database, entries }: TableParts, work: Work): Promise<Counts> {
   const { maxSize } = config.mirror;
   if (maxSize === undefined || config.offline) return {};
   const offline = config.upstreams.filter(({ mode }) => mode === 'offline').map(({ id }) => id);

@@ -4,7 +4,6 @@ import { placeholders, type Database, type Transaction } from '../database/datab
 import type { Digest } from '../digest.ts';
 import { record, type NameOwner, type Sighting } from '../history/history.ts';
 import { BackgroundTask } from '../upstream/background-task.ts';
-import { findSize, writeSizes, type StatedSize } from './stated-sizes.ts';
 import { addWords } from './words.ts';
 
 /** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
@@ -161,15 +160,14 @@ export class Entries {
   }
 
   /**
-   * Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible, `sightings` to the history
-   * of their name, and the `sizes` that the content states.
+   * Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible, and `sightings` to the history
+   * of their name.
    */
   async write(
     tx: Transaction,
     keys: readonly EntryKey[],
     metadata: EntryMetadata,
     sightings: readonly Sighting[] = [],
-    sizes: readonly StatedSize[] = [],
   ): Promise<void> {
     const rows = keys.map((key) => ({
       id: entryId(key),
@@ -194,12 +192,6 @@ export class Entries {
     await record(tx, ownerOf(keys[0]!), sightings, this.#now());
     // Content with a history is what people look for by name.
     if (sightings.length > 0) await addWords(tx, keys[0]!);
-    await writeSizes(tx, sizes, this.#now());
-  }
-
-  /** The size that a stored document states for the content under `key`. */
-  statedSize(key: EntryKey): Promise<number | undefined> {
-    return findSize(this.#database, entryId(key));
   }
 
   /** Records `sightings` of content that is not stored. */

@@ -288,11 +288,9 @@ export class Flight {
     // An empty file takes no room, and must be stored because its readers wait for the stored entry.
     let isStored = this.#intake!.isStored || metadata.size === 0;
     const sightings = resource.history?.(digest) ?? [];
-    const sizes = (await resource.sizes?.()) ?? [];
     const keys = [resource.key, ...(resource.aliases?.(metadata) ?? [])];
     try {
-      if (isStored)
-        await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings, sizes));
+      if (isStored) await blobs.commit([{ staged, digest }], (tx) => entries.write(tx, keys, metadata, sightings));
       else if (sightings.length > 0) await entries.record(resource.key, sightings);
     } catch (error) {
       // The body is verified, and its readers still have its file. So only storing it has failed.

@@ -142,11 +142,6 @@ export class Mirror {
     return this.#slots.waiting(upstream);
   }
 
-  /** See `Entries.statedSize`. */
-  statedSize(key: EntryKey): Promise<number | undefined> {
-    return this.#parts.entries.statedSize(key);
-  }
-
   /** See `Entries.referencesOf`. */
   referencesOf(key: Omit<EntryKey, 'reference'>, digest: Digest): Promise<string[]> {
     return this.#parts.entries.referencesOf(key, digest);

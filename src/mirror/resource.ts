@@ -5,7 +5,6 @@ import type { StagedFile } from '../storage/staged-file.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { UpstreamKind } from './counts.ts';
 import type { EntryKey, EntryMetadata } from './entries.ts';
-import type { StatedSize } from './stated-sizes.ts';
 
 /**
  * How long an entry may be served, in milliseconds: `freshFor` after its last validation, and `staleFor` longer if the
@@ -52,8 +51,6 @@ export interface MirrorResource {
    * result is stored as the entry's `attributes`.
    */
   verify?(staged: StagedFile): Promise<Record<string, string>>;
-  /** The sizes of other content that the bytes state. Called after `verify`. */
-  sizes?(): Promise<StatedSize[]>;
   /** What to record in the history about content with this digest, whether or not it is stored. */
   history?(digest: Digest): Sighting[];
   /** Further keys under which the same bytes are stored as an entry. */

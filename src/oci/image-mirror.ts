@@ -12,7 +12,7 @@ import { readAll } from '../storage/content.ts';
 import type { StagedFile } from '../storage/staged-file.ts';
 import { discard } from '../upstream/body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { blobsIn, blobsOf, sizesOf, type StatedBlob } from './manifest-blobs.ts';
+import { blobsOf, type StatedBlob } from './manifest-blobs.ts';
 import { hasMoreValues } from './json-values.ts';
 import { manifestTypeIn, mediaTypes, mostValues, type Descriptor } from './manifest.ts';
 import { formsOf, isHub, isRegistry, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
@@ -136,18 +136,12 @@ export class ImageMirror {
     const byDigest = isDigest(reference);
     const url = urlOf(place, 'manifests', reference);
     const headers = { accept: manifestTypes.join(', ') };
-    let blobs: readonly StatedBlob[] = [];
     return this.#mirror.open({
       ...resource(place, 'manifest', reference),
       ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
       limit: this.#limits.manifest,
       whole: true,
-      verify: async (staged) => {
-        const verified = await verifyManifest(staged);
-        blobs = verified.blobs;
-        return verified.attributes;
-      },
-      sizes: () => sizesOf(place, blobs),
+      verify: verifyManifest,
       history: (digest) => [
         ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
         { kind: 'manifest' as const, reference: digest, digest },
@@ -186,13 +180,8 @@ export class ImageMirror {
     });
   }
 
-  /**
-   * The size of a blob in the repository's stored manifests. Of manifests of more than a month ago and of older versions, the
-   * most recently used are searched.
-   */
+  /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
   async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
-    const stated = await this.#mirror.statedSize(resource(place, 'blob', digest).key);
-    if (stated !== undefined) return stated;
     for await (const blobs of this.#latestBlobs(place)) {
       const found = blobs.find((each) => each.digest === digest && each.size !== undefined);
       if (found) return found.size;
@@ -332,9 +321,7 @@ function mediaTypeOf(header: string): string {
 }
 
 /** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
-async function verifyManifest(
-  staged: StagedFile,
-): Promise<{ attributes: Record<string, string>; blobs: readonly StatedBlob[] }> {
+async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
   const bytes = await staged.bytes();
   if (hasMoreValues(bytes, mostValues)) throw new Error(`it has more than ${mostValues} values`);
   await pause();
@@ -343,7 +330,7 @@ async function verifyManifest(
   if (!mediaType) throw new Error('it is not a manifest of a known type');
   const { config, layers, manifests } = manifest;
   const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
-  return { attributes: { imageBytes: String(imageBytes), mediaType }, blobs: blobsIn(manifest) };
+  return { imageBytes: String(imageBytes), mediaType };
 }
 
 function sizeOf(descriptor: unknown): number {

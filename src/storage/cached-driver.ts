@@ -94,8 +94,8 @@ export class CachedDriver implements Driver {
     await this.#forget(digest);
   }
 
-  async setAside(digest: Digest, version: string, begin?: () => Promise<boolean>): Promise<boolean> {
-    const isMoved = await this.#origin.setAside(digest, version, begin);
+  async setAside(digest: Digest, version: string): Promise<boolean> {
+    const isMoved = await this.#origin.setAside(digest, version);
     if (isMoved) await this.#forget(digest);
     return isMoved;
   }

@@ -91,8 +91,7 @@ export class Collector {
       const free = collected.held ? [] : rows.filter(({ state }) => state !== 'deleting');
       await remove(free, (tx, some) => this.#lockFree(tx, some, [pendingBefore, before]));
       // Deletions that a killed process left unfinished.
-      const deleting = rows.filter(({ state }) => state === 'deleting');
-      const givenUp = await this.#watch.givenUp(this.#database, deleting);
+      const givenUp = await this.#watch.givenUp(this.#database, rows);
       await remove(givenUp, takeOver);
       after = last;
     }

@@ -6,7 +6,7 @@ import type { Throttle } from '../incoming.ts';
 import type { Content } from './content.ts';
 import type { Driver } from './driver.ts';
 import type { References } from './references.ts';
-import { deletionTimes, findBlobs, lockBlobs, newGeneration, type BlobRow, type DeletionTimes } from './states.ts';
+import { lockBlobs, newGeneration, type BlobRow } from './states.ts';
 
 /** A blob whose bytes are missing or do not match its digest. */
 export interface Damage {
@@ -64,13 +64,11 @@ export class DamageCheck {
   readonly #database: Database;
   readonly #driver: Driver;
   readonly #references: References;
-  readonly #times: DeletionTimes;
 
-  constructor(database: Database, driver: Driver, references: References, times = deletionTimes) {
+  constructor(database: Database, driver: Driver, references: References) {
     this.#database = database;
     this.#driver = driver;
     this.#references = references;
-    this.#times = times;
   }
 
   /**
@@ -106,76 +104,30 @@ export class DamageCheck {
   }
 
   /** Quarantines the bytes that were read, unless other bytes have replaced them. */
-  #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
-    return this.#forgetIf('corrupt', digest, (mark) => this.#driver.setAside(digest, version, mark));
+  async #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
+    const replaced = new Error('other bytes have replaced the corrupt ones');
+    try {
+      return await this.#database.transaction(async (tx) => {
+        const [row] = await lockBlobs(tx, [digest]);
+        if (row?.state !== 'live') return undefined;
+        const damage = await this.#damageOf(tx, row, 'corrupt');
+        await this.#forget(tx, damage);
+        // This comes last, because a repeated transaction must not move the bytes twice.
+        if (!(await this.#driver.setAside(digest, version))) throw replaced;
+        return damage;
+      });
+    } catch (error) {
+      if (error === replaced) return undefined;
+      throw error;
+    }
   }
 
   async #missing(digest: Digest, keep: boolean): Promise<Damage | undefined> {
-    const isGone = async () => (await this.#driver.stat(digest)) === undefined;
-    if (!keep) return this.#forgetIf('missing', digest, async (mark) => (await mark()) && (await isGone()));
-    const [before] = await findBlobs(this.#database, [digest]);
-    if (before?.state !== 'live' || !(await isGone())) return undefined;
-    return this.#database.transaction(async (tx) => {
-      const [row] = await findBlobs(tx, [digest]);
-      // Else a collector has removed the bytes since.
-      const isSame = row?.state === 'live' && row.generation === before.generation;
-      return isSame ? this.#damageOf(tx, row, 'missing') : undefined;
-    });
-  }
-
-  /**
-   * Forgets a live blob if `isLost`, which calls `mark` before it takes the bytes away or looks for them. From then on, a
-   * commit that has seen or put the bytes before puts them again, and a new one waits. A mark that is left by a killed
-   * process is taken over as a deletion is.
-   */
-  async #forgetIf(
-    kind: Damage['kind'],
-    digest: Digest,
-    isLost: (mark: () => Promise<boolean>) => Promise<boolean>,
-  ): Promise<Damage | undefined> {
-    const mark = -newGeneration();
-    let before: BlobRow | undefined;
-    let isForgotten = false;
-    try {
-      isForgotten = await isLost(async () => (before = await this.#mark(digest, mark)) !== undefined);
-    } finally {
-      // The mark of another check, which may have moved the bytes, stays.
-      const after = before && before.generation < 0 ? before.generation : newGeneration();
-      if (before && !isForgotten) await this.#unmark(digest, mark, after);
-    }
-    if (isForgotten) return this.#forget(kind, digest);
-    return undefined;
-  }
-
-  /** Resolves to the row as it was; undefined if the blob is not live. */
-  #mark(digest: Digest, mark: number): Promise<BlobRow | undefined> {
     return this.#database.transaction(async (tx) => {
       const [row] = await lockBlobs(tx, [digest]);
-      if (row?.state !== 'live') return undefined;
-      const sql = 'UPDATE blobs SET generation = ?, deleted_by = ?, deleted_generation = ? WHERE digest = ?';
-      await tx.run(sql, [mark, this.#times.processes?.().id ?? null, mark, digest]);
-      return row;
-    });
-  }
-
-  async #unmark(digest: Digest, mark: number, generation: number): Promise<void> {
-    const sql = 'UPDATE blobs SET generation = ? WHERE digest = ? AND generation = ?';
-    await this.#database.transaction((tx) => tx.run(sql, [generation, digest, mark]));
-  }
-
-  /**
-   * Deletes the mirror entries of a marked blob, and its row if it is not hosted, so that no request finds it. Undefined if
-   * the mark was taken over meanwhile.
-   */
-  #forget(kind: Damage['kind'], digest: Digest): Promise<Damage | undefined> {
-    return this.#database.transaction(async (tx) => {
-      const [row] = await lockBlobs(tx, [digest]);
-      if (row?.state !== 'live' || row.generation >= 0) return undefined;
-      const damage = await this.#damageOf(tx, row, kind);
-      await this.#references.forget(tx, digest);
-      if (damage.hosted.length > 0)
-        await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
-      else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
+      if (row?.state !== 'live' || (await this.#driver.stat(digest))) return undefined;
+      const damage = await this.#damageOf(tx, row, 'missing');
+      if (!keep) await this.#forget(tx, damage);
       return damage;
     });
   }
@@ -192,6 +144,16 @@ export class DamageCheck {
     const hosted = isNeeded ? await this.#references.holders(tx, digest, holdersShown) : [];
     if (isNeeded && hosted.length === 0) hosted.push('a row without an owner');
     return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
+  }
+
+  /**
+   * Deletes the mirror entries, and the row of a blob that is not hosted, so that no request finds it. A concurrent push that
+   * has just put or seen the bytes notices, and puts them again.
+   */
+  async #forget(tx: Transaction, { digest, hosted }: Damage): Promise<void> {
+    await this.#references.forget(tx, digest);
+    if (hosted.length > 0) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
+    else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
   }
 }
 

@@ -84,11 +84,8 @@ export interface Driver {
   stat(digest: Digest): Promise<StoredBytes | undefined>;
   /** Removes the bytes; resolves also when they are missing. Content that is open stays readable, or its reads reject. */
   delete(digest: Digest): Promise<void>;
-  /**
-   * Moves damaged bytes of this `version` to a quarantine; resolves to whether they were there. Calls `begin` when only the removal is
-   * left, which takes no longer than a deletion; if that resolves to false, moves nothing.
-   */
-  setAside(digest: Digest, version: string, begin?: () => Promise<boolean>): Promise<boolean>;
+  /** Moves damaged bytes of this `version` to a quarantine; resolves to whether they were there. */
+  setAside(digest: Digest, version: string): Promise<boolean>;
   /** Removes old blobs from the quarantine. */
   shrinkQuarantine(bounds: QuarantineBounds): Promise<QuarantineRemoved>;
   /** Pages of the blobs whose digests begin with `prefix`, for example `sha256:ab`, in the order of the digests. */

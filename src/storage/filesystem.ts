@@ -110,9 +110,8 @@ export class FilesystemDriver implements Driver {
     });
   }
 
-  async setAside(digest: Digest, version: string, begin?: () => Promise<boolean>): Promise<boolean> {
+  async setAside(digest: Digest, version: string): Promise<boolean> {
     await mkdir(this.#paths.quarantine, { recursive: true });
-    if (begin && !(await begin())) return false;
     if ((await this.stat(digest))?.version !== version) return false;
     await rename(this.pathOf(digest), this.quarantinePathOf(digest));
     return true;

@@ -41,7 +41,7 @@ export class Pending {
 
   /**
    * Inserts a `pending` row for each of `sizes` that has none, so that bytes of an interrupted put have a row. Waits while
-   * a row is `deleting` or marked. With `awaitPuts`, also waits for the put of a large blob that another commit, maybe of another instance,
+   * a row is `deleting`. With `awaitPuts`, also waits for the put of a large blob that another commit, maybe of another instance,
    * has announced, but not much longer than a put takes, because that process may have been killed.
    */
   async announce(sizes: ReadonlyMap<Digest, number>, awaitPuts = false): Promise<Announced[]> {
@@ -62,8 +62,8 @@ export class Pending {
       const written = wanted.length > 0 ? await this.#write(wanted, givenUp, sizes) : [];
       rest = [];
       for (const row of [...settled.map((each) => ({ ...each, isNew: false })), ...written]) {
-        const { digest, size, state, generation, isNew } = row;
-        if (state === 'deleting' || generation < 0 || (!isNew && isAwaited(row))) {
+        const { digest, size, state, isNew } = row;
+        if (state === 'deleting' || (!isNew && isAwaited(row))) {
           rest.push(digest);
           continue;
         }
@@ -86,8 +86,7 @@ export class Pending {
     const generation = newGeneration();
     const rows = await this.#database.transaction(
       async (tx) => {
-        for (const { digest, state } of await takeOver(tx, givenUp, generation)) {
-          if (state === 'live') continue;
+        for (const { digest } of await takeOver(tx, givenUp, generation)) {
           // A file without a row may have had another size.
           const values = [sizes.get(digest)!, digest];
           await tx.run("UPDATE blobs SET state = 'pending', size = ? WHERE digest = ?", values);

@@ -14,17 +14,9 @@ export interface BlobRow {
 
 export const rowColumns = 'digest, size, state, generation';
 
-/**
- * A generation for a row whose bytes will be put again, or were quarantined. The negative one of a live row is a mark: a process
- * is about to take wrong bytes away, and no commit may rely on them.
- */
+/** A generation for a row whose bytes will be put again, or were quarantined. */
 export function newGeneration(): number {
   return randomInt(1, 2 ** 48 - 1);
-}
-
-/** Whether a process takes the bytes of this row away. */
-function isGoing({ state, generation }: BlobRow): boolean {
-  return state === 'deleting' || generation < 0;
 }
 
 /** The rows of `digests`, in order. */
@@ -62,14 +54,13 @@ export function lockBlobs(tx: Queryable, digests: readonly Digest[]): Promise<Bl
 
 /**
  * Locks a live blob until the transaction ends and renews its time, so that the collector keeps it until the transaction
- * has written a reference to it. Resolves to whether the blob exists, and no process takes its bytes away.
+ * has written a reference to it. Resolves to whether the blob exists.
  */
 export async function keepLive(tx: Transaction, digest: Digest, now: number): Promise<boolean> {
-  const sql = "UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live' AND generation >= 0";
-  return (await tx.run(sql, [now, digest])) > 0;
+  return (await tx.run("UPDATE blobs SET stored_at = ? WHERE digest = ? AND state = 'live'", [now, digest])) > 0;
 }
 
-/** Takes over unfinished deletions and marks; resolves to the rows that no other process has taken over first. */
+/** Takes over unfinished deletions; resolves to the rows that no other process has taken over first. */
 export async function takeOver(
   tx: Transaction,
   rows: readonly BlobRow[],
@@ -77,8 +68,7 @@ export async function takeOver(
 ): Promise<BlobRow[]> {
   const taken: BlobRow[] = [];
   for (const row of rows) {
-    const sql =
-      "UPDATE blobs SET generation = ? WHERE digest = ? AND generation = ? AND (state = 'deleting' OR generation < 0)";
+    const sql = "UPDATE blobs SET generation = ? WHERE digest = ? AND generation = ? AND state = 'deleting'";
     if ((await tx.run(sql, [generation, row.digest, row.generation])) > 0) taken.push({ ...row, generation });
   }
   return taken;
@@ -109,7 +99,7 @@ export const deletionTimes: DeletionTimes = {
 
 const mostWatched = 10_000;
 
-/** Finds deletions and marks that a killed process left unfinished. Uses the clock of this process, because clocks of machines differ. */
+/** Finds deletions that a killed process left unfinished. Uses the clock of this process, because clocks of machines differ. */
 export class DeletionWatch {
   readonly #times: DeletionTimes;
   readonly #since = new LRUCache<string, number>({ max: mostWatched });
@@ -119,16 +109,16 @@ export class DeletionWatch {
   }
 
   /**
-   * Those of the rows in `rows` that are `deleting`, or marked, whose process has ended, or which were first seen long enough
-   * ago. Call it for all rows that are read.
+   * Those of the `deleting` rows in `rows` whose process has ended, or which were first seen long enough ago. Call it for
+   * all rows that are read.
    */
   async givenUp(from: Queryable, rows: readonly BlobRow[]): Promise<BlobRow[]> {
-    const going = rows.filter(isGoing);
-    if (going.length === 0) return going;
+    const deleting = rows.filter(({ state }) => state === 'deleting');
+    if (deleting.length === 0) return deleting;
     const { takeOverAfter } = this.#times;
-    const seenFor = new Map(going.map((row) => [row.digest, this.#seenFor(row)]));
-    const left = await this.#left(from, going, seenFor);
-    return going.filter(({ digest }) => seenFor.get(digest)! >= takeOverAfter || left.has(digest));
+    const seenFor = new Map(deleting.map((row) => [row.digest, this.#seenFor(row)]));
+    const left = await this.#left(from, deleting, seenFor);
+    return deleting.filter(({ digest }) => seenFor.get(digest)! >= takeOverAfter || left.has(digest));
   }
 
   /** The blobs whose deletion was left unfinished by a process that has ended. */
@@ -140,7 +130,7 @@ export class DeletionWatch {
     const { processes, beginWithin, takeOverAfter } = this.#times;
     if (!processes) return new Set();
     const found = await from.select<{ digest: Digest; process: string }>(
-      `SELECT digest, deleted_by AS process FROM blobs WHERE (state = 'deleting' OR generation < 0) AND deleted_by IS NOT NULL
+      `SELECT digest, deleted_by AS process FROM blobs WHERE state = 'deleting' AND deleted_by IS NOT NULL
        AND deleted_generation = generation AND digest IN (${placeholders(rows)})`,
       rows.map(({ digest }) => digest),
     );
@@ -156,7 +146,7 @@ export class DeletionWatch {
     );
   }
 
-  /** Milliseconds since this process has first seen the row like this. */
+  /** Milliseconds since this process has first seen the row `deleting`. */
   #seenFor({ digest, generation }: BlobRow): number {
     const key = `${generation} ${digest}`;
     const now = this.#times.watch();

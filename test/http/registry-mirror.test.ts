@@ -2,11 +2,10 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { answer } from '../support/upstreams/faulty-upstream.ts';
-import { digestOf, errorOf, ociIndex, ociManifest, TestRepository } from '../support/registry.ts';
-import { folderUntilEnd } from '../support/folder.ts';
+import { digestOf, errorOf, ociIndex, TestRepository } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';
 import { startUpstreamRegistry } from '../support/upstreams/upstream-registry.ts';
-import { rowsOf, runJob, tokenOf } from '../support/inside.ts';
+import { tokenOf } from '../support/inside.ts';
 
 const hour = 3_600_000;
 const cacheOf = (response: Response) => response.headers.get('cache-status');
@@ -55,65 +54,6 @@ test('a cold pull sends each request once, and a warm pull sends none', async (t
   t.is((await app.fetch(`blobs/${layer.digest}`, { method: 'HEAD' })).headers.get('content-length'), '200000');
   t.is(upstream.asked.length, warm);
 });
-
-for (const dialect of dialects) {
-  test(`${dialect}: the size of a cold blob is known without a look into stored manifests, for a month`, async (t) => {
-    const upstream = await startUpstreamRegistry(t);
-    const images = ['v1', 'v2', 'v3'].map((tag) => upstream.image('team/app', tag));
-    const settings = {
-      data: await folderUntilEnd(t),
-      database: { url: await temporaryDatabase(t, dialect) },
-      upstreams: [upstream.settings('up.test')],
-    };
-    const first = new TestRepository(await startTestServer(t, settings), 'up.test/team/app');
-    for (const tag of ['v1', 'v2', 'v3']) t.is((await first.fetch(`manifests/${tag}`)).status, 200);
-
-    // Another process has parsed none of them.
-    const server = await startTestServer(t, settings);
-    const { blobs } = server.installation.core;
-    const opened: string[] = [];
-    const open = blobs.open.bind(blobs);
-    blobs.open = (digest, ...rest) => {
-      opened.push(digest);
-      return open(digest, ...rest);
-    };
-    const second = new TestRepository(server, 'up.test/team/app');
-    const read = async ({ digest }: { digest: string }) => {
-      const response = await second.fetch(`blobs/${digest}`);
-      return digestOf(Buffer.from(await response.arrayBuffer()));
-    };
-    for (const { layer } of images) t.is(await read(layer), layer.digest);
-    const manifests = new Set<string>(images.map(({ manifest }) => manifest.digest));
-    t.deepEqual(
-      opened.filter((digest) => manifests.has(digest)),
-      [],
-    );
-
-    const sizes = () => rowsOf(server, 'SELECT id FROM mirror_sizes');
-    t.is((await sizes()).length, 6, 'a config and a layer of each image');
-    const layers = Array.from({ length: 1100 }, (_, index) => ({
-      mediaType: 'l',
-      digest: digestOf(`${index}`),
-      size: 1,
-    }));
-    upstream.manifest('team/app', { schemaVersion: 2, mediaType: ociManifest, config: layers[0], layers }, 'many');
-    t.is((await second.fetch('manifests/many')).status, 200);
-    const all = (await sizes()).length;
-    // The config is the first layer again.
-    t.is(all, 6 + 999, 'the first 1,000 of a manifest');
-    server.clock.now = Date.now() + 29 * 24 * hour;
-    await runJob(server, 'evict');
-    t.is((await sizes()).length, all);
-    server.clock.now += 2 * 24 * hour;
-    await runJob(server, 'evict');
-    t.is((await sizes()).length, 0);
-    t.is(await read(images[0]!.config), images[0]!.config.digest);
-    t.true(
-      opened.some((digest) => manifests.has(digest)),
-      'then the manifests tell',
-    );
-  });
-}
 
 test('a tag is revalidated by HEAD, and new content is fetched only if it is not stored', async (t) => {
   const upstream = await startUpstreamRegistry(t);

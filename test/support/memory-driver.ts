@@ -73,9 +73,8 @@ export class MemoryDriver implements Driver {
     return this.#perform('delete', digest, () => this.#change(digest, undefined));
   }
 
-  setAside(digest: Digest, version: string, begin?: () => Promise<boolean>): Promise<boolean> {
-    return this.#perform('setAside', digest, async () => {
-      if (begin && !(await begin())) return false;
+  setAside(digest: Digest, version: string): Promise<boolean> {
+    return this.#perform('setAside', digest, () => {
       const stored = this.#stored.get(digest);
       if (stored?.version !== version) return false;
       this.aside.delete(digest);

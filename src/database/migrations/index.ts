@@ -32,7 +32,6 @@ import { bounds } from './033-bounds.ts';
 import { endsOfAccess } from './035-ends-of-access.ts';
 import { activeStorage } from './036-active-storage.ts';
 import { processes } from './037-processes.ts';
-import { statedSizes } from './038-stated-sizes.ts';
 
 /** Every migration, in order. Add new ones at the end; never change a released one. */
 export const migrations: readonly Migration[] = [
@@ -69,5 +68,4 @@ export const migrations: readonly Migration[] = [
   ...endsOfAccess,
   ...activeStorage,
   ...processes,
-  ...statedSizes,
 ];

@@ -134,7 +134,7 @@ export class S3Driver implements Driver {
   }
 
   /** S3 copies the bytes within the bucket. Bytes of more than 5 GiB are deleted. */
-  async setAside(digest: Digest, version: string, begin?: () => Promise<boolean>): Promise<boolean> {
+  async setAside(digest: Digest, version: string): Promise<boolean> {
     const bucket = this.#bucket;
     const key = this.#keyOf(digest);
     const found = await this.stat(digest);
@@ -149,9 +149,8 @@ export class S3Driver implements Driver {
       );
       for await (const page of bucket.list(folder))
         for (const each of page) if (each.key !== copy) await bucket.delete(each.key);
+      if ((await this.stat(digest))?.version !== version) return false;
     }
-    if (begin && !(await begin())) return false;
-    if ((await this.stat(digest))?.version !== version) return false;
     await bucket.delete(key);
     return true;
   }
