@@ -27,8 +27,8 @@ const mostTaken = 1000;
 const nothing: SearchResults<never> = { totalHits: 0, data: [] };
 
 /**
- * Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. An answer for which at
- * least one upstream was asked is a miss.
+ * Hosted hits first, then hits of the upstreams. Upstream hits with a hosted or reserved id are dropped. A new answer of
+ * an upstream makes the whole a miss; without any answer of an upstream it is hosted.
  */
 export class MergedSearch {
   readonly #database: Database;
