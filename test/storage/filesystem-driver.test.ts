@@ -1,5 +1,5 @@
-import { mkdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import test from 'ava';
 import { digestOf } from '../../src/digest.ts';
 import { FilesystemDriver } from '../../src/storage/filesystem.ts';
@@ -28,6 +28,20 @@ test('other files in the folders are not listed', async (t) => {
   for await (const blobs of each.driver.list()) found.push(...blobs);
   t.like(found, [{ digest, size: 6 }]);
   t.is(found.length, 1);
+});
+
+test('other files, folders and links in the quarantine stay there', async (t) => {
+  const each = await openDriver(t, open);
+  const { quarantine } = each.paths;
+  const named = (of: string) => join(quarantine, digestOf(of).replace(':', '-'));
+  await mkdir(named('a folder'), { recursive: true });
+  await writeFile(join(quarantine, 'note.txt'), 'x');
+  await writeFile(join(each.paths.blobs, 'elsewhere'), 'x');
+  await symlink(join(each.paths.blobs, 'elsewhere'), join(quarantine, 'link'));
+  await writeFile(named('damaged'), 'damaged');
+  const all = { before: Date.now() + 60_000, mostBytes: 0 };
+  t.deepEqual(await each.driver.shrinkQuarantine(all), { blobs: 1, bytes: 7 });
+  t.deepEqual((await readdir(quarantine)).toSorted(), ['link', 'note.txt', basename(named('a folder'))].toSorted());
 });
 
 test('a file that cannot be opened is not a missing one', async (t) => {
