@@ -30,7 +30,7 @@ export class Closing {
     return [...this.#failed, ...this.#open];
   }
 
-  /** All parts that are open after `grace` milliseconds must then close in their time, each within its share of the rest. */
+  /** All parts that are open now must close within `grace` milliseconds and the time for all, each within its share of the rest. */
   limit(grace: number): void {
     this.#end = performance.now() + grace + this.#times.all;
   }

@@ -55,7 +55,7 @@ export function cutSlowBody(body: Readable, least: LeastSpeed, received: () => n
     then();
     body.destroy(new TooSlow(least));
   }, least.within / spans);
-  // A body that nobody reads must not keep the process.
+  // If nobody reads the body, this timer does not keep the process running.
   timer.unref();
   finished(body, { writable: false }, () => clearInterval(timer));
 }
