@@ -1,3 +1,6 @@
+import type { Digest } from '../digest.ts';
+import { DomainError } from '../errors.ts';
+
 /**
  * Bytes that can be read at any position: a stored blob, bytes in memory, or a file that is still being filled. Its
  * owner must close it.
@@ -58,4 +61,13 @@ export function ownBytes(bytes: Buffer): Buffer {
   const own = Buffer.allocUnsafeSlow(bytes.length);
   bytes.copy(own);
   return own;
+}
+
+/** `ContentDamaged`, for a live blob whose bytes are missing or wrong. */
+export function contentDamaged(digest: Digest, cause?: unknown): DomainError {
+  return new DomainError(
+    'ContentDamaged',
+    `The stored bytes of ${digest} are missing or damaged. Push this content again to repair it.`,
+    { detail: { digest }, cause },
+  );
 }

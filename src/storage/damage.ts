@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { Database, Transaction } from '../database/database.ts';
 import { algorithmOf, startHash, type Digest } from '../digest.ts';
-import { DomainError, isDomainError } from '../errors.ts';
+import { isDomainError } from '../errors.ts';
 import type { Throttle } from '../incoming.ts';
 import type { Content } from './content.ts';
 import type { Driver } from './driver.ts';
@@ -29,15 +29,6 @@ export interface CheckOptions {
 
 const piece = 256 * 1024;
 const holdersShown = 5;
-
-/** `ContentDamaged`, for a live blob whose bytes are missing or wrong. */
-export function contentDamaged(digest: Digest, cause?: unknown): DomainError {
-  return new DomainError(
-    'ContentDamaged',
-    `The stored bytes of ${digest} are missing or damaged. Push this content again to repair it.`,
-    { detail: { digest }, cause },
-  );
-}
 
 /** Logs a damage with the action that repairs it. */
 export function logDamage(log: Logger, { digest, kind, hosted, mirrored }: Damage): void {

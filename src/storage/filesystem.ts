@@ -17,8 +17,7 @@ import {
 import { dirname, join } from 'node:path';
 import { algorithmOf, hexOf, isDigest, type Digest } from '../digest.ts';
 import { DomainError } from '../errors.ts';
-import type { Content } from './content.ts';
-import { contentDamaged } from './damage.ts';
+import { contentDamaged, type Content } from './content.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from './driver.ts';
 import { openWholeFile } from './file-content.ts';
 import type { Paths } from './paths.ts';

@@ -1,7 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import { algorithmOf, digestOf, type Digest } from '../digest.ts';
-import { contentOf, keptOverhead, ownBytes, readAll, type Content } from './content.ts';
-import { contentDamaged } from './damage.ts';
+import { contentDamaged, contentOf, keptOverhead, ownBytes, readAll, type Content } from './content.ts';
 import type { Driver } from './driver.ts';
 
 const maxTotalBytes = 32 * 2 ** 20;

@@ -1,7 +1,6 @@
 import type { Digest } from '../../src/digest.ts';
 import { DomainError } from '../../src/errors.ts';
-import { contentOf, type Content } from '../../src/storage/content.ts';
-import { contentDamaged } from '../../src/storage/damage.ts';
+import { contentDamaged, contentOf, type Content } from '../../src/storage/content.ts';
 import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../../src/storage/driver.ts';
 import type { StagedFile } from '../../src/storage/staged-file.ts';
 

@@ -3,8 +3,7 @@ import type { Hash } from 'node:crypto';
 import { algorithmOf, digestSoFar, startHash, type Digest } from '../../digest.ts';
 import { DomainError, isDomainError } from '../../errors.ts';
 import { release } from '../../incoming.ts';
-import type { Content } from '../content.ts';
-import { contentDamaged } from '../damage.ts';
+import { contentDamaged, type Content } from '../content.ts';
 import { bucketUnavailable, type Bucket } from './bucket.ts';
 import { isMissing, isThrottled, isTransient } from './failures.ts';
 

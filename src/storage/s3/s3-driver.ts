@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { algorithmOf, hexOf, isDigest, type Digest, type DigestAlgorithm } from '../../digest.ts';
 import { DomainError } from '../../errors.ts';
-import { contentOf, readAll, type Content } from '../content.ts';
+import { contentDamaged, contentOf, readAll, type Content } from '../content.ts';
 import type { StorageCounts } from '../counts.ts';
-import { contentDamaged } from '../damage.ts';
 import type { Driver, EarlyPut, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../driver.ts';
 import { maxSmallBytes } from '../small-blobs.ts';
 import type { StagedFile } from '../staged-file.ts';
