@@ -4,9 +4,9 @@ import { dirname, join, resolve } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { loadConfig } from '../src/config/load.ts';
 import type { Config } from '../src/config/schema.ts';
-import type { Digest } from '../src/digest.ts';
-import { FilesystemDriver } from '../src/storage/filesystem.ts';
-import { Paths } from '../src/storage/paths.ts';
+import type { Digest } from '../src/runtime/digest.ts';
+import { FilesystemDriver } from '../src/storage/drivers/filesystem.ts';
+import { Paths } from '../src/storage/files/paths.ts';
 
 // Copies a SQLite installation while its server runs: node scripts/copy-sqlite.ts FOLDER
 //

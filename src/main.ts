@@ -15,7 +15,7 @@ setFlagsFromString('--heap-growing-percent=40');
 setFlagsFromString('--external-memory-accounted-in-global-limit');
 // A command may run beside a server on a machine with little memory: this saves 45 MB of space for new objects.
 if (process.argv[2] !== 'serve') setFlagsFromString('--semi-space-growth-factor=1');
-const { noteProgram } = await import('./command-name.ts');
+const { noteProgram } = await import('./runtime/command-name.ts');
 noteProgram(process.argv[1]);
 // A container runs `health` every few seconds, so it loads only what it needs.
 const { run } = await (process.argv[2] === 'health' ? import('./cli/health.ts') : import('./cli/commands.ts'));

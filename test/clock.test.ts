@@ -1,5 +1,5 @@
 import test from 'ava';
-import { deletionClock } from '../src/clock.ts';
+import { deletionClock } from '../src/runtime/clock.ts';
 
 const day = 86_400_000;
 

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { pino } from 'pino';
-import { Closing } from '../src/closing.ts';
+import { Closing } from '../src/runtime/closing.ts';
 import { within } from './support/until.ts';
 
 const timers = () => process.getActiveResourcesInfo().filter((each) => each === 'Timeout').length;

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Semaphore } from '../src/semaphore.ts';
+import { Semaphore } from '../src/runtime/semaphore.ts';
 
 const isFree = (taken: unknown) => typeof taken === 'function';
 const waits = (taken: unknown) => Promise.race([taken, Promise.resolve('waits')]);

@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
 import { finished } from 'node:stream/promises';
-import { digestOf, type Digest } from '../../src/digest.ts';
-import { mediaTypes } from '../../src/oci/manifest.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { mediaTypes } from '../../src/oci/format/manifest.ts';
 import { makeNupkg, type NupkgOptions } from '../../test/support/builders/nupkg.ts';
 import type { Peer } from './processes.ts';
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { digestOf, type Digest } from '../../src/digest.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { createLayout } from '../../test/support/builders/images.ts';
 import { makeNupkg } from '../../test/support/builders/nupkg.ts';
 import { containerClient } from '../../test/support/clients/container-clients.ts';

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { open, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Bucket } from '../../src/storage/s3/bucket.ts';
+import { Bucket } from '../../src/storage/drivers/s3/bucket.ts';
 import { endWithThisProcess } from '../../test/support/processes/ending.ts';
 import { ownMariadb } from '../../test/support/processes/mariadb.ts';
 import { startNginx, type Nginx } from '../../test/support/processes/nginx.ts';

@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { NameKind, Patterns } from './names.ts';
 import type { Principal, Scope } from './principal.ts';
 

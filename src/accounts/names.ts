@@ -1,5 +1,5 @@
 import { placeholders, type Value } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /** Kinds of names: package IDs, and names of image repositories. */
 export type NameKind = 'package' | 'container';

@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { Names } from './names.ts';
 
 /** All but `operate` concern only the account of the token; `operate` concerns what all accounts share. */

@@ -1,6 +1,6 @@
 import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { placeholders, type Database } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { CookieKey } from './cookie-key.ts';
 import { personIdOf, type People, type Person } from './people.ts';

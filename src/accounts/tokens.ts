@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { currentOrigin, type Actor, type Origin } from '../caller.ts';
+import { currentOrigin, type Actor, type Origin } from '../runtime/caller.ts';
 import { placeholders, type Database, type Transaction } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { Details } from '../events/event.ts';
 import { recordFrom } from '../events/record.ts';
 import { namesOf, parsePatterns, type Names, type Patterns } from './names.ts';

@@ -1,9 +1,9 @@
 import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
 import { z } from 'zod';
 import { scopeFor } from '../accounts/allow.ts';
-import type { Operation } from './operation.ts';
-import { problemDocument } from './schemas.ts';
-import { tokenExchangePaths } from './token-exchange-paths.ts';
+import type { Operation } from './framework/operation.ts';
+import { problemDocument } from './framework/schemas.ts';
+import { tokenExchangePaths } from './publishers/token-exchange-paths.ts';
 
 /** The OpenAPI 3.1 document of `operations`, without `servers`, which depend on the host of the request. */
 export function describe(operations: readonly Operation[]): Record<string, unknown> {

@@ -5,7 +5,7 @@ import type { Logger } from 'pino';
 import type { z } from 'zod';
 import type { Principal } from '../accounts/principal.ts';
 import type { Config } from '../config/schema.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { Authenticator } from '../http/authenticate.ts';
 import { parseJson, readBody } from '../http/body.ts';
 import { createEdge, type Operation as EdgeOperation } from '../http/edge.ts';
@@ -15,11 +15,11 @@ import { sendJson } from '../http/send.ts';
 import { splitTarget } from '../http/target.ts';
 import type { Urls } from '../http/urls.ts';
 import type { Quota } from '../usage/quota.ts';
-import { challenge, sendRefusal, statusOf } from './errors.ts';
+import { challenge, sendRefusal, statusOf } from './framework/errors.ts';
 import { describe } from './openapi.ts';
-import { check, requireForm, type Operation } from './operation.ts';
+import { check, requireForm, type Operation } from './framework/operation.ts';
 import { allowOperation } from './operations.ts';
-import { pageQuery } from './paging.ts';
+import { pageQuery } from './framework/paging.ts';
 
 export interface ApiParts {
   operations: readonly Operation[];

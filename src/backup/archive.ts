@@ -3,7 +3,7 @@ import { access, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { extract, pack, type Pack } from 'tar-stream';
-import type { Content } from '../storage/content.ts';
+import type { Content } from '../storage/files/content.ts';
 import type { Target } from './backup.ts';
 import { blobName, encodeManifest, invalid, manifestName, missingName, rowsName } from './format.ts';
 import type { Manifest, Member } from './format.ts';

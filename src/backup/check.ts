@@ -1,6 +1,6 @@
-import { algorithmOf, isDigest, startHash, type Digest } from '../digest.ts';
-import type { Paths } from '../storage/paths.ts';
-import { StagedFile } from '../storage/staged-file.ts';
+import { algorithmOf, isDigest, startHash, type Digest } from '../runtime/digest.ts';
+import type { Paths } from '../storage/files/paths.ts';
+import { StagedFile } from '../storage/files/staged-file.ts';
 import { decodeManifest, invalid, manifestName, mostManifest, mostProblems, parseName } from './format.ts';
 import type { Manifest, Member, MemberName } from './format.ts';
 import { writePieces } from './pieces.ts';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { algorithmOf, digestOf, hexOf, isDigest, type Digest } from '../digest.ts';
-import { DomainError } from '../errors.ts';
+import { algorithmOf, digestOf, hexOf, isDigest, type Digest } from '../runtime/digest.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { ColumnKind } from '../database/tables.ts';
 
 // A backup is a tar archive or a folder with these members, in this order:

@@ -1,5 +1,5 @@
-import type { Content } from '../storage/content.ts';
-import type { StagedFile } from '../storage/staged-file.ts';
+import type { Content } from '../storage/files/content.ts';
+import type { StagedFile } from '../storage/files/staged-file.ts';
 
 const piece = 256 * 1024;
 

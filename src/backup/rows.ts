@@ -1,8 +1,8 @@
 import { readTables, afterKey, type Table } from '../database/tables.ts';
 import type { Queryable, Row } from '../database/database.ts';
-import { isDigest, type Digest } from '../digest.ts';
-import type { Content } from '../storage/content.ts';
-import type { Pace } from '../storage/pace.ts';
+import { isDigest, type Digest } from '../runtime/digest.ts';
+import type { Content } from '../storage/files/content.ts';
+import type { Pace } from '../storage/upkeep/pace.ts';
 import { decodeHeader, decodeRow, encodeValue, invalid, mostLine, type Header } from './format.ts';
 
 /** Tables without rows in a backup, and why. Every other table of the schema is in it. */

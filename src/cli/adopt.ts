@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import type { Command } from 'commander';
 import { destination, pino } from 'pino';
 import { loadConfig, type Environment } from '../config/load.ts';
-import { adoptStorage } from '../place.ts';
+import { adoptStorage } from '../server/place.ts';
 import { namesPlace, type Terminal } from './with-installation.ts';
 
 /** `entrepot adopt` */

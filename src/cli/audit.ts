@@ -2,10 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { isKnownPattern, itemOf, type RecordedEvent } from '../events/event.ts';
 import type { EventFilter, EventKey } from '../events/event-list.ts';
-import type { Core } from '../core.ts';
+import type { Core } from '../server/core.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 
 interface AuditOptions {

@@ -1,9 +1,9 @@
 import { Option, type Command } from 'commander';
-import { typed } from '../command-name.ts';
+import { typed } from '../runtime/command-name.ts';
 import type { Environment } from '../config/load.ts';
-import { DomainError } from '../errors.ts';
-import type { EmptyClaim, EmptyClaims } from '../mirror/claims.ts';
-import { protocols } from '../server.ts';
+import { DomainError } from '../runtime/errors.ts';
+import type { EmptyClaim, EmptyClaims } from '../mirror/policy/claims.ts';
+import { protocols } from '../server/server.ts';
 import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { OtherOwner } from '../command-place.ts';
+import { OtherOwner } from '../server/command-place.ts';
 import type { Environment } from '../config/load.ts';
 import { addAccount } from './account.ts';
 import { addAdopt } from './adopt.ts';

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { DomainError } from '../errors.ts';
-import type { Installation } from '../server.ts';
+import { DomainError } from '../runtime/errors.ts';
+import type { Installation } from '../server/server.ts';
 import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 

@@ -1,4 +1,4 @@
-import { sourceLines, whyOnlySource } from '../source-lines.ts';
+import { sourceLines, whyOnlySource } from '../runtime/source-lines.ts';
 
 /** The text that the first start prints once: the first token, and commands to paste. `url` is the address for clients. */
 export function greeting(url: string, token: string): string {

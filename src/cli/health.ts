@@ -1,10 +1,10 @@
 import { Agent as HttpAgent, request as requestHttp, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import type { Command } from 'commander';
-import { adminHostOf } from '../admin-host.ts';
+import { adminHostOf } from '../server/admin-host.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { runProgram } from './program.ts';
 import type { Terminal } from './with-installation.ts';
 

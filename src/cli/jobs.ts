@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { recordOutside } from '../events/record.ts';
 import { countsText } from '../jobs/runs.ts';
-import type { Installation } from '../server.ts';
+import type { Installation } from '../server/server.ts';
 import { row } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 

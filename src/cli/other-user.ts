@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { Environment } from '../config/load.ts';
-import { packageFolder } from '../package.ts';
+import { packageFolder } from '../runtime/package.ts';
 import { quoted } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 

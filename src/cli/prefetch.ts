@@ -1,14 +1,14 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration, parseSize } from '../config/units.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { parsePlatform, type Platform } from '../prefetch/platform.ts';
 import { requirementsIn } from '../prefetch/folders.ts';
 import { prefetch } from '../prefetch/prefetch.ts';
 import { things, type Report, type Tally } from '../prefetch/report.ts';
 import { parseWindow, type Window } from '../prefetch/window.ts';
 import { locationText, type Requirement } from '../prefetch/requirement.ts';
-import { inputs } from '../server.ts';
+import { inputs } from '../server/server.ts';
 import { shown } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 import { bytesText, ProgressBar } from './progress.ts';

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { Command, CommanderError } from 'commander';
-import { version } from '../package.ts';
+import { version } from '../runtime/package.ts';
 import { safe, shown } from './printed.ts';
 import type { Terminal } from './with-installation.ts';
 

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { patternsIn, type PatternOptions } from './patterns.ts';
 import { row, shown } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';

@@ -1,15 +1,15 @@
 import { Option, type Command } from 'commander';
-import { typed } from '../command-name.ts';
+import { typed } from '../runtime/command-name.ts';
 import { ConfigError, type Environment } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { environmentName } from '../config/schema.ts';
 import { parseSize } from '../config/units.ts';
-import { folderStorage, type FolderStorage } from '../place.ts';
-import { DomainError } from '../errors.ts';
-import { copyStorage } from '../storage/copy.ts';
-import type { Installation } from '../server.ts';
-import { openS3 } from '../storage/open.ts';
-import { StorageSettingError } from '../storage/s3/failures.ts';
+import { folderStorage, type FolderStorage } from '../server/place.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { copyStorage } from '../storage/upkeep/copy.ts';
+import type { Installation } from '../server/server.ts';
+import { openS3 } from '../storage/drivers/open.ts';
+import { StorageSettingError } from '../storage/drivers/s3/failures.ts';
 import { bytesText, ProgressBar } from './progress.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Environment } from '../config/load.ts';
 import { parseDuration } from '../config/units.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { patternsIn, type PatternOptions, type Patterns } from './patterns.ts';
 import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';

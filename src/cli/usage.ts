@@ -1,12 +1,12 @@
 import { Option, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { counterNames } from '../usage/counters.ts';
 import { isClosed, parsePeriod, periodAt, type Period } from '../usage/period.ts';
 import { reconcile } from '../usage/reconcile.ts';
 import { itemsOf, storageOf, totalsOf, type Grouping } from '../usage/report.ts';
-import type { Core } from '../core.ts';
-import { protocols, type Installation } from '../server.ts';
+import type { Core } from '../server/core.ts';
+import { protocols, type Installation } from '../server/server.ts';
 import { row } from './printed.ts';
 import { accountId, withInstallation, type Terminal } from './with-installation.ts';
 

@@ -1,7 +1,7 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { Environment } from '../config/load.ts';
-import type { Core } from '../core.ts';
-import { DomainError } from '../errors.ts';
+import type { Core } from '../server/core.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { OpenWebhooks } from '../webhooks/open.ts';
 import { attemptItem, deliveryItem } from '../webhooks/delivery.ts';
 import { webhookItem } from '../webhooks/webhook.ts';

@@ -1,10 +1,10 @@
 import { destination, pino } from 'pino';
-import { typed } from '../command-name.ts';
+import { typed } from '../runtime/command-name.ts';
 import { loadConfig, type Environment } from '../config/load.ts';
-import { DomainError } from '../errors.ts';
-import { inBackground, runForSystem, type Core } from '../core.ts';
-import { checkStorage } from '../requirements.ts';
-import { openInstallation, type Installation } from '../server.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { inBackground, runForSystem, type Core } from '../server/core.ts';
+import { checkStorage } from '../server/preflight.ts';
+import { openInstallation, type Installation } from '../server/server.ts';
 
 /** The signals that end a server in order. */
 export type StopSignal = 'SIGTERM' | 'SIGINT' | 'SIGHUP';

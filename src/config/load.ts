@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseDocument, type YAMLError } from 'yaml';
 import type { z } from 'zod';
-import { packageFolder } from '../package.ts';
+import { packageFolder } from '../runtime/package.ts';
 import { schema, settings, type Config, type Setting } from './schema.ts';
 
 /** A wrong setting, which stops the start. The message is one line that names the setting. */

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
-import { statusOf } from '../api/errors.ts';
+import { statusOf } from '../api/framework/errors.ts';
 import type { SessionOwner } from '../accounts/sessions.ts';
-import { isDomainError, type DomainError } from '../errors.ts';
+import { isDomainError, type DomainError } from '../runtime/errors.ts';
 import type { PersonSignIn, SignedIn } from '../identity/person-sign-in.ts';
-import { pendingSignIn, removePendingSignIn, setPendingSignIn, type Scheme, type Signing } from './cookie.ts';
-import type { View } from './page.ts';
-import { noAccountView, signInFailedView } from './pages/sign-in.ts';
+import { pendingSignIn, removePendingSignIn, setPendingSignIn, type Scheme, type Signing } from './framework/cookie.ts';
+import type { View } from './framework/page.ts';
+import { noAccountView, signInFailedView } from './pages/account/sign-in.ts';
 
 interface Place {
   scheme: Scheme;

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Sequelize, Transaction as SequelizeTransaction } from 'sequelize';
 import type { Times } from '../metrics/times.ts';
-import { pause } from '../event-loop.ts';
+import { pause } from '../runtime/event-loop.ts';
 import { LockedProcesses, type Processes } from './processes.ts';
 import { databaseFailure, databaseUnavailable } from './failure.ts';
 import { MysqlDatabase } from './mysql-database.ts';

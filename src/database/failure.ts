@@ -1,5 +1,5 @@
 import { ConnectionAcquireTimeoutError, ConnectionError } from 'sequelize';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /** Seconds after which a client may try again. */
 const retryAfter = 5;

@@ -1,6 +1,6 @@
 import type { Database, Dialect } from './database.ts';
 import { migrations as known } from './migrations/index.ts';
-import { version as ownVersion } from '../package.ts';
+import { version as ownVersion } from '../runtime/package.ts';
 import { createSchemaVersion, readSchemaVersion, refuseOldProgram, writeSchemaVersion } from './schema-version.ts';
 
 /** One statement. MySQL commits each DDL statement separately, so an interrupted migration must be a single step. */

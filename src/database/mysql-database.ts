@@ -1,6 +1,6 @@
 import { promisify } from 'node:util';
 import { ConnectionError, Sequelize, Transaction as SequelizeTransaction, type Options } from 'sequelize';
-import { currentCaller } from '../caller.ts';
+import { currentCaller } from '../runtime/caller.ts';
 import type { Queryable, Row, Value, WriteSignal } from './database.ts';
 import { databaseFailure } from './failure.ts';
 import { limitStatements, runUntil, sessionSettings, type MysqlConnection } from './mysql-connection.ts';

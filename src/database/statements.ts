@@ -1,5 +1,5 @@
 import { DatabaseError, type Sequelize, type Transaction as SequelizeTransaction } from 'sequelize';
-import { pauseTransaction } from '../event-loop.ts';
+import { pauseTransaction } from '../runtime/event-loop.ts';
 import type { Dialect, Row, Transaction, Value } from './database.ts';
 import type { SqliteDatabase } from './sqlite.ts';
 import { tableWritten } from './statement-tables.ts';

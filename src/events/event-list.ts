@@ -1,4 +1,4 @@
-import { callerLeft, currentCaller, type Actor } from '../caller.ts';
+import { callerLeft, currentCaller, type Actor } from '../runtime/caller.ts';
 import type { Database, Value } from '../database/database.ts';
 import type { EventType, Subject } from './event.ts';
 import { keyOfSubject } from './record.ts';

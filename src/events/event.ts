@@ -1,4 +1,4 @@
-import type { Actor } from '../caller.ts';
+import type { Actor } from '../runtime/caller.ts';
 
 /** All types of events. */
 export const eventTypes = [

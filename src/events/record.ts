@@ -1,4 +1,4 @@
-import { currentOrigin, type Origin } from '../caller.ts';
+import { currentOrigin, type Origin } from '../runtime/caller.ts';
 import type { Database, Transaction } from '../database/database.ts';
 import type { NewEvent } from './event.ts';
 

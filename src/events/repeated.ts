@@ -1,4 +1,4 @@
-import { currentOrigin, type Origin } from '../caller.ts';
+import { currentOrigin, type Origin } from '../runtime/caller.ts';
 import type { Database } from '../database/database.ts';
 import type { EventType, NewEvent } from './event.ts';
 import { recordFrom } from './record.ts';

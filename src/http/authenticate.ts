@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { credentialMissing } from '../accounts/allow.ts';
 import type { Principal, Verifier } from '../accounts/principal.ts';
 import { isMistyped } from '../accounts/token-value.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /** The Bearer value that `/token` returns to a client without credentials, if anonymous reading is allowed. */
 export const anonymousBearer = 'anonymous';

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
-import { DomainError } from '../errors.ts';
-import { whenSilent } from '../incoming.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { whenSilent } from '../runtime/incoming.ts';
 
 export interface BodyOptions {
   /** Most bytes of the body; more is `TooLarge`. */

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { allow, type Action } from '../accounts/allow.ts';
 import type { Principal } from '../accounts/principal.ts';
-import type { DomainError } from '../errors.ts';
+import type { DomainError } from '../runtime/errors.ts';
 import type { SubjectKind } from '../usage/counters.ts';
 import type { Quota } from '../usage/quota.ts';
 import { limitCost, limitRequest, setLimitFields, type Cost } from './limit.ts';

@@ -4,7 +4,7 @@ import type { Server as NetServer, Socket } from 'node:net';
 import { platform } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { addressKey } from '../limits/address.ts';
-import { Semaphore } from '../semaphore.ts';
+import { Semaphore } from '../runtime/semaphore.ts';
 import type { ServerCertificate } from '../tls/certificate.ts';
 import { createTlsServer } from '../tls/server.ts';
 import type { createApp } from './app.ts';

@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
-import { DomainError } from '../errors.ts';
-import { whenSilent } from '../incoming.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { whenSilent } from '../runtime/incoming.ts';
 
 /** Most bytes of a multipart body apart from its files: boundaries, headers, a few fields. */
 export const multipartOverhead = 64 * 1024;

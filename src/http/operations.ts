@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Router } from 'express';
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
-import { isDomainError } from '../errors.ts';
+import { isDomainError } from '../runtime/errors.ts';
 import { familiesOf, textOf, type Aggregator, type Exchange, type Report } from '../metrics/report.ts';
 import { Samples } from '../metrics/samples.ts';
 import type { Times } from '../metrics/times.ts';

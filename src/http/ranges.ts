@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /** Inclusive byte positions. */
 export interface ByteRange {

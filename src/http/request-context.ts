@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { ServerResponse, type OutgoingHttpHeaders } from 'node:http';
 import type { Principal } from '../accounts/principal.ts';
-import { currentCaller, runFor, type Actor, type Caller, type Origin } from '../caller.ts';
+import { currentCaller, runFor, type Actor, type Caller, type Origin } from '../runtime/caller.ts';
 import type { UsageAction, SubjectKind } from '../usage/counters.ts';
 import type { Limits } from '../limits/limits.ts';
 import { closeAfterBody } from './drain.ts';

@@ -1,6 +1,6 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import type { Content } from '../storage/content.ts';
-import type { HeldRead } from '../storage/shared-reads.ts';
+import type { Content } from '../storage/files/content.ts';
+import type { HeldRead } from '../storage/blobs/shared-reads.ts';
 import { contextOf, sendingOf, type RequestContext } from './request-context.ts';
 import { parseByteRange } from './ranges.ts';
 

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { SharedReads } from '../storage/shared-reads.ts';
+import { SharedReads } from '../storage/blobs/shared-reads.ts';
 
 /** What the answers of one installation share. */
 export class Sending {

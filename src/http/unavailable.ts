@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
-import { isDomainError, type DomainError } from '../errors.ts';
-import { storageFull } from '../storage/disk.ts';
-import { storageFailure } from '../storage/unavailable.ts';
+import { isDomainError, type DomainError } from '../runtime/errors.ts';
+import { storageFull } from '../storage/files/disk.ts';
+import { storageFailure } from '../storage/files/unavailable.ts';
 import { contextOf } from './request-context.ts';
 
 /** What the service needs besides itself. */

@@ -1,6 +1,6 @@
 import type { IssuerKind } from '../config/identity.ts';
-import { DomainError } from '../errors.ts';
-import { pause } from '../event-loop.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { pause } from '../runtime/event-loop.ts';
 import type { Claims } from './identity-token.ts';
 
 /** The values that a rule accepts, by claim. */

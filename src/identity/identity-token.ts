@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { decodeJwt, errors, jwtVerify, type JWTPayload, type JWTVerifyGetKey } from 'jose';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { IssuerKeys, TrustedIssuer } from './issuer-keys.ts';
 import { tokenRefused } from './refusal.ts';
 

@@ -9,7 +9,7 @@ import {
 import type { Logger } from 'pino';
 import { isSecure } from '../config/identity.ts';
 import type { Config } from '../config/schema.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { FailureLog } from '../upstream/failure-log.ts';
 import { messageOf, Refused } from '../upstream/failures.ts';
 import { tokenRefused } from './refusal.ts';

@@ -1,5 +1,5 @@
 import type { Logger } from 'pino';
-import { typed } from '../command-name.ts';
+import { typed } from '../runtime/command-name.ts';
 import type { Accounts } from '../accounts/accounts.ts';
 import type { People } from '../accounts/people.ts';
 import type { Tokens } from '../accounts/tokens.ts';

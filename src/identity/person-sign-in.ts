@@ -3,7 +3,7 @@ import * as client from 'openid-client';
 import type { Logger } from 'pino';
 import type { People, Person } from '../accounts/people.ts';
 import type { Config } from '../config/schema.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { CheckedFetch } from '../upstream/checked-fetch.ts';
 import { FailureLog } from '../upstream/failure-log.ts';
 import { messageOf } from '../upstream/failures.ts';

@@ -1,6 +1,6 @@
 import { parsePatterns, type Patterns } from '../accounts/names.ts';
 import { parseScopes, type Scope } from '../accounts/principal.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { parseWanted, type Wanted } from './claims.ts';
 import type { TrustedIssuer } from './issuer-keys.ts';
 

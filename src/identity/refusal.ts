@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /** `Unauthorized`, for an identity token that is not accepted. */
 export function tokenRefused(message: string, cause?: unknown): DomainError {

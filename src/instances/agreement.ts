@@ -1,7 +1,7 @@
 import { environmentName } from '../config/schema.ts';
 import type { Facts, Instance } from './instances.ts';
 
-/** Bounds of what several instances must have in common; milliseconds. See `requirements.ts`. */
+/** Bounds of what several instances must have in common; milliseconds. See `server/preflight.ts`. */
 export interface RequirementBounds {
   /** Most time between `now` and the clock of a MySQL database. */
   clock: number;

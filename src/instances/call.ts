@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { DomainError, errorNames } from '../errors.ts';
+import { DomainError, errorNames } from '../runtime/errors.ts';
 
 // What instances send to each other. A call is one POST to `/relay`: the header `Entrepot-Call` has the call as base64url of
 // JSON, `Authorization` its signature. The body of an upload follows as it arrives. The answer is JSON, and is signed too.

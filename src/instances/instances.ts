@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
-import { inTime } from '../closing.ts';
+import { inTime } from '../runtime/closing.ts';
 import { ConfigError } from '../config/load.ts';
 import { databaseTime } from '../database/clock.ts';
 import { placeholders, type Database, type Dialect, type Transaction, type Value } from '../database/database.ts';
 import type { Processes } from '../database/processes.ts';
-import { version } from '../package.ts';
+import { version } from '../runtime/package.ts';
 
 /** Times in milliseconds. */
 export interface InstanceTimes {

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Logger } from 'pino';
-import { runFor, type Caller } from '../caller.ts';
-import { DomainError } from '../errors.ts';
+import { runFor, type Caller } from '../runtime/caller.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { drain } from '../http/drain.ts';
 import { listen, type AppServer } from '../http/listener.ts';
 import type { AppResponse } from '../http/request-context.ts';

@@ -1,8 +1,8 @@
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
-import { currentOrigin } from '../caller.ts';
-import { DomainError } from '../errors.ts';
-import { whenSilent } from '../incoming.ts';
+import { currentOrigin } from '../runtime/caller.ts';
+import { DomainError } from '../runtime/errors.ts';
+import { whenSilent } from '../runtime/incoming.ts';
 import { answerHeader, callHeader, encodeCall, mostAnswer, relayPath, resultIn, scheme } from './call.ts';
 import type { Instances } from './instances.ts';
 import { isSame, type RelayKey } from './relay-key.ts';

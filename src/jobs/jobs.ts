@@ -1,8 +1,8 @@
 import type { Logger } from 'pino';
-import { typed } from '../command-name.ts';
-import { runForSystem } from '../caller.ts';
+import { typed } from '../runtime/command-name.ts';
+import { runForSystem } from '../runtime/caller.ts';
 import { inBackground } from '../database/time-limits.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { ActiveRun } from './active-run.ts';
 import type { Counts, RunningJob, JobRun, Runs } from './runs.ts';
 

@@ -1,8 +1,8 @@
 import type { Logger } from 'pino';
-import { runForSystem } from '../caller.ts';
+import { runForSystem } from '../runtime/caller.ts';
 import type { Config } from '../config/schema.ts';
 import { inBackground } from '../database/time-limits.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { prefetch, type PrefetchParts } from '../prefetch/prefetch.ts';
 import type { Requirement } from '../prefetch/requirement.ts';
 import { resultOf, type PrefetchFile, type PrefetchProgress, type PrefetchRunItem } from './prefetch-run.ts';

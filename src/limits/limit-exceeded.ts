@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /** The header fields of draft-ietf-httpapi-ratelimit-headers-10, with the name of the limit as the name of the policy. */
 export type RateLimitFields = Readonly<Record<'RateLimit-Policy' | 'RateLimit', string>>;

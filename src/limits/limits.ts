@@ -1,9 +1,9 @@
 import { LRUCache } from 'lru-cache';
 import type { Cache } from '../cache/cache.ts';
-import { endingWait, systemOrigin } from '../caller.ts';
+import { endingWait, systemOrigin } from '../runtime/caller.ts';
 import type { Config } from '../config/schema.ts';
 import type { RepeatedEvents } from '../events/repeated.ts';
-import { Semaphore } from '../semaphore.ts';
+import { Semaphore } from '../runtime/semaphore.ts';
 import { addressKey } from './address.ts';
 import { MemoryBuckets, mostKeys, period, SharedBuckets } from './buckets.ts';
 import type { ReturnUnit, Taken, TakeUnit } from './buckets.ts';

@@ -1,4 +1,4 @@
-import { callerLeft, type Caller } from '../caller.ts';
+import { callerLeft, type Caller } from '../runtime/caller.ts';
 
 /** The caller that a limit holds back, for its time and its departure. */
 export type Waiter = Pick<Caller, 'gone' | 'whenGone'>;

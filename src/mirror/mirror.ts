@@ -1,17 +1,17 @@
-import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../caller.ts';
+import { currentCaller, runFor, untilCallerLeaves, type Caller } from '../runtime/caller.ts';
 import type { Transaction } from '../database/database.ts';
-import type { Digest } from '../digest.ts';
-import { isDomainError } from '../errors.ts';
+import type { Digest } from '../runtime/digest.ts';
+import { isDomainError } from '../runtime/errors.ts';
 import { FailureLog } from '../upstream/failure-log.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
-import { contentOf, readAll, type Content } from '../storage/content.ts';
-import { MirrorCounts, type UpstreamUse } from './counts.ts';
-import { entryId, type EntryKey, type EntryMetadata } from './entries.ts';
-import { Flight, type FlightParts, type JoinResult } from './flight.ts';
-import { Hangs } from './hangs.ts';
-import { Partials } from './partials.ts';
-import { isFresh, isServableStale, type MirrorResource } from './resource.ts';
-import { Slots } from './slots.ts';
+import { contentOf, readAll, type Content } from '../storage/files/content.ts';
+import { MirrorCounts, type UpstreamUse } from './store/counts.ts';
+import { entryId, type EntryKey, type EntryMetadata } from './store/entries.ts';
+import { Flight, type FlightParts, type JoinResult } from './fetch/flight.ts';
+import { Hangs } from './fetch/hangs.ts';
+import { Partials } from './fetch/partials.ts';
+import { isFresh, isServableStale, type MirrorResource } from './fetch/resource.ts';
+import { Slots } from './fetch/slots.ts';
 
 /** How an entry was served (RFC 9211); `passed` is a miss that was not stored because the disk has no room. */
 export type Outcome = 'hit' | 'stale' | 'miss' | 'passed' | 'revalidated';

@@ -1,11 +1,11 @@
 import type { Database } from '../database/database.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamKind } from './counts.ts';
-import type { ListedKinds } from './entry-kinds.ts';
+import type { UpstreamKind } from './store/counts.ts';
+import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
 import { MirrorOverview } from './overview.ts';
-import { MirrorTotals } from './totals.ts';
+import { MirrorTotals } from './store/totals.ts';
 
 export interface OpenOverviewParts {
   database: Database;

@@ -1,14 +1,14 @@
 import type { Database, Value } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { recordEvent } from '../events/record.ts';
 import type { UpstreamFigures } from '../metrics/upstreams.ts';
 import { discard } from '../upstream/body.ts';
 import { UpstreamError } from '../upstream/upstream-error.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import type { UpstreamKind } from './counts.ts';
-import type { ListedKinds } from './entry-kinds.ts';
+import type { UpstreamKind } from './store/counts.ts';
+import type { ListedKinds } from './store/entry-kinds.ts';
 import type { Mirror } from './mirror.ts';
-import type { CachedTotals, MirrorTotals } from './totals.ts';
+import type { CachedTotals, MirrorTotals } from './store/totals.ts';
 
 /** An upstream as an operator sees it. */
 export interface UpstreamView {

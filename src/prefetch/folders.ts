@@ -1,6 +1,6 @@
 import { opendir, realpath, stat } from 'node:fs/promises';
 import { dirname, join, sep } from 'node:path';
-import { isDomainError } from '../errors.ts';
+import { isDomainError } from '../runtime/errors.ts';
 import { openInput, type Inputs } from './inputs.ts';
 import { malformed, type Requirement, type UnclearRequirement } from './requirement.ts';
 

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DomainError, isDomainError } from '../errors.ts';
+import { DomainError, isDomainError } from '../runtime/errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { UpstreamError } from '../upstream/upstream-error.ts';
 import { untilOpen, type Window } from './window.ts';

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { readList, type ListReader } from './lists.ts';
 import { malformed, type Input, type Requirement } from './requirement.ts';
 

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { requirementsIn } from './folders.ts';
 import { Inputs, type ProtocolInputs } from './inputs.ts';
 import type { Input, Requirement } from './requirement.ts';

@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { isUpstreamFailure } from '../mirror/mirror.ts';
 import { Declined, Gate, type GateOptions } from './gate.ts';
 import { Queue } from './queue.ts';

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Readable } from 'node:stream';
-import type { Digest } from '../digest.ts';
+import type { Digest } from '../runtime/digest.ts';
 
 /** A service of an upstream that clients can do without. Its failures do not count for the upstream. */
 export type OptionalService = 'search' | 'symbols';

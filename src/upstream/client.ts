@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { finished } from 'node:stream';
 import got, { type Got } from 'got';
-import { isDigest } from '../digest.ts';
+import { isDigest } from '../runtime/digest.ts';
 import { checkedAgents, type AgentOptions } from './addresses.ts';
 import type { UpstreamAnswer } from './answer.ts';
 import { decode } from './body.ts';

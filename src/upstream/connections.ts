@@ -1,4 +1,4 @@
-import { Semaphore } from '../semaphore.ts';
+import { Semaphore } from '../runtime/semaphore.ts';
 import { Busy, Closed } from './failures.ts';
 
 /** Requests that may wait for a connection to one host. Further ones fail at once. */

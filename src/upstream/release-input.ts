@@ -1,7 +1,7 @@
 import { request, type IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import { release } from '../incoming.ts';
+import { release } from '../runtime/incoming.ts';
 
 let check: Promise<boolean> | undefined;
 

@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 export type UpstreamErrorName = 'UpstreamUnavailable' | 'UpstreamTimeout';
 

@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import type { Cache } from '../cache/cache.ts';
 import type { UpstreamConfig } from '../config/schema.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { ProxyEnvironment, Resolve } from './addresses.ts';
 import type { OptionalService, UpstreamAnswer, UpstreamRequest } from './answer.ts';
 import { discard } from './body.ts';

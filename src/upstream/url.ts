@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 /**
  * The URL of `segments` below the path of `base`. Every URL that contains a name is made here, so that no name can add a

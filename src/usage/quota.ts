@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import { listAccounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { periodAt } from './period.ts';
 import { totalsOf } from './report.ts';
 import type { StoredBytes } from './stored.ts';

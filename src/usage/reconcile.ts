@@ -2,7 +2,7 @@ import { createReadStream } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { listAccounts } from '../accounts/accounts.ts';
 import type { Database } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { addCounts, counterNames, countUse, noCounts, type Counters, type Use } from './counters.ts';
 import type { Period } from './period.ts';
 import { totalsOf } from './report.ts';

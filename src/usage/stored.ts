@@ -1,7 +1,7 @@
 import { listAccounts } from '../accounts/accounts.ts';
 import { placeholders, type Database } from '../database/database.ts';
 import { inBackground } from '../database/time-limits.ts';
-import type { References } from '../storage/references.ts';
+import type { References } from '../storage/blobs/references.ts';
 import { hourOf } from './period.ts';
 import type { RowBytes } from './row-bytes.ts';
 

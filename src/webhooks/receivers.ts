@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { AddressRefused, isIn, networkList, reachOf, type CheckAddress, type Resolve } from '../upstream/addresses.ts';
-import { userNameLookup } from '../upstream/name-lookup.ts';
+import { userNameLookup } from './name-lookup.ts';
 import { longestUrl } from './webhook.ts';
 
 /** The private receivers of the setting `webhooks.allow`. */

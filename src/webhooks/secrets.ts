@@ -2,10 +2,10 @@ import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes, ra
 import { existsSync } from 'node:fs';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { typed } from '../command-name.ts';
+import { typed } from '../runtime/command-name.ts';
 import { ConfigError } from '../config/load.ts';
 import { forUpdate, type Database, type Transaction } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 
 const setting = 'ENTREPOT_SECRET_KEY_FILE';
 /** A new key is accepted only when no secret of the old one is left. */

@@ -1,9 +1,9 @@
 import type { Logger } from 'pino';
-import { inTime } from '../closing.ts';
-import { DomainError } from '../errors.ts';
+import { inTime } from '../runtime/closing.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { Events } from '../events/events.ts';
 import { AddressRefused } from '../upstream/addresses.ts';
-import type { Poster } from '../upstream/post.ts';
+import type { Poster } from './post.ts';
 import { testBody } from './cloud-event.ts';
 import { outcomes, type Claimed, type Deliveries, type Due, type Outcome } from './deliveries.ts';
 import type { Attempt } from './delivery.ts';

@@ -1,4 +1,4 @@
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import { isKnownPattern, type Details, type EventType, type NewEvent } from '../events/event.ts';
 
 /** Most webhooks of an account. */

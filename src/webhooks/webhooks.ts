@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { forUpdate, type Database, type Row, type Transaction } from '../database/database.ts';
-import { DomainError } from '../errors.ts';
+import { DomainError } from '../runtime/errors.ts';
 import type { Details } from '../events/event.ts';
 import type { Events } from '../events/events.ts';
 import { recordEvent } from '../events/record.ts';

@@ -3,7 +3,7 @@ import { Accounts } from '../../src/accounts/accounts.ts';
 import { Tokens } from '../../src/accounts/tokens.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { DomainError } from '../../src/errors.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { tokensElsewhere } from '../support/processes/tokens-elsewhere.ts';
 import { until } from '../support/until.ts';

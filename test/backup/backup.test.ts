@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { openFolder } from '../../src/backup/folder.ts';
-import { folderStorage } from '../../src/place.ts';
+import { folderStorage } from '../../src/server/place.ts';
 import type { Dialect } from '../../src/database/database.ts';
 import { Pushes } from '../faults/pushes.ts';
 import { entrepot } from '../support/in-process.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { encodeManifest } from '../../src/backup/format.ts';
 import { Share } from '../../src/backup/share.ts';
-import { digestOf, type Digest } from '../../src/digest.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
 import { damages } from '../support/damage.ts';
 import { dialects } from '../support/databases.ts';
 import { TestFeed } from '../support/feed.ts';

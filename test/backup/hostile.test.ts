@@ -5,7 +5,7 @@ import { pipeline } from 'node:stream/promises';
 import test, { type ExecutionContext } from 'ava';
 import { pack } from 'tar-stream';
 import { decodeManifest, encodeManifest, rowsName, type Manifest } from '../../src/backup/format.ts';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { execute } from '../support/clients/clients.ts';
 import { entrepot } from '../support/in-process.ts';
 import { TestFeed } from '../support/feed.ts';

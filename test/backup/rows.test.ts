@@ -4,7 +4,7 @@ import { dumpedTables, dumpTable, leftOut } from '../../src/backup/rows.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { readTables } from '../../src/database/tables.ts';
 import type { Value } from '../../src/database/database.ts';
-import { Pace } from '../../src/storage/pace.ts';
+import { Pace } from '../../src/storage/upkeep/pace.ts';
 import { dialects, openUntilEnd, emptyDatabase } from '../support/databases.ts';
 
 for (const dialect of dialects) {

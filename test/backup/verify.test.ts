@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import test from 'ava';
-import type { Digest } from '../../src/digest.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
 import { damages, filesOf } from '../support/damage.ts';
 import { TestFeed } from '../support/feed.ts';
 import { entrepot } from '../support/in-process.ts';

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { Bucket } from '../../src/storage/s3/bucket.ts';
+import { Bucket } from '../../src/storage/drivers/s3/bucket.ts';
 import { emptyPlace, serveOn } from '../backup/support.ts';
 import { token } from '../faults/pushes.ts';
 import { makeNupkg } from '../support/builders/nupkg.ts';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Bucket } from '../../src/storage/s3/bucket.ts';
+import { Bucket } from '../../src/storage/drivers/s3/bucket.ts';
 import { startSwift } from '../support/processes/swift.ts';
 import { testS3 } from '../storage/s3/s3-suite.ts';
 

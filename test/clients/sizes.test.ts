@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Bucket } from '../../src/storage/s3/bucket.ts';
+import { Bucket } from '../../src/storage/drivers/s3/bucket.ts';
 import { testWith } from '../support/clients/test-with.ts';
 import { startSwift, swiftCommands } from '../support/processes/swift.ts';
 import { checkSize } from '../support/size-checks.ts';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { assert, constantFrom, property, string } from 'fast-check';
-import { html, webAddress } from '../../src/console/html.ts';
-import { bytesText, agoText } from '../../src/console/format.ts';
+import { html, webAddress } from '../../src/console/framework/html.ts';
+import { bytesText, agoText } from '../../src/console/framework/format.ts';
 
 const unescaped = (text: string) =>
   text

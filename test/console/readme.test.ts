@@ -1,5 +1,5 @@
 import test from 'ava';
-import { readmeHtml } from '../../src/console/readme.ts';
+import { readmeHtml } from '../../src/console/framework/readme.ts';
 
 test('a README becomes HTML without scripts, images and raw HTML; links are nofollow and lead to web addresses', async (t) => {
   const { text } = await readmeHtml(

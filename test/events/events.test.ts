@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { runForSystem } from '../../src/caller.ts';
+import { runForSystem } from '../../src/runtime/caller.ts';
 import { openDatabase, type Database, type Dialect } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { Events, type EventPage } from '../../src/events/events.ts';

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { openDatabase } from '../../src/database/database.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { CommandLine } from '../support/processes/command.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { inMemory } from '../support/folder.ts';
 import { CommandLine } from '../support/processes/command.ts';
 import { until } from '../support/until.ts';

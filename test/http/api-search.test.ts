@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import { suffixesOf } from '../../src/mirror/words.ts';
+import { suffixesOf } from '../../src/mirror/store/words.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
 import { dialects, emptyDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { Agent, createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import test from 'ava';
-import { DomainError } from '../../src/errors.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
 import { drain } from '../../src/http/drain.ts';
 import { answerOf, openRequest } from '../support/registry.ts';
 import { startTestServer } from '../support/server.ts';

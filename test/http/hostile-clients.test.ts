@@ -5,7 +5,7 @@ import { statfs } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import test from 'ava';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { answer, endless, held, serve, until, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';
 import { ociManifest, TestRepository } from '../support/registry.ts';

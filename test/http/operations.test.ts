@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { examine } from '../../src/cli/doctor.ts';
 import { schema } from '../../src/config/schema.ts';
-import { adminHostAdvice } from '../../src/admin-host.ts';
+import { adminHostAdvice } from '../../src/server/admin-host.ts';
 import { TestFeed } from '../support/feed.ts';
 import { freePort } from '../support/processes/services.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';

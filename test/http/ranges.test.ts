@@ -1,6 +1,6 @@
 import test from 'ava';
 import * as fc from 'fast-check';
-import { DomainError } from '../../src/errors.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
 import { parseByteRange } from '../../src/http/ranges.ts';
 
 const unsatisfiable = { instanceOf: DomainError, name: 'RangeNotSatisfiable' };

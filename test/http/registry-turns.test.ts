@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { Database } from '../../src/database/database.ts';
-import type { Digest } from '../../src/digest.ts';
-import { tagRow } from '../../src/oci/natural-order.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
+import { tagRow } from '../../src/oci/hosted/natural-order.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { databaseOf } from '../support/inside.ts';
 import { longestTurn, longestTurnOf } from '../support/longest-turn.ts';

@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { createServer, get, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
-import { isDomainError } from '../../src/errors.ts';
+import { isDomainError } from '../../src/runtime/errors.ts';
 import { AppResponse as RecordedAnswer, contextOf, type RequestContext } from '../../src/http/request-context.ts';
 import { sendContent, type SendOptions } from '../../src/http/send.ts';
 import { Sending as SharedSending } from '../../src/http/sending.ts';
-import { contentOf, type Content } from '../../src/storage/content.ts';
+import { contentOf, type Content } from '../../src/storage/files/content.ts';
 
 interface AppResponse {
   status: number;

@@ -3,7 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { migrate } from '../../src/database/migrate.ts';
 import { Instances } from '../../src/instances/instances.ts';
-import { version } from '../../src/package.ts';
+import { version } from '../../src/runtime/package.ts';
 import { changedDatabase, dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { entrepot } from '../support/in-process.ts';

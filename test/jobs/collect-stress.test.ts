@@ -1,12 +1,12 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { digestOf, type Digest } from '../../src/digest.ts';
-import { readAll } from '../../src/storage/content.ts';
-import { Collector } from '../../src/storage/collector.ts';
-import type { Driver } from '../../src/storage/driver.ts';
-import { FilesystemDriver } from '../../src/storage/filesystem.ts';
-import { Paths } from '../../src/storage/paths.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { readAll } from '../../src/storage/files/content.ts';
+import { Collector } from '../../src/storage/upkeep/collector.ts';
+import type { Driver } from '../../src/storage/drivers/driver.ts';
+import { FilesystemDriver } from '../../src/storage/drivers/filesystem.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
 import { dialects, temporaryDatabase } from '../support/databases.ts';
 import { until } from '../support/upstreams/faulty-upstream.ts';
 import { TestFeed } from '../support/feed.ts';

@@ -1,9 +1,9 @@
 import test from 'ava';
 import type { Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { digestOf } from '../../src/digest.ts';
-import { entryId } from '../../src/mirror/entries.ts';
-import { allNames, usedTags } from '../../src/mirror/listing.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
+import { entryId } from '../../src/mirror/store/entries.ts';
+import { allNames, usedTags } from '../../src/mirror/store/listing.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 const number = (index: number) => String(index).padStart(4, '0');

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
-import { Partials } from '../../src/mirror/partials.ts';
-import { Paths } from '../../src/storage/paths.ts';
-import { StagedFile } from '../../src/storage/staged-file.ts';
+import { Partials } from '../../src/mirror/fetch/partials.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
+import { StagedFile } from '../../src/storage/files/staged-file.ts';
 import { until } from '../support/upstreams/faulty-upstream.ts';
 
 async function setUp(t: ExecutionContext, keptFor: number) {

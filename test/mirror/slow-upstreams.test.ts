@@ -1,15 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import test, { type ExecutionContext } from 'ava';
-import { runFor, type Caller } from '../../src/caller.ts';
-import { digestOf } from '../../src/digest.ts';
-import { fetchFrom } from '../../src/mirror/fetch.ts';
-import type { MirrorResource } from '../../src/mirror/resource.ts';
-import type { EntryKey } from '../../src/mirror/entries.ts';
-import { Slots } from '../../src/mirror/slots.ts';
+import { runFor, type Caller } from '../../src/runtime/caller.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
+import { fetchFrom } from '../../src/mirror/fetch/fetch.ts';
+import type { MirrorResource } from '../../src/mirror/fetch/resource.ts';
+import type { EntryKey } from '../../src/mirror/store/entries.ts';
+import { Slots } from '../../src/mirror/fetch/slots.ts';
 import { BackgroundTask } from '../../src/upstream/background-task.ts';
 import { openMirror, readEntry, type MirrorSetup } from '../support/mirror.ts';
-import { Room } from '../../src/storage/room.ts';
+import { Room } from '../../src/storage/files/room.ts';
 import { serve, startFaultyUpstream, type Behaviour } from '../support/upstreams/faulty-upstream.ts';
 import { until } from '../support/until.ts';
 

@@ -1,6 +1,6 @@
 import test from 'ava';
-import { Tail } from '../../src/mirror/tail.ts';
-import type { Content } from '../../src/storage/content.ts';
+import { Tail } from '../../src/mirror/fetch/tail.ts';
+import type { Content } from '../../src/storage/files/content.ts';
 
 /** A tail of a body of which `staged.size` bytes have arrived. */
 function setUp(size: number, firstWait?: number) {

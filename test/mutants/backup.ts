@@ -2,7 +2,7 @@ import { mutantsOf } from './mutant.ts';
 
 export const backup = [
   ...mutantsOf(
-    'src/storage/holds.ts',
+    'src/storage/upkeep/holds.ts',
     ['test/storage/holds.test.ts'],
     [
       ['a hold never expires', 'expires_at > ${now[from.dialect]} LIMIT 1', 'expires_at > 0 LIMIT 1'],
@@ -11,7 +11,7 @@ export const backup = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/collector.ts',
+    'src/storage/upkeep/collector.ts',
     ['test/storage/holds.test.ts'],
     [['the collector does not check holds when it marks', 'return (await isHeld(tx)) ? [] : free;', 'return free;']],
   ),
@@ -65,7 +65,7 @@ export const backup = [
     ],
   ),
   ...mutantsOf(
-    'src/command-place.ts',
+    'src/server/command-place.ts',
     ['test/backup/other.test.ts'],
     [
       [
@@ -76,7 +76,7 @@ export const backup = [
     ],
   ),
   ...mutantsOf(
-    'src/command-place.ts',
+    'src/server/command-place.ts',
     ['test/cli/other-user.test.ts'],
     [
       ['root may use the folder of another user', 'if (own === 0) {', 'if (own === 1) {'],

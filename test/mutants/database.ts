@@ -212,7 +212,7 @@ export const database = [
     ],
   ),
   ...mutantsOf(
-    'src/requirements.ts',
+    'src/server/preflight.ts',
     ['test/requirements.test.ts'],
     [
       ['a clock may differ by a minute', 'clock: 2000,', 'clock: 60_000,'],

@@ -25,7 +25,7 @@ export const health = [
     ],
   ),
   ...mutantsOf(
-    'src/checks.ts',
+    'src/server/checks.ts',
     ['test/http/readiness.test.ts'],
     [
       [
@@ -50,7 +50,7 @@ export const health = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/unavailable.ts',
+    'src/storage/files/unavailable.ts',
     ['test/http/readiness.test.ts'],
     [
       [

@@ -197,7 +197,7 @@ export const http = [
   ),
 
   ...mutantsOf(
-    'src/api/paging.ts',
+    'src/api/framework/paging.ts',
     ['test/http/api-tokens.test.ts'],
     [
       [

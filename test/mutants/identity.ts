@@ -57,7 +57,7 @@ export const identity = [
     ],
   ),
   ...mutantsOf(
-    'src/api/publishers.ts',
+    'src/api/publishers/publishers.ts',
     ['test/identity/publishers.test.ts'],
     [
       [
@@ -77,7 +77,7 @@ export const identity = [
     ],
   ),
   ...mutantsOf(
-    'src/console/cookie.ts',
+    'src/console/framework/cookie.ts',
     ['test/console/hostile-sign-in.test.ts'],
     [
       [
@@ -93,7 +93,7 @@ export const identity = [
     [['one address uses all connections to the provider', 'const mostAttempts = 2;', 'const mostAttempts = 1000;']],
   ),
   ...mutantsOf(
-    'src/console/visit.ts',
+    'src/console/framework/visit.ts',
     ['test/console/sessions.test.ts'],
     [['an invented cookie costs nothing', 'isSigned ? await find()', 'true ? await find()']],
   ),
@@ -106,7 +106,7 @@ export const identity = [
     ],
   ),
   ...mutantsOf(
-    'src/api/tokens.ts',
+    'src/api/account/tokens.ts',
     ['test/identity/ends-of-access.test.ts'],
     [['a token outlives the rule behind it', "principal.kind === 'token' ? principal.publisherId : null", 'null']],
   ),

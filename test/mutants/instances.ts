@@ -41,7 +41,7 @@ export const instances = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/upload-relay.ts',
+    'src/oci/http/upload-relay.ts',
     ['test/instances/relay.test.ts', 'test/instances/uploads.test.ts'],
     [
       ['a session whose instance is lost goes on', 'await loseUpload(database, key);', ''],
@@ -54,7 +54,7 @@ export const instances = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/lost-uploads.ts',
+    'src/oci/uploads/lost-uploads.ts',
     ['test/instances/uploads.test.ts'],
     [['sessions of live instances are lost', '!folders.has(each.folder)', 'each.folder']],
   ),

@@ -32,7 +32,7 @@ export const metrics = [
     [['a failed request to the mirror is not counted', 'use.requests.failed += 1;', ';']],
   ),
   ...mutantsOf(
-    'src/measures.ts',
+    'src/server/register-metrics.ts',
     ['test/metrics/mirror.test.ts'],
     [['the breakers of two upstreams with one ID add up', '? value : join(before, value)', '? value : before + value']],
   ),

@@ -2,7 +2,7 @@ import { mutantsOf } from './mutant.ts';
 
 export const mirror = [
   ...mutantsOf(
-    'src/mirror/entries.ts',
+    'src/mirror/store/entries.ts',
     ['test/jobs/rechecks.test.ts'],
     [
       ['an entry that was used here is evicted', '!this.#used.has(id) && ', ''],
@@ -10,7 +10,7 @@ export const mirror = [
     ],
   ),
   ...mutantsOf(
-    'src/mirror/eviction.ts',
+    'src/mirror/store/eviction.ts',
     ['test/jobs/rechecks.test.ts'],
     [
       ['shared content is freed by its first entry', 'if (row.last === 1) total -=', 'total -='],
@@ -18,7 +18,7 @@ export const mirror = [
     ],
   ),
   ...mutantsOf(
-    'src/mirror/flight.ts',
+    'src/mirror/fetch/flight.ts',
     ['test/mirror/flights.test.ts'],
     [
       ['a fetch without readers leaves its file open', 'if (this.#readers === 0) this.#intake?.tail.close();', ''],
@@ -37,7 +37,7 @@ export const mirror = [
   ),
 
   ...mutantsOf(
-    'src/mirror/resource.ts',
+    'src/mirror/fetch/resource.ts',
     ['test/mirror/freshness.test.ts'],
     [
       [
@@ -63,7 +63,7 @@ export const mirror = [
     ],
   ),
   ...mutantsOf(
-    'src/mirror/tail.ts',
+    'src/mirror/fetch/tail.ts',
     ['test/mirror/flights.test.ts'],
     [
       ['the last byte is not held back', 'this.received - 1', 'this.received'],
@@ -82,17 +82,17 @@ export const mirror = [
     ],
   ),
   ...mutantsOf(
-    'src/mirror/partials.ts',
+    'src/mirror/fetch/partials.ts',
     ['test/mirror/partials.test.ts'],
     [['any number of beginnings is kept', 'this.#kept.size <= mostKept', 'this.#kept.size > 0']],
   ),
   ...mutantsOf(
-    'src/mirror/slots.ts',
+    'src/mirror/fetch/slots.ts',
     ['test/http/hostile-clients.test.ts'],
     [['accounts share their slots', 'this.#semaphore.take(account, {', "this.#semaphore.take('', {"]],
   ),
   ...mutantsOf(
-    'src/mirror/upstream-policy.ts',
+    'src/mirror/policy/upstream-policy.ts',
     ['test/http/feed-mirror-precedence.test.ts'],
     [
       ['a reserved name is sent upstream', 'if (names.some(this.#isReserved)) return [];', ''],
@@ -114,7 +114,7 @@ export const mirror = [
     ],
   ),
   ...mutantsOf(
-    'src/mirror/totals.ts',
+    'src/mirror/store/totals.ts',
     ['test/http/upstreams.test.ts'],
     [
       ['a shared content counts for each entry', 'MAX(size_bytes) AS bytes', 'SUM(size_bytes) AS bytes'],

@@ -13,12 +13,12 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/http/documents.ts',
+    'src/nuget/feed/documents.ts',
     ['test/http/kept-memory.test.ts'],
     [['a kept document keeps the memory of other buffers', 'ownBytes(bytes)', 'bytes']],
   ),
   ...mutantsOf(
-    'src/nuget/http/documents.ts',
+    'src/nuget/feed/documents.ts',
     ['test/http/feed-read.test.ts'],
     [
       ['a cached document is served at every address', " ${addresses.at('')}`", '`'],
@@ -62,7 +62,7 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/search/merged-search.ts',
+    'src/nuget/source/merged-search.ts',
     ['test/http/feed-mirror-search.test.ts'],
     [['a private ID as package type is sent upstream', '`${text} ${packageType}`', 'text']],
   ),
@@ -123,7 +123,7 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/http/upload.ts',
+    'src/nuget/feed/upload.ts',
     ['test/http/feed-push.test.ts'],
     [
       ['an empty package is accepted', 'staged.size === 0', 'staged.size < 0'],
@@ -178,7 +178,7 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/http/deprecation-routes.ts',
+    'src/nuget/feed/deprecation-routes.ts',
     ['test/http/deprecation.test.ts'],
     [
       [
@@ -208,7 +208,7 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/http/vulnerabilities.ts',
+    'src/nuget/feed/vulnerabilities.ts',
     ['test/http/advisories.test.ts'],
     [
       ['pages of two tokens have one name', 'return `base-${shortDigest(JSON.stringify(page))}`;', "return 'base';"],
@@ -221,7 +221,7 @@ export const nuget = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/http/vulnerability-routes.ts',
+    'src/nuget/feed/vulnerability-routes.ts',
     ['test/http/advisories.test.ts'],
     [
       [
@@ -256,7 +256,7 @@ export const nuget = [
     [['an upload of the console has no quota', 'if (stores) await admit(', 'if (!stores) await admit(']],
   ),
   ...mutantsOf(
-    'src/nuget/http/publish-operation.ts',
+    'src/nuget/operations/publish-operation.ts',
     ['test/console/upload.test.ts'],
     [['an upload of the console is not counted', "act: 'upload'", 'act: undefined']],
   ),

@@ -2,7 +2,7 @@ import { mutantsOf } from './mutant.ts';
 
 export const oci = [
   ...mutantsOf(
-    'src/oci/routes.ts',
+    'src/oci/http/routes.ts',
     ['test/http/limits.test.ts'],
     [
       ['PATCH of an upload ignores the limits', 'PATCH: storing(', "PATCH: changing('write', "],
@@ -16,7 +16,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/upstream-lists.ts',
+    'src/oci/mirrored/upstream-lists.ts',
     ['test/http/registry-mirror-lists.test.ts'],
     [
       [
@@ -42,12 +42,12 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/content-routes.ts',
+    'src/oci/http/content-routes.ts',
     ['test/http/registry-manifests.test.ts'],
     [['a push has any number of tags', 'tags.length > mostPushedTags', 'tags.length < 0']],
   ),
   ...mutantsOf(
-    'src/oci/manifest.ts',
+    'src/oci/format/manifest.ts',
     ['test/http/registry-turns.test.ts', 'test/http/registry-manifests.test.ts'],
     [
       ['a manifest has any number of entries', 'value.length > most)', 'value.length < 0)'],
@@ -55,7 +55,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/upload-lease.ts',
+    'src/oci/uploads/upload-lease.ts',
     ['test/http/registry-upload-writers.test.ts'],
     [
       ['the file of a killed writer is not detached', 'torn ELSE 1 END', 'torn ELSE 0 END'],
@@ -78,7 +78,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/uploads.ts',
+    'src/oci/uploads/uploads.ts',
     ['test/http/registry-uploads.test.ts'],
     [
       [
@@ -98,7 +98,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/retention.ts',
+    'src/oci/hosted/retention.ts',
     ['test/jobs/rechecks.test.ts'],
     [
       [
@@ -115,7 +115,7 @@ export const oci = [
   ),
 
   ...mutantsOf(
-    'src/oci/image-blobs.ts',
+    'src/oci/hosted/image-blobs.ts',
     ['test/http/registry-auth.test.ts'],
     [
       [
@@ -138,7 +138,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/manifests.ts',
+    'src/oci/hosted/manifests.ts',
     ['test/http/registry-manifests.test.ts'],
     [
       ['an image may lack a layer', 'if (missing.length > 0) throw manifestBlobUnknown(missing);', ''],
@@ -170,12 +170,12 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/manifest-list.ts',
+    'src/oci/catalog/manifest-list.ts',
     ['test/http/registry-counts.test.ts'],
     [['SQLite reads all manifests for each one', 'f CROSS JOIN manifests', 'f JOIN manifests']],
   ),
   ...mutantsOf(
-    'src/oci/repository-counts.ts',
+    'src/oci/hosted/repository-counts.ts',
     ['test/http/registry-counts.test.ts'],
     [
       ['wrong counts stay', 'if (!row || !isWrong(row)) return;', 'if (row) return;'],
@@ -183,7 +183,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/tags.ts',
+    'src/oci/hosted/tags.ts',
     ['test/http/registry-counts.test.ts'],
     [
       ['a tag that moves counts again', '{ tags: added }', '{ tags: rows.length }'],
@@ -191,12 +191,12 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/claims.ts',
+    'src/oci/hosted/claims.ts',
     ['test/http/registry-counts.test.ts'],
     [['the list of claims reads all names', 'AND manifest_count = 0 AND name > ?', 'AND name > ?']],
   ),
   ...mutantsOf(
-    'src/oci/abandoned-blobs.ts',
+    'src/oci/hosted/abandoned-blobs.ts',
     ['test/jobs/rechecks.test.ts'],
     [
       [
@@ -212,7 +212,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/reference.ts',
+    'src/oci/format/reference.ts',
     ['test/oci/reference.test.ts'],
     [
       ['a tag may be one character too long', '{0,127}', '{0,128}'],
@@ -220,7 +220,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/manifest.ts',
+    'src/oci/format/manifest.ts',
     ['test/oci/manifest.test.ts'],
     [
       [
@@ -239,7 +239,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/referrers.ts',
+    'src/oci/hosted/referrers.ts',
     ['test/http/registry-lists.test.ts'],
     [
       [
@@ -252,7 +252,7 @@ export const oci = [
   ),
 
   ...mutantsOf(
-    'src/oci/uploads.ts',
+    'src/oci/uploads/uploads.ts',
     ['test/http/registry-upload-retry.test.ts'],
     [
       [
@@ -263,7 +263,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/image-blobs.ts',
+    'src/oci/hosted/image-blobs.ts',
     ['test/http/registry-upload-retry.test.ts'],
     [
       ['any upload of a blob has ended with it', ' AND rb.upload_id = ?', ' AND ? IS NOT NULL'],
@@ -275,7 +275,7 @@ export const oci = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/image-blobs.ts',
+    'src/oci/hosted/image-blobs.ts',
     ['test/http/registry-head-grace.test.ts'],
     [
       [

@@ -2,7 +2,7 @@ import { mutantsOf } from './mutant.ts';
 
 export const pages = [
   ...mutantsOf(
-    'src/mirror/words.ts',
+    'src/mirror/store/words.ts',
     ['test/http/api-search.test.ts'],
     [
       ['a search by name reads any number of rows', 'read < mostRows', 'read >= 0'],
@@ -15,17 +15,17 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/mirrored-images.ts',
+    'src/oci/catalog/mirrored-images.ts',
     ['test/http/api-search.test.ts'],
     [['a search shows mirrored images that the token may not see', '.filter(({ name }) => visible.has(name))', '']],
   ),
   ...mutantsOf(
-    'src/nuget/http/search-sources.ts',
+    'src/nuget/operations/search-sources.ts',
     ['test/http/api-search.test.ts'],
     [['a search shows hosted packages to anonymous readers', 'if (!readsHosted(principal)) return [];', '']],
   ),
   ...mutantsOf(
-    'src/console/readme-worker.ts',
+    'src/console/framework/readme-worker.ts',
     ['test/console/readme.test.ts'],
     [
       [
@@ -37,7 +37,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/console/readme.ts',
+    'src/console/framework/readme.ts',
     ['test/console/readme.test.ts'],
     [
       ['any number of READMEs are rendered at a time', 'waiting >= mostWaiting', 'waiting < 0'],
@@ -45,7 +45,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/http/version-details.ts',
+    'src/nuget/operations/version-details.ts',
     ['test/console/packages.test.ts', 'test/http/api-package-details.test.ts'],
     [
       ['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;'],
@@ -58,7 +58,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/natural-order.ts',
+    'src/oci/hosted/natural-order.ts',
     ['test/http/api-images.test.ts'],
     [
       ['tags are sorted as text', '+ number;', '* 0 + digits;'],
@@ -66,7 +66,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/stored-images.ts',
+    'src/oci/catalog/stored-images.ts',
     ['test/http/api-images.test.ts'],
     [
       [
@@ -78,7 +78,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/tag-list.ts',
+    'src/oci/catalog/tag-list.ts',
     ['test/http/api-images.test.ts'],
     [
       [
@@ -94,12 +94,12 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/console/pages/package-delete.ts',
+    'src/console/pages/packages/package-delete.ts',
     ['test/console/changes.test.ts'],
     [['a preview shows no dependent packages', 'if (items.length === 0) return', 'if (items.length >= 0) return']],
   ),
   ...mutantsOf(
-    'src/oci/detail-operations.ts',
+    'src/oci/operations/detail-operations.ts',
     ['test/console/changes.test.ts'],
     [
       [
@@ -110,7 +110,7 @@ export const pages = [
     ],
   ),
   ...mutantsOf(
-    'src/nuget/search/term-index.ts',
+    'src/nuget/hosted/term-index.ts',
     ['test/console/changes.test.ts'],
     [
       [

@@ -16,7 +16,7 @@ export const prefetch = [
     ],
   ),
   ...mutantsOf(
-    'src/api/prefetch-form.ts',
+    'src/api/prefetch/prefetch-form.ts',
     ['test/console/prefetch.test.ts'],
     [
       ['files of a prefetch have no bound', 'if (received > mostBytes)', 'if (received < 0)'],

@@ -2,7 +2,7 @@ import { mutantsOf } from './mutant.ts';
 
 export const process = [
   ...mutantsOf(
-    'src/closing.ts',
+    'src/runtime/closing.ts',
     ['test/closing.test.ts'],
     [
       ['a part that fails stops the closing of the others', 'this.#failed.push(name);', 'throw error;'],
@@ -11,7 +11,7 @@ export const process = [
     ],
   ),
   ...mutantsOf(
-    'src/clock.ts',
+    'src/runtime/clock.ts',
     ['test/clock.test.ts'],
     [
       ['deletions trust a clock that was set forward', 'elapsed * catchUp)', 'Number.POSITIVE_INFINITY)'],
@@ -20,7 +20,7 @@ export const process = [
     ],
   ),
   ...mutantsOf(
-    'src/core.ts',
+    'src/server/core.ts',
     ['test/http/clock-jumps.test.ts'],
     [['deletions use the clock of the system', 'watch ? deletionClock(now, watch) : now', 'now']],
   ),

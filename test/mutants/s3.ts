@@ -2,7 +2,7 @@ import { mutantsOf } from './mutant.ts';
 
 export const s3 = [
   ...mutantsOf(
-    'src/storage/s3/upload.ts',
+    'src/storage/drivers/s3/upload.ts',
     ['test/storage/s3/faults.test.ts'],
     [
       ['the size of a stored object is not checked', 'if (stored?.size === staged.size) return;', 'return;'],
@@ -21,7 +21,7 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/s3/ranged-content.ts',
+    'src/storage/drivers/s3/ranged-content.ts',
     ['test/storage/s3/faults.test.ts'],
     [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
   ),
@@ -34,12 +34,12 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/s3/observe.ts',
+    'src/storage/drivers/s3/observe.ts',
     ['test/storage/s3/outage.test.ts'],
     [['throttled requests count as failed', "isThrottled(error) ? 'throttled' :", '']],
   ),
   ...mutantsOf(
-    'src/storage/s3/s3-driver.ts',
+    'src/storage/drivers/s3/s3-driver.ts',
     ['test/storage/s3/outage.test.ts'],
     [
       [
@@ -57,7 +57,7 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/mirror/flight.ts',
+    'src/mirror/fetch/flight.ts',
     ['test/storage/s3/outage.test.ts'],
     [
       [
@@ -68,7 +68,7 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/copy.ts',
+    'src/storage/upkeep/copy.ts',
     ['test/storage/copy.test.ts'],
     [
       [
@@ -85,12 +85,12 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/cached-driver.ts',
+    'src/storage/drivers/cached-driver.ts',
     ['test/storage/s3/server.test.ts'],
     [['a deleted blob keeps its copy', 'await this.#cache.remove(digest);', '']],
   ),
   ...mutantsOf(
-    'src/storage/blob-cache.ts',
+    'src/storage/drivers/blob-cache.ts',
     ['test/storage/local-copies.test.ts'],
     [
       ['the copies used last are removed first', 'a.usedAt - b.usedAt', 'b.usedAt - a.usedAt'],
@@ -101,7 +101,7 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/cached-driver.ts',
+    'src/storage/drivers/cached-driver.ts',
     ['test/storage/local-copies.test.ts'],
     [
       ['a check reads the copy', 'if (forCheck || size === 0', 'if (size === 0'],
@@ -112,7 +112,7 @@ export const s3 = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/fill.ts',
+    'src/storage/drivers/fill.ts',
     ['test/storage/local-copies.test.ts'],
     [
       ['a reader far ahead waits', 'if (position > this.#written + longestLead) return undefined;', ''],

@@ -4,7 +4,7 @@ const durability = ['test/storage/durability.test.ts'];
 
 export const storage = [
   ...mutantsOf(
-    'src/storage/collector.ts',
+    'src/storage/upkeep/collector.ts',
     ['test/jobs/rechecks.test.ts'],
     [
       [
@@ -19,7 +19,7 @@ export const storage = [
       ],
     ],
   ),
-  ...mutantsOf('src/storage/filesystem.ts', durability, [
+  ...mutantsOf('src/storage/drivers/filesystem.ts', durability, [
     ['a put does not sync the file', 'await staged.sync();', ''],
     ['a put does not sync the folder', 'await syncFolder(folder);', ''],
     ['a put does not sync new parent folders', 'await syncFolder(dirname(each));', ''],
@@ -28,7 +28,7 @@ export const storage = [
   ]),
 
   ...mutantsOf(
-    'src/storage/filesystem.ts',
+    'src/storage/drivers/filesystem.ts',
     ['test/storage/filesystem-driver.test.ts'],
     [
       [
@@ -45,7 +45,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/append.ts',
+    'src/storage/files/append.ts',
     ['test/storage/staged-file.test.ts'],
     [
       ['the source is never paused', 'if (this.#pendingBytes >= highWater) this.#source.pause();', ''],
@@ -57,7 +57,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/staged-file.ts',
+    'src/storage/files/staged-file.ts',
     ['test/storage/staged-file.test.ts'],
     [
       ['a reopened file keeps bytes that were not recorded', 'await handle.truncate(size);', ''],
@@ -72,7 +72,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/pending.ts',
+    'src/storage/blobs/pending.ts',
     ['test/storage/commit-faults.test.ts'],
     [
       ['a row that is being deleted becomes live', " AND state <> 'deleting'`", '`'],
@@ -91,12 +91,12 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/blob-store.ts',
+    'src/storage/blobs/blob-store.ts',
     ['test/storage/commit-faults.test.ts'],
     [['a push to a folder waits for another one', 'isFirst && this.#driver.isRemote', 'isFirst']],
   ),
   ...mutantsOf(
-    'src/storage/s3/early-upload.ts',
+    'src/storage/drivers/s3/early-upload.ts',
     ['test/storage/s3/early.test.ts'],
     [
       ['S3 gets the last byte before the put', 'Math.min(staged.size, size - 1)', 'staged.size'],
@@ -105,12 +105,12 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/s3/upload.ts',
+    'src/storage/drivers/s3/upload.ts',
     ['test/storage/s3/early.test.ts', 'test/storage/s3/faults.test.ts'],
     [['the reason why a body cannot be read is lost', 'throw unreadable ? unreadable.error : error;', 'throw error;']],
   ),
   ...mutantsOf(
-    'src/storage/s3/s3-driver.ts',
+    'src/storage/drivers/s3/s3-driver.ts',
     ['test/storage/s3/early.test.ts'],
     [
       ['the end of one early put is that of the next', 'if (this.#early.get(staged) === early) ', ''],
@@ -118,12 +118,12 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/uploads.ts',
+    'src/oci/uploads/uploads.ts',
     ['test/storage/s3/early.test.ts'],
     [['a body is sent early only at its end', 'early?.grown();', '']],
   ),
   ...mutantsOf(
-    'src/storage/removal.ts',
+    'src/storage/blobs/removal.ts',
     ['test/storage/commit-faults.test.ts'],
     [
       ['a slow process deletes bytes that were put again', 'if (watch() - markedAt >= beginWithin) break;', ''],
@@ -136,7 +136,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/states.ts',
+    'src/storage/blobs/states.ts',
     ['test/storage/commit-faults.test.ts'],
     [
       [
@@ -172,7 +172,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/blob-store.ts',
+    'src/storage/blobs/blob-store.ts',
     ['test/storage/commit-faults.test.ts'],
     [
       ['a failed push leaves its bytes', 'await this.#takeBack(announced).catch(() => undefined);', ''],
@@ -180,7 +180,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/scrub.ts',
+    'src/storage/upkeep/scrub.ts',
     ['test/storage/scrub.test.ts'],
     [
       ['an interrupted scrub begins again', 'await this.#save(after);\n      throw error;', 'throw error;'],
@@ -192,7 +192,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/damage.ts',
+    'src/storage/blobs/damage.ts',
     ['test/storage/scrub.test.ts'],
     [
       ['corrupt bytes are sound', '}` === digest;\n}', '}` !== undefined;\n}'],
@@ -209,7 +209,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/small-blobs.ts',
+    'src/storage/drivers/small-blobs.ts',
     ['test/storage/small-blobs.test.ts'],
     [
       ['a small blob keeps the memory of other buffers', 'ownBytes(await readAll(', '(await readAll('],
@@ -222,7 +222,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/permissions.ts',
+    'src/storage/files/permissions.ts',
     ['test/storage/permissions.test.ts'],
     [
       ['the modes of existing files stay', 'await chmod(path, mode & owner);', ''],
@@ -231,7 +231,7 @@ export const storage = [
   ),
 
   ...mutantsOf(
-    'src/storage/damage.ts',
+    'src/storage/blobs/damage.ts',
     ['test/storage/damage.test.ts'],
     [
       [
@@ -259,7 +259,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/disk.ts',
+    'src/storage/files/disk.ts',
     ['test/http/full-disk.test.ts'],
     [
       [
@@ -279,7 +279,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/room.ts',
+    'src/storage/files/room.ts',
     ['test/storage/room.test.ts'],
     [
       [
@@ -298,7 +298,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/overflow.ts',
+    'src/storage/files/overflow.ts',
     ['test/mirror/bodies.test.ts'],
     [
       ['the memory of an overflow is not freed', 'this.#memory.left += length;', 'void length;'],
@@ -307,7 +307,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/identity.ts',
+    'src/storage/upkeep/identity.ts',
     ['test/storage/identity.test.ts'],
     [
       [
@@ -338,7 +338,7 @@ export const storage = [
     ],
   ),
   ...mutantsOf(
-    'src/storage/files-without-row.ts',
+    'src/storage/upkeep/files-without-row.ts',
     ['test/storage/files-without-row.test.ts'],
     [
       ['files with a row are shown', '!known.has(digest)', 'digest !== undefined'],

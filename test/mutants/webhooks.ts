@@ -74,8 +74,8 @@ export const webhooks = [
       ['others may read the key', '0o600', '0o644'],
     ],
   ),
-  ...mutantsOf('src/upstream/post.ts', sending, [['a huge answer is read whole', 'if (size === mostRead) break;', '']]),
-  ...mutantsOf('src/api/webhooks.ts', whole, [
+  ...mutantsOf('src/webhooks/post.ts', sending, [['a huge answer is read whole', 'if (size === mostRead) break;', '']]),
+  ...mutantsOf('src/api/webhooks/webhooks.ts', whole, [
     [
       'an administrator leads events of no account elsewhere',
       "if (!sees(principal, found)) allow(principal, 'operate');",
@@ -107,7 +107,7 @@ export const webhooks = [
     ],
   ),
   ...mutantsOf(
-    'src/oci/manifests.ts',
+    'src/oci/hosted/manifests.ts',
     ['test/http/account-bounds.test.ts'],
     [['each repeated push writes an event', 'if (!isRepeated || isClaim)', 'if (!isRepeated || !isClaim)']],
   ),
@@ -137,7 +137,7 @@ export const webhooks = [
     ],
   ),
   ...mutantsOf(
-    'src/console/pages/webhook.ts',
+    'src/console/pages/operations/webhook.ts',
     ['test/console/webhooks.test.ts'],
     [['a time without seconds is refused', "text.padEnd(19, ':00')", 'text']],
   ),

@@ -1,7 +1,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import test from 'ava';
 import * as fc from 'fast-check';
-import { DomainError, isDomainError } from '../../src/errors.ts';
+import { DomainError, isDomainError } from '../../src/runtime/errors.ts';
 import { isPackageId, maxNuspecBytes, parseNuspec, type Nuspec } from '../../src/nuget/format/nuspec.ts';
 import { makeNuspec, type NuspecOptions } from '../support/builders/nupkg.ts';
 

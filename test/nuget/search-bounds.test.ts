@@ -4,7 +4,7 @@ import type { Database, Dialect, Value } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { parseQuery } from '../../src/nuget/search/search-query.ts';
 import { Search } from '../../src/nuget/search/search.ts';
-import { field, tier, tierWidth } from '../../src/nuget/search/terms.ts';
+import { field, tier, tierWidth } from '../../src/nuget/format/terms.ts';
 import { changedDatabase, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // The work of a search has a bound, however many packages have its words.

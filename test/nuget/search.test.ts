@@ -3,8 +3,8 @@ import type { Database, Dialect, Row } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { parseQuery } from '../../src/nuget/search/search-query.ts';
 import { Search } from '../../src/nuget/search/search.ts';
-import { describeTerms, idTermsOf } from '../../src/nuget/search/term-index.ts';
-import { standingOf, termsOf, tier, tierWidth, typeFlags } from '../../src/nuget/search/terms.ts';
+import { describeTerms, idTermsOf } from '../../src/nuget/hosted/term-index.ts';
+import { standingOf, termsOf, tier, tierWidth, typeFlags } from '../../src/nuget/format/terms.ts';
 import { dialects, openUntilEnd, temporaryDatabase } from '../support/databases.ts';
 
 // The way a list is read depends on the number of hits: here are enough packages for every way.

@@ -1,6 +1,6 @@
 import test from 'ava';
 import * as fc from 'fast-check';
-import { field, lowestStanding, standingOf, termsOf, tier, wordsOf } from '../../src/nuget/search/terms.ts';
+import { field, lowestStanding, standingOf, termsOf, tier, wordsOf } from '../../src/nuget/format/terms.ts';
 
 const packageTypes = [{ name: 'Dependency' }];
 const tiersOf = (metadata: Partial<Parameters<typeof termsOf>[0]>) =>

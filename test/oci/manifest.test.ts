@@ -1,8 +1,8 @@
 import test from 'ava';
 import * as fc from 'fast-check';
-import { isDomainError } from '../../src/errors.ts';
-import { ambiguousKey } from '../../src/oci/manifest-keys.ts';
-import { parseManifest } from '../../src/oci/manifest.ts';
+import { isDomainError } from '../../src/runtime/errors.ts';
+import { ambiguousKey } from '../../src/oci/format/manifest-keys.ts';
+import { parseManifest } from '../../src/oci/format/manifest.ts';
 import { dockerList, dockerManifest, ociIndex, ociManifest } from '../support/registry.ts';
 
 const descriptor = (fill: string, more = {}) => ({

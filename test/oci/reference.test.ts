@@ -8,8 +8,8 @@ import {
   parseReference,
   parseRepositoryName,
   type Target,
-} from '../../src/oci/reference.ts';
-import { isDomainError } from '../../src/errors.ts';
+} from '../../src/oci/format/reference.ts';
+import { isDomainError } from '../../src/runtime/errors.ts';
 
 const word = fc.stringMatching(/^[a-z0-9]{1,6}$/);
 const component = fc.oneof(

@@ -6,7 +6,7 @@ import { packageInputs } from '../../src/nuget/prefetch/inputs.ts';
 import { requirementsIn } from '../../src/prefetch/folders.ts';
 import { Inputs } from '../../src/prefetch/inputs.ts';
 import { isUnclear } from '../../src/prefetch/requirement.ts';
-import { inputs } from '../../src/server.ts';
+import { inputs } from '../../src/server/server.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 const values: ReadonlyMap<string, string> = new Map();

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { parsePlatform } from '../../src/prefetch/platform.ts';
 import { answer, held, serve } from '../support/upstreams/faulty-upstream.ts';
 import { missingIn, prefetchInto, wishesIn, wishesOf } from '../support/prefetch.ts';

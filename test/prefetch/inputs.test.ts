@@ -1,12 +1,12 @@
 import test, { type ExecutionContext } from 'ava';
 import { array, assert, constantFrom, json, oneof, property, string } from 'fast-check';
-import { DomainError, isDomainError } from '../../src/errors.ts';
+import { DomainError, isDomainError } from '../../src/runtime/errors.ts';
 import { formatRange } from '../../src/nuget/format/range.ts';
 import { parseImageName } from '../../src/oci/prefetch/image-name.ts';
 import type { OciRequirement } from '../../src/oci/prefetch/requirement.ts';
 import type { NugetRequirement } from '../../src/nuget/prefetch/requirement.ts';
 import { isPlatform, parsePlatform, platformText } from '../../src/prefetch/platform.ts';
-import { inputs } from '../../src/server.ts';
+import { inputs } from '../../src/server/server.ts';
 import { substitute } from '../../src/oci/prefetch/substitute.ts';
 
 type Known = NugetRequirement | OciRequirement;

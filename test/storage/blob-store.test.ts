@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect } from '../../src/database/database.ts';
-import { digestOf, type Digest } from '../../src/digest.ts';
-import { DomainError } from '../../src/errors.ts';
-import { readAll } from '../../src/storage/content.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
+import { readAll } from '../../src/storage/files/content.ts';
 import { dialects } from '../support/databases.ts';
 import { openStore, storedSize, type Store } from '../support/store.ts';
 

@@ -1,10 +1,10 @@
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { digestOf } from '../../src/digest.ts';
-import { BlobStore } from '../../src/storage/blob-store.ts';
-import { CachedDriver } from '../../src/storage/cached-driver.ts';
-import { Paths } from '../../src/storage/paths.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
+import { BlobStore } from '../../src/storage/blobs/blob-store.ts';
+import { CachedDriver } from '../../src/storage/drivers/cached-driver.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { openStore } from '../support/store.ts';
 

@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { digestOf, type Digest } from '../../src/digest.ts';
-import { Collector } from '../../src/storage/collector.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { Collector } from '../../src/storage/upkeep/collector.ts';
 import { dialects } from '../support/databases.ts';
 import { openStore, quickTimes, references, type Store } from '../support/store.ts';
 

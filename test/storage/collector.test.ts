@@ -2,8 +2,8 @@ import { mkdir, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promise
 import { dirname } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect, Transaction } from '../../src/database/database.ts';
-import { digestOf, type Digest } from '../../src/digest.ts';
-import { Collector } from '../../src/storage/collector.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { Collector } from '../../src/storage/upkeep/collector.ts';
 import { changedDatabase, dialects } from '../support/databases.ts';
 import { openStore, references, storedSize, type Store } from '../support/store.ts';
 

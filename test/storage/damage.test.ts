@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
-import { DamageCheck, examineWith } from '../../src/storage/damage.ts';
-import { findBlobs } from '../../src/storage/states.ts';
+import { DamageCheck, examineWith } from '../../src/storage/blobs/damage.ts';
+import { findBlobs } from '../../src/storage/blobs/states.ts';
 import { mirrorEntry } from '../support/builders/mirror-entry.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { dialects } from '../support/databases.ts';

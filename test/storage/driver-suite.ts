@@ -1,11 +1,11 @@
 import { mkdir } from 'node:fs/promises';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { digestOf, type Digest } from '../../src/digest.ts';
-import { readAll } from '../../src/storage/content.ts';
-import type { Driver, ListedBlob } from '../../src/storage/driver.ts';
-import { Paths } from '../../src/storage/paths.ts';
-import { StagedFile } from '../../src/storage/staged-file.ts';
+import { digestOf, type Digest } from '../../src/runtime/digest.ts';
+import { readAll } from '../../src/storage/files/content.ts';
+import type { Driver, ListedBlob } from '../../src/storage/drivers/driver.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
+import { StagedFile } from '../../src/storage/files/staged-file.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 
 /** A driver under test, and the folder of its staged files. */

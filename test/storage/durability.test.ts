@@ -1,10 +1,10 @@
 import { mkdir, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { CachedDriver } from '../../src/storage/cached-driver.ts';
-import { readAll } from '../../src/storage/content.ts';
-import { FilesystemDriver } from '../../src/storage/filesystem.ts';
-import { Paths } from '../../src/storage/paths.ts';
+import { CachedDriver } from '../../src/storage/drivers/cached-driver.ts';
+import { readAll } from '../../src/storage/files/content.ts';
+import { FilesystemDriver } from '../../src/storage/drivers/filesystem.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
 import { holdSync, watchSyncs } from '../support/disk.ts';
 import { TestFeed } from '../support/feed.ts';
 import { folderUntilEnd } from '../support/folder.ts';

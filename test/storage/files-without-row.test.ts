@@ -1,8 +1,8 @@
 import { mkdir, readFile, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test from 'ava';
-import { digestOf } from '../../src/digest.ts';
-import { FilesWithoutRow } from '../../src/storage/files-without-row.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
+import { FilesWithoutRow } from '../../src/storage/upkeep/files-without-row.ts';
 import { changedDatabase, dialects, temporaryDatabase } from '../support/databases.ts';
 import { entrepot } from '../support/in-process.ts';
 import { databaseOf, rowsOf, runJob } from '../support/inside.ts';

@@ -1,8 +1,8 @@
 import { mkdir, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import test from 'ava';
-import { digestOf } from '../../src/digest.ts';
-import { FilesystemDriver } from '../../src/storage/filesystem.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
+import { FilesystemDriver } from '../../src/storage/drivers/filesystem.ts';
 import { openDriver, store, testDriver } from './driver-suite.ts';
 
 const open = (paths: ConstructorParameters<typeof FilesystemDriver>[0]) => new FilesystemDriver(paths);

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { Collector } from '../../src/storage/collector.ts';
-import { Hold } from '../../src/storage/holds.ts';
+import { Collector } from '../../src/storage/upkeep/collector.ts';
+import { Hold } from '../../src/storage/upkeep/holds.ts';
 import type { Database } from '../../src/database/database.ts';
-import type { Digest } from '../../src/digest.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
 import { dialects } from '../support/databases.ts';
 import { openStore, references, type Store } from '../support/store.ts';
 import { until } from '../support/until.ts';

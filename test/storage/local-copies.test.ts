@@ -1,11 +1,11 @@
 import { mkdir, readdir, stat, truncate, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import type { Digest } from '../../src/digest.ts';
-import { CachedDriver } from '../../src/storage/cached-driver.ts';
-import { readAll, type Content } from '../../src/storage/content.ts';
-import { S3Counts } from '../../src/storage/counts.ts';
-import { Paths } from '../../src/storage/paths.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
+import { CachedDriver } from '../../src/storage/drivers/cached-driver.ts';
+import { readAll, type Content } from '../../src/storage/files/content.ts';
+import { S3Counts } from '../../src/storage/drivers/counts.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { until, within } from '../support/until.ts';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/runtime/digest.ts';
 import { MemoryDriver } from '../support/memory-driver.ts';
 import { openDriver, store, testDriver } from './driver-suite.ts';
 

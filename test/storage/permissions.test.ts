@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { createDatabaseFiles, makeFolder } from '../../src/storage/permissions.ts';
+import { createDatabaseFiles, makeFolder } from '../../src/storage/files/permissions.ts';
 import { folderUntilEnd } from '../support/folder.ts';
 import { startTestServer } from '../support/server.ts';
 

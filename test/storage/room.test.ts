@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Room } from '../../src/storage/room.ts';
+import { Room } from '../../src/storage/files/room.ts';
 
 const reserve = 1600;
 const full = { name: 'StorageFull' };

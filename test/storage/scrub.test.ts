@@ -1,10 +1,10 @@
 import { readdir, readFile, unlink, writeFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
 import type { Dialect, Transaction } from '../../src/database/database.ts';
-import type { Digest } from '../../src/digest.ts';
-import { readAll } from '../../src/storage/content.ts';
-import { DamageCheck, type Damage } from '../../src/storage/damage.ts';
-import { Scrubber } from '../../src/storage/scrub.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
+import { readAll } from '../../src/storage/files/content.ts';
+import { DamageCheck, type Damage } from '../../src/storage/blobs/damage.ts';
+import { Scrubber } from '../../src/storage/upkeep/scrub.ts';
 import { mirrorEntry } from '../support/builders/mirror-entry.ts';
 import { flipBit } from '../support/damage.ts';
 import { dialects } from '../support/databases.ts';

@@ -2,8 +2,8 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { randomBytes } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Content } from '../../src/storage/content.ts';
-import { SharedReads } from '../../src/storage/shared-reads.ts';
+import type { Content } from '../../src/storage/files/content.ts';
+import { SharedReads } from '../../src/storage/blobs/shared-reads.ts';
 
 const bytes = randomBytes(1_500_000);
 const piece = 512 * 1024;

@@ -1,7 +1,7 @@
 import { unlink, writeFile } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
-import { readAll } from '../../src/storage/content.ts';
-import { deletionTimes } from '../../src/storage/states.ts';
+import { readAll } from '../../src/storage/files/content.ts';
+import { deletionTimes } from '../../src/storage/blobs/states.ts';
 import { openStore } from '../support/store.ts';
 
 const bytes = Buffer.from('stored bytes');

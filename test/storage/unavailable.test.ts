@@ -1,5 +1,5 @@
 import test from 'ava';
-import { storageFailure } from '../../src/storage/unavailable.ts';
+import { storageFailure } from '../../src/storage/files/unavailable.ts';
 
 const failed = (code: string, syscall: string) =>
   storageFailure(Object.assign(new Error(`${code}: ${syscall}`), { code, syscall }));

@@ -1,7 +1,7 @@
 import { open, truncate, unlink, stat } from 'node:fs/promises';
-import type { Digest } from '../../src/digest.ts';
-import { FilesystemDriver } from '../../src/storage/filesystem.ts';
-import { Paths } from '../../src/storage/paths.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
+import { FilesystemDriver } from '../../src/storage/drivers/filesystem.ts';
+import { Paths } from '../../src/storage/files/paths.ts';
 import type { TestServer } from './server.ts';
 
 /** Damages to the file of a stored blob. */

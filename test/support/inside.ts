@@ -1,6 +1,6 @@
 import type { Patterns } from '../../src/accounts/names.ts';
 import type { Token } from '../../src/accounts/tokens.ts';
-import type { Core } from '../../src/core.ts';
+import type { Core } from '../../src/server/core.ts';
 import type { Database, Row, Value } from '../../src/database/database.ts';
 import type { Events } from '../../src/events/events.ts';
 import type { Counts } from '../../src/jobs/runs.ts';

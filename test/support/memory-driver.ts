@@ -1,8 +1,14 @@
-import type { Digest } from '../../src/digest.ts';
-import { DomainError } from '../../src/errors.ts';
-import { contentDamaged, contentOf, type Content } from '../../src/storage/content.ts';
-import type { Driver, ListedBlob, QuarantineBounds, QuarantineRemoved, StoredBytes } from '../../src/storage/driver.ts';
-import type { StagedFile } from '../../src/storage/staged-file.ts';
+import type { Digest } from '../../src/runtime/digest.ts';
+import { DomainError } from '../../src/runtime/errors.ts';
+import { contentDamaged, contentOf, type Content } from '../../src/storage/files/content.ts';
+import type {
+  Driver,
+  ListedBlob,
+  QuarantineBounds,
+  QuarantineRemoved,
+  StoredBytes,
+} from '../../src/storage/drivers/driver.ts';
+import type { StagedFile } from '../../src/storage/files/staged-file.ts';
 
 export type DriverOperation = 'put' | 'open' | 'stat' | 'delete' | 'setAside' | 'check';
 

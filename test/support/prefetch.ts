@@ -1,5 +1,5 @@
 import { prefetch, type PrefetchOptions } from '../../src/prefetch/prefetch.ts';
-import { inputs } from '../../src/server.ts';
+import { inputs } from '../../src/server/server.ts';
 import type { Report } from '../../src/prefetch/report.ts';
 import type { Requirement } from '../../src/prefetch/requirement.ts';
 import type { TestServer } from './server.ts';

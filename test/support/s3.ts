@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { ExecutionContext } from 'ava';
-import { hexOf, type Digest } from '../../src/digest.ts';
-import type { BucketOptions } from '../../src/storage/s3/bucket.ts';
+import { hexOf, type Digest } from '../../src/runtime/digest.ts';
+import type { BucketOptions } from '../../src/storage/drivers/s3/bucket.ts';
 import { checkBody } from './s3/checksums.ts';
 import { checkRequest, damaged, perform } from './s3/operations.ts';
 import { S3Refusal } from './s3/refusal.ts';

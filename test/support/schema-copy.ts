@@ -4,7 +4,7 @@ import { createConnection, escape, type RowDataPacket } from 'mysql2/promise';
 import { openDatabase } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
 import { migrations as known } from '../../src/database/migrations/index.ts';
-import { version } from '../../src/package.ts';
+import { version } from '../../src/runtime/package.ts';
 import { createDatabase } from './processes/services.ts';
 
 // All migrations take two seconds on MySQL. A run makes them once for each kind of database, and copies the result.

@@ -5,9 +5,9 @@ import { Writable } from 'node:stream';
 import type { ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import { schema, type Config } from '../../src/config/schema.ts';
-import type { Surroundings } from '../../src/core.ts';
+import type { Surroundings } from '../../src/server/core.ts';
 import { timeLimits } from '../../src/database/time-limits.ts';
-import { startServer, type RunningServer } from '../../src/server.ts';
+import { startServer, type RunningServer } from '../../src/server/server.ts';
 import { copySchema } from './schema-copy.ts';
 import { testClock, type TestClock } from './clock.ts';
 

@@ -1,5 +1,5 @@
 import type { ExecutionContext } from 'ava';
-import type { BucketOptions } from '../../src/storage/s3/bucket.ts';
+import type { BucketOptions } from '../../src/storage/drivers/s3/bucket.ts';
 import { makeNupkg } from './builders/nupkg.ts';
 import type { Serving } from './processes/command.ts';
 import { startReceiver, verify } from './receiver.ts';

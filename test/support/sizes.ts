@@ -6,7 +6,7 @@ import type { ExecutionContext } from 'ava';
 import { openDatabase, type Dialect } from '../../src/database/database.ts';
 import { timeLimits } from '../../src/database/time-limits.ts';
 import { migrations } from '../../src/database/migrations/index.ts';
-import type { BucketOptions } from '../../src/storage/s3/bucket.ts';
+import type { BucketOptions } from '../../src/storage/drivers/s3/bucket.ts';
 import { emptyDatabase } from './databases.ts';
 import { folderUntilEnd } from './folder.ts';
 import { CommandLine, type Serving } from './processes/command.ts';

@@ -1,5 +1,5 @@
 import { stat, writeFile, type FileHandle } from 'node:fs/promises';
-import { localDisk, type Disk } from '../../src/storage/disk.ts';
+import { localDisk, type Disk } from '../../src/storage/files/disk.ts';
 
 /** The local disk with a chosen amount of space. As a real disk does, it first takes a part of what has no room. */
 export class TestDisk implements Disk {

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { once } from 'node:events';
-import type { DomainError } from '../../src/errors.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import { answer, held, serve, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 import { until, within } from '../support/until.ts';

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { assert, property, string } from 'fast-check';
-import type { DomainError } from '../../src/errors.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
 import { belongsTo, parseChallenges } from '../../src/upstream/credentials.ts';
 import { Cache } from '../../src/cache/cache.ts';

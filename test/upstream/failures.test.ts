@@ -1,5 +1,5 @@
 import test, { type ExecutionContext } from 'ava';
-import type { DomainError } from '../../src/errors.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import type { Resolve } from '../../src/upstream/addresses.ts';
 import { answer, held, startFaultyUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
-import { release } from '../../src/incoming.ts';
-import type { DomainError } from '../../src/errors.ts';
+import { release } from '../../src/runtime/incoming.ts';
+import type { DomainError } from '../../src/runtime/errors.ts';
 import { answer, held, serve, startFaultyUpstream, startRawUpstream } from '../support/upstreams/faulty-upstream.ts';
 import { openUpstream } from '../support/mirror.ts';
 import { until } from '../support/until.ts';

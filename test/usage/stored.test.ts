@@ -1,7 +1,7 @@
 import test, { type ExecutionContext } from 'ava';
 import type { Database } from '../../src/database/database.ts';
 import { migrate } from '../../src/database/migrate.ts';
-import { References, type Holding } from '../../src/storage/references.ts';
+import { References, type Holding } from '../../src/storage/blobs/references.ts';
 import { hour, parsePeriod } from '../../src/usage/period.ts';
 import { storageOf } from '../../src/usage/report.ts';
 import { measureStored, StoredBytes, type Measures } from '../../src/usage/stored.ts';

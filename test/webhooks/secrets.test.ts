@@ -9,7 +9,7 @@ import { rowsOf } from '../support/inside.ts';
 import { allowLoopback, api, ask, createWebhook, startReceiver, testOf, verify } from '../support/receiver.ts';
 import { TestFeed } from '../support/feed.ts';
 import { until } from '../support/until.ts';
-import { openRequirements } from '../../src/requirements.ts';
+import { openRequirements } from '../../src/server/preflight.ts';
 import { startTestServer } from '../support/server.ts';
 
 for (const dialect of dialects) {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
-import { hexOf, type Digest } from '../../../src/digest.ts';
-import { Bucket } from '../../../src/storage/s3/bucket.ts';
+import { hexOf, type Digest } from '../../../src/runtime/digest.ts';
+import { Bucket } from '../../../src/storage/drivers/s3/bucket.ts';
 import { startSwift, swiftCommands } from '../../../test/support/processes/swift.ts';
 import { ensureCommands } from '../../packages.ts';
 import type { Bench } from '../bench.ts';

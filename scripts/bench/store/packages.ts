@@ -1,11 +1,11 @@
 import type { Row } from '../../../src/database/database.ts';
-import { digestOf, hexOf } from '../../../src/digest.ts';
+import { digestOf, hexOf } from '../../../src/runtime/digest.ts';
 import { lowestFrameworks } from '../../../src/nuget/format/frameworks.ts';
 import { bytesOfMetadata, metadataOf } from '../../../src/nuget/format/metadata.ts';
 import { parseNuspec } from '../../../src/nuget/format/nuspec.ts';
 import { packageKey, views } from '../../../src/nuget/hosted/packages.ts';
-import { describeTerms, idTermsOf, indexVersion } from '../../../src/nuget/search/term-index.ts';
-import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/search/terms.ts';
+import { describeTerms, idTermsOf, indexVersion } from '../../../src/nuget/hosted/term-index.ts';
+import { standingOf, termsOf, tierWidth, typeFlags } from '../../../src/nuget/format/terms.ts';
 import * as versions from '../../../src/nuget/format/version.ts';
 import { makeNuspec, type NuspecOptions } from '../../../test/support/builders/nupkg.ts';
 import { numbers, pick, subjects, vendors, vocabulary } from './words.ts';

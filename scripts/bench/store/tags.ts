@@ -1,8 +1,8 @@
 import type { Row } from '../../../src/database/database.ts';
-import { digestOf, type Digest } from '../../../src/digest.ts';
-import { suffixesOf } from '../../../src/mirror/words.ts';
-import { mediaTypes } from '../../../src/oci/manifest.ts';
-import { tagRow } from '../../../src/oci/natural-order.ts';
+import { digestOf, type Digest } from '../../../src/runtime/digest.ts';
+import { suffixesOf } from '../../../src/mirror/store/words.ts';
+import { mediaTypes } from '../../../src/oci/format/manifest.ts';
+import { tagRow } from '../../../src/oci/hosted/natural-order.ts';
 
 /** An image with one tag, as from `pushImage`. */
 export interface MadeImage {

@@ -1,9 +1,9 @@
 import type { z } from 'zod';
-import { usage } from '../../api/schemas.ts';
-import { sourceLines, whyOnlySource } from '../../source-lines.ts';
-import { lines } from '../format.ts';
-import { html, type Html } from '../html.ts';
-import type { Page, PageCall } from '../page.ts';
+import { usage } from '../../api/framework/schemas.ts';
+import { sourceLines, whyOnlySource } from '../../runtime/source-lines.ts';
+import { lines } from '../framework/format.ts';
+import { html, type Html } from '../framework/html.ts';
+import type { Page, PageCall } from '../framework/page.ts';
 
 /** Commands for each client, filled in with this server's address. */
 export const connectPage: Page = {

@@ -1,13 +1,13 @@
 import type { z } from 'zod';
-import { account, eventList, usage } from '../../api/schemas.ts';
-import { upstreamList } from '../../api/upstream-schemas.ts';
-import { ago, bytesText, count, counted, figure, ratio, size } from '../format.ts';
-import { html, type Html } from '../html.ts';
-import { may } from '../layout.ts';
-import type { Page, PageCall, View } from '../page.ts';
+import { account, eventList, usage } from '../../api/framework/schemas.ts';
+import { upstreamList } from '../../api/upstreams/upstream-schemas.ts';
+import { ago, bytesText, count, counted, figure, ratio, size } from '../framework/format.ts';
+import { html, type Html } from '../framework/html.ts';
+import { may } from '../framework/layout.ts';
+import type { Page, PageCall, View } from '../framework/page.ts';
 import { connectLines, isConnected } from './connect.ts';
-import { eventRows } from './event-rows.ts';
-import { addressOf } from './mirror.ts';
+import { eventRows } from './operations/event-rows.ts';
+import { addressOf } from './mirror/mirror.ts';
 
 /** What the server holds and does. Until a first client is seen, the lines that connect one. */
 export const overviewPage: Page = {

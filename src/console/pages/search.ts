@@ -1,10 +1,10 @@
 import type { z } from 'zod';
-import { searchResults, type searchHit } from '../../api/content-schemas.ts';
-import { count, originOf, short } from '../format.ts';
-import { html, type Html } from '../html.ts';
-import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../links.ts';
-import type { Page } from '../page.ts';
-import { table } from '../table.ts';
+import { searchResults, type searchHit } from '../../api/content/content-schemas.ts';
+import { count, originOf, short } from '../framework/format.ts';
+import { html, type Html } from '../framework/html.ts';
+import { choice, given, imagePath, originChoice, packagePath, pageLinks, withQuery } from '../framework/links.ts';
+import type { Page } from '../framework/page.ts';
+import { table } from '../framework/table.ts';
 
 /** Most characters of a search; `/v1/search` refuses more. */
 const longest = 200;

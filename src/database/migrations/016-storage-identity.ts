@@ -1,6 +1,6 @@
 import type { Migration } from '../migrate.ts';
 
-/** One row: the identity that this database shares with its storage. `storage/identity.ts` describes the states. */
+/** One row: the identity that this database shares with its storage. `storage/upkeep/identity.ts` describes the states. */
 export const storageIdentity: Migration[] = [
   {
     name: '016-1-storage-identity',

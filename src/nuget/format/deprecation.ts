@@ -1,4 +1,4 @@
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import type { Deprecation } from './metadata.ts';
 import { isPackageId } from './nuspec.ts';
 import { formatRange, parseRange } from './range.ts';

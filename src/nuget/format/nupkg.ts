@@ -1,4 +1,4 @@
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import { readNuspec } from './nuspec-reading.ts';
 import { maxNuspecBytes, type Nuspec } from './nuspec.ts';
 import { parseVersion, type Version } from './version.ts';

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
-import { DomainError, isDomainError } from '../../errors.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
 import { maxNuspecBytes, parseNuspec, type Nuspec, type NuspecOptions } from './nuspec.ts';
 import { ReaderThread, type ReadBytes } from './reader-thread.ts';
 

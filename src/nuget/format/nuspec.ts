@@ -1,4 +1,4 @@
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import { formatRange, isSemVer2Range, parseRange } from './range.ts';
 import { isSemVer2, maxVersionLength, parseVersion } from './version.ts';
 import { attribute, childText, children, parseXml, type XmlElement } from './xml.ts';

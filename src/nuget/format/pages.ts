@@ -1,4 +1,4 @@
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import type { VersionMetadata } from './metadata.ts';
 
 /** A version, and roughly the bytes that its metadata takes in a document. */

@@ -1,4 +1,4 @@
-import { withPauses } from '../../event-loop.ts';
+import { withPauses } from '../../runtime/event-loop.ts';
 import { compareVersions, isPrerelease, isSemVer2, normalize, parseVersion, type Version } from './version.ts';
 
 /**

@@ -1,6 +1,6 @@
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import { DomainError, type ErrorName } from '../../errors.ts';
-import { Semaphore } from '../../semaphore.ts';
+import { DomainError, type ErrorName } from '../../runtime/errors.ts';
+import { Semaphore } from '../../runtime/semaphore.ts';
 
 // Bytes from others are read in a thread if they are many, so that no request waits for them.
 

@@ -1,6 +1,6 @@
 import { basename } from 'node:path/posix';
 import type { Readable } from 'node:stream';
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import { readManifest, type Nupkg, type NupkgLimits } from './nupkg.ts';
 import type { ZipEntry } from './zip-directory.ts';
 import type { OpenBytes } from './zip-bytes.ts';

@@ -1,5 +1,5 @@
 import { XMLParser, XMLValidator } from 'fast-xml-parser';
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 
 /** An element: `@name` is an attribute, `#text` is the text, any other key has the child elements of that name. */
 export type XmlElement = { readonly [name: string]: string | readonly XmlElement[] | undefined };

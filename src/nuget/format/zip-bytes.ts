@@ -1,5 +1,5 @@
-import { DomainError } from '../../errors.ts';
-import type { Content } from '../../storage/content.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import type { Content } from '../../storage/files/content.ts';
 
 /** Opens a zip's bytes, whose size is known. The caller closes each content that it opens. */
 export type OpenBytes = () => Promise<Content>;

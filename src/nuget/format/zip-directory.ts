@@ -1,5 +1,5 @@
 import { fromRandomAccessReaderPromise, getFileNameLowLevel, RandomAccessReader } from 'yauzl';
-import type { DomainError } from '../../errors.ts';
+import type { DomainError } from '../../runtime/errors.ts';
 import { Window } from './window.ts';
 import { asInvalid, invalid, quote, unsound, type ZipBytes } from './zip-bytes.ts';
 

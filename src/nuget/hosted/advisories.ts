@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { NameSet } from '../../accounts/names.ts';
 import { forUpdate, type Database, type Transaction } from '../../database/database.ts';
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import { parseAffected, wrong } from '../format/deprecation.ts';
 import type { Vulnerability } from '../format/metadata.ts';

@@ -1,6 +1,6 @@
 import { forUpdate, placeholders, type Database } from '../../database/database.ts';
 import { recordEvent } from '../../events/record.ts';
-import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../../mirror/claims.ts';
+import type { ClaimObstacle, EmptyClaim, EmptyClaims } from '../../mirror/policy/claims.ts';
 import { removeAdvisories } from './advisories.ts';
 import { packageKey } from './packages.ts';
 

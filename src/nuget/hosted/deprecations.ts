@@ -1,5 +1,5 @@
 import { placeholders, type Database, type Transaction } from '../../database/database.ts';
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import { recordEvent } from '../../events/record.ts';
 import { storedDeprecation, wrong, type HostedDeprecation } from '../format/deprecation.ts';
 import { parseVersion, sortKey } from '../format/version.ts';

@@ -1,8 +1,8 @@
 import type { Transaction } from '../../database/database.ts';
 import { addMirrored } from '../../usage/mirrored.ts';
 import type { Downloads } from '../../usage/record.ts';
-import { movePackage, type IndexedPackage } from '../search/term-index.ts';
-import { standingOf } from '../search/terms.ts';
+import { movePackage, type IndexedPackage } from './term-index.ts';
+import { standingOf } from '../format/terms.ts';
 
 /** Adds downloads to a package of the account and to its versions. Versions that are not hosted count as mirrored. */
 export async function addDownloads(tx: Transaction, { accountId, name, versions, last }: Downloads): Promise<void> {

@@ -1,6 +1,6 @@
 import type { Config } from '../../config/schema.ts';
 import type { Database } from '../../database/database.ts';
-import type { BlobStore } from '../../storage/blob-store.ts';
+import type { BlobStore } from '../../storage/blobs/blob-store.ts';
 
 /**
  * The parts that functions on hosted packages need. These functions take ids and versions in any spelling, and return

@@ -1,6 +1,6 @@
-import type { Digest } from '../../digest.ts';
-import type { Content } from '../../storage/content.ts';
-import { sizeOf } from '../../storage/sizes.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import type { Content } from '../../storage/files/content.ts';
+import { sizeOf } from '../../storage/blobs/sizes.ts';
 import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, packageKey } from './packages.ts';
 

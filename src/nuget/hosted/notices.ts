@@ -1,4 +1,4 @@
-import type { HostedNotices } from '../../protocol.ts';
+import type { HostedNotices } from '../../server/protocol.ts';
 import { parseDeprecation } from '../format/deprecation.ts';
 import { createAdvisory, deleteAdvisory, listAdvisories, mostOfAccount } from './advisories.ts';
 import { changeDeprecation } from './deprecations.ts';

@@ -1,9 +1,9 @@
 import { forUpdate, type Transaction } from '../../database/database.ts';
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import type { Subject } from '../../events/event.ts';
 import { parseMetadata } from '../format/metadata.ts';
-import { indexPackage, type IndexedPackage } from '../search/term-index.ts';
-import { typeFlags } from '../search/terms.ts';
+import { indexPackage, type IndexedPackage } from './term-index.ts';
+import { typeFlags } from '../format/terms.ts';
 import { parseVersion, versionKey } from '../format/version.ts';
 
 /** The views of clients: the bit of `flags`, the column with the newest version in the view, and its condition. */

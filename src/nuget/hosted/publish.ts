@@ -1,15 +1,15 @@
 import type { Transaction } from '../../database/database.ts';
-import { DomainError } from '../../errors.ts';
-import { hexOf, type Digest } from '../../digest.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { hexOf, type Digest } from '../../runtime/digest.ts';
 import { recordEvent } from '../../events/record.ts';
-import type { Arrival } from '../../storage/blob-store.ts';
-import type { StagedFile } from '../../storage/staged-file.ts';
+import type { Arrival } from '../../storage/blobs/blob-store.ts';
+import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { FeedContext } from './feed-context.ts';
 import { bytesOfMetadata, metadataOf, type VersionMetadata } from '../format/metadata.ts';
 import { readNupkg, type Nupkg } from '../format/nupkg.ts';
 import { keyOfVersion, lockPackage, lockVersion, packageKey, refreshPackage } from './packages.ts';
 import { bytesOfSymbols } from './symbol-packages.ts';
-import { lowestStanding } from '../search/terms.ts';
+import { lowestStanding } from '../format/terms.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
 
 /** Most versions of a package, because some documents list all of them. */

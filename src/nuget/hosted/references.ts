@@ -1,5 +1,5 @@
 import type { Database } from '../../database/database.ts';
-import type { BlobReferences } from '../../storage/references.ts';
+import type { BlobReferences } from '../../storage/blobs/references.ts';
 import { sumByPage, type RowBytes } from '../../usage/row-bytes.ts';
 
 /** The blobs of hosted packages: their files, symbols among them. */

@@ -1,6 +1,6 @@
 import { forUpdate, type Database } from '../../database/database.ts';
 import { recordEvent } from '../../events/record.ts';
-import { Pace } from '../../storage/pace.ts';
+import { Pace } from '../../storage/upkeep/pace.ts';
 import { refreshPackage } from './packages.ts';
 import { removeVersion } from './publish.ts';
 

@@ -1,6 +1,6 @@
 import type { NameSet } from '../../accounts/names.ts';
 import type { Database, Row } from '../../database/database.ts';
-import { DomainError } from '../../errors.ts';
+import { DomainError } from '../../runtime/errors.ts';
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata, type VersionMetadata } from '../format/metadata.ts';
 import { advisoriesOf } from './advisories.ts';

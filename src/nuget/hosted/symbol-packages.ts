@@ -1,10 +1,10 @@
 import type { Readable } from 'node:stream';
 import type { NameSet } from '../../accounts/names.ts';
 import type { Transaction } from '../../database/database.ts';
-import { DomainError } from '../../errors.ts';
-import type { Digest } from '../../digest.ts';
-import { sizeOf } from '../../storage/sizes.ts';
-import type { StagedFile } from '../../storage/staged-file.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { sizeOf } from '../../storage/blobs/sizes.ts';
+import type { StagedFile } from '../../storage/files/staged-file.ts';
 import type { FeedContext } from './feed-context.ts';
 import { lockVersion, packageKey, versionNotFound } from './packages.ts';
 import { openPdb, readSnupkg, type Snupkg } from '../format/symbols.ts';

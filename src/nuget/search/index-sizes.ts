@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Database, Value } from '../../database/database.ts';
 import { lastCharacter, sizeLimit } from './list.ts';
-import { idTermStart } from './terms.ts';
+import { idTermStart } from '../format/terms.ts';
 
 /** Rows of an index, to count. */
 export interface Counted {

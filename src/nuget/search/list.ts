@@ -2,7 +2,7 @@ import type { NameSet } from '../../accounts/names.ts';
 import { placeholders, type Value } from '../../database/database.ts';
 import type { FrameworkVersions } from '../format/frameworks.ts';
 import type { SearchWord } from './search-query.ts';
-import { idTermStart, tier, tierWidth } from './terms.ts';
+import { idTermStart, tier, tierWidth } from '../format/terms.ts';
 
 /** SQL with the values of its placeholders. */
 export interface Part {

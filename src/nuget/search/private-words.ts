@@ -1,5 +1,5 @@
 import type { Database } from '../../database/database.ts';
-import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
+import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { packageKey } from '../hosted/packages.ts';
 

@@ -1,6 +1,6 @@
 import { forUpdate, type Database } from '../../database/database.ts';
 import { parseMetadata } from '../format/metadata.ts';
-import { indexPackage, indexVersion, type IndexedPackage } from './term-index.ts';
+import { indexPackage, indexVersion, type IndexedPackage } from '../hosted/term-index.ts';
 
 /** Packages that one run indexes, so that pushes do not wait long for the database. */
 const mostPackages = 200;

@@ -18,7 +18,7 @@ import {
   type Source,
 } from './list.ts';
 import type { SearchQuery, SearchWord } from './search-query.ts';
-import { field, idTermStart, lowestStanding, tier, tierWidth } from './terms.ts';
+import { field, idTermStart, lowestStanding, tier, tierWidth } from '../format/terms.ts';
 
 /** Packages in one order, from one or several lists. */
 export interface Group {

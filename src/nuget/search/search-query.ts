@@ -1,6 +1,6 @@
 import type { FrameworkVersions } from '../format/frameworks.ts';
 import { packageKey, keyOfVersion } from '../hosted/packages.ts';
-import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from './terms.ts';
+import { field, isCommonWord, typeFlag, typeTerm, wordsOf } from '../format/terms.ts';
 
 /** A word that a package must have in one of these fields (bits of `field`). */
 export interface SearchWord {

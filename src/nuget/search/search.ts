@@ -3,7 +3,7 @@ import { placeholders, type Database, type Value } from '../../database/database
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata } from '../format/metadata.ts';
 import { views, viewOf } from '../hosted/packages.ts';
-import { mostVersions, versionsEach, type SearchHit } from './hits.ts';
+import { mostVersions, versionsEach, type SearchHit } from '../format/search-hit.ts';
 import { SearchLists, type Group } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
 

@@ -1,9 +1,9 @@
 import { LRUCache } from 'lru-cache';
-import type { Digest } from '../../digest.ts';
+import type { Digest } from '../../runtime/digest.ts';
 import type { Entry } from '../../mirror/mirror.ts';
-import { readAll } from '../../storage/content.ts';
+import { readAll } from '../../storage/files/content.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
-import { read, type ReadingKind, type ReadingOptions } from '../reading/readers.ts';
+import { read, type ReadingKind, type ReadingOptions } from './reading/readers.ts';
 
 /** A value that was made of a document, and how many items it has. */
 export interface Made<T> {

@@ -1,4 +1,4 @@
-import type { ListedKinds } from '../../mirror/entry-kinds.ts';
+import type { ListedKinds } from '../../mirror/store/entry-kinds.ts';
 
 /** What the mirror stores of a package feed. */
 export const packageEntries: ListedKinds = {

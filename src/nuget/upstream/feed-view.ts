@@ -1,4 +1,4 @@
-import type { AccountViews } from '../../mirror/account-views.ts';
+import type { AccountViews } from '../../mirror/policy/account-views.ts';
 import type { PackageMirror } from './package-mirror.ts';
 import type { UpstreamRegistrations } from './upstream-registration.ts';
 import type { UpstreamSearch } from './upstream-search.ts';

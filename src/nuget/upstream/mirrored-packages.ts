@@ -1,11 +1,11 @@
 import type { NameSet } from '../../accounts/names.ts';
 import type { MirroredOwner } from '../../history/history.ts';
 import type { Database } from '../../database/database.ts';
-import { pause } from '../../event-loop.ts';
+import { pause } from '../../runtime/event-loop.ts';
 import { recordEvent } from '../../events/record.ts';
-import type { EntryMetadata } from '../../mirror/entries.ts';
-import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/listing.ts';
-import { placeOf, storedNames, takeFrom, type NameQuery } from '../../mirror/words.ts';
+import type { EntryMetadata } from '../../mirror/store/entries.ts';
+import { entriesUnder, entryNames, type ListedEntry } from '../../mirror/store/listing.ts';
+import { placeOf, storedNames, takeFrom, type NameQuery } from '../../mirror/store/words.ts';
 import { mirroredDownloads, type MirroredDownloads } from '../../usage/mirrored.ts';
 import { claimedAmong } from '../hosted/claims.ts';
 import { keyOfVersion, packageKey } from '../hosted/packages.ts';

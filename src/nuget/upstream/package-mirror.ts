@@ -1,17 +1,17 @@
 import type { Config } from '../../config/schema.ts';
 import type { Transaction } from '../../database/database.ts';
-import type { EntryMetadata } from '../../mirror/entries.ts';
-import type { DomainError } from '../../errors.ts';
-import { fetchFrom, unusable } from '../../mirror/fetch.ts';
+import type { EntryMetadata } from '../../mirror/store/entries.ts';
+import type { DomainError } from '../../runtime/errors.ts';
+import { fetchFrom, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
-import type { UpstreamPolicy } from '../../mirror/upstream-policy.ts';
-import { resourceOf, type MirrorResource } from '../../mirror/resource.ts';
+import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
+import { resourceOf, type MirrorResource } from '../../mirror/fetch/resource.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { urlBelow, withoutUser } from '../../upstream/url.ts';
 import { packageKey } from '../hosted/packages.ts';
 import { verifySidecar, verifyNupkg, type SidecarKind } from './upstream-files.ts';
-import { isList } from '../reading/json.ts';
-import type { ReadingKind } from '../reading/readers.ts';
+import { isList } from './reading/json.ts';
+import type { ReadingKind } from './reading/readers.ts';
 import { readBytes, readEntry, type DocumentReading } from './documents.ts';
 
 /** Most bytes of a document. Documents of public feeds reach a few MiB. */

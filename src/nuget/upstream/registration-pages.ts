@@ -1,7 +1,7 @@
-import { pause } from '../../event-loop.ts';
+import { pause } from '../../runtime/event-loop.ts';
 import type { RegisteredVersion, SizedVersion } from '../format/pages.ts';
 import { parseVersion, type Version } from '../format/version.ts';
-import type { PageLine } from '../reading/registration.ts';
+import type { PageLine } from './reading/registration.ts';
 import type { Made } from './documents.ts';
 
 /** A version of a registration, whose metadata is read only where it is shown. */
@@ -26,7 +26,7 @@ export interface ListedPage {
 /** Lines between two pauses. */
 const step = 500;
 
-/** The pages in the text of the reader of registrations (`reading/registration.ts`). */
+/** The pages in the text of the reader of registrations (`nuget/upstream/reading/registration.ts`). */
 export async function pagesIn(text: string): Promise<Made<readonly ListedPage[]>> {
   const lines = linesOf(text);
   const pages: ListedPage[] = [];

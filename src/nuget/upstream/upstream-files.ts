@@ -1,5 +1,5 @@
-import { hexOf } from '../../digest.ts';
-import type { StagedFile } from '../../storage/staged-file.ts';
+import { hexOf } from '../../runtime/digest.ts';
+import type { StagedFile } from '../../storage/files/staged-file.ts';
 import { metadataOf } from '../format/metadata.ts';
 import { identify } from '../format/nupkg.ts';
 import { readNuspec } from '../format/nuspec-reading.ts';

@@ -1,5 +1,5 @@
-import { pause } from '../../event-loop.ts';
-import { unusable } from '../../mirror/fetch.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import { UpstreamError } from '../../upstream/upstream-error.ts';
 import { urlBelow } from '../../upstream/url.ts';

@@ -1,11 +1,11 @@
 import type { Logger } from 'pino';
 import type { Cache } from '../../cache/cache.ts';
-import { fetchBytes, unusable } from '../../mirror/fetch.ts';
+import { fetchBytes, unusable } from '../../mirror/fetch/fetch.ts';
 import { isUpstreamFailure } from '../../mirror/mirror.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { HitOptions } from '../reading/search-answers.ts';
-import { read } from '../reading/readers.ts';
-import type { SearchHit } from '../search/hits.ts';
+import type { HitOptions } from './reading/search-answers.ts';
+import { read } from './reading/readers.ts';
+import type { SearchHit } from '../format/search-hit.ts';
 import { addressIn, documentLimit, type PackageMirror } from './package-mirror.ts';
 
 /** The search results of one upstream. */

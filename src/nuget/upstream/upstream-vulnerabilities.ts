@@ -1,7 +1,7 @@
-import { unusable } from '../../mirror/fetch.ts';
+import { unusable } from '../../mirror/fetch/fetch.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { pause } from '../../event-loop.ts';
-import { isList } from '../reading/json.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { isList } from './reading/json.ts';
 import type { DocumentReading } from './documents.ts';
 import { addressIn, type PackageMirror, type UpstreamDocument } from './package-mirror.ts';
 import { objectOf } from './upstream-metadata.ts';

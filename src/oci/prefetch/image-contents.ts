@@ -1,5 +1,5 @@
-import { isDigest, type Digest } from '../../digest.ts';
-import { isForeignLayer, isIndex, mediaTypes } from '../manifest.ts';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { isForeignLayer, isIndex, mediaTypes } from '../format/manifest.ts';
 import { isPlatform, type Platform } from '../../prefetch/platform.ts';
 
 // The references of manifests (image-spec "manifest", "image-index"). They come from upstreams and may be incomplete.

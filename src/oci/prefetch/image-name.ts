@@ -1,5 +1,5 @@
-import { isDigest } from '../../digest.ts';
-import { isRepositoryName, isTag } from '../reference.ts';
+import { isDigest } from '../../runtime/digest.ts';
+import { isRepositoryName, isTag } from '../format/reference.ts';
 
 /** An image name: `alpine`, `ghcr.io/org/app:1.2`, `registry:5000/app@sha256:…`. */
 export interface ImageName {

@@ -200,7 +200,7 @@ test('the interval is that of Wilson', (t) => {
 
 test('a score is reported for the folders of src', (t) => {
   t.is(folderOf('src/nuget/hosted/files.ts'), 'src/nuget');
-  t.is(folderOf('src/server.ts'), 'src');
+  t.is(folderOf('src/main.ts'), 'src');
 });
 
 test('each equivalent change is still one that can be made', async (t) => {

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
-import { digestOf } from '../../../src/digest.ts';
-import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
-import { StagedFile } from '../../../src/storage/staged-file.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
+import { S3Driver } from '../../../src/storage/drivers/s3/s3-driver.ts';
+import { StagedFile } from '../../../src/storage/files/staged-file.ts';
 import { scrape } from '../../support/metrics.ts';
 import { answerOf, openRequest, TestRepository } from '../../support/registry.ts';
 import { blobKey, s3Access, s3Storage, startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';

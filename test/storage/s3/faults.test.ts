@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { truncate } from 'node:fs/promises';
 import test, { type ExecutionContext } from 'ava';
-import { digestOf } from '../../../src/digest.ts';
-import { readAll } from '../../../src/storage/content.ts';
-import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
-import { StagedFile } from '../../../src/storage/staged-file.ts';
+import { digestOf } from '../../../src/runtime/digest.ts';
+import { readAll } from '../../../src/storage/files/content.ts';
+import { S3Driver } from '../../../src/storage/drivers/s3/s3-driver.ts';
+import { StagedFile } from '../../../src/storage/files/staged-file.ts';
 import { blobKey, s3Access, startS3, type FakeS3, type S3Fault, type S3Request } from '../../support/s3.ts';
 import { within } from '../../support/until.ts';
 import { openDriver, store, type TestedDriver } from '../driver-suite.ts';

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { presign } from '../../../src/storage/s3/presign.ts';
+import { presign } from '../../../src/storage/drivers/s3/presign.ts';
 import { folderUntilEnd } from '../../support/folder.ts';
 import { entrepot } from '../../support/in-process.ts';
 import { flushUsage, tokenOf } from '../../support/inside.ts';

@@ -1,9 +1,9 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import test, { type ExecutionContext } from 'ava';
 import * as sdk from '@aws-sdk/client-s3';
-import type { BucketOptions } from '../../../src/storage/s3/bucket.ts';
-import { presign } from '../../../src/storage/s3/presign.ts';
-import { S3Driver } from '../../../src/storage/s3/s3-driver.ts';
+import type { BucketOptions } from '../../../src/storage/drivers/s3/bucket.ts';
+import { presign } from '../../../src/storage/drivers/s3/presign.ts';
+import { S3Driver } from '../../../src/storage/drivers/s3/s3-driver.ts';
 import { testDriver } from '../driver-suite.ts';
 
 // What every S3 server in the tests must do, the fake one and a real one: so the fake refuses what a real one refuses.

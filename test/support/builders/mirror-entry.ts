@@ -1,4 +1,4 @@
-import type { Digest } from '../../../src/digest.ts';
+import type { Digest } from '../../../src/runtime/digest.ts';
 
 /** A row of `mirror_entries` for a mirrored blob. */
 export function mirrorEntry(digest: Digest) {

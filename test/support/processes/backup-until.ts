@@ -3,8 +3,8 @@ import { backUp, type Target } from '../../../src/backup/backup.ts';
 import { openFolder, readFolder } from '../../../src/backup/folder.ts';
 import { restore } from '../../../src/backup/restore.ts';
 import { loadConfig } from '../../../src/config/load.ts';
-import { folderStorage, openPlace } from '../../../src/place.ts';
-import { openInstallation } from '../../../src/server.ts';
+import { folderStorage, openPlace } from '../../../src/server/place.ts';
+import { openInstallation } from '../../../src/server/server.ts';
 
 // Runs a backup to a folder, or a restore from it, up to a step, and waits there to be killed: backup|restore FOLDER STEP.
 // Writes a line when it waits.

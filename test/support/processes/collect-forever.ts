@@ -1,7 +1,7 @@
 import { openDatabase } from '../../../src/database/database.ts';
-import { Collector } from '../../../src/storage/collector.ts';
-import { FilesystemDriver } from '../../../src/storage/filesystem.ts';
-import { Paths } from '../../../src/storage/paths.ts';
+import { Collector } from '../../../src/storage/upkeep/collector.ts';
+import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
+import { Paths } from '../../../src/storage/files/paths.ts';
 import { quickTimes, references } from '../store.ts';
 
 // Collects garbage without a grace until it is killed. Writes a line for every blob that it has removed.

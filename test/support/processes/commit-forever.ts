@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { openDatabase } from '../../../src/database/database.ts';
-import { BlobStore, type Arrival } from '../../../src/storage/blob-store.ts';
-import { FilesystemDriver } from '../../../src/storage/filesystem.ts';
-import { Paths } from '../../../src/storage/paths.ts';
+import { BlobStore, type Arrival } from '../../../src/storage/blobs/blob-store.ts';
+import { FilesystemDriver } from '../../../src/storage/drivers/filesystem.ts';
+import { Paths } from '../../../src/storage/files/paths.ts';
 
 // Commits until it is killed. Each commit has up to three blobs and a row that refers to each of them. Writes a line for
 // every acknowledged commit.

@@ -1,0 +1,36 @@
+import { z } from 'zod';
+import { credentialMissing } from '../../accounts/allow.ts';
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
+import type { Database } from '../../database/database.ts';
+import { readHistory, type HistoryEntry, type MirroredOwner, type NameOwner } from '../../history/history.ts';
+import { readPage, type PageQuery } from '../framework/paging.ts';
+import { timeOf, type history } from '../framework/schemas.ts';
+
+/**
+ * One page of the history of these names, the latest entry first, for an operation of `/v1`. Throws `Unauthorized` for a
+ * reader who may read only mirrored content: a history shows which names are hosted.
+ */
+export async function historyPage(
+  database: Database,
+  principal: Principal,
+  query: PageQuery,
+  owners: readonly (NameOwner | MirroredOwner)[],
+): Promise<z.input<typeof history>> {
+  if (!readsHosted(principal)) throw credentialMissing();
+  const names = new Map(owners.flatMap((each) => ('upstreamName' in each ? [[each.upstream, each.upstreamName]] : [])));
+  const { entries, next_cursor } = await readPage<HistoryEntry, [number]>(query, {
+    name: 'history',
+    key: z.tuple([z.int()]),
+    keyOf: ({ id }) => [id],
+    read: (limit, before) => readHistory(database, owners, limit, before?.[0]),
+  });
+  const items = entries.map(({ kind, reference, digest, upstream, seenAt }) => ({
+    kind,
+    reference,
+    digest: digest || null,
+    origin: upstream === '' ? ('hosted' as const) : ('mirrored' as const),
+    upstream: names.get(upstream) ?? null,
+    seen_at: timeOf(seenAt),
+  }));
+  return { items, next_cursor };
+}

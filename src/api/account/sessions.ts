@@ -1,0 +1,77 @@
+import { z } from 'zod';
+import { allowObject } from '../../accounts/allow.ts';
+import { tokenIdOf, type Principal } from '../../accounts/principal.ts';
+import type { Session, Sessions } from '../../accounts/sessions.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { session, sessionList, timeOf } from '../framework/schemas.ts';
+
+/**
+ * `/sessions`: who is signed in to the console. A session of a person belongs to each account that the person may use. A
+ * limited token sees and ends only its own sessions. A session with the scope `operate` is ended only with that scope.
+ */
+export function sessionOperations(sessions: Sessions): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/sessions',
+      id: 'listSessions',
+      summary: 'List the open sessions of the console, the latest first',
+      action: 'admin',
+      query: pageQuery,
+      status: 200,
+      answer: sessionList,
+      run: async ({ principal, query }) => {
+        const { entries, next_cursor } = await readPage(query, {
+          name: 'sessions',
+          key: z.tuple([z.int(), z.string()]),
+          keyOf: (each: Session) => [each.createdAt, each.id] as [number, string],
+          read: (limit, after) => sessions.list(principal.accountId, limit, after),
+          isVisible: (each) => sees(principal, each),
+        });
+        return { items: entries.map(toSession), next_cursor };
+      },
+    }),
+    operation({
+      method: 'delete',
+      path: '/sessions/:id',
+      id: 'endSession',
+      summary: 'End a session of the console at once',
+      action: 'admin',
+      params: { id: 'The ID of the session' },
+      status: 204,
+      run: async ({ principal, params }) => {
+        const found = await sessions.get(principal.accountId, params['id']!);
+        if (!found || !sees(principal, found)) {
+          throw new DomainError('NotFound', 'This account has no such session. It may have ended.');
+        }
+        if (!isOwn(principal, found)) allowObject(principal, { scopes: found.scopes, patterns: null });
+        await sessions.end(principal.accountId, found.id);
+      },
+    }),
+  ];
+}
+
+function sees(principal: Principal, session: Session): boolean {
+  if (principal.names) return isOwn(principal, session);
+  return session.person?.accounts.includes(principal.accountName) ?? true;
+}
+
+/** Whether it is a session of the same token or person. */
+function isOwn(principal: Principal, { tokenId, person }: Session): boolean {
+  if (principal.kind === 'person') return person?.id === principal.personId;
+  return tokenId !== null && tokenId === tokenIdOf(principal);
+}
+
+function toSession(each: Session): z.input<typeof session> {
+  return {
+    id: each.id,
+    token_id: each.tokenId,
+    person: each.person && { id: each.person.id, name: each.person.name },
+    agent: each.agent,
+    address: each.address,
+    created_at: timeOf(each.createdAt),
+    last_used_at: timeOf(each.usedAt),
+  };
+}

@@ -1,0 +1,113 @@
+import { z } from 'zod';
+import { allow, allowObject, allowToken, coversPatterns, endOfMade } from '../../accounts/allow.ts';
+import { tokenIdOf } from '../../accounts/principal.ts';
+import type { Token, Tokens } from '../../accounts/tokens.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { tokenList, newToken, timeOf, timeOrNull, token, tokenRequest } from '../framework/schemas.ts';
+
+/**
+ * `/tokens`. All operations need the scope `admin`, except that every token may revoke itself. A limited token creates,
+ * lists and revokes only tokens within its own patterns. A token with `operate` is revoked only with that scope.
+ */
+export function tokenOperations(tokens: Tokens): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/tokens',
+      id: 'listTokens',
+      summary: 'List all API tokens, including revoked ones, without their values, the latest first',
+      action: 'admin',
+      query: pageQuery,
+      status: 200,
+      answer: tokenList,
+      run: async ({ principal, query }) => {
+        const { entries, next_cursor } = await readPage(query, {
+          name: 'tokens',
+          key: z.tuple([z.int(), z.string()]),
+          keyOf: (each: Token) => [each.createdAt, each.id] as [number, string],
+          read: (limit, after) => tokens.list(principal.accountId, limit, after),
+          isVisible: principal.names && ((each) => coversPatterns(principal, each.patterns)),
+        });
+        return { items: entries.map(toToken), next_cursor };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/tokens',
+      id: 'createToken',
+      summary:
+        'Create an API token. Only this answer contains its value. It expires with the token that makes it at the latest',
+      action: 'admin',
+      body: tokenRequest,
+      status: 201,
+      answer: newToken,
+      run: async ({ principal, body }) => {
+        const expiresAt = endOfMade(principal, body.expires_at ? Date.parse(body.expires_at) : null);
+        // So that it ends with the rule, too.
+        const publisherId = principal.kind === 'token' ? principal.publisherId : null;
+        const { name, scopes, patterns = null } = body;
+        allowToken(principal, scopes, patterns);
+        const created = await tokens.create(principal.accountId, { name, scopes, patterns, expiresAt, publisherId });
+        return { ...toToken(created.token), token: created.value };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/tokens/:id',
+      id: 'getToken',
+      summary: 'Show an API token, without its value',
+      action: 'admin',
+      params: { id: 'The ID of the token, not its value' },
+      status: 200,
+      answer: token,
+      run: async ({ principal, params }) => {
+        const found = await tokens.get(principal.accountId, params['id']!);
+        // A limited token sees the tokens within its own limits, as in the list.
+        if (!found || !coversPatterns(principal, found.patterns)) {
+          throw new DomainError('NotFound', 'This account has no such token.');
+        }
+        return toToken(found);
+      },
+    }),
+    operation({
+      method: 'delete',
+      path: '/tokens/:id',
+      id: 'revokeToken',
+      summary: 'Revoke an API token at once. A token may revoke itself without the scope admin',
+      action: 'any',
+      params: { id: 'The ID of the token, not its value' },
+      status: 204,
+      run: async ({ principal, params }) => {
+        const id = params['id']!;
+        if (id !== tokenIdOf(principal)) {
+          allow(principal, 'admin');
+          const found = await tokens.get(principal.accountId, id);
+          if (found) allowObject(principal, found);
+        }
+        await tokens.revoke(principal.accountId, id);
+      },
+    }),
+  ];
+}
+
+function list(patterns: readonly string[] | undefined): string[] {
+  return [...(patterns ?? [])];
+}
+
+function toToken(each: Token): z.input<typeof token> {
+  return {
+    id: each.id,
+    name: each.name,
+    token_prefix: each.tokenPrefix,
+    scopes: each.scopes,
+    patterns: each.patterns && { packages: list(each.patterns.packages), containers: list(each.patterns.containers) },
+    publisher_id: each.publisherId,
+    created_by: each.createdBy,
+    created_at: timeOf(each.createdAt),
+    expires_at: timeOrNull(each.expiresAt),
+    last_used_at: timeOrNull(each.lastUsedAt),
+    revoked_at: timeOrNull(each.revokedAt),
+  };
+}

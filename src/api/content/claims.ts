@@ -1,0 +1,92 @@
+import { z } from 'zod';
+import type { NameKind } from '../../accounts/names.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { claimList } from './content-schemas.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { timeOf } from '../framework/schemas.ts';
+
+/** The accounts' claims on names of one kind that have no hosted content any more. */
+export interface ReleasableClaims {
+  readonly kind: NameKind;
+  readonly claims: {
+    readonly contents: string;
+    list(accountId: number, after: string, limit: number): Promise<{ name: string; position: string; since: number }[]>;
+    release(accountId: number, name: string): Promise<'in use' | 'unclaimed' | undefined>;
+  };
+}
+
+interface Entry {
+  kind: NameKind;
+  /** The index of its kind. */
+  index: number;
+  name: string;
+  position: string;
+  since: number;
+}
+
+/** `/claims`: names that the account keeps from upstreams after all of their content was deleted. */
+export function claimOperations(kinds: readonly ReleasableClaims[]): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/claims',
+      id: 'listClaims',
+      summary: 'List the names without content that the account still claims, so that no upstream is used for them',
+      action: 'admin',
+      query: pageQuery,
+      status: 200,
+      answer: claimList,
+      run: async ({ principal, query }) => {
+        const { entries, next_cursor } = await readPage<Entry, readonly [number, string]>(query, {
+          name: 'claims',
+          key: z.tuple([z.int().min(0).max(100), z.string()]),
+          keyOf: ({ index, position }) => [index, position],
+          read: (limit, after) => readClaims(kinds, principal, limit, after),
+          isVisible: principal.names && (({ kind, name }) => principal.names![kind].includes(name.toLowerCase())),
+        });
+        return { items: entries.map(({ kind, name, since }) => ({ kind, name, since: timeOf(since) })), next_cursor };
+      },
+    }),
+    ...kinds.map(({ kind, claims }) =>
+      operation({
+        method: 'delete',
+        path: kind === 'package' ? '/claims/package/:name' : '/claims/container/*name',
+        id: kind === 'package' ? 'releasePackageClaim' : 'releaseContainerClaim',
+        summary: 'Release the claim on a name without content, so that upstreams can serve it',
+        action: 'admin',
+        params: { name: 'The name' },
+        subject: { kind, param: 'name', keyOf: (name: string) => name.toLowerCase() },
+        status: 204,
+        run: async ({ principal, params }) => {
+          const name = params['name']!;
+          const obstacle = await claims.release(principal.accountId, name);
+          if (obstacle === 'unclaimed') {
+            throw new DomainError('NotFound', `This account claims no ${kind} "${name.slice(0, 255)}".`);
+          }
+          if (obstacle === 'in use') {
+            const message = `The ${kind} "${name.slice(0, 255)}" still has ${claims.contents}. Delete them first.`;
+            throw new DomainError('Invalid', message);
+          }
+        },
+      }),
+    ),
+  ];
+}
+
+async function readClaims(
+  kinds: readonly ReleasableClaims[],
+  { accountId }: Principal,
+  limit: number,
+  after: readonly [number, string] = [0, ''],
+): Promise<Entry[]> {
+  const found: Entry[] = [];
+  for (const [index, { kind, claims }] of kinds.entries()) {
+    if (index < after[0] || found.length >= limit) continue;
+    const from = index === after[0] ? after[1] : '';
+    const some = await claims.list(accountId, from, limit - found.length);
+    found.push(...some.map((each) => ({ kind, index, ...each })));
+  }
+  return found;
+}

@@ -1,0 +1,85 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { z } from 'zod';
+import type { Action } from '../../accounts/allow.ts';
+import type { NameKind } from '../../accounts/names.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import type { Cost } from '../../http/limit.ts';
+
+/** A request with checked credentials, query and body. */
+export interface Call<Query, Body> {
+  principal: Principal;
+  /** Path parameters, decoded. */
+  params: Readonly<Record<string, string>>;
+  query: Query;
+  body: Body;
+  /** For an operation with `receives`, which reads the body by itself. */
+  receiving: Receiving | undefined;
+}
+
+/** A request whose body is a multipart form that is read while it arrives. */
+export interface Receiving {
+  request: IncomingMessage;
+  response: ServerResponse;
+}
+
+/** The form that an operation receives. */
+export interface ReceivedForm {
+  /** Describes its fields; files are strings of the format `binary`. */
+  fields: z.ZodType;
+  /** Whether it stores the files, which count against the limits of the account. */
+  stores: boolean;
+}
+
+/** One operation of `/v1`. Routing, checks and the OpenAPI document follow from it. */
+export interface Operation<
+  Query extends z.ZodType = z.ZodType,
+  Body extends z.ZodType = z.ZodType,
+  Answer extends z.ZodType = z.ZodType,
+> {
+  method: 'get' | 'post' | 'put' | 'patch' | 'delete';
+  /** In Express syntax: `:id` is one segment, `*name` is one or more. */
+  path: string;
+  id: string;
+  summary: string;
+  action: Action;
+  /** What it costs besides its answer, if that has a limit. */
+  cost?: Cost;
+  /** The name that it concerns: its kind, the parameter of the path that holds it, and how names are compared. */
+  subject?: { kind: NameKind; param: string; keyOf?: (name: string) => string };
+  /** For an operation that concerns all names: the sentence that refuses a token with name patterns. */
+  allNames?: string;
+  /** Whether it makes or changes what has no end of its own. A short-lived token cannot use it. */
+  lasting?: boolean;
+  params?: Readonly<Record<string, string>>;
+  query?: Query;
+  body?: Body;
+  /** A multipart form instead of `body`. */
+  receives?: ReceivedForm;
+  status: 200 | 201 | 204;
+  /** The schema of the answer; undefined for an answer without a body. */
+  answer?: Answer;
+  run(call: Call<z.output<Query>, z.output<Body>>): Promise<z.input<Answer>>;
+}
+
+/** Checks the types of `definition`, and returns it with the general type, for a list of operations. */
+export function operation<Query extends z.ZodType, Body extends z.ZodType, Answer extends z.ZodType>(
+  definition: Operation<Query, Body, Answer>,
+): Operation {
+  return definition;
+}
+
+/** Checks that a request has a multipart form; throws `Unsupported`. */
+export function requireForm({ headers }: IncomingMessage): void {
+  if (/^multipart\/form-data\s*;/i.test(headers['content-type'] ?? '')) return;
+  throw new DomainError('Unsupported', 'Send the body as a form, with Content-Type: multipart/form-data.');
+}
+
+/** Parses `value` with `schema`; throws `Invalid`, which names the first wrong field. */
+export function check<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const errors = result.error.issues.map(({ path, message }) => ({ field: path.join('.') || what, message }));
+  const { field, message } = errors[0]!;
+  throw new DomainError('Invalid', `${field}: ${message}`, { detail: { errors } });
+}

@@ -1,0 +1,97 @@
+import { z } from 'zod';
+import { DomainError } from '../../runtime/errors.ts';
+
+const maxLimit = 200;
+/** Entries to read at a time when some of them are hidden. */
+const batchSize = 500;
+
+/** The query parameters of every list. */
+export const pageQuery = z.object({
+  limit: z
+    .string(`expected one whole number from 1 to ${maxLimit}`)
+    .regex(/^(?:[1-9]\d?|1\d\d|200)$/, `expected a whole number from 1 to ${maxLimit}`)
+    .transform(Number)
+    .default(50)
+    .meta({ description: 'Most entries on a page', type: 'integer', minimum: 1, maximum: maxLimit, default: 50 }),
+  cursor: z
+    .string('expected one cursor')
+    .max(1000)
+    .optional()
+    .meta({ description: '`next_cursor` of the previous page' }),
+});
+
+/** The query parameters of a list of hosted and mirrored content. */
+export const originQuery = pageQuery.extend({
+  origin: z
+    .enum(['hosted', 'mirrored'], 'expected hosted or mirrored')
+    .optional()
+    .meta({ description: 'Only content of this origin' }),
+});
+export type PageQuery = z.output<typeof pageQuery>;
+
+/** A list that is read page by page, in the order of a key that never changes. */
+export interface PagedList<Entry, Key extends readonly (string | number)[]> {
+  /** Identifies the list, so that its cursors are not valid for other lists. */
+  name: string;
+  key: z.ZodType<Key>;
+  keyOf: (entry: Entry) => Key;
+  /** Up to `limit` entries after `after`, in order. */
+  read: (limit: number, after: Key | undefined) => Promise<readonly Entry[]>;
+  /** Filters the entries; all are shown without it. */
+  isVisible?: ((entry: Entry) => boolean) | undefined;
+}
+
+/** Reads one page and the cursor of the next. Reads one more entry, to know whether there is a next page. */
+export async function readPage<Entry, Key extends readonly (string | number)[]>(
+  { limit, cursor }: PageQuery,
+  list: PagedList<Entry, Key>,
+): Promise<{ entries: readonly Entry[]; next_cursor: string | null }> {
+  const after = readCursor(cursor, list);
+  const entries = await readVisible(list, limit + 1, after);
+  if (entries.length <= limit) return { entries, next_cursor: null };
+  return {
+    entries: entries.slice(0, limit),
+    next_cursor: cursorOf(list.name, list.keyOf(entries[limit - 1]!)),
+  };
+}
+
+/** The cursor of a list called `name` for the entries after `key`. */
+export function cursorOf(name: string, key: readonly (string | number)[]): string {
+  return Buffer.from(JSON.stringify([name, ...key])).toString('base64url');
+}
+
+/** The key in a cursor of this list; undefined without a cursor. Throws `Invalid`. */
+export function readCursor<Key>(
+  cursor: string | undefined,
+  list: { name: string; key: z.ZodType<Key> },
+): Key | undefined {
+  return cursor === undefined ? undefined : decode(cursor, list);
+}
+
+async function readVisible<Entry, Key extends readonly (string | number)[]>(
+  { read, isVisible, keyOf }: PagedList<Entry, Key>,
+  limit: number,
+  after: Key | undefined,
+): Promise<readonly Entry[]> {
+  if (!isVisible) return read(limit, after);
+  const visible: Entry[] = [];
+  for (let from = after; ;) {
+    const entries = await read(batchSize, from);
+    visible.push(...entries.filter(isVisible));
+    if (visible.length >= limit || entries.length < batchSize) return visible.slice(0, limit);
+    from = keyOf(entries.at(-1)!);
+  }
+}
+
+function decode<Key>(cursor: string, list: { name: string; key: z.ZodType<Key> }): Key {
+  try {
+    const bytes = Buffer.from(cursor, 'base64url');
+    const [name, ...key] = JSON.parse(bytes.toString()) as unknown[];
+    if (name === list.name && bytes.toString('base64url') === cursor) return list.key.parse(key);
+  } catch {
+    // Handled below.
+  }
+  throw new DomainError('Invalid', 'The cursor is malformed. Send next_cursor of the previous page, unchanged.', {
+    detail: { parameter: 'cursor' },
+  });
+}

@@ -1,0 +1,375 @@
+import { z } from 'zod';
+import { maxPatterns } from '../../accounts/names.ts';
+import { scopes } from '../../accounts/principal.ts';
+import { eventTypes, subjectKinds } from '../../events/event.ts';
+
+// The requests and answers of `/v1`. Types, checks and the OpenAPI document come from these schemas.
+
+export const text = z.string().nullable();
+export const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
+export const count = z.int().min(0);
+export const bytes = count.meta({ description: 'Bytes' });
+export const origins = ['hosted', 'mirrored'] as const;
+export const origin = z
+  .enum(origins)
+  .meta({ description: 'hosted: pushed to this server; mirrored: copied from an upstream' });
+export const upstream = z
+  .string()
+  .nullable()
+  .meta({ description: 'The upstream of mirrored content; null for hosted content' });
+
+export const scope = z.enum(scopes);
+
+/** `parsePatterns` checks the number and length of patterns when a token is created. */
+const patternList = (description: string) => z.array(z.string()).meta({ description, maxItems: maxPatterns });
+const patternsDescription =
+  'Limits the token to matching names, for reading and writing. `*` stands for any characters; letter case does not count. Without patterns of a kind, no name of that kind is allowed. null: all names';
+const packages = patternList('Package IDs, such as `Contoso.*`');
+const containers = patternList('Image repositories, such as `team/*` or `docker.io/library/*`');
+
+export const patterns = z.strictObject({ packages, containers }).nullable().meta({ description: patternsDescription });
+
+/** Patterns as a request has them. */
+export const givenPatterns = z
+  .strictObject({ packages: packages.optional(), containers: containers.optional() })
+  .nullable()
+  .optional()
+  .meta({ description: patternsDescription });
+
+const actor = z.strictObject({
+  kind: z.enum(['token', 'person', 'rule', 'anonymous', 'system']),
+  id: z.string().nullable().meta({ description: 'Of a token its ID' }),
+  name: z.string().nullable().meta({ description: 'Of a token its name; of the system the job, or `command`' }),
+});
+
+export const token = z
+  .strictObject({
+    id: z.uuid(),
+    name: z.string(),
+    token_prefix: z.string().meta({
+      description:
+        'The start of the value: enough to recognise the token, not enough to use it. Empty for a chosen value',
+    }),
+    scopes: z.array(scope),
+    patterns,
+    publisher_id: z
+      .string()
+      .nullable()
+      .meta({ description: 'The rule that gave it, or gave the token that made it; null for other tokens' }),
+    created_by: actor.nullable().meta({ description: 'Who made it; null for a token that an older version made' }),
+    created_at: time,
+    expires_at: time.nullable(),
+    last_used_at: time.nullable(),
+    revoked_at: time.nullable(),
+  })
+  .meta({ id: 'Token' });
+
+export const newToken = token
+  .extend({ token: z.string().meta({ description: 'The value. Only this answer contains it.' }) })
+  .meta({ id: 'NewToken' });
+
+export const tokenRequest = z
+  .strictObject({
+    name: z.string().trim().min(1).max(200),
+    scopes: z.array(scope).min(1),
+    patterns: givenPatterns,
+    expires_at: z.iso
+      .datetime({ offset: true })
+      .nullable()
+      .optional()
+      .meta({ description: 'RFC 3339, in the future. The token never expires if this is null or missing' }),
+  })
+  .meta({ id: 'TokenRequest' });
+
+const packageFields = {
+  id: z.string(),
+  package_type: z.string().meta({ description: 'NuGet package type, such as Dependency or DotnetTool' }),
+  origin,
+  upstream,
+  latest_version: z.string().nullable(),
+  version_count: count,
+  size_bytes: bytes,
+  download_count: count,
+  created_at: time,
+  updated_at: time,
+  last_downloaded_at: time.nullable(),
+};
+
+export const history = z
+  .strictObject({
+    items: z.array(
+      z.strictObject({
+        kind: z.enum(['version', 'manifest', 'tag']),
+        reference: z.string().meta({ description: 'The version, the digest or the tag' }),
+        digest: z
+          .string()
+          .nullable()
+          .meta({ description: 'The content that the reference had from then on; null if it was deleted' }),
+        origin,
+        upstream,
+        seen_at: time.meta({ description: 'When this server had it first' }),
+      }),
+    ),
+    next_cursor: z.string().nullable(),
+  })
+  .meta({ id: 'History' });
+
+export const packageSummary = z.strictObject(packageFields).meta({ id: 'Package' });
+
+export const packageVersion = z
+  .strictObject({
+    version: z.string(),
+    listed: z.boolean(),
+    published_at: time,
+    cached_at: time
+      .nullable()
+      .meta({ description: 'When the version was copied from the upstream; null for hosted versions' }),
+    size_bytes: bytes,
+    sha512: z.string().meta({ description: 'SHA-512 of the .nupkg, in Base64' }),
+    download_count: count,
+  })
+  .meta({ id: 'PackageVersion' });
+
+export const packageDetails = z
+  .strictObject({
+    ...packageFields,
+    versions: z.array(packageVersion).meta({ description: 'The newest thousand versions, newest first' }),
+  })
+  .meta({ id: 'PackageDetails' });
+
+export const containerTag = z
+  .strictObject({
+    name: z.string(),
+    digest: z.string(),
+    media_type: z.string(),
+    size_bytes: bytes,
+    updated_at: time,
+  })
+  .meta({ id: 'ContainerTag' });
+
+export const container = z
+  .strictObject({
+    name: z.string(),
+    origin,
+    upstream,
+    tags: z.array(containerTag).meta({
+      description:
+        'The first tags, by name: at most 1000, and on a page of all images at most 5000. `tag_count` is the number of all',
+    }),
+    tag_count: count,
+    size_bytes: bytes,
+    pull_count: count,
+    last_pulled_at: time.nullable(),
+  })
+  .meta({ id: 'Container' });
+
+const period = { start: time, end: time.meta({ description: 'The first moment after the period' }) };
+
+const measuredAt = time.nullable().meta({
+  description: 'When the stored bytes were measured; null if they were not measured yet, and then they are 0',
+});
+
+export const account = z
+  .strictObject({
+    id: z.string(),
+    name: z.string(),
+    created_at: time,
+    billing_period: z.strictObject(period).meta({ description: 'The current calendar month, UTC' }),
+    usage: z.strictObject({
+      storage_bytes: bytes,
+      storage_as_of: measuredAt,
+      egress_bytes: bytes,
+      ingress_bytes: bytes,
+      requests: count,
+      downloads: count,
+    }),
+    limits: z.array(
+      z.strictObject({
+        name: z.string(),
+        unit: z.string(),
+        limit: count.nullable().meta({ description: 'null: unlimited' }),
+      }),
+    ),
+  })
+  .meta({ id: 'Account' });
+
+const requestCounts = {
+  downloads: count.meta({ description: 'Packages and image manifests that were downloaded completely' }),
+  uploads: count.meta({ description: 'Packages, symbols packages and manifests that were pushed' }),
+  version_checks: count.meta({
+    description: 'Service indexes, lists of versions and tags, registrations, and manifests by HEAD',
+  }),
+  cache_hits: count.meta({ description: 'Requests for mirrored content that were answered without the upstream' }),
+  cache_misses: count.meta({ description: 'Requests for mirrored content that needed the upstream' }),
+};
+
+export const usageItem = z
+  .strictObject({
+    date: z.iso.date().nullable().meta({ description: 'The day, with granularity=day' }),
+    key: z.string().nullable().meta({
+      description:
+        'With group_by: the token ID, package ID or repository; null for requests without one, such as anonymous reads or searches',
+    }),
+    requests: count,
+    ...requestCounts,
+    egress_bytes: bytes,
+    ingress_bytes: bytes,
+    upstream_bytes: bytes,
+  })
+  .meta({ id: 'UsageItem' });
+
+export const usage = z
+  .strictObject({
+    period: z.strictObject({ ...period, status: z.enum(['open', 'closed']) }),
+    as_of: time.meta({
+      description: 'The report is complete up to this time, except for the last few seconds of other instances',
+    }),
+    storage: z.strictObject({
+      as_of: measuredAt,
+      current_bytes: bytes,
+      peak_bytes: bytes,
+      average_bytes: bytes,
+      byte_hours: count.meta({ description: 'The sum of the hourly samples' }),
+      by_origin: z.strictObject({
+        hosted: bytes,
+        mirrored: bytes.meta({
+          description: 'Mirrored content, which all accounts share; counted with the account default',
+        }),
+      }),
+    }),
+    bandwidth: z.strictObject({ egress_bytes: bytes, ingress_bytes: bytes, upstream_bytes: bytes }),
+    requests: z.strictObject({
+      total: count.meta({
+        description: 'Without answers 401, 403, 404, 429 and 5xx, whose bytes are not counted either',
+      }),
+      ...requestCounts,
+    }),
+    items: z.array(usageItem),
+    next_cursor: z.string().nullable(),
+  })
+  .meta({ id: 'Usage' });
+
+export const event = z
+  .strictObject({
+    id: z
+      .string()
+      .meta({ description: 'The position in the record: each event has a greater number than those before' }),
+    time,
+    type: z.enum(eventTypes),
+    account: z.string().nullable().meta({ description: 'The name; null for an event that concerns no account' }),
+    actor,
+    subject: z.strictObject({
+      kind: z.enum(subjectKinds),
+      name: z.string().nullable(),
+      version: z.string().optional().meta({ description: 'Of a package' }),
+      reference: z.string().optional().meta({ description: 'The tag or digest of an image; the kind of a limit' }),
+    }),
+    address: z.string().nullable().meta({ description: 'The address of the client; null if no client caused it' }),
+    request_id: z.string().nullable().meta({ description: '`X-Request-Id` of the request' }),
+    details: z.record(z.string(), z.unknown()).meta({
+      description:
+        '`taken_over_from`: the upstream whose content a first push replaces; `count`: repetitions since the time `since`',
+    }),
+  })
+  .meta({ id: 'Event' });
+
+export const problemDocument = z
+  .looseObject({
+    type: z.string(),
+    title: z.string(),
+    status: z.int(),
+    code: z.string().meta({ description: 'The kind of error, for programs' }),
+    detail: z.string().meta({ description: 'The problem and what to do, for people' }),
+  })
+  .meta({ id: 'Problem' });
+
+export const session = z
+  .strictObject({
+    id: z.uuid(),
+    token_id: z
+      .uuid()
+      .nullable()
+      .meta({ description: 'The token that it was begun with, and ends with; null for a person' }),
+    person: z
+      .strictObject({ id: z.string(), name: z.string() })
+      .nullable()
+      .meta({ description: 'Who signed in with the OpenID Connect provider; null for a token' }),
+    agent: z.string().meta({ description: '`User-Agent` of the browser' }),
+    address: z.string().nullable(),
+    created_at: time,
+    last_used_at: time.meta({ description: 'Exact to a minute' }),
+  })
+  .meta({ id: 'Session' });
+
+export const jobRun = z
+  .strictObject({
+    id: z.string(),
+    scheduled_at: time.nullable().meta({ description: 'When it was due; null if a person started it' }),
+    started_at: time,
+    ended_at: time.nullable(),
+    outcome: z
+      .enum(['running', 'done', 'failed', 'interrupted', 'lost'])
+      .meta({ description: 'interrupted: its instance was closed; lost: its instance died' }),
+    counts: z.record(z.string(), z.number()).meta({ description: 'What it did, by name' }),
+    error: z.string().nullable(),
+  })
+  .meta({ id: 'JobRun' });
+
+export const job = z
+  .strictObject({
+    name: z.string(),
+    summary: z.string(),
+    next_run_at: time.nullable().meta({ description: 'null: the job is off' }),
+    can_preview: z.boolean(),
+    last_run: jobRun.nullable(),
+  })
+  .meta({ id: 'Job' });
+
+export const jobPreview = z
+  .strictObject({
+    counts: z.record(z.string(), z.number()),
+    actions: z.array(z.string()),
+    more: count.meta({ description: 'Further actions, which are not shown' }),
+  })
+  .meta({ id: 'JobPreview' });
+
+export const packageForm = z
+  .object({ package: z.string().meta({ format: 'binary', description: 'A .nupkg file' }) })
+  .meta({ id: 'PackageForm' });
+
+export const publishedPackage = z
+  .strictObject({
+    id: z.string(),
+    version: z.string(),
+    warnings: z.array(z.string()).meta({ description: 'For the publisher' }),
+  })
+  .meta({ id: 'PublishedPackage' });
+
+export const jobList = listOf(job);
+export const jobRunList = listOf(jobRun);
+export const tokenList = listOf(token);
+export const sessionList = listOf(session);
+export const packageList = listOf(packageSummary);
+export const containerList = listOf(container);
+export const eventList = listOf(event);
+
+/** A page of a list. */
+export function listOf<T extends z.ZodType>(item: T) {
+  return z.strictObject({
+    items: z.array(item),
+    next_cursor: z
+      .string()
+      .nullable()
+      .meta({ description: 'Send it as `cursor` to get the next page; null on the last page' }),
+  });
+}
+
+/** Milliseconds since 1970 as RFC 3339. */
+export function timeOf(milliseconds: number): string {
+  return new Date(milliseconds).toISOString();
+}
+
+/** As `timeOf`; null stays null. */
+export function timeOrNull(milliseconds: number | null): string | null {
+  return milliseconds === null ? null : timeOf(milliseconds);
+}

@@ -1,0 +1,68 @@
+import type { Readable } from 'node:stream';
+import { DomainError } from '../../runtime/errors.ts';
+import { readMultipart } from '../../http/multipart.ts';
+import { contextOf } from '../../http/request-context.ts';
+import type { PrefetchFile } from '../../jobs/prefetch-run.ts';
+import { decodeInput } from '../../prefetch/inputs.ts';
+import type { Receiving } from '../framework/operation.ts';
+
+/** Most files, and most bytes of all of them together. */
+export const mostFiles = 10;
+export const mostBytes = 5 * 2 ** 20;
+const longestName = 200;
+
+/**
+ * Reads the files and the fields of a form. `fields` has those that came before an error. Throws `Invalid`, `TooLarge` or
+ * `Aborted`.
+ */
+export async function readPrefetchForm(
+  { request, response }: Receiving,
+  idle: number,
+  fields: Map<string, string>,
+): Promise<PrefetchFile[]> {
+  const context = contextOf(response);
+  request.on('data', (piece: Buffer) => (context.received += piece.length));
+  const files: PrefetchFile[] = [];
+  let received = 0;
+  const take = (bytes: number) => {
+    received += bytes;
+    if (received > mostBytes) {
+      throw new DomainError('TooLarge', `The files are larger than ${mostBytes / 2 ** 20} MiB together.`);
+    }
+  };
+  await readMultipart(request, {
+    idle,
+    files: mostFiles,
+    tooMany: `Send at most ${mostFiles} files at a time.`,
+    expected: 'The form is malformed. Send the files as multipart/form-data.',
+    onField: (name, value) => fields.set(name, value),
+    onFile: async (_name, filename, content) => {
+      const bytes = await collect(content, take);
+      const file = nameOf(filename);
+      // A browser sends an empty file for an empty field.
+      if (bytes.length > 0 || file !== '') files.push({ file: file || 'file', text: decodeInput(file, bytes) });
+    },
+  });
+  if (files.length === 0) throw wrong('file', 'Choose at least one file.');
+  return files;
+}
+
+async function collect(content: Readable, take: (bytes: number) => void): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of content as AsyncIterable<Buffer>) {
+    take(piece.length);
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces);
+}
+
+/** The name of a file without folders and control characters. */
+function nameOf(filename: string): string {
+  const name = filename.split(/[\\/]/).at(-1)!;
+  return name.replace(/\p{C}/gu, '').trim().slice(0, longestName);
+}
+
+/** `Invalid`, for one field of the form. */
+export function wrong(field: string, message: string): DomainError {
+  return new DomainError('Invalid', `${field}: ${message}`, { detail: { errors: [{ field, message }] } });
+}

@@ -1,0 +1,215 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Logger } from 'pino';
+import type { Config } from '../../config/schema.ts';
+import { DomainError, type ErrorName } from '../../runtime/errors.ts';
+import type { Mount } from '../../http/app.ts';
+import { authorizationOf } from '../../http/authenticate.ts';
+import { parseJson, readBody } from '../../http/body.ts';
+import { limitFailedSignIn, limitIdentity, setLimitFields } from '../../http/limit.ts';
+import { oneLine } from '../../http/reason.ts';
+import { contextOf } from '../../http/request-context.ts';
+import { sendJson } from '../../http/send.ts';
+import { splitTarget } from '../../http/target.ts';
+import { asDomainError, noteUnavailable } from '../../http/unavailable.ts';
+import { validFor, type Exchange } from '../../identity/exchange.ts';
+import type { VerifiedToken } from '../../identity/identity-token.ts';
+import type { Limits } from '../../limits/limits.ts';
+
+interface ExchangeParts {
+  exchange: Exchange;
+  limits: Config['limits'];
+  /** Limits the failures of an address. */
+  clients: Limits;
+  /** Called for each refused identity token. */
+  onRefused: () => void;
+  log: Logger;
+}
+
+const path = '/v1/token-exchange';
+/** Largest request body, in bytes. */
+const bodyLimit = 64 * 1024;
+/** The account whose rules apply when the request names none. */
+const defaultAccount = 'default';
+
+const grantType = 'urn:ietf:params:oauth:grant-type:token-exchange';
+const accessToken = 'urn:ietf:params:oauth:token-type:access_token';
+const identityTypes = ['urn:ietf:params:oauth:token-type:jwt', 'urn:ietf:params:oauth:token-type:id_token'];
+
+/** A failure with the error code of RFC 6749, 5.2, or RFC 8693, 2.2.2. */
+class RequestRefused extends Error {
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** Domain error → error code and status of RFC 6749, 5.2, and status for NuGet. Other errors are answered with 500. */
+const failures: Partial<Record<ErrorName, readonly [code: string, status: number, nugetStatus: number]>> = {
+  // RFC 8693, 2.2.2: a subject token that is invalid, or unacceptable by policy, is `invalid_request`.
+  Unauthorized: ['invalid_request', 400, 401],
+  Invalid: ['invalid_request', 400, 400],
+  NotFound: ['invalid_request', 404, 404],
+  Unsupported: ['invalid_request', 400, 400],
+  TooLarge: ['invalid_request', 413, 413],
+  ScopeMissing: ['invalid_scope', 400, 403],
+  Aborted: ['invalid_request', 400, 400],
+  TooManyRequests: ['temporarily_unavailable', 429, 429],
+  UpstreamUnavailable: ['temporarily_unavailable', 503, 503],
+  DatabaseUnavailable: ['temporarily_unavailable', 503, 503],
+};
+
+/**
+ * Two interfaces for the exchange of identity tokens: that of RFC 8693, and below `/nuget` that of nuget.org's
+ * `token-service-url`, which the action NuGet/login uses. They need no other credential.
+ */
+export function createTokenExchange(parts: ExchangeParts): Mount {
+  return { path, answer: (request, response) => answer(parts, request, response) };
+}
+
+async function answer(parts: ExchangeParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  response.setHeader('Cache-Control', 'no-store');
+  const below = splitTarget(request.url!).path.slice(path.length);
+  const isNuget = below === '/nuget';
+  try {
+    if (!isNuget && below !== '') throw new DomainError('NotFound', 'There is nothing at this address.');
+    if (request.method !== 'POST') {
+      response.setHeader('Allow', 'POST');
+      send(request, response, 405, isNuget, 'invalid_request', 'The token exchange supports only POST.');
+      return;
+    }
+    if (isNuget) await exchangeForNuget(parts, request, response);
+    else await exchangeByForm(parts, request, response);
+  } catch (error) {
+    await refuse(parts, request, response, error, isNuget);
+  }
+}
+
+/** RFC 8693, 2.1. As JSON too, for clients that cannot send forms. */
+async function exchangeByForm(parts: ExchangeParts, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const fields = await readFields(parts, request, response);
+  const of = (name: string) => fields.get(name) || undefined;
+  if (of('grant_type') === undefined)
+    throw new RequestRefused('invalid_request', 'The parameter grant_type is missing.');
+  if (of('grant_type') !== grantType)
+    throw new RequestRefused('unsupported_grant_type', `Use grant_type ${grantType}.`);
+  const token = of('subject_token');
+  if (token === undefined) throw new RequestRefused('invalid_request', 'The parameter subject_token is missing.');
+  if (!identityTypes.includes(of('subject_token_type') ?? '')) {
+    throw new RequestRefused('invalid_request', `Use subject_token_type ${identityTypes.join(' or ')}.`);
+  }
+  if ((of('requested_token_type') ?? accessToken) !== accessToken) {
+    throw new RequestRefused('invalid_request', `Leave requested_token_type out, or use ${accessToken}.`);
+  }
+  if (of('actor_token') !== undefined) {
+    throw new RequestRefused('invalid_request', 'Leave actor_token out: this server does not support it.');
+  }
+  const scopes = of('scope')?.split(' ').filter(Boolean);
+  const audience = of('audience');
+  const account = ({ issuer }: VerifiedToken) =>
+    audience === undefined || audience === issuer.audience ? defaultAccount : audience;
+  const made = await parts.exchange.exchange({ token, account, scopes, attempt: attemptWith(parts) });
+  sendJson(request, response, 200, {
+    access_token: made.value,
+    issued_token_type: accessToken,
+    token_type: 'Bearer',
+    expires_in: validFor / 1000,
+    scope: made.scopes.join(' '),
+  });
+}
+
+/** Limits what an identity may try: everyone has an identity token of a public CI. */
+function attemptWith({ clients }: ExchangeParts) {
+  return <T>(identity: string, work: () => Promise<T>) => limitIdentity(clients, identity, work);
+}
+
+/** The token service of nuget.org: `username` is the account. */
+async function exchangeForNuget(
+  parts: ExchangeParts,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const [, token] = /^bearer +(\S+)$/i.exec(authorizationOf(request)?.trim() ?? '') ?? [];
+  if (token === undefined) throw new DomainError('Unauthorized', 'Send the identity token as Bearer.');
+  const fields = await readFields(parts, request, response);
+  if (fields.get('tokenType') !== 'ApiKey') throw new RequestRefused('invalid_request', 'tokenType must be ApiKey.');
+  const account = fields.get('username') || defaultAccount;
+  const { value, expiresAt } = await parts.exchange.exchange({ token, account, attempt: attemptWith(parts) });
+  const expires = new Date(expiresAt).toISOString();
+  sendJson(request, response, 200, { tokenType: 'ApiKey', expires, apiKey: value });
+}
+
+/** The parameters of a form or of a JSON object. A repeated parameter is refused (RFC 6749, 3.2). */
+async function readFields(
+  { limits }: ExchangeParts,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<ReadonlyMap<string, string>> {
+  const bytes = await readBody(request, { limit: bodyLimit, idle: limits.uploadIdle });
+  contextOf(response).received = bytes.length;
+  const pairs = pairsIn(request, bytes);
+  const fields = new Map(pairs);
+  if (fields.size < pairs.length) throw new RequestRefused('invalid_request', 'A parameter is repeated.');
+  return fields;
+}
+
+function pairsIn(request: IncomingMessage, bytes: Buffer): [string, string][] {
+  const type = request.headers['content-type']?.split(';', 1)[0]!.trim().toLowerCase();
+  if (type === 'application/x-www-form-urlencoded') return [...new URLSearchParams(bytes.toString('utf8'))];
+  const body = parseJson(request, bytes);
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw new RequestRefused('invalid_request', 'Send the parameters as a form, or as a JSON object.');
+  }
+  return Object.entries(body).map(([name, value]: [string, unknown]) => {
+    if (typeof value !== 'string')
+      throw new RequestRefused('invalid_request', `The value of "${name.slice(0, 50)}" must be text.`);
+    return [name, value];
+  });
+}
+
+async function refuse(
+  parts: ExchangeParts,
+  request: IncomingMessage,
+  response: ServerResponse,
+  error: unknown,
+  isNuget: boolean,
+): Promise<void> {
+  const { log, onRefused, clients } = parts;
+  if (error instanceof RequestRefused) {
+    send(request, response, 400, isNuget, error.code, error.message);
+    return;
+  }
+  let known = asDomainError(error);
+  if (known?.name === 'Unauthorized') {
+    onRefused();
+    known =
+      (await limitFailedSignIn(clients)?.then(
+        () => known,
+        (limited: unknown) => asDomainError(limited),
+      )) ?? known;
+  }
+  const failure = known && failures[known.name];
+  if (!known || !failure) throw error;
+  noteUnavailable(log, response, known);
+  if (response.destroyed) return;
+  setLimitFields(response, known);
+  if (known.retryAfter !== undefined) response.setHeader('Retry-After', known.retryAfter);
+  const [code, status, nugetStatus] = failure;
+  if (isNuget && nugetStatus === 401) response.setHeader('WWW-Authenticate', 'Bearer realm="Entrepot"');
+  send(request, response, isNuget ? nugetStatus : status, isNuget, code, known.message);
+}
+
+function send(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  isNuget: boolean,
+  code: string,
+  message: string,
+): void {
+  response.statusMessage = oneLine(message);
+  // RFC 6749, 5.2 allows only some characters of ASCII in a description.
+  const description = message.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
+  sendJson(request, response, status, isNuget ? { error: message } : { error: code, error_description: description });
+}

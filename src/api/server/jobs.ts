@@ -1,0 +1,99 @@
+import { z } from 'zod';
+import type { JobRun, Jobs, JobStatus } from '../../jobs/jobs.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { jobList, jobPreview, jobRunList, timeOf, timeOrNull, type job, type jobRun } from '../framework/schemas.ts';
+
+/** Lines that a preview shows. */
+const mostActions = 500;
+/** Milliseconds that a preview may take. */
+const longestPreview = 20_000;
+const runsShown = 50;
+
+/** `/jobs`: the scheduled jobs. They concern all accounts and all names, so a token with name patterns cannot use them. */
+export function jobOperations(jobs: Jobs): Operation[] {
+  const action = 'operate';
+  const allNames = 'A token with name patterns cannot use jobs, because they concern all names.';
+  const params = { name: 'The name of the job' };
+  return [
+    operation({
+      method: 'get',
+      path: '/jobs',
+      id: 'listJobs',
+      summary: 'List the scheduled jobs, with the next and the last run of each',
+      action,
+      allNames,
+      status: 200,
+      answer: jobList,
+      run: async () => ({ items: (await jobs.list()).map(toJob), next_cursor: null }),
+    }),
+    operation({
+      method: 'get',
+      path: '/jobs/:name/runs',
+      id: 'listJobRuns',
+      summary: `List the latest ${runsShown} runs of a job`,
+      action,
+      allNames,
+      params,
+      status: 200,
+      answer: jobRunList,
+      run: async ({ params: { name } }) => {
+        const runs = await jobs.history(name!, runsShown);
+        return { items: runs.map(toRun), next_cursor: null };
+      },
+    }),
+    operation({
+      method: 'post',
+      path: '/jobs/:name/runs',
+      id: 'startJob',
+      summary: 'Start a run of a job now, even if the job is off. 400 while a run has not ended',
+      action,
+      allNames,
+      params,
+      status: 204,
+      run: ({ params: { name } }) => jobs.launch(name!),
+    }),
+    operation({
+      method: 'post',
+      path: '/jobs/:name/preview',
+      id: 'previewJob',
+      summary: `Show what a run of a job would do: the counts, and the first ${mostActions} actions`,
+      action,
+      allNames,
+      params,
+      status: 200,
+      answer: jobPreview,
+      run: async ({ params: { name } }) => {
+        const actions: string[] = [];
+        let more = 0;
+        const say = (line: string) => {
+          if (actions.length < mostActions) actions.push(line);
+          else more += 1;
+        };
+        const counts = await jobs.run(name!, { dryRun: true, say, signal: AbortSignal.timeout(longestPreview) });
+        return { counts, actions, more };
+      },
+    }),
+  ];
+}
+
+function toJob({ job: { name, summary, schedule, canDryRun }, last }: JobStatus): z.input<typeof job> {
+  return {
+    name,
+    summary,
+    next_run_at: schedule ? timeOf(schedule.next()) : null,
+    can_preview: canDryRun,
+    last_run: last ? toRun(last) : null,
+  };
+}
+
+function toRun(each: JobRun): z.input<typeof jobRun> {
+  return {
+    id: String(each.id),
+    scheduled_at: timeOrNull(each.scheduledAt),
+    started_at: timeOf(each.startedAt),
+    ended_at: timeOrNull(each.endedAt),
+    outcome: each.outcome,
+    counts: each.counts,
+    error: each.error,
+  };
+}

@@ -1,0 +1,235 @@
+import { z } from 'zod';
+import { allow } from '../../accounts/allow.ts';
+import { quantileOf } from '../../metrics/upstreams.ts';
+import { kinds } from '../../mirror/store/counts.ts';
+import type { MirrorOverview, StoredEntry, UpstreamView } from '../../mirror/overview.ts';
+import type { AllAccountsUse } from '../../usage/all-accounts.ts';
+import { operation, type Operation } from '../framework/operation.ts';
+import { pageQuery, readPage } from '../framework/paging.ts';
+import { timeOf, timeOrNull } from '../framework/schemas.ts';
+import { upstreamEntry, upstreamEntryList, upstreamItem, upstreamList } from './upstream-schemas.ts';
+
+export interface UpstreamParts {
+  overview: MirrorOverview;
+  use: AllAccountsUse;
+}
+
+const id = 'The ID of the upstream in the settings';
+const kindQuery = z.object({
+  kind: z
+    .enum(kinds, `expected ${kinds.join(' or ')}`)
+    .optional()
+    .meta({ description: 'Needed if a feed and a registry have this ID' }),
+});
+const entriesQuery = pageQuery.extend({
+  ...kindQuery.shape,
+  name: z
+    .string('expected one name')
+    .max(255)
+    .optional()
+    .meta({ description: 'Only names that begin with this text, in any letter case' }),
+  entry_kind: z.string('expected one kind').max(32).optional().meta({ description: 'Only entries of this kind' }),
+});
+
+/** `/upstreams`: they concern all accounts. What is stored of them needs a token without name patterns, too. */
+export function upstreamOperations({ overview, use }: UpstreamParts): Operation[] {
+  const action = 'operate';
+  const allNames = 'A token with name patterns cannot see what is stored of an upstream.';
+  const shown = async (upstream: UpstreamView['upstream']) =>
+    itemOf((await overview.list()).find((each) => each.upstream === upstream)!);
+  return [
+    operation({
+      method: 'get',
+      path: '/upstreams',
+      id: 'listUpstreams',
+      summary: 'List the upstreams with their state, what is stored of them, and what the mirror saved',
+      action,
+      status: 200,
+      answer: upstreamList,
+      run: async () => {
+        const [views, { period, counters, asOf }] = await Promise.all([overview.list(), use.read()]);
+        const { cache_hits: hits, cache_misses: misses, upstream_bytes } = counters;
+        const month = {
+          start: timeOf(period.start),
+          as_of: timeOf(asOf),
+          requests: hits + misses,
+          hits,
+          upstream_bytes,
+        };
+        return { items: views.map(itemOf), next_cursor: null, month };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/upstreams/:id',
+      id: 'getUpstream',
+      summary: 'Show one upstream',
+      action,
+      params: { id },
+      query: kindQuery,
+      status: 200,
+      answer: upstreamItem,
+      run: ({ params, query }) => shown(overview.find(params['id']!, query.kind)),
+    }),
+    operation({
+      method: 'post',
+      path: '/upstreams/:id/retry',
+      id: 'retryUpstream',
+      summary: 'End the pause of an upstream in the worker that answers, and send it a request now',
+      action,
+      params: { id },
+      query: kindQuery,
+      status: 200,
+      answer: upstreamItem,
+      run: async ({ params, query }) => {
+        const upstream = overview.find(params['id']!, query.kind);
+        await overview.retry(upstream);
+        return shown(upstream);
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/upstreams/:id/entries',
+      id: 'listUpstreamEntries',
+      summary: 'List what is stored of an upstream, by kind and name',
+      action,
+      allNames,
+      params: { id },
+      query: entriesQuery,
+      status: 200,
+      answer: upstreamEntryList,
+      run: async ({ params, query }) => {
+        const upstream = overview.find(params['id']!, query.kind);
+        const filter = { kind: query.entry_kind, prefix: query.name?.trim().toLowerCase() };
+        const { entries, next_cursor } = await readPage<StoredEntry, [string, string, string]>(query, {
+          name: `upstreams/${upstream.config.kind}/${upstream.id}`,
+          key: z.tuple([z.string(), z.string(), z.string()]),
+          keyOf: ({ kind, name, id: entry }) => [kind, name, entry],
+          read: (limit, after) => overview.entries(upstream, filter, limit, after),
+        });
+        return { items: entries.map(entryOf), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/upstreams/:id/entries/:entry',
+      id: 'getUpstreamEntry',
+      summary: 'Show one stored entry of an upstream',
+      action,
+      allNames,
+      params: { id, entry: 'The ID of the entry' },
+      query: kindQuery,
+      status: 200,
+      answer: upstreamEntry,
+      run: async ({ params, query }) =>
+        entryOf(await overview.entry(overview.find(params['id']!, query.kind), params['entry']!)),
+    }),
+    operation({
+      method: 'delete',
+      path: '/upstreams/:id/entries/:entry',
+      id: 'dropUpstreamEntry',
+      summary: 'Drop a stored entry of an upstream; the next request fetches it again. Needs the scope operate, too',
+      action: 'delete',
+      allNames,
+      params: { id, entry: 'The ID of the entry' },
+      query: kindQuery,
+      status: 204,
+      run: async ({ principal, params, query }) => {
+        allow(principal, 'operate');
+        await overview.drop(overview.find(params['id']!, query.kind), params['entry']!, principal.accountId);
+      },
+    }),
+  ];
+}
+
+/** The outcomes for which no request was sent to the upstream. */
+const unsent = ['hit', 'stale'];
+
+function itemOf({ upstream, kinds: entryKinds, figures, cached }: UpstreamView): z.input<typeof upstreamItem> {
+  const { id: upstreamId, name, config, base, isOffline } = upstream;
+  const outcomes = figures?.outcomes ?? {};
+  const hits = unsent.reduce((sum, each) => sum + (outcomes[each] ?? 0), 0);
+  const times = figures?.times ?? { bounds: [], counts: [], sum: 0 };
+  const requests = times.counts.reduce((sum, each) => sum + each, 0);
+  const median = quantileOf(times, 0.5);
+  const p95 = quantileOf(times, 0.95);
+  const pause = figures?.pause;
+  const limit = figures?.rateLimit;
+  return {
+    id: upstreamId,
+    name,
+    kind: config.kind,
+    url: `${base.origin}${base.pathname}`,
+    mode: isOffline ? 'offline' : 'online',
+    accounts: config.accounts ?? null,
+    breaker: {
+      state: pause ? 'open' : 'closed',
+      workers: figures?.processes ?? 0,
+      open_workers: figures?.open ?? 0,
+      since: timeOrNull(pause?.since ?? null),
+      reason: pause?.reason ?? null,
+      next_attempt_at: timeOrNull(pause?.until ?? null),
+    },
+    rate_limit: limit
+      ? { limit: limit.limit ?? null, remaining: limit.remaining, resets_at: timeOf(limit.until) }
+      : null,
+    latency:
+      median === undefined || p95 === undefined
+        ? null
+        : { median_ms: milliseconds(median), p95_ms: milliseconds(p95), requests },
+    requests: {
+      sent: sumOf(figures?.statuses ?? {}),
+      received_bytes: figures?.received ?? 0,
+      needed: sumOf(outcomes),
+      by_outcome: outcomes,
+      hits,
+    },
+    saved: {
+      requests: hits,
+      bytes: figures?.sent ?? 0,
+      seconds: requests === 0 ? 0 : Math.round(((hits * times.sum) / requests) * 10) / 10,
+    },
+    cached: cached
+      ? {
+          entries: cached.entries,
+          size_bytes: cached.bytes,
+          expired_documents: cached.expired,
+          as_of: timeOf(cached.asOf),
+        }
+      : null,
+    works_offline: cached ? worksOffline(cached, isOffline) : null,
+    entry_kinds: [...entryKinds],
+    last_success_at: timeOrNull(figures?.succeededAt ?? null),
+    since: timeOf(figures?.startedAt ?? 0),
+  };
+}
+
+function worksOffline({ entries, expired }: NonNullable<UpstreamView['cached']>, isOffline: boolean) {
+  if (entries === 0) return 'nothing';
+  // Of an upstream that is set to offline, documents of any age are served.
+  return expired === 0 || isOffline ? 'all' : 'partly';
+}
+
+function entryOf(each: StoredEntry): z.input<typeof upstreamEntry> {
+  const { id: entry, kind, name, reference, digest, content_type, size_bytes } = each;
+  return {
+    id: entry,
+    kind,
+    name,
+    reference,
+    digest,
+    content_type,
+    size_bytes,
+    stored_at: timeOf(each.stored_at),
+    validated_at: timeOf(each.validated_at),
+    last_used_at: timeOf(each.used_at),
+  };
+}
+
+function sumOf(counts: Readonly<Record<string, number>>): number {
+  return Object.values(counts).reduce((sum, each) => sum + each, 0);
+}
+
+function milliseconds(seconds: number): number {
+  return Math.round(seconds * 10_000) / 10;
+}

@@ -1,0 +1,92 @@
+import { z } from 'zod';
+import { listOf } from '../framework/schemas.ts';
+import { deliveryStates } from '../../webhooks/delivery.ts';
+import { longestUrl, mostPatterns } from '../../webhooks/webhook.ts';
+
+// The requests and answers of `/v1/webhooks`.
+
+const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
+const url = z.string().max(longestUrl).meta({ description: 'An http or https URL; https is recommended' });
+const events = z
+  .array(z.string().max(50))
+  .min(1)
+  .max(mostPatterns)
+  .meta({ description: 'Types of events, groups such as `package.*`, or `*` for all' });
+const secret = z.string().meta({
+  description: 'Verifies the signatures (Standard Webhooks). Only the answers that create or rotate it contain it.',
+});
+
+export const webhook = z
+  .strictObject({
+    id: z.uuid(),
+    url: z.string(),
+    events: z.array(z.string()),
+    enabled: z.boolean(),
+    disabled_reason: z
+      .string()
+      .nullable()
+      .meta({ description: 'Why the server disabled it; null if it is enabled, or if a user disabled it' }),
+    operate: z.boolean().meta({
+      description: 'Whether it also gets events that concern no account. True if its token had the scope operate',
+    }),
+    created_at: time,
+  })
+  .meta({ id: 'Webhook' });
+
+export const newWebhook = webhook.extend({ secret }).meta({ id: 'NewWebhook' });
+
+export const changedWebhook = webhook.extend({ secret: secret.optional() }).meta({ id: 'ChangedWebhook' });
+
+export const webhookRequest = z.strictObject({ url, events }).meta({ id: 'WebhookRequest' });
+
+export const webhookChange = z
+  .strictObject({
+    url: url.optional(),
+    events: events.optional(),
+    enabled: z.boolean().optional(),
+    rotate_secret: z.boolean().optional().meta({
+      description: 'true makes a new secret. For 24 hours, requests have the signatures of the new and the old secret',
+    }),
+  })
+  .meta({ id: 'WebhookChange' });
+
+const attempt = {
+  at: time,
+  duration_ms: z.int().min(0),
+  request_headers: z.record(z.string(), z.string()).meta({ description: 'Without the signature' }),
+  status: z.int().nullable().meta({ description: 'The status of the answer; null without an answer' }),
+  answer: z.string().nullable().meta({ description: 'The first 1024 bytes of the body of the answer' }),
+  error: z.string().nullable().meta({ description: 'Why it failed; null if it succeeded' }),
+};
+
+export const webhookTest = z.strictObject({ id: z.string(), ...attempt }).meta({ id: 'WebhookTest' });
+
+export const delivery = z
+  .strictObject({
+    id: z.uuid().meta({ description: 'The header webhook-id of its requests' }),
+    event_id: z.string(),
+    type: z.string(),
+    state: z.enum(deliveryStates),
+    attempts: z.int().min(0),
+    created_at: time,
+    next_attempt_at: time.nullable(),
+    last_attempt: z.strictObject(attempt).nullable(),
+  })
+  .meta({ id: 'WebhookDelivery' });
+
+export const deliveryDetails = delivery
+  .extend({ request_body: z.string().meta({ description: 'A CloudEvent as JSON' }) })
+  .meta({ id: 'WebhookDeliveryDetails' });
+
+export const redeliverRequest = z
+  .strictObject({
+    since: z.iso
+      .datetime({ offset: true, error: 'expected a time such as 2027-01-31T12:00:00Z' })
+      .meta({ description: 'RFC 3339. Deliveries that were made at this time or later' }),
+  })
+  .meta({ id: 'RedeliverRequest' });
+
+export const redelivered = z.strictObject({ deliveries: z.int().min(0) }).meta({ id: 'Redelivered' });
+
+export const webhookList = listOf(webhook);
+export const deliveryList = listOf(delivery);

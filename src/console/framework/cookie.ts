@@ -1,0 +1,95 @@
+import type { IncomingMessage } from 'node:http';
+import type { CookieKey } from '../../accounts/cookie-key.ts';
+
+/** The scheme of the visitor's address. */
+export type Scheme = 'http' | 'https';
+
+/** With HTTPS, the prefix keeps other hosts and plain HTTP from setting the cookie (RFC 6265bis, 4.1.3). */
+function nameOf(scheme: Scheme, name: 'session' | 'sign-in' = 'session'): string {
+  return `${scheme === 'https' ? '__Host-' : ''}entrepot-${name}`;
+}
+
+/** The value of the session cookie; undefined without one. */
+export function sessionCookie(request: Pick<IncomingMessage, 'headers'>, scheme: Scheme): string | undefined {
+  const value = valueOf(request, nameOf(scheme));
+  return value !== undefined && /^[\w-]{43}$/.test(value) ? value : undefined;
+}
+
+/** What the browser keeps while its visitor signs in with the provider. */
+export interface PendingSignIn {
+  /** Random; 43 characters of base64url. */
+  secret: string;
+  /** The path that the sign-in leads to. */
+  next: string;
+}
+
+/** What the cookie of a sign-in is signed with, and the time in milliseconds since 1970. */
+export interface Signing {
+  cookies: CookieKey;
+  now: number;
+}
+
+/** Seconds that a sign-in with the provider may take. */
+const signInTime = 600;
+
+/** The sign-in that this browser has begun here within the last 10 minutes; undefined without one. */
+export async function pendingSignIn(
+  request: Pick<IncomingMessage, 'headers'>,
+  scheme: Scheme,
+  { cookies, now }: Signing,
+): Promise<PendingSignIn | undefined> {
+  const value = valueOf(request, nameOf(scheme, 'sign-in')) ?? '';
+  const parts = /^(([\w-]{43})\.([0-9a-z]{1,10})\.([\w-]*))\.([\w-]{43})$/.exec(value);
+  if (!parts) return undefined;
+  const [, text, secret, until, next, signature] = parts as unknown as string[];
+  if (!(await cookies.isSigned('sign-in', text!, Buffer.from(signature!, 'base64url')))) return undefined;
+  if (Number.parseInt(until!, 36) <= now) return undefined;
+  return { secret: secret!, next: Buffer.from(next!, 'base64url').toString('utf8') };
+}
+
+/** `Set-Cookie` with a sign-in that has begun. Its signature shows later that this server has begun it. */
+export async function setPendingSignIn(
+  scheme: Scheme,
+  { secret, next }: PendingSignIn,
+  { cookies, now }: Signing,
+): Promise<string> {
+  const until = (now + signInTime * 1000).toString(36);
+  const text = `${secret}.${until}.${Buffer.from(next).toString('base64url')}`;
+  const signature = await cookies.sign('sign-in', text);
+  return signInCookie(scheme, `${text}.${signature.toString('base64url')}`, signInTime);
+}
+
+/** `Set-Cookie` that removes the sign-in from the browser. */
+export function removePendingSignIn(scheme: Scheme): string {
+  return signInCookie(scheme, '', 0);
+}
+
+function signInCookie(scheme: Scheme, value: string, seconds: number): string {
+  const rest = `; Path=/; HttpOnly; SameSite=Lax${scheme === 'https' ? '; Secure' : ''}`;
+  return `${nameOf(scheme, 'sign-in')}=${value}${rest}; Max-Age=${seconds}`;
+}
+
+/** The value of a cookie; undefined without it, and for several with the name. */
+function valueOf({ headers }: Pick<IncomingMessage, 'headers'>, name: string): string | undefined {
+  const prefix = `${name}=`;
+  const pairs = (headers.cookie ?? '').split(';').map((each) => each.trim());
+  const values = pairs.filter((each) => each.startsWith(prefix)).map((each) => each.slice(prefix.length));
+  return values.length === 1 ? values[0] : undefined;
+}
+
+/** `Set-Cookie` with a session, or without `value` to remove it. The browser forgets it when it closes. */
+export function setSessionCookie(scheme: Scheme, value: string | undefined): string {
+  const secure = scheme === 'https' ? '; Secure' : '';
+  const end = value === undefined ? '; Max-Age=0' : '';
+  return `${nameOf(scheme)}=${value ?? ''}; Path=/; HttpOnly; SameSite=Lax${secure}${end}`;
+}
+
+/**
+ * Whether a link of another site led here. Without the header fields that tell, as over plain HTTP from a bookmark, nothing
+ * shows that.
+ */
+export function isLinkFromElsewhere({ headers }: Pick<IncomingMessage, 'headers'>, base: string): boolean {
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined) return site !== 'same-origin' && site !== 'none';
+  return headers.referer !== undefined && URL.parse(headers.referer)?.origin !== new URL(base).origin;
+}

@@ -1,0 +1,135 @@
+import { allow } from '../../accounts/allow.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import { version } from '../../runtime/package.ts';
+import type { AssetAddresses } from './assets.ts';
+import { copyable } from './format.ts';
+import { html, type Html } from './html.ts';
+import { sections, type Section, type View } from './page.ts';
+
+/** Sentences that a page shows after a form was sent. The address has only the key of one, so it cannot bring another text. */
+export const notices: Readonly<Record<string, string>> = {
+  'signed-out': 'You are signed out.',
+  'account-changed': 'You use another account now.',
+  'tokens-revoked': 'Revoked. The tokens stop working at once, and their sessions have ended.',
+  'job-started': 'The job has started. Its result appears below when it has ended.',
+  'entries-dropped': 'The entries are dropped. The next request for each fetches it again.',
+  'upstream-fails': 'The upstream was asked, and still fails.',
+  'upstream-works': 'The upstream works again.',
+  'webhook-changed': 'The webhook is changed.',
+  'webhook-enabled': 'The webhook is enabled. Waiting deliveries are sent now.',
+  'webhook-disabled': 'The webhook is disabled. It gets no events until you enable it.',
+  'webhook-deleted': 'The webhook is deleted.',
+  redelivered: 'The deliveries are due again, with all attempts.',
+  'prefetch-cancelled': 'The prefetch stops after what it is fetching now. What it has fetched stays.',
+  'package-published': 'The package is published.',
+  'session-ended': 'The session has ended.',
+  deleted: 'Deleted.',
+  unlisted: 'Unlisted. Searches no longer show it.',
+  relisted: 'Listed again.',
+  released: 'Released. Upstreams can serve the name now.',
+  'versions-deprecated': 'Deprecated. Clients show it when they read the package again.',
+  'versions-undeprecated': 'The deprecation has ended.',
+  'advisory-created': 'The advisory is written. Audits warn of it from now on.',
+  'advisory-deleted': 'The advisory is deleted.',
+  'rule-saved': 'The rule is saved.',
+  'rule-deleted': 'The rule is deleted. The tokens that it gave stop working at once.',
+};
+
+export interface Frame {
+  assets: AssetAddresses;
+  /** Undefined for a visitor without a session, unless the server allows anonymous readers. */
+  principal: Principal | undefined;
+  section?: Section | undefined;
+  /** A key of `notices`. */
+  done?: string | undefined;
+}
+
+/** A whole page. */
+export function layout({ title, body, json }: View, { assets, principal, section, done }: Frame): Html {
+  const notice = done !== undefined && Object.hasOwn(notices, done) ? notices[done] : undefined;
+  return html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="color-scheme" content="light dark" />
+        <title>${title} · Entrepot</title>
+        <link rel="icon" href="${assets['icon.svg']}" type="image/svg+xml" />
+        <link rel="stylesheet" href="${assets['console.css']}" />
+        <script type="module" src="${assets['console.js']}"></script>
+      </head>
+      <body>
+        <a class="skip" href="#main">Skip to the content</a>
+        <header class="top">
+          <a class="brand" href="/console/">Entrepot</a>
+          ${principal && find} ${principal && who(principal)}
+        </header>
+        ${principal && navigation(principal, section)}
+        <main id="main" tabindex="-1">
+          ${notice && html`<p class="notice" role="status">${notice}</p>`}
+          <h1>${title}</h1>
+          ${body}
+        </main>
+        <footer>
+          <span>Entrepot ${version}</span>
+          ${json && html`<span>As JSON: ${copyable(`GET ${json}`)}</span>`}
+          <a href="/v1/openapi.json">API description</a>
+        </footer>
+      </body>
+    </html>`;
+}
+
+const find = html`<form class="find" role="search" method="get" action="/console/search">
+  <label class="unseen" for="find">Search packages and images</label>
+  <input id="find" name="q" type="search" placeholder="Search packages and images" maxlength="200" />
+  <button>Search</button>
+</form>`;
+
+function who(principal: Principal): Html {
+  if (principal.kind === 'anonymous') return html`<p class="who"><a href="/console/sign-in">Sign in</a></p>`;
+  const accounts = principal.kind === 'person' ? principal.accounts : [];
+  return html`${accounts.length > 1 && accountForm(principal.accountName, accounts)}
+    <form class="who" method="post" action="/console/sign-out">
+      <span>${principal.accountName} <span class="quiet">${nameOf(principal)}</span></span>
+      <button class="plain">Sign out</button>
+    </form>`;
+}
+
+/** Chooses one of the accounts of a person. */
+function accountForm(current: string, accounts: readonly string[]): Html {
+  return html`<form class="who" method="post" action="/console/account">
+    <label for="account" class="unseen">Account</label>
+    <select id="account" name="account">
+      ${accounts.map(
+        (each) => html`<option value="${each}" ${each === current ? html`selected` : ''}>${each}</option>`,
+      )}
+    </select>
+    <button class="plain">Use this account</button>
+  </form>`;
+}
+
+function nameOf(principal: Exclude<Principal, { kind: 'anonymous' }>): string {
+  return principal.kind === 'person' ? principal.personName : principal.tokenName;
+}
+
+function navigation(principal: Principal, current: Section | undefined): Html {
+  const visible = sections.filter(({ actions }) => actions.some((each) => may(principal, each)));
+  return html`<nav class="sections" aria-label="Sections">
+    <ul>
+      ${visible.map(
+        ({ key, title, path }) =>
+          html`<li><a href="${path}" ${key === current ? html`aria-current="page"` : ''}>${title}</a></li>`,
+      )}
+    </ul>
+  </nav>`;
+}
+
+/** Whether `principal` has the scope for `action`. */
+export function may(principal: Principal, action: Parameters<typeof allow>[1]): boolean {
+  try {
+    allow(principal, action);
+    return true;
+  } catch {
+    return false;
+  }
+}

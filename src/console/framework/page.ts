@@ -1,0 +1,88 @@
+import type { z } from 'zod';
+import type { Action } from '../../accounts/allow.ts';
+import type { Principal } from '../../accounts/principal.ts';
+import type { Arguments } from '../../api/operations.ts';
+import type { PublicUrls } from '../../http/urls.ts';
+import type { Html } from './html.ts';
+
+/** The operations of `/v1`, as the visitor of a page. */
+export interface VisitorApi {
+  /** See `Api.call`. */
+  call<Answer extends z.ZodType>(id: string, answer: Answer, args?: Arguments): Promise<z.input<Answer>>;
+  /** See `Api.do`. */
+  do(id: string, args?: Arguments): Promise<void>;
+}
+
+/** A multipart form that is arriving. */
+export interface ReceivingCall extends PageCall {
+  /** Gives the form to an operation; see `Api.receive`. */
+  receive<Answer extends z.ZodType>(id: string, answer: Answer): Promise<z.input<Answer>>;
+}
+
+/** A request for a page. */
+export interface PageCall {
+  readonly principal: Principal;
+  /** The ID of the session; undefined for an anonymous visitor. */
+  readonly session: string | undefined;
+  readonly params: Readonly<Record<string, string>>;
+  /** The first value of each query parameter. */
+  readonly query: Readonly<Record<string, string>>;
+  /** All values of a query parameter, such as the boxes that are checked in a form. */
+  values(name: string): readonly string[];
+  readonly urls: PublicUrls;
+  readonly api: VisitorApi;
+  /** Milliseconds since 1970. */
+  readonly now: number;
+}
+
+/** A form that was sent. */
+export interface FormCall extends PageCall {
+  /** All values of a field, in order. */
+  readonly form: URLSearchParams;
+}
+
+/** The content of a page. */
+export interface View {
+  title: string;
+  body: Html;
+  /** The path of `/v1` that has the same data. */
+  json?: string;
+  /** 200 by default. */
+  status?: number;
+}
+
+/** Where a form leads after success. `done` is a key of the notices in layout.ts. */
+export interface Redirect {
+  to: string;
+  done?: string;
+}
+
+/** One page. What a visitor may do follows from `action` and from the operations of `/v1` that the page calls. */
+export interface Page {
+  /** Below `/console`, in Express syntax. */
+  path: string;
+  /** The entry of the navigation that it belongs to; undefined if it belongs to none. */
+  section: Section | undefined;
+  action: Action;
+  show(call: PageCall): Promise<View>;
+  /** Handles the form that is sent to the page's address; a `View` shows the form again, with its errors. */
+  send?(call: FormCall): Promise<View | Redirect>;
+  /** As `send`, for a form with files, which are read while they arrive. A page has only one of both. */
+  receive?(call: ReceivingCall): Promise<View | Redirect>;
+}
+
+export type Section = (typeof sections)[number]['key'];
+
+/** The navigation. A visitor who may do one of `actions` sees the entry. */
+export const sections = [
+  { key: 'overview', title: 'Overview', path: '/console/', actions: ['read'] },
+  { key: 'packages', title: 'Packages', path: '/console/packages', actions: ['read'] },
+  { key: 'images', title: 'Images', path: '/console/images', actions: ['read'] },
+  { key: 'mirror', title: 'Mirror', path: '/console/mirror', actions: ['operate'] },
+  { key: 'usage', title: 'Usage', path: '/console/usage', actions: ['account'] },
+  { key: 'tokens', title: 'Tokens', path: '/console/tokens', actions: ['admin'] },
+  { key: 'jobs', title: 'Jobs', path: '/console/jobs', actions: ['operate'] },
+  { key: 'audit', title: 'Audit', path: '/console/audit', actions: ['admin', 'operate'] },
+  { key: 'webhooks', title: 'Webhooks', path: '/console/webhooks', actions: ['admin'] },
+  { key: 'connect', title: 'Connect', path: '/console/connect', actions: ['read'] },
+] as const satisfies readonly { key: string; title: string; path: string; actions: readonly Action[] }[];

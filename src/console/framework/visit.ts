@@ -1,0 +1,67 @@
+import type { Request } from 'express';
+import type { ServerResponse } from 'node:http';
+import type { Principal } from '../../accounts/principal.ts';
+import type { SessionOwner, Sessions } from '../../accounts/sessions.ts';
+import type { Authenticator } from '../../http/authenticate.ts';
+import { limitAttempt, limitFailedSignIn, limitLookUp, limitRequest } from '../../http/limit.ts';
+import { contextOf } from '../../http/request-context.ts';
+import type { Limits } from '../../limits/limits.ts';
+import { sessionCookie, setSessionCookie, type Scheme } from './cookie.ts';
+
+/** A request whose sender is known. */
+export interface Visit {
+  request: Request;
+  response: ServerResponse;
+  scheme: Scheme;
+  base: string;
+  /** The ID of the session. */
+  session: string | undefined;
+  /** Undefined without a session, unless visitors may read without one. */
+  principal: Principal | undefined;
+}
+
+interface VisitParts {
+  sessions: Sessions;
+  authenticator: Authenticator;
+  clients: Limits;
+  onRefused: () => void;
+}
+
+/** Finds the session of the visitor, or treats the visitor as an anonymous reader. */
+export async function identify(parts: VisitParts, visit: Visit): Promise<void> {
+  const value = sessionCookie(visit.request, visit.scheme);
+  const found = value === undefined ? undefined : await findSession(parts, visit, value);
+  visit.session = found?.id;
+  visit.principal = found?.principal ?? parts.authenticator.anonymous;
+  contextOf(visit.response).principal = visit.principal;
+  if (visit.principal) await limitRequest(visit.response, visit.principal);
+}
+
+/** A cookie without a session counts as a failed sign-in. One that is not signed counts before the database is asked. */
+async function findSession(
+  { sessions, clients, onRefused }: VisitParts,
+  { response, scheme }: Visit,
+  value: string,
+): ReturnType<Sessions['find']> {
+  const find = () => limitLookUp(clients, () => sessions.find(value));
+  const isSigned = await sessions.isSigned(value);
+  const found = isSigned ? await find() : await limitAttempt(clients, find, (each) => each !== undefined);
+  if (found) return found;
+  // So that a browser whose session has ended counts once.
+  response.setHeader('Set-Cookie', setSessionCookie(scheme, undefined));
+  if (isSigned) await limitFailedSignIn(clients);
+  else onRefused();
+  return undefined;
+}
+
+/** Begins a session, and ends the one that the browser had before, which must not become this one. */
+export async function beginSession(
+  { sessions }: Pick<VisitParts, 'sessions'>,
+  visit: Visit,
+  owner: SessionOwner,
+): Promise<string> {
+  const { request, response, session, principal } = visit;
+  if (session !== undefined) await sessions.end(principal!.accountId, session);
+  const agent = request.headers['user-agent'] ?? '';
+  return sessions.begin(owner, { agent, address: contextOf(response).remote ?? null });
+}

@@ -1,0 +1,77 @@
+import { typed } from '../../../runtime/command-name.ts';
+import { describedBy, fieldError } from '../../framework/failure.ts';
+import { copyable } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import type { View } from '../../framework/page.ts';
+
+/** `path` if it is an address of the console, otherwise the overview. Another address could lead to another site. */
+export function localPath(path: string | undefined): string {
+  if (path === undefined || path.length > 2000 || !/^\/console\/(?!\/)[\x21-\x7e]*$/.test(path) || path.includes('\\'))
+    return '/console/';
+  const { origin, pathname, search } = new URL(path, 'http://console.invalid');
+  return origin === 'http://console.invalid' && pathname.startsWith('/console/') ? pathname + search : '/console/';
+}
+
+interface SignInPage {
+  /** Where it leads then. */
+  next: string;
+  error?: string;
+  /** The host of the OpenID Connect provider; undefined without one. */
+  host?: string | undefined;
+}
+
+/** The page that asks for an API token, and leads to the provider if there is one. */
+export function signInView({ next, error, host }: SignInPage): View {
+  const errors: Record<string, string> = error === undefined ? {} : { token: error };
+  const body = html`${host !== undefined && personLink(next, host)}
+    <form method="post" action="/console/sign-in" class="panel narrow">
+      <input type="hidden" name="next" value="${next}" />
+      <label for="token">API token</label>
+      <input
+        id="token"
+        name="token"
+        type="password"
+        autocomplete="current-password"
+        required
+        ${host === undefined ? html`autofocus` : ''}
+        spellcheck="false"
+        ${describedBy('token', errors)}
+      />
+      ${fieldError('token', errors)}
+      <p class="hint">
+        It begins with <code>ent_</code>. The first start of the server prints the first token; the command
+        <code>${typed('token create')}</code> makes more.
+      </p>
+      <button class="primary">Sign in</button>
+    </form>`;
+  return { title: 'Sign in', body, status: error === undefined ? 200 : 422 };
+}
+
+/** A link: the policy `form-action` would stop a form that leads to the provider. */
+function personLink(next: string, host: string): Html {
+  const address = `/console/sign-in/oidc?next=${encodeURIComponent(next)}`;
+  return html`<p class="panel narrow"><a class="button" href="${address}">Sign in with ${host}</a></p>`;
+}
+
+/** The page for a sign-in with the provider that failed. */
+export function signInFailedView(message: string, status: number): View {
+  const body = html`<p class="failure" role="alert">${message}</p>
+    <p><a class="button" href="/console/sign-in">Go to the sign-in page</a></p>`;
+  return { title: 'Not signed in', body, status };
+}
+
+/** The page for a person to whom no rule gives anything. */
+export function noAccountView({ name, subject, issuer }: { name: string; subject: string; issuer: string }): View {
+  const body = html`<p class="failure" role="alert">
+      You signed in as ${name}, but no rule of this server gives you an account.
+    </p>
+    <p>Ask its operator for a rule in the setting <code>signIn.oidc.rules</code> for one of your claims. You are:</p>
+    <dl class="facts">
+      <dt>Provider</dt>
+      <dd>${copyable(issuer)}</dd>
+      <dt>Subject</dt>
+      <dd>${copyable(subject)}</dd>
+    </dl>
+    <p><a class="button" href="/console/sign-in">Go to the sign-in page</a></p>`;
+  return { title: 'No account', body, status: 403 };
+}

@@ -1,0 +1,244 @@
+import type { z } from 'zod';
+import { newToken, sessionList, token, tokenList } from '../../../api/framework/schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
+import { ago, copyable, lines } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import { given, pageLinks } from '../../framework/links.ts';
+import { limitedTo, patternFields, patternsOf, scopeFields } from '../../framework/rights.ts';
+import { selectCell, table } from '../../framework/table.ts';
+
+type Token = z.input<typeof token>;
+type Errors = Readonly<Record<string, string>>;
+
+/** Most tokens that are revoked together. */
+const mostTogether = 200;
+
+/** The tokens of the account, and who is signed in with them. */
+export const tokensPage: Page = {
+  path: '/tokens',
+  section: 'tokens',
+  action: 'admin',
+  show: async (call) => {
+    const list = await call.api.call('listTokens', tokenList, { query: given(call.query, 'cursor') });
+    const sessions = await call.api.call('listSessions', sessionList, { query: { limit: '50' } });
+    const body = html`<p>
+        <a class="button" href="/console/tokens/new">Create a token</a>
+        <a class="button" href="/console/publishers">Rules for a CI</a>
+      </p>
+      <form action="/console/tokens/revoke">
+        ${table(
+          [
+            { unseen: 'Select' },
+            'Name',
+            'Begins with',
+            'Scopes',
+            'Limited to',
+            'Made by',
+            'Last used',
+            'Expires',
+            'State',
+          ],
+          list.items.map((each) => tokenRow(each, call.now)),
+        )}
+        ${pageLinks('/console/tokens', call.query, list.next_cursor)}
+        <button class="danger">Revoke the selected tokens…</button>
+      </form>
+      <section>
+        <h2>Sessions of the console</h2>
+        ${sessionRows(sessions.items, call)}
+      </section>`;
+    return { title: 'Tokens', body, json: '/v1/tokens' };
+  },
+};
+
+function tokenRow(each: Token, now: number): Html {
+  const { id, name, token_prefix: prefix, patterns, revoked_at: revoked, expires_at: expires } = each;
+  const isExpired = expires !== null && Date.parse(expires) <= now;
+  return html`<tr>
+    ${revoked === null ? selectCell('id', id, name) : html`<td></td>`}
+    <th scope="row">${name}${each.publisher_id !== null && html` <span class="quiet">by a rule</span>`}</th>
+    <td>${prefix !== '' && html`<code>${prefix}…</code>`}</td>
+    <td>${each.scopes.join(', ')}</td>
+    <td>${limitedTo(patterns)}</td>
+    <td>${makerOf(each)}</td>
+    <td>${ago(each.last_used_at, now)}</td>
+    <td>${ago(expires, now)}</td>
+    <td>${stateOf(revoked !== null, isExpired)}</td>
+  </tr>`;
+}
+
+function makerOf({ created_by: maker }: Token): Html | string {
+  if (!maker) return html`<span class="quiet">unknown</span>`;
+  return maker.name ?? html`<span class="quiet">${maker.kind}</span>`;
+}
+
+function stateOf(isRevoked: boolean, isExpired: boolean): Html {
+  if (isRevoked) return html`<span class="state bad">revoked</span>`;
+  return isExpired ? html`<span class="state warn">expired</span>` : html`<span class="state good">valid</span>`;
+}
+
+function sessionRows(sessions: z.input<typeof sessionList>['items'], { session, now }: PageCall): Html {
+  return table(
+    ['Who', 'Browser', 'Address', 'Began', 'Last used', { unseen: 'Action' }],
+    sessions.map(
+      ({ id, person, agent, address, created_at: began, last_used_at: used }) =>
+        html`<tr>
+          <td>${person ? person.name : html`<span class="quiet">a token</span>`}</td>
+          <td>${agent.slice(0, 120)} ${id === session && html`<strong>(this one)</strong>`}</td>
+          <td>${address}</td>
+          <td>${ago(began, now)}</td>
+          <td>${ago(used, now)}</td>
+          <td>
+            <a href="/console/sessions/${id}">End…<span class="unseen"> the session of ${address}</span></a>
+          </td>
+        </tr>`,
+    ),
+  );
+}
+
+const lifetimes: readonly (readonly [days: number, text: string])[] = [
+  [7, '7 days'],
+  [30, '30 days'],
+  [90, '90 days'],
+  [365, '1 year'],
+  [0, 'never'],
+];
+
+/** The form that creates a token. Its value is shown once, in the answer. */
+export const newTokenPage: Page = {
+  path: '/tokens/new',
+  section: 'tokens',
+  action: 'admin',
+  show: (call) => Promise.resolve(formView(call, new URLSearchParams({ scope: 'read', days: '90' }), {})),
+  send: async (call) => {
+    const { form, api, now } = call;
+    const days = Number(form.get('days') ?? '90');
+    const patterns = patternsOf(form);
+    try {
+      const made = await api.call('createToken', newToken, {
+        body: {
+          name: form.get('name') ?? '',
+          scopes: form.getAll('scope'),
+          ...(patterns && { patterns }),
+          ...(days > 0 && { expires_at: new Date(now + Math.min(days, 3650) * 86_400_000).toISOString() }),
+        },
+      });
+      return madeView(call, made.token);
+    } catch (error) {
+      return formView(call, form, fieldErrors(error));
+    }
+  },
+};
+
+function formView({ principal }: PageCall, form: URLSearchParams, errors: Errors): View {
+  const body = html`<form method="post" class="panel narrow">
+    ${fieldError('form', errors)}
+    <label for="name">Name</label>
+    <input id="name" name="name" required maxlength="200" value="${form.get('name')}" ${describedBy('name', errors)} />
+    ${fieldError('name', errors)}
+    <p class="hint">What it is for, such as <code>ci of web</code>. The audit shows it.</p>
+    ${scopeFields(principal, form, errors)}
+    <label for="days">Expires after</label>
+    <select id="days" name="days">
+      ${lifetimes.map(
+        ([days, text]) =>
+          html`<option value="${days}" ${form.get('days') === String(days) ? html`selected` : ''}>${text}</option>`,
+      )}
+    </select>
+    ${fieldError('expires_at', errors)}
+    ${
+      principal.kind === 'token' &&
+      principal.expiresAt !== null &&
+      html`<p class="hint">
+        Your own token expires at ${new Date(principal.expiresAt).toISOString()}. The new one expires then at the
+        latest.
+      </p>`
+    }
+    ${patternFields(form, errors)}
+    <button class="primary">Create</button>
+  </form>`;
+  const status = Object.keys(errors).length > 0 ? 422 : 200;
+  return { title: 'Create a token', body, status };
+}
+
+function madeView({ urls }: FormCall, value: string): View {
+  const host = new URL(urls.registry).host;
+  const body = html`<p class="warning" role="status">This is the only time that the token is shown. Copy it now.</p>
+    <p>${copyable(value)}</p>
+    ${lines(`echo ${value} | docker login ${host} --username api --password-stdin`, 'the line that signs docker in')}
+    <p><a href="/console/tokens">Back to the tokens</a></p>`;
+  return { title: 'The token is created', body, status: 201 };
+}
+
+/** Confirms the revocation of the selected tokens. */
+export const revokePage: Page = {
+  path: '/tokens/revoke',
+  section: 'tokens',
+  action: 'admin',
+  show: async (call) => {
+    const chosen = new Set(call.values('id').slice(0, mostTogether));
+    if (chosen.size === 0) {
+      const body = html`<p>No token is selected. <a href="/console/tokens">Select some</a>, and try again.</p>`;
+      return { title: 'Revoke tokens', body };
+    }
+    const found = await findTokens(call, chosen);
+    const body = html`<p>
+        Clients that use these tokens are refused at once, and sessions of the console that began with them end. This
+        cannot be undone.
+      </p>
+      <ul>
+        ${found.map(
+          ({ name, last_used_at: used }) => html`<li><strong>${name}</strong>, last used ${ago(used, call.now)}</li>`,
+        )}
+      </ul>
+      <form method="post">
+        ${found.map(({ id }) => html`<input type="hidden" name="id" value="${id}" />`)}
+        <button class="danger">Revoke ${found.length === 1 ? 'the token' : `${found.length} tokens`}</button>
+        <a href="/console/tokens">Keep them</a>
+      </form>`;
+    return { title: 'Revoke tokens', body };
+  },
+  send: async ({ form, api }): Promise<Redirect> => {
+    for (const id of form.getAll('id').slice(0, mostTogether)) await api.do('revokeToken', { params: { id } });
+    return { to: '/console/tokens', done: 'tokens-revoked' };
+  },
+};
+
+/** The tokens of the account with these IDs that are not revoked. */
+async function findTokens({ api }: PageCall, ids: ReadonlySet<string>): Promise<Token[]> {
+  const found: Token[] = [];
+  for (const id of ids) {
+    const each = await api.call('getToken', token, { params: { id } }).catch(unlessMissing);
+    if (each?.revoked_at === null) found.push(each);
+  }
+  return found;
+}
+
+function unlessMissing(error: unknown): undefined {
+  if (!(error instanceof DomainError && error.name === 'NotFound')) throw error;
+}
+
+/** Confirms the end of a session. */
+export const sessionPage: Page = {
+  path: '/sessions/:id',
+  section: 'tokens',
+  action: 'admin',
+  show: ({ params, session }) => {
+    const isOwn = params['id'] === session;
+    const body = html`<p>
+        ${isOwn ? 'This is the session that you use now: you will have to sign in again.' : 'Its browser has to sign in again.'}
+        A token that it began with stays valid.
+      </p>
+      <form method="post">
+        <button class="danger">End the session</button>
+        <a href="/console/tokens">Keep it</a>
+      </form>`;
+    return Promise.resolve({ title: 'End a session', body });
+  },
+  send: async ({ params, api }): Promise<Redirect> => {
+    await api.do('endSession', { params: { id: params['id']! } });
+    return { to: '/console/tokens', done: 'session-ended' };
+  },
+};

@@ -1,0 +1,166 @@
+import type { z } from 'zod';
+import { tokenList, usage, type usageItem } from '../../../api/framework/schemas.ts';
+import { ago, bytesText, copyable, count, ratio, size } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import type { Page, PageCall } from '../../framework/page.ts';
+import { given, pageLinks } from '../../framework/links.ts';
+import { barChart } from '../../framework/plot.ts';
+import { table } from '../../framework/table.ts';
+
+type Item = z.input<typeof usageItem>;
+
+const groupings = [
+  ['package', 'Packages'],
+  ['container', 'Images'],
+  ['token', 'Tokens'],
+] as const;
+
+/** What the account used in a month: by day, and by package, image or token. */
+export const usagePage: Page = {
+  path: '/usage',
+  section: 'usage',
+  action: 'account',
+  show: async (call) => {
+    const { query } = call;
+    const month = query['period'] ? { period: query['period'] } : {};
+    const grouping = groupings.some(([key]) => key === query['group_by']) ? query['group_by']! : 'package';
+    const days = await call.api.call('getUsage', usage, { query: { ...month, granularity: 'day', limit: '62' } });
+    const items = await call.api.call('getUsage', usage, {
+      query: { ...given(call.query, 'cursor'), ...month, group_by: grouping },
+    });
+    const names = grouping === 'token' ? await tokenNames(call) : new Map<string, string>();
+    const { period, storage, bandwidth, requests, as_of: asOf } = days;
+    const name = period.start.slice(0, 7);
+    const asked = requests.cache_hits + requests.cache_misses;
+    const body = html`<p>
+        ${monthLinks(name, grouping, call.now)} <span class="quiet">As of ${ago(asOf, call.now)}.</span>
+      </p>
+      <dl class="facts">
+        <dt>Sent</dt>
+        <dd>${size(bandwidth.egress_bytes)} in ${count(requests.downloads)} downloads</dd>
+        <dt>Received</dt>
+        <dd>${size(bandwidth.ingress_bytes)} in ${count(requests.uploads)} uploads</dd>
+        <dt>From upstreams</dt>
+        <dd>
+          ${size(bandwidth.upstream_bytes)}; ${ratio(requests.cache_hits, asked)} of the requests for mirrored content
+          needed no upstream
+        </dd>
+        <dt>Stored</dt>
+        <dd>
+          ${
+            storage.as_of === null
+              ? 'it is being measured'
+              : html`${size(storage.current_bytes)} now, at most ${size(storage.peak_bytes)},
+                ${size(storage.average_bytes)} on average`
+          }
+        </dd>
+      </dl>
+      <section>
+        <h2>Bytes sent, by day</h2>
+        ${daysOf(days.items, period)}
+      </section>
+      <section>
+        <h2>By ${groupings.find(([key]) => key === grouping)![1].toLowerCase()}</h2>
+        <p class="choices">
+          ${groupings.map(
+            ([key, title]) =>
+              html`<a
+                href="/console/usage?period=${name}&amp;group_by=${key}"
+                ${key === grouping ? html`aria-current="true"` : ''}
+                >${title}</a
+              > `,
+          )}
+        </p>
+        ${itemRows(items.items, grouping, names)} ${pageLinks('/console/usage', call.query, items.next_cursor)}
+      </section>`;
+    return { title: `Usage in ${name}`, body, json: `/v1/account/usage?period=${name}` };
+  },
+};
+
+function monthLinks(month: string, grouping: string, now: number): Html {
+  const shifted = (by: number) => {
+    const [year, index] = month.split('-').map(Number) as [number, number];
+    return new Date(Date.UTC(year, index - 1 + by)).toISOString().slice(0, 7);
+  };
+  const link = (to: string, text: string) =>
+    html`<a href="/console/usage?period=${to}&amp;group_by=${grouping}">${text}</a>`;
+  const next = shifted(1);
+  return html`${link(shifted(-1), `‹ ${shifted(-1)}`)}
+    <strong>${month}</strong> ${next <= new Date(now).toISOString().slice(0, 7) && link(next, `${next} ›`)}`;
+}
+
+function daysOf(items: readonly Item[], period: { start: string; end: string }): Html {
+  if (items.length === 0) return html`<p class="empty">No client used this account in this month.</p>`;
+  const byDay = new Map(items.map((each) => [each.date, each]));
+  const bars = [];
+  for (let day = Date.parse(period.start); day < Date.parse(period.end); day += 86_400_000) {
+    const date = new Date(day).toISOString().slice(0, 10);
+    const value = byDay.get(date)?.egress_bytes ?? 0;
+    bars.push({ label: date.slice(8), value, text: bytesText(value) });
+  }
+  return html`${barChart(bars, 'Bytes sent on each day of the month')}
+    <details>
+      <summary>As a table</summary>
+      ${table(
+        ['Day', { number: 'Sent' }, { number: 'Received' }, { number: 'Downloads' }, { number: 'Uploads' }],
+        items.map(
+          (each) =>
+            html`<tr>
+              <th scope="row">${each.date}</th>
+              <td class="number">${size(each.egress_bytes)}</td>
+              <td class="number">${size(each.ingress_bytes)}</td>
+              <td class="number">${count(each.downloads)}</td>
+              <td class="number">${count(each.uploads)}</td>
+            </tr>`,
+        ),
+      )}
+    </details>`;
+}
+
+/** Pages of 200 tokens that are read for their names. */
+const mostTokenPages = 5;
+
+/** Names of tokens by ID, for the first 1000 tokens of the account; none if the visitor may not see tokens. */
+async function tokenNames({ api, principal }: PageCall): Promise<Map<string, string>> {
+  const names = new Map<string, string>();
+  let cursor: string | null = may(principal, 'admin') ? '' : null;
+  for (let page = 0; page < mostTokenPages && cursor !== null; page += 1) {
+    const query: Record<string, string> = { limit: '200', ...(cursor !== '' && { cursor }) };
+    const list: z.input<typeof tokenList> = await api.call('listTokens', tokenList, { query });
+    for (const { id, name } of list.items) names.set(id, name);
+    cursor = list.next_cursor;
+  }
+  return names;
+}
+
+function itemRows(items: readonly Item[], grouping: string, names: ReadonlyMap<string, string>): Html {
+  if (items.length === 0) return html`<p class="empty">Nothing was used in this month.</p>`;
+  const page = { package: 'packages', container: 'images' }[grouping];
+  const nameOf = ({ key }: Item) => {
+    if (key === null) return html`<span class="quiet">without a name</span>`;
+    if (page === undefined) return names.get(key) ?? copyable(key);
+    return html`<a href="/console/${page}/${encodeURIComponent(key)}">${key}</a>`;
+  };
+  return table(
+    [
+      'Name',
+      { number: 'Requests' },
+      { number: 'Downloads' },
+      { number: 'Sent' },
+      { number: 'Received' },
+      { number: 'From upstreams' },
+    ],
+    items.map(
+      (each) =>
+        html`<tr>
+          <th scope="row">${nameOf(each)}</th>
+          <td class="number">${count(each.requests)}</td>
+          <td class="number">${count(each.downloads)}</td>
+          <td class="number">${size(each.egress_bytes)}</td>
+          <td class="number">${size(each.ingress_bytes)}</td>
+          <td class="number">${size(each.upstream_bytes)}</td>
+        </tr>`,
+    ),
+  );
+}

@@ -1,0 +1,125 @@
+import type { z } from 'zod';
+import { containerDetails, manifestDetails } from '../../../api/content/content-schemas.ts';
+import { counted, short } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { imagePath } from '../../framework/links.ts';
+import type { Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import { digestLink } from './image.ts';
+import { undefinedIfGone } from '../packages/package-delete.ts';
+
+/** Most tags and manifests that one form deletes. */
+const mostAtOnce = 100;
+
+/** What to delete of an image. */
+interface Choice {
+  tags: readonly string[];
+  digests: readonly string[];
+}
+
+/** Deletes tags and manifests. Shows first what that breaks. */
+export const imageDeletePage: Page = {
+  path: '/images/:name/delete',
+  section: 'images',
+  action: 'delete',
+  show: (call) => {
+    const { tag, digest } = call.query;
+    return preview(call, { tags: tag ? [tag] : [], digests: digest ? [digest] : [] });
+  },
+  send: async (call): Promise<View | Redirect> => {
+    const { form, api, params } = call;
+    const choice = { tags: unique(form.getAll('tag')), digests: unique(form.getAll('digest')) };
+    const isEmpty = choice.tags.length + choice.digests.length === 0;
+    if (isEmpty || form.get('confirmed') !== 'yes') return preview(call, choice);
+    const name = params['name']!;
+    for (const tag of choice.tags) await api.do('deleteTag', { params: { name, tag } }).catch(undefinedIfGone);
+    for (const digest of choice.digests) {
+      await api.do('deleteManifest', { params: { name, digest } }).catch(undefinedIfGone);
+    }
+    const left = await api.call('getContainer', containerDetails, { params: { name } }).catch(undefinedIfGone);
+    return { to: left ? imagePath(left.name) : '/console/images', done: 'deleted' };
+  },
+};
+
+function unique(values: readonly string[]): string[] {
+  return [...new Set(values)].slice(0, mostAtOnce);
+}
+
+async function preview({ api, params }: PageCall, { tags, digests }: Choice): Promise<View> {
+  const found = await api.call('getContainer', containerDetails, { params: { name: params['name']! } });
+  const { name } = found;
+  if (tags.length + digests.length === 0) {
+    const body = html`<p class="failure" role="alert">Choose at least one tag or manifest.</p>
+      <p><a href="${imagePath(name)}">Back to ${short(name, 255)}</a></p>`;
+    return { title: `Change ${short(name, 200)}`, body, status: 422 };
+  }
+  const describe = (reference: string) =>
+    api.call('getManifest', manifestDetails, { params: { name, reference } }).catch(undefinedIfGone);
+  const ofTags = await Promise.all(tags.map(describe));
+  const ofDigests = await Promise.all(digests.map(describe));
+  const what = [
+    ...(tags.length > 0 ? [counted(tags.length, 'tag')] : []),
+    ...(digests.length > 0 ? [counted(digests.length, 'manifest')] : []),
+  ].join(' and ');
+  const body = html`<p>
+      ${
+        found.origin === 'mirrored'
+          ? 'The copies are dropped from the mirror. The next pull fetches them from the upstream again, if it still has them.'
+          : 'A deletion cannot be undone.'
+      }
+    </p>
+    ${tags.map((tag, index) => tagPreview(tag, ofTags[index], tags))}
+    ${digests.map((digest, index) => manifestPreview(digest, ofDigests[index]))}
+    <form method="post" action="${imagePath(name)}/delete" class="panel narrow">
+      ${tags.map((tag) => html`<input type="hidden" name="tag" value="${tag}" />`)}
+      ${digests.map((digest) => html`<input type="hidden" name="digest" value="${digest}" />`)}
+      <input type="hidden" name="confirmed" value="yes" />
+      <button class="danger">Delete ${what}</button>
+      <a href="${imagePath(name)}">Keep</a>
+    </form>`;
+  return { title: `Delete ${what} of ${short(name, 200)}`, body };
+}
+
+type Details = z.input<typeof manifestDetails> | undefined;
+
+function tagPreview(tag: string, details: Details, all: readonly string[]): Html {
+  if (!details) return html`<p><strong>${short(tag, 128)}</strong> does not exist any more.</p>`;
+  const others = details.tags.filter((each) => !all.includes(each));
+  return html`<p>
+    <strong>Tag ${short(tag, 128)}</strong>: its manifest ${digestLink(details.name, details.digest)} stays.
+    ${
+      others.length > 0
+        ? html`It keeps the tags ${short(others.join(', '), 300)}.`
+        : html`No other tag points to it, so it can be pulled only by digest, and retention may delete it.`
+    }
+  </p>`;
+}
+
+function manifestPreview(digest: string, details: Details): Html {
+  if (!details) return html`<p><code>${short(digest, 80)}</code> does not exist any more.</p>`;
+  const { name, tags, indexes, referrers, children } = details;
+  return html`<div class="warning">
+    <strong>Manifest ${digestLink(name, details.digest)}</strong>
+    <ul>
+      ${tags.length > 0 && html`<li>These tags are deleted with it: ${short(tags.join(', '), 500)}</li>`}
+      ${
+        indexes.length > 0 &&
+        html`<li>
+          These indexes list it, and pulls of its platform fail afterwards:
+          ${indexes.map((each) => html`${digestLink(name, each)} `)}
+        </li>`
+      }
+      ${
+        referrers.length > 0 &&
+        html`<li>
+          ${counted(referrers.length, 'signature, SBOM or other', 'signatures, SBOMs or others')} refer to it and lose
+          their image.
+        </li>`
+      }
+      ${
+        children.length > 0 &&
+        html`<li>It is an index. Its ${counted(children.length, 'manifest')} stay, and retention may delete them.</li>`
+      }
+      ${tags.length + indexes.length + referrers.length + children.length === 0 && html`<li>Nothing known needs it.</li>`}
+    </ul>
+  </div>`;
+}

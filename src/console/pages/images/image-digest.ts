@@ -1,0 +1,150 @@
+import type { z } from 'zod';
+import { manifestDetails } from '../../../api/content/content-schemas.ts';
+import { ago, copyable, count, counted, lines, originOf, short, size } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import { imagePath, withQuery } from '../../framework/links.ts';
+import type { Page } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+import { digestLink, pullLine, shownDigest } from './image.ts';
+
+type Details = z.input<typeof manifestDetails>;
+
+/** Most characters of a command, and of the value of an annotation. */
+const longestCommand = 500;
+const longestValue = 300;
+
+/** One manifest of an image: layers and history, platforms, and what refers to it. */
+export const imageDigestPage: Page = {
+  path: '/images/:name/:digest',
+  section: 'images',
+  action: 'read',
+  show: async ({ api, params, urls, now, principal }) => {
+    const { name, digest } = params as { name: string; digest: string };
+    const found = await api.call('getManifest', manifestDetails, { params: { name, reference: digest } });
+    const { config, layers, children } = found;
+    const mayDelete = may(principal, 'delete') && (found.origin === 'hosted' || may(principal, 'operate'));
+    const body = html`<p><a href="${imagePath(found.name)}">${short(found.name, 255)}</a> ${originOf(found)}</p>
+      <dl class="facts">
+        ${fact('Digest', copyable(found.digest))} ${fact('Kind', short(found.artifact_type ?? found.media_type, 200))}
+        ${fact('Tags', found.tags.length > 0 ? short(found.tags.join(', '), 400) : html`<span class="quiet">none</span>`)}
+        ${fact('Size', size(found.size_bytes))}
+        ${fact('Pulls', html`${count(found.pull_count)}, the last ${ago(found.last_pulled_at, now)}`)}
+        ${fact(found.origin === 'hosted' ? 'Pushed' : 'Mirrored', ago(found.updated_at, now))}
+        ${found.subject !== null && fact('Refers to', digestLink(found.name, found.subject))}
+        ${found.indexes.length > 0 && fact('Listed by', html`${found.indexes.map((each) => html`${digestLink(found.name, each)} `)}`)}
+        ${config?.platform && fact('Platform', short(config.platform, 60))}
+        ${config?.created && fact('Created', short(config.created, 40))}
+        ${config?.author && fact('Author', short(config.author, 200))}
+      </dl>
+      ${lines(pullLine(urls.registry, found.name, `@${found.digest}`), 'the line that pulls this digest')}
+      ${mayDelete && html`<p><a href="${withQuery(`${imagePath(found.name)}/delete`, { digest: found.digest })}">Delete…</a></p>`}
+      ${children.length > 0 && childSection(found)} ${layers.length > 0 && layerSection(found)} ${historySection(found)}
+      ${referrerSection(found)} ${pairSection('Annotations', found.annotations)}
+      ${pairSection('Labels', config?.labels ?? [])}`;
+    const json = `/v1/containers/${encodeURIComponent(found.name)}/manifests/${found.digest}`;
+    return { title: `${short(found.name, 100)}@${found.digest.slice(0, shownDigest)}`, body, json };
+  },
+};
+
+function fact(term: string, value: Html | string): Html {
+  return html`<dt>${term}</dt>
+    <dd>${value}</dd>`;
+}
+
+function childSection({ name, children }: Details): Html {
+  return html`<section>
+    <h2>${counted(children.length, 'manifest')} of this index</h2>
+    ${textTable(
+      ['Platform', 'Digest', 'Size', 'Here'],
+      children.map((each) => [
+        each.platform ?? html`<span class="quiet">none</span>`,
+        each.is_stored ? digestLink(name, each.digest) : html`<code>${short(each.digest, 19)}</code>`,
+        size(each.size_bytes),
+        each.is_stored ? 'stored' : 'not stored here',
+      ]),
+    )}
+  </section>`;
+}
+
+function layerSection({ layers }: Details): Html {
+  return html`<section>
+    <h2>${counted(layers.length, 'layer')}</h2>
+    ${textTable(
+      ['Digest', 'Type', 'Size'],
+      layers.map((each) => [
+        copyable(each.digest, short(each.digest, 19)),
+        short(each.media_type, 100),
+        size(each.size_bytes),
+      ]),
+    )}
+  </section>`;
+}
+
+function historySection({ config, history, origin }: Details): Html | undefined {
+  if (!config) return undefined;
+  return html`<section>
+    <h2>How it was built</h2>
+    ${
+      !config.is_stored &&
+      html`<p class="empty">
+        The config of this image is not stored
+        here${origin === 'mirrored' && ': a page fetches nothing. It is stored at the next pull'}.
+      </p>`
+    }
+    ${config.is_stored && history.length === 0 && html`<p class="quiet">The config has no history.</p>`}
+    ${
+      history.length > 0 &&
+      textTable(
+        ['Command', 'When', 'Layer'],
+        history.map((each) => [
+          html`<code>${short(each.created_by ?? each.comment ?? '', longestCommand)}</code>`,
+          short(each.created ?? '', 40),
+          each.is_empty ? 'no layer' : 'layer',
+        ]),
+      )
+    }
+  </section>`;
+}
+
+function referrerSection({ name, referrers, are_referrers_known: isKnown }: Details): Html {
+  return html`<section>
+    <h2>Signatures, SBOMs and others that refer to it</h2>
+    ${!isKnown && html`<p class="quiet">Not stored here: no client has listed them through this registry.</p>`}
+    ${isKnown && referrers.length === 0 && html`<p class="quiet">None.</p>`}
+    ${
+      referrers.length > 0 &&
+      textTable(
+        ['Kind', 'Digest', 'Size', 'Annotations'],
+        referrers.map((each) => [
+          short(each.artifact_type ?? each.media_type, 100),
+          digestLink(name, each.digest),
+          size(each.size_bytes),
+          short(each.annotations.map((pair) => `${pair.name}: ${pair.value}`).join(', '), longestValue),
+        ]),
+      )
+    }
+  </section>`;
+}
+
+function pairSection(title: string, pairs: readonly { name: string; value: string }[]): Html | undefined {
+  if (pairs.length === 0) return undefined;
+  return html`<section>
+    <h2>${title}</h2>
+    ${textTable(
+      ['Name', 'Value'],
+      pairs.map((each) => [html`<code>${each.name}</code>`, short(each.value, longestValue)]),
+    )}
+  </section>`;
+}
+
+/** A table of texts. Its cells have no links, so it takes the focus itself. */
+function textTable(columns: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
+  const cells = rows.map(
+    (row) =>
+      html`<tr>
+        ${row.map((cell) => html`<td>${cell}</td>`)}
+      </tr>`,
+  );
+  return table(columns, cells, { label: columns.join(', ') });
+}

@@ -1,0 +1,203 @@
+import type { z } from 'zod';
+import {
+  containerDetails,
+  manifestList,
+  tagList,
+  type manifestRow,
+  type tagRow,
+} from '../../../api/content/content-schemas.ts';
+import { history } from '../../../api/framework/schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { ago, count, counted, lines, originOf, short, size } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import { choice, given, imagePath, pageLinks, withQuery } from '../../framework/links.ts';
+import type { Page, PageCall } from '../../framework/page.ts';
+import { selectCell, table } from '../../framework/table.ts';
+
+/** Most characters of a filter of tags; `/v1` refuses more. */
+const longestFilter = 128;
+/** Characters of a digest in a table. */
+export const shownDigest = 19;
+
+/** An image: one row for each tag, in natural order. With `untagged`, its manifests without a tag instead. */
+export const imagePage: Page = {
+  path: '/images/:name',
+  section: 'images',
+  action: 'read',
+  show: async (call) => {
+    const { api, params, query: asked } = call;
+    const name = params['name']!;
+    const found = await api.call('getContainer', containerDetails, { params: { name } }).catch(explain(name));
+    const path = imagePath(found.name);
+    const isUntagged = asked['show'] === 'untagged';
+    const mayDelete = may(call.principal, 'delete') && (found.origin === 'hosted' || may(call.principal, 'operate'));
+    const content = await (isUntagged ? untagged : tags)(call, found.name, mayDelete);
+    const body = html`<p>
+        ${originOf(found)}
+        <span class="quiet">
+          ${counted(found.tag_count, 'tag')}, ${size(found.size_bytes)}, ${counted(found.pull_count, 'pull')}, last pull
+          ${ago(found.last_pulled_at, call.now)}
+        </span>
+      </p>
+      <nav class="pages" aria-label="Content">
+        <a href="${path}" ${!isUntagged && html`aria-current="page"`}>Tags</a>
+        <a href="${path}?show=untagged" ${isUntagged && html`aria-current="page"`}>Untagged manifests</a>
+      </nav>
+      ${content} ${await historyOf(call, found.name)}`;
+    const json = `/v1/containers/${encodeURIComponent(found.name)}/${isUntagged ? 'manifests' : 'tags'}`;
+    return { title: short(found.name, 255), body, json };
+  },
+};
+
+function explain(name: string): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof DomainError) || error.name !== 'NameUnknown') throw error;
+    throw new DomainError(
+      'NotFound',
+      `${short(name, 255)} is not stored here. An image of an upstream has a page after its first pull through this registry.`,
+    );
+  };
+}
+
+async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+  const query = { ...given(asked, 'order', 'cursor'), q: (asked['q'] ?? '').slice(0, longestFilter) };
+  const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
+  const path = imagePath(name);
+  const first = items[0]?.name;
+  return html`${first !== undefined && lines(pullLine(urls.registry, name, `:${first}`), 'the line that pulls this image')}
+    <form class="filter" method="get" action="${path}">
+      <div>
+        <label for="q">Tags that contain</label>
+        <input id="q" name="q" type="search" maxlength="${longestFilter}" value="${query.q}" />
+      </div>
+      ${choice('order', 'Order', { '': 'v2 before v10', desc: 'v10 before v2' }, asked['order'])}
+      <button>Show</button>
+    </form>
+    ${
+      items.length === 0
+        ? html`<p class="empty">
+            ${query.q === '' ? 'No tags. Its manifests can be pulled by digest: see the untagged manifests.' : 'No tag contains this text.'}
+          </p>`
+        : deletable(name, mayDelete, tagTable(name, items, now, mayDelete))
+    }
+    ${pageLinks(path, query, next)}`;
+}
+
+function tagTable(name: string, items: readonly z.input<typeof tagRow>[], now: number, mayDelete: boolean): Html {
+  return table(
+    [
+      mayDelete && { unseen: 'Select' },
+      'Tag',
+      'Digest',
+      'Platforms',
+      { number: 'Size' },
+      { number: 'Pulls' },
+      'Last pull',
+      'Updated',
+    ],
+    items.map(
+      (each) =>
+        html`<tr>
+          ${mayDelete && selectCell('tag', each.name, each.name)}
+          <td>
+            ${each.name}
+            ${each.aliases.length > 0 && html`<br /><span class="quiet">same as ${short(each.aliases.join(', '), 200)}</span>`}
+          </td>
+          <td>${digestLink(name, each.digest)}</td>
+          <td>${each.platforms?.join(', ') ?? html`<span class="quiet">not stored here</span>`}</td>
+          <td class="number">${size(each.size_bytes)}</td>
+          <td class="number">${count(each.pull_count)}</td>
+          <td>${ago(each.last_pulled_at, now)}</td>
+          <td>${ago(each.updated_at, now)}</td>
+        </tr>`,
+    ),
+  );
+}
+
+async function untagged({ api, query: asked, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
+  const query = given(asked, 'cursor');
+  const list = await api.call('listUntaggedManifests', manifestList, { params: { name }, query });
+  const shown = { ...query, show: 'untagged' };
+  return html`<p class="hint">
+      A manifest without a tag can be pulled by its digest. Those that an index lists are its images: an index needs
+      them.
+    </p>
+    ${
+      list.items.length === 0
+        ? html`<p class="empty">
+            ${list.next_cursor === null ? 'No untagged manifests.' : 'None on this page; there are further pages.'}
+          </p>`
+        : deletable(name, mayDelete, manifestTable(name, list.items, now, mayDelete))
+    }
+    ${pageLinks(imagePath(name), shown, list.next_cursor)}`;
+}
+
+function manifestTable(
+  name: string,
+  items: readonly z.input<typeof manifestRow>[],
+  now: number,
+  mayDelete: boolean,
+): Html {
+  return table(
+    [mayDelete && { unseen: 'Select' }, 'Digest', 'Kind', 'Used by', { number: 'Size' }, { number: 'Pulls' }, 'Pushed'],
+    items.map(
+      (each) =>
+        html`<tr>
+          ${mayDelete && selectCell('digest', each.digest, each.digest)}
+          <td>${digestLink(name, each.digest)}</td>
+          <td>${short(each.artifact_type ?? each.media_type, 100)}</td>
+          <td>
+            ${each.is_child && 'an index'} ${each.subject !== null && html`refers to ${digestLink(name, each.subject)}`}
+            ${!each.is_child && each.subject === null && html`<span class="quiet">nothing known</span>`}
+          </td>
+          <td class="number">${size(each.size_bytes)}</td>
+          <td class="number">${count(each.pull_count)}</td>
+          <td>${ago(each.updated_at, now)}</td>
+        </tr>`,
+    ),
+  );
+}
+
+/** The table as a form that leads to the preview of a deletion, if the visitor may delete. */
+function deletable(name: string, mayDelete: boolean, rows: Html): Html {
+  if (!mayDelete) return rows;
+  return html`<form method="post" action="${imagePath(name)}/delete">
+    ${rows}
+    <p><button class="danger">Delete…</button></p>
+  </form>`;
+}
+
+/** A link to the page of a digest, whose beginning is shown. */
+export function digestLink(name: string, digest: string): Html {
+  return html`<a href="${imagePath(name, digest)}" title="${digest}"><code>${short(digest, shownDigest)}</code></a>`;
+}
+
+/** The line that pulls a tag (`:tag`) or a digest (`@digest`). */
+export function pullLine(registry: string, name: string, reference: string): string {
+  return `docker pull ${new URL(registry).host}/${name}${reference}`;
+}
+
+async function historyOf({ api, principal, now }: PageCall, name: string): Promise<Html | undefined> {
+  if (principal.kind === 'anonymous') return undefined;
+  const query = { limit: '10' };
+  const { items } = await api.call('getContainerHistory', history, { params: { name }, query });
+  if (items.length === 0) return undefined;
+  return html`<section>
+    <h2>What tags pointed to</h2>
+    ${table(
+      ['When', 'What', 'Digest from then on'],
+      items.map(
+        (each) =>
+          html`<tr>
+            <td>${ago(each.seen_at, now)}</td>
+            <td>${each.kind} ${each.kind === 'tag' && short(each.reference, 128)}</td>
+            <td>${each.digest === null ? 'deleted' : digestLink(name, each.digest)}</td>
+          </tr>`,
+      ),
+    )}
+    <p class="hint">
+      As JSON: <code>GET ${withQuery(`/v1/containers/${encodeURIComponent(name)}/history`, query)}</code>
+    </p>
+  </section>`;
+}

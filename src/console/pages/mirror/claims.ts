@@ -1,0 +1,76 @@
+import { claimList } from '../../../api/content/content-schemas.ts';
+import { ago, short } from '../../framework/format.ts';
+import { html } from '../../framework/html.ts';
+import { given, pageLinks, withQuery } from '../../framework/links.ts';
+import type { Page, PageCall, View } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+
+const path = '/console/claims';
+
+/** Names without content that the account still keeps from upstreams. */
+export const claimsPage: Page = {
+  path: '/claims',
+  section: undefined,
+  action: 'admin',
+  show: async ({ api, query: asked, now }) => {
+    const query = given(asked, 'cursor');
+    const { items, next_cursor: next } = await api.call('listClaims', claimList, { query });
+    const body = html`<p>
+        Names whose content was deleted. The account still claims them, so no upstream is used for them: otherwise
+        clients could get a package of a stranger under a name that was yours.
+      </p>
+      ${
+        items.length === 0
+          ? html`<p class="empty">No claims without content. A name appears here when its last content is deleted.</p>`
+          : table(
+              ['Name', 'Kind', 'Claimed', 'Change'],
+              items.map(
+                ({ kind, name, since }) =>
+                  html`<tr>
+                    <td>${short(name, 255)}</td>
+                    <td>${kind === 'package' ? 'package' : 'image'}</td>
+                    <td>${ago(since, now)}</td>
+                    <td>
+                      <a href="${withQuery(`${path}/release`, { kind, name })}"
+                        >Release<span class="unseen"> ${name}</span></a
+                      >
+                    </td>
+                  </tr>`,
+              ),
+            )
+      }
+      ${pageLinks(path, query, next)}`;
+    return { title: 'Claims without content', body, json: '/v1/claims' };
+  },
+};
+
+/** Releases a claim, after a warning. */
+export const claimReleasePage: Page = {
+  path: '/claims/release',
+  section: undefined,
+  action: 'admin',
+  show: (call) => Promise.resolve(warning(call)),
+  send: async ({ api, form }) => {
+    const id = form.get('kind') === 'container' ? 'releaseContainerClaim' : 'releasePackageClaim';
+    await api.do(id, { params: { name: form.get('name') ?? '' } });
+    return { to: path, done: 'released' };
+  },
+};
+
+function warning({ query }: PageCall): View {
+  const { kind = 'package', name = '' } = query;
+  const what = kind === 'container' ? 'image' : 'package';
+  return {
+    title: `Release ${what} ${short(name, 200)}`,
+    body: html`<p class="warning">
+        From then on, requests for the ${what} ${short(name, 255)} go to the upstreams. The owner of the name there
+        decides what clients get. Release a name only if no build needs it as yours.
+      </p>
+      <form method="post" action="${path}/release" class="panel narrow">
+        <input type="hidden" name="kind" value="${kind}" />
+        <input type="hidden" name="name" value="${name}" />
+        <button class="danger">Release</button>
+        <a href="${path}">Keep</a>
+      </form>`,
+  };
+}

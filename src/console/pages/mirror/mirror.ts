@@ -1,0 +1,110 @@
+import type { z } from 'zod';
+import type { upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
+import { upstreamList } from '../../../api/upstreams/upstream-schemas.ts';
+import { ago, count, counted, exact, figure, ratio, size } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import type { Page } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+
+export type UpstreamItem = z.input<typeof upstreamItem>;
+
+/** The upstreams: what the mirror saves, and whether each works. */
+export const mirrorPage: Page = {
+  path: '/mirror',
+  section: 'mirror',
+  action: 'operate',
+  show: async ({ api, now }) => {
+    const { items, month } = await api.call('listUpstreams', upstreamList);
+    if (items.length === 0) {
+      const body = html`<p class="empty">
+        The settings name no upstream, so nothing is mirrored. Add one under <code>upstreams</code> in the file of the
+        settings, and start the server again.
+      </p>`;
+      return { title: 'Mirror', body, json: '/v1/upstreams' };
+    }
+    const saved = (read: (each: UpstreamItem['saved']) => number) =>
+      items.reduce((sum, each) => sum + read(each.saved), 0);
+    const since = items.map((each) => each.since).toSorted()[0]!;
+    const body = html`<dl class="figures">
+        ${figure('Requests not sent upstream', count(saved((each) => each.requests)), 'since the start of this instance')}
+        ${figure('Bytes from the storage', size(saved((each) => each.bytes)), 'since the start of this instance')}
+        ${figure('Waiting time saved', durationText(saved((each) => each.seconds)), 'estimated from the mean time of an upstream’s answer, since the start of this instance')}
+        ${figure('Answered without an upstream', ratio(month.hits, month.requests), `${count(month.hits)} of ${count(month.requests)} mirrored requests this month, all accounts and instances`)}
+        ${figure('Fetched from upstreams', size(month.upstream_bytes), 'this month, all accounts and instances')}
+      </dl>
+      <p class="quiet">
+        This instance, with all of its workers, started ${ago(since, now)}. The figures of this month were added up
+        ${ago(month.as_of, now)}. <a href="/console/prefetch">Prefetch from a file</a> fetches what builds will need.
+      </p>
+      ${table(
+        ['Upstream', 'State', 'Rate limit', 'Answer time', 'Hits', 'Saved', 'Stored', 'Works offline', 'Last success'],
+        items.map((each) => upstreamRow(each, now)),
+      )}`;
+    return { title: 'Mirror', body, json: '/v1/upstreams' };
+  },
+};
+
+function upstreamRow(each: UpstreamItem, now: number): Html {
+  const { id, kind, cached, requests, saved } = each;
+  return html`<tr>
+    <th scope="row"><a href="${addressOf(each)}">${id}</a> <span class="quiet">${kindText(kind)}</span></th>
+    <td>${stateOf(each)}</td>
+    <td>${limitText(each, now)}</td>
+    <td>${latencyText(each)}</td>
+    <td>
+      ${ratio(requests.hits, requests.needed)}
+      <span class="quiet">of ${count(requests.needed)}</span>
+    </td>
+    <td>${counted(saved.requests, 'request')}, ${size(saved.bytes)}</td>
+    <td>
+      ${cached ? html`${counted(cached.entries, 'entry', 'entries')}, ${size(cached.size_bytes)}` : 'being counted'}
+    </td>
+    <td>${offlineText(each)}</td>
+    <td>${ago(each.last_success_at, now)}</td>
+  </tr>`;
+}
+
+/** The address of the upstream's page; `rest` is a page below it. */
+export function addressOf({ id, kind }: { id: string; kind: string }, rest = ''): string {
+  return `/console/mirror/${encodeURIComponent(id)}${rest}?kind=${kind}`;
+}
+
+export function kindText(kind: UpstreamItem['kind']): string {
+  return kind === 'nuget' ? 'package feed' : 'registry';
+}
+
+/** The state of the upstream as a word. */
+export function stateOf({ mode, breaker }: UpstreamItem): Html {
+  if (mode === 'offline') return html`<span class="state warn">set to offline</span>`;
+  return breaker.state === 'open'
+    ? html`<span class="state bad">paused</span>`
+    : html`<span class="state good">in use</span>`;
+}
+
+export function limitText({ rate_limit: limit }: UpstreamItem, now: number): Html {
+  if (!limit) return html`<span class="quiet">none announced</span>`;
+  const whole = limit.limit === null ? '' : ` of ${count(limit.limit)}`;
+  return html`${count(limit.remaining)}${whole} left, until ${ago(limit.resets_at, now)}`;
+}
+
+export function latencyText({ latency }: UpstreamItem): Html {
+  if (!latency) return html`<span class="quiet">no requests yet</span>`;
+  const text = `${Math.round(latency.median_ms)} ms, 95 % below ${Math.round(latency.p95_ms)} ms`;
+  return exact(text, `estimated from ${counted(latency.requests, 'request')} since the start of this instance`);
+}
+
+export function offlineText({ works_offline: works, cached, mode }: UpstreamItem): Html {
+  if (!cached || works === null) return html`<span class="quiet">being counted</span>`;
+  if (works === 'nothing') return html`<span class="state bad">no</span> nothing is stored`;
+  if (works === 'partly') {
+    return html`<span class="state warn">partly</span>
+      ${counted(cached.expired_documents, 'document is', 'documents are')} too old`;
+  }
+  return html`<span class="state good">yes</span> ${mode === 'offline' ? 'it does' : 'what is stored'}`;
+}
+
+/** Seconds as text, such as `1.5 h`. */
+export function durationText(seconds: number): string {
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return seconds < 3600 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}

@@ -1,0 +1,243 @@
+import type { z } from 'zod';
+import { prefetchList, prefetchRun } from '../../../api/prefetch/prefetch-schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { describedBy, fieldError } from '../../framework/failure.ts';
+import { ago, count, counted, size } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import { table } from '../../framework/table.ts';
+
+type Run = z.input<typeof prefetchRun>;
+type List = z.input<typeof prefetchList>;
+type Errors = Readonly<Record<string, string>>;
+
+/** Errors that are shown beside the file field. */
+const shown = new Set(['Invalid', 'TooLarge', 'TooManyRequests', 'Unsupported']);
+
+/** The form that starts a prefetch from files, and the latest runs. */
+export const prefetchPage: Page = {
+  path: '/prefetch',
+  section: 'mirror',
+  action: 'operate',
+  show: async (call) => prefetchView(call, {}, {}),
+  receive: async (call): Promise<View | Redirect> => {
+    try {
+      const { id } = await call.receive('startPrefetch', prefetchRun);
+      return { to: `/console/prefetch/${id}` };
+    } catch (error) {
+      if (!(error instanceof DomainError) || !shown.has(error.name)) throw error;
+      const { detail, message } = error;
+      const list = (detail?.['errors'] ?? [{ field: 'file', message }]) as { field: string; message: string }[];
+      const errors = Object.fromEntries(list.map((each) => [each.field, each.message]));
+      return prefetchView(call, (detail?.['fields'] ?? {}) as Record<string, string>, errors);
+    }
+  },
+};
+
+async function prefetchView({ api, now }: PageCall, fields: Readonly<Record<string, string>>, errors: Errors) {
+  const list = await api.call('listPrefetches', prefetchList);
+  const body = html`<p>
+      Drop the lock files, compose files or Dockerfiles of your builds here: what they list is fetched and stored, so
+      that the builds also work while an upstream does not.
+    </p>
+    ${form(list, fields, errors)}
+    <section>
+      <h2>Latest prefetches</h2>
+      ${runRows(list.items, now)}
+    </section>`;
+  return {
+    title: 'Prefetch from files',
+    body,
+    json: '/v1/prefetch',
+    status: Object.keys(errors).length > 0 ? 422 : 200,
+  };
+}
+
+function form({ kinds, defaults }: List, fields: Readonly<Record<string, string>>, errors: Errors): Html {
+  const referrers = fields['referrers'] ?? String(defaults.referrers);
+  return html`<form method="post" enctype="multipart/form-data" class="panel narrow">
+    <label for="platforms">Platforms of images</label>
+    <input
+      id="platforms"
+      name="platforms"
+      maxlength="1000"
+      value="${fields['platforms'] ?? defaults.platforms.join(', ')}"
+      ${describedBy('platforms', errors)}
+    />
+    ${fieldError('platforms', errors)}
+    <p class="hint">Such as <code>linux/amd64, linux/arm64</code>. Leave it empty for all.</p>
+    <label for="frameworks">Target frameworks of packages</label>
+    <input
+      id="frameworks"
+      name="frameworks"
+      maxlength="1000"
+      value="${fields['frameworks'] ?? defaults.frameworks.join(', ')}"
+      ${describedBy('frameworks', errors)}
+    />
+    ${fieldError('frameworks', errors)}
+    <p class="hint">Such as <code>net8.0</code>. Leave it empty for those of the files.</p>
+    <label for="referrers">Signatures and other referrers of images</label>
+    <select id="referrers" name="referrers">
+      <option value="true" ${referrers === 'true' ? html`selected` : ''}>fetch them</option>
+      <option value="false" ${referrers === 'false' ? html`selected` : ''}>do not fetch them</option>
+    </select>
+    <label for="kind">Kind of the files</label>
+    <select id="kind" name="kind" ${describedBy('kind', errors)}>
+      <option value="">by their names</option>
+      ${kinds.map(
+        (each) => html`<option value="${each}" ${each === fields['kind'] ? html`selected` : ''}>${each}</option>`,
+      )}
+    </select>
+    ${fieldError('kind', errors)}
+    <div class="drop" data-drop>
+      <label for="file">Files</label>
+      <input id="file" name="file" type="file" multiple required ${describedBy('file', errors)} />
+      ${fieldError('file', errors)}
+      <p class="hint">
+        <code>packages.lock.json</code>, <code>project.assets.json</code>, project files, <code>compose.yaml</code>,
+        Kubernetes manifests, Dockerfiles, and lists with one image or <code>id@version</code> a line. At most 10 files
+        with 5 MiB together.
+      </p>
+    </div>
+    <button class="primary" name="dry_run" value="true">Show what it would fetch</button>
+    <button name="dry_run" value="false">Fetch now</button>
+  </form>`;
+}
+
+function runRows(items: readonly Run[], now: number): Html {
+  if (items.length === 0) return html`<p class="empty">None yet. Choose a file above.</p>`;
+  return table(
+    ['Started', 'Files', 'State', { number: 'Received' }],
+    items.map(
+      (each) =>
+        html`<tr>
+          <td><a href="/console/prefetch/${each.id}">${ago(each.created_at, now)}</a></td>
+          <td>${each.files.join(', ')}</td>
+          <td>${stateOf(each)}</td>
+          <td class="number">${size(each.received_bytes)}</td>
+        </tr>`,
+    ),
+  );
+}
+
+const states = { running: 'warn', done: 'good', failed: 'bad', cancelled: 'warn', interrupted: 'bad', lost: 'bad' };
+
+function stateOf({ state, dry_run: isDry, result }: Run): Html {
+  const missing = result?.missing_total ?? 0;
+  return html`<span class="state ${states[state]}">${state}</span> ${isDry && 'dry run'}
+    ${missing > 0 && `${count(missing)} not found or failed`}`;
+}
+
+/** One prefetch: its progress, then its result. */
+export const prefetchRunPage: Page = {
+  path: '/prefetch/:id',
+  section: 'mirror',
+  action: 'operate',
+  show: async ({ api, params, now }) => {
+    const run = await api.call('getPrefetch', prefetchRun, { params });
+    const title = run.dry_run ? 'What a prefetch would fetch' : 'Prefetch';
+    const body = html`<dl class="facts">
+        <dt>State</dt>
+        <dd>${stateOf(run)} ${run.error}</dd>
+        <dt>Files</dt>
+        <dd>${run.files.join(', ')}</dd>
+        <dt>Platforms</dt>
+        <dd>${run.platforms.join(', ') || 'all'}</dd>
+        <dt>Frameworks</dt>
+        <dd>${run.frameworks.join(', ') || 'those of the files'}</dd>
+        <dt>Started</dt>
+        <dd>${ago(run.created_at, now)}${run.ended_at !== null && html`, ended ${ago(run.ended_at, now)}`}</dd>
+        <dt>Received</dt>
+        <dd>${size(run.received_bytes)} from upstreams</dd>
+      </dl>
+      ${run.state === 'running' && progress(run)}
+      ${(run.state === 'interrupted' || run.state === 'lost') && html`<p class="warning">The server was stopped meanwhile. Send the files again: what is stored is not fetched twice.</p>`}
+      ${run.result && result(run, run.result)}
+      <p><a href="/console/prefetch">All prefetches</a></p>`;
+    return { title, body, json: `/v1/prefetch/${run.id}` };
+  },
+  send: async (call: FormCall): Promise<Redirect> => {
+    const { api, params, form: sent } = call;
+    if (sent.get('act') === 'cancel') {
+      await api.do('cancelPrefetch', { params });
+      return { to: `/console/prefetch/${encodeURIComponent(params['id']!)}`, done: 'prefetch-cancelled' };
+    }
+    const { id } = await api.call('fetchPrefetch', prefetchRun, { params });
+    return { to: `/console/prefetch/${id}` };
+  },
+};
+
+function progress({ known, ended, waiting }: Run): Html {
+  return html`<div class="waiting" data-refresh="2000" data-version="${ended}/${known}">
+      <p><strong>${count(ended)} of ${count(known)}</strong> known packages, manifests and layers are done.</p>
+      ${waiting !== null && html`<p>It waits: ${waiting}.</p>`}
+      <p class="quiet">
+        You can close this page. The prefetch ends if the server is stopped, and does not start again.
+      </p>
+    </div>
+    <form method="post" class="filter">
+      <a href="">Reload</a>
+      <button name="act" value="cancel">Stop it</button>
+    </form>`;
+}
+
+function result({ dry_run: isDry, can_fetch: canFetch }: Run, found: NonNullable<Run['result']>): Html {
+  const rows = [
+    ['Packages', 'packages'],
+    ['Manifests', 'manifests'],
+    ['Layers', 'blobs'],
+  ] as const;
+  return html`<section>
+      <h2>${isDry ? 'It would fetch' : 'It fetched'}</h2>
+      ${table(
+        ['What', { number: isDry ? 'To fetch' : 'Fetched' }, { number: 'Stored before' }],
+        rows.map(
+          ([title, key]) =>
+            html`<tr>
+              <th scope="row">${title}</th>
+              <td class="number">${count(found.fetched[key].count)}, ${size(found.fetched[key].size_bytes)}</td>
+              <td class="number">${count(found.present[key].count)}, ${size(found.present[key].size_bytes)}</td>
+            </tr>`,
+        ),
+        { label: 'Counts' },
+      )}
+      ${isDry && html`<p class="quiet">A dry run fetches manifests and version lists, because they list the rest.</p>`}
+      ${found.unmeasured > 0 && html`<p>The size of ${count(found.unmeasured)} is unknown.</p>`}
+      ${found.approximate && html`<p>The lowest version that applies was chosen for each dependency. A lock file is exact.</p>`}
+      ${
+        canFetch &&
+        html`<form method="post"><button class="primary" name="act" value="fetch">Fetch it now</button></form>`
+      }
+    </section>
+    ${missingRows(found)} ${skippedRows(found)}`;
+}
+
+function missingRows({ missing, missing_total: total }: NonNullable<Run['result']>): Html | undefined {
+  if (total === 0) return undefined;
+  return html`<section>
+    <h2>${counted(total, 'entry', 'entries')} not found or failed</h2>
+    ${total > missing.length && html`<p>The first ${count(missing.length)} are shown.</p>`}
+    ${table(
+      ['What', 'File and line', 'Why'],
+      missing.map(
+        ({ what, file, line, reason }) =>
+          html`<tr>
+            <th scope="row">${what}</th>
+            <td>${file}${line > 0 && `:${line}`}</td>
+            <td>${reason}</td>
+          </tr>`,
+      ),
+      { label: 'Failures' },
+    )}
+  </section>`;
+}
+
+function skippedRows({ skipped, skipped_total: total }: NonNullable<Run['result']>): Html | undefined {
+  if (total === 0) return undefined;
+  return html`<section>
+    <h2>${counted(total, 'name is', 'names are')} not fetched from upstreams</h2>
+    <ul>
+      ${skipped.map(({ what, reason }) => html`<li><strong>${what}</strong>: ${reason}</li>`)}
+    </ul>
+  </section>`;
+}

@@ -1,0 +1,269 @@
+import type { z } from 'zod';
+import { upstreamEntry, upstreamEntryList, upstreamItem } from '../../../api/upstreams/upstream-schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { ago, copyable, count, counted, short, size } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import type { Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import { given, pageLinks } from '../../framework/links.ts';
+import { selectCell, table } from '../../framework/table.ts';
+import {
+  addressOf,
+  durationText,
+  kindText,
+  latencyText,
+  limitText,
+  offlineText,
+  stateOf,
+  type UpstreamItem,
+} from './mirror.ts';
+
+type Entry = z.input<typeof upstreamEntry>;
+
+/** Most entries that are dropped together. */
+const mostTogether = 200;
+/** Most characters of a tag, version or digest in the table; a button copies a longer one. */
+const longestReference = 40;
+
+/** The query of `/v1` that names one upstream. */
+function kindOf({ query }: PageCall): Record<string, string> {
+  return query['kind'] === undefined ? {} : { kind: query['kind'] };
+}
+
+/** One upstream: its state, its figures, and what is stored of it. */
+export const upstreamPage: Page = {
+  path: '/mirror/:id',
+  section: 'mirror',
+  action: 'operate',
+  show: async (call): Promise<View> => {
+    const params = { id: call.params['id']! };
+    const upstream = await call.api.call('getUpstream', upstreamItem, { params, query: kindOf(call) });
+    const list = await call.api.call('listUpstreamEntries', upstreamEntryList, {
+      params,
+      query: given(call.query, 'cursor', 'kind', 'name', 'entry_kind'),
+    });
+    const body = html`${facts(upstream, call.now)}
+      <section>
+        <h2>What is stored</h2>
+        ${filter(call, upstream)} ${entriesForm(call, upstream, list.items)}
+        ${pageLinks(`/console/mirror/${encodeURIComponent(params.id)}`, call.query, list.next_cursor)}
+      </section>`;
+    return { title: `Upstream ${upstream.id}`, body, json: `/v1/upstreams/${encodeURIComponent(params.id)}` };
+  },
+  send: async (call): Promise<Redirect> => {
+    const params = { id: call.params['id']! };
+    const upstream = await call.api.call('retryUpstream', upstreamItem, { params, query: kindOf(call) });
+    return { to: addressOf(upstream), done: upstream.breaker.state === 'closed' ? 'upstream-works' : 'upstream-fails' };
+  },
+};
+
+function facts(upstream: UpstreamItem, now: number): Html {
+  const { kind, name, url, accounts, breaker, requests, saved, cached } = upstream;
+  return html`<p class="quiet">
+      Requests, answer times and savings count from the start of this instance ${ago(upstream.since, now)}, with all of
+      its workers.
+    </p>
+    <dl class="facts">
+      <dt>State</dt>
+      <dd>${stateOf(upstream)} ${breakerText(breaker, now)} ${breaker.state === 'open' && tryNow}</dd>
+      <dt>Kind</dt>
+      <dd>
+        ${kindText(kind)} <code>${url}</code>${name !== upstream.id && html`, used by the name <code>${name}</code>`}
+      </dd>
+      <dt>Accounts</dt>
+      <dd>${accounts ? accounts.join(', ') : 'all'}</dd>
+      <dt>Last success</dt>
+      <dd>${ago(upstream.last_success_at, now)}</dd>
+      <dt>Rate limit</dt>
+      <dd>${limitText(upstream, now)}</dd>
+      <dt>Time until an answer</dt>
+      <dd>${latencyText(upstream)}</dd>
+      <dt>Sent to it</dt>
+      <dd>${counted(requests.sent, 'request')}, which brought ${size(requests.received_bytes)}</dd>
+      <dt>Needed from it</dt>
+      <dd>
+        ${counted(requests.needed, 'document or file', 'documents and files')}: ${outcomesText(requests.by_outcome)}
+      </dd>
+      <dt>Saved</dt>
+      <dd>
+        ${counted(saved.requests, 'request')}, ${size(saved.bytes)} and about ${durationText(saved.seconds)} of waiting
+      </dd>
+      <dt>Stored</dt>
+      <dd>
+        ${
+          cached
+            ? html`${counted(cached.entries, 'entry', 'entries')}, ${size(cached.size_bytes)}, counted
+              ${ago(cached.as_of, now)}`
+            : 'being counted; look again in a minute'
+        }
+      </dd>
+      <dt>Works offline</dt>
+      <dd>${offlineText(upstream)}</dd>
+    </dl>`;
+}
+
+/** The address of the page names the kind, if a feed and a registry have the ID. */
+const tryNow = html`<form method="post"><button>Try now</button></form>`;
+
+function breakerText(breaker: UpstreamItem['breaker'], now: number): Html | undefined {
+  if (breaker.state === 'closed') return undefined;
+  const { workers, open_workers: open, reason, since, next_attempt_at: next } = breaker;
+  const isOver = next !== null && Date.parse(next) <= now;
+  return html`since ${ago(since, now)}: it ${reason}.
+  ${isOver ? 'The next request is a test.' : html`Next try ${ago(next, now)}.`}
+  ${workers > 1 && html`In ${count(open)} of ${count(workers)} workers.`}`;
+}
+
+const outcomeTexts: Readonly<Record<string, string>> = {
+  hit: 'from the storage',
+  stale: 'from the storage because it failed',
+  revalidated: 'from the storage after it confirmed them',
+  miss: 'fetched',
+  passed: 'fetched and not stored because the disk is full',
+  absent: 'not found',
+  failed: 'failed',
+};
+
+function outcomesText(outcomes: Readonly<Record<string, number>>): string {
+  const texts = Object.entries(outcomes).filter(([, value]) => value > 0);
+  return texts.map(([name, value]) => `${count(value)} ${outcomeTexts[name] ?? name}`).join(', ') || 'none yet';
+}
+
+function filter({ query }: PageCall, { id, kind, entry_kinds: kinds }: UpstreamItem): Html {
+  return html`<form class="filter" action="/console/mirror/${encodeURIComponent(id)}">
+    <input type="hidden" name="kind" value="${kind}" />
+    <div>
+      <label for="name">Name begins with</label>
+      <input id="name" name="name" maxlength="255" value="${query['name']}" />
+    </div>
+    <div>
+      <label for="entry_kind">Kind</label>
+      <select id="entry_kind" name="entry_kind">
+        <option value="">all</option>
+        ${kinds.map(
+          (each) =>
+            html`<option value="${each}" ${each === query['entry_kind'] ? html`selected` : ''}>${each}</option>`,
+        )}
+      </select>
+    </div>
+    <button>Filter</button>
+  </form>`;
+}
+
+function entriesForm(call: PageCall, upstream: UpstreamItem, entries: readonly Entry[]): Html {
+  if (entries.length === 0) {
+    return html`<p class="empty">
+      Nothing is stored under these names. What clients request is stored;
+      <a href="/console/prefetch">a prefetch</a> stores it before.
+    </p>`;
+  }
+  const mayDrop = may(call.principal, 'delete');
+  const rows = table(
+    [
+      mayDrop && { unseen: 'Select' },
+      'Name',
+      'Version, tag or digest',
+      'Kind',
+      { number: 'Size' },
+      'Last used',
+      'Stored',
+    ],
+    entries.map((each) => entryRow(each, mayDrop, call.now)),
+  );
+  if (!mayDrop) return rows;
+  return html`<form action="/console/mirror/${encodeURIComponent(upstream.id)}/drop">
+    <input type="hidden" name="kind" value="${upstream.kind}" />
+    ${rows}
+    <p><button class="danger">Drop the selected entries…</button></p>
+  </form>`;
+}
+
+function entryRow(
+  { id, kind, name, reference, size_bytes: bytes, ...each }: Entry,
+  mayDrop: boolean,
+  now: number,
+): Html {
+  const text = [name, reference].filter((part) => part !== '').join(' ') || kind;
+  return html`<tr>
+    ${mayDrop && selectCell('entry', id, text)}
+    <th scope="row">${name}</th>
+    <td>
+      ${reference.length > longestReference ? copyable(reference, short(reference, longestReference)) : reference}
+    </td>
+    <td>${kind}</td>
+    <td class="number">${size(bytes)}</td>
+    <td>${ago(each.last_used_at, now)}</td>
+    <td>${ago(each.stored_at, now)}</td>
+  </tr>`;
+}
+
+/** Confirms that the selected entries are dropped. */
+export const dropEntriesPage: Page = {
+  path: '/mirror/:id/drop',
+  section: 'mirror',
+  action: 'delete',
+  show: async (call): Promise<View> => {
+    const title = 'Drop stored entries';
+    const params = { id: call.params['id']! };
+    const query = kindOf(call);
+    const upstream = await call.api.call('getUpstream', upstreamItem, { params, query });
+    const back = addressOf(upstream);
+    const ids = [...new Set(call.values('entry'))].slice(0, mostTogether);
+    if (ids.length === 0) {
+      return { title, body: html`<p>No entry is selected. <a href="${back}">Select some</a>, and try again.</p>` };
+    }
+    const found: Entry[] = [];
+    for (const entry of ids) {
+      const entryParams = { ...params, entry };
+      found.push(...(await ifFound(call.api.call('getUpstreamEntry', upstreamEntry, { params: entryParams, query }))));
+    }
+    if (found.length === 0) {
+      return { title, body: html`<p>These entries are dropped already. <a href="${back}">Go back</a>.</p>` };
+    }
+    const bytes = found.reduce((sum, each) => sum + each.size_bytes, 0);
+    const body = html`<p>
+        ${counted(found.length, 'entry', 'entries')} of ${upstream.id} with ${size(bytes)} will be dropped. The next
+        request fetches each again, and fails while the upstream does.
+      </p>
+      ${risk(upstream)}
+      <ul>
+        ${found.map(
+          ({ kind, name, reference, last_used_at: used }) =>
+            html`<li>${kind} <strong>${name} ${reference}</strong>, last used ${ago(used, call.now)}</li>`,
+        )}
+      </ul>
+      <form method="post">
+        ${found.map(({ id }) => html`<input type="hidden" name="entry" value="${id}" />`)}
+        <button class="danger">Drop ${counted(found.length, 'entry', 'entries')}</button>
+        <a href="${back}">Keep them</a>
+      </form>`;
+    return { title, body };
+  },
+  send: async (call): Promise<Redirect> => {
+    const params = { id: call.params['id']! };
+    const query = kindOf(call);
+    const upstream = await call.api.call('getUpstream', upstreamItem, { params, query });
+    for (const entry of [...new Set(call.form.getAll('entry'))].slice(0, mostTogether)) {
+      await ifFound(call.api.do('dropUpstreamEntry', { params: { ...params, entry }, query }));
+    }
+    return { to: addressOf(upstream), done: 'entries-dropped' };
+  },
+};
+
+/** The result in a list; empty if another user or an eviction has dropped the entry meanwhile. */
+async function ifFound<T>(work: Promise<T>): Promise<T[]> {
+  try {
+    return [await work];
+  } catch (error) {
+    if (error instanceof DomainError && error.name === 'NotFound') return [];
+    throw error;
+  }
+}
+
+function risk({ mode, breaker }: UpstreamItem): Html | undefined {
+  if (mode === 'offline') {
+    return html`<p class="warning">This upstream is set to offline, so the entries cannot be fetched again.</p>`;
+  }
+  if (breaker.state === 'closed') return undefined;
+  return html`<p class="warning">This upstream fails now, so the entries cannot be fetched again until it works.</p>`;
+}

@@ -1,0 +1,55 @@
+import type { z } from 'zod';
+import type { event } from '../../../api/framework/schemas.ts';
+import { ago } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { table } from '../../framework/table.ts';
+
+type RecordedEvent = z.input<typeof event>;
+
+/** A table of events, the latest first. With `details`, also the address of the client and what the event adds. */
+export function eventRows(events: readonly RecordedEvent[], now: number, { details = false } = {}): Html {
+  if (events.length === 0) {
+    return html`<p class="empty">No events. Pushes, deletions, new tokens and failed sign-ins appear here.</p>`;
+  }
+  return table(
+    ['When', 'What', 'Subject', 'By', details && 'Address', details && 'Details'],
+    events.map(
+      (each) =>
+        html`<tr>
+          <td>${ago(each.time, now)}</td>
+          <td>${each.type}</td>
+          <td>${subjectOf(each)}</td>
+          <td>${each.actor.name ?? each.actor.kind}</td>
+          ${
+            details &&
+            html`<td>${each.address}</td>
+              <td>${detailsOf(each)}</td>`
+          }
+        </tr>`,
+    ),
+  );
+}
+
+function subjectOf({ subject: { kind, name, version, reference } }: RecordedEvent): Html {
+  const page = { package: 'packages', container: 'images' }[kind as string];
+  const shown =
+    page !== undefined && name !== null
+      ? html`<a href="/console/${page}/${encodeURIComponent(name)}">${name}</a>`
+      : html`${name}`;
+  return html`${shown} ${version ?? reference}`;
+}
+
+function detailsOf({ details, account, request_id: request }: RecordedEvent): Html | undefined {
+  const entries = Object.entries({ account, ...details, request }).filter(([, value]) => value !== null);
+  if (entries.length === 0) return undefined;
+  return html`<details>
+    <summary>Show</summary>
+    <dl class="facts">
+      ${entries.map(
+        ([key, value]) =>
+          html`<dt>${key}</dt>
+            <dd>${typeof value === 'string' ? value : JSON.stringify(value)}</dd>`,
+      )}
+    </dl>
+  </details>`;
+}

@@ -1,0 +1,267 @@
+import type { z } from 'zod';
+import {
+  changedWebhook,
+  deliveryList,
+  redelivered,
+  webhook,
+  webhookTest,
+  delivery,
+} from '../../../api/webhooks/webhook-schemas.ts';
+import { describedBy, fieldError } from '../../framework/failure.ts';
+import { ago, copyable, counted } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+import { given, pageLinks } from '../../framework/links.ts';
+import { selectCell, table } from '../../framework/table.ts';
+import { attemptFacts, deliveryState } from './webhook-delivery.ts';
+import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type Webhook } from './webhooks.ts';
+
+/** Most deliveries that are repeated together by their boxes. */
+const mostTogether = 200;
+
+/** One webhook: its fields, a test, and its deliveries. */
+export const webhookPage: Page = {
+  path: '/webhooks/:id',
+  section: 'webhooks',
+  action: 'admin',
+  show: (call) => webhookView(call),
+  send: async (call): Promise<View | Redirect> => {
+    const act = call.form.get('act') ?? '';
+    const handle = Object.hasOwn(acts, act) ? acts[act] : undefined;
+    return handle ? handle(call) : webhookView(call);
+  },
+};
+
+function paramsOf({ params }: PageCall): { id: string } {
+  return { id: params['id']! };
+}
+
+function pathOf(call: PageCall): string {
+  return `/console/webhooks/${encodeURIComponent(call.params['id']!)}`;
+}
+
+const acts: Readonly<Record<string, (call: FormCall) => Promise<View | Redirect>>> = {
+  async change(call) {
+    const { form, api } = call;
+    const body = { url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
+    try {
+      await api.call('changeWebhook', changedWebhook, { params: paramsOf(call), body });
+    } catch (error) {
+      return webhookView(call, { form, errors: webhookErrors(error) });
+    }
+    return { to: pathOf(call), done: 'webhook-changed' };
+  },
+  enable: (call) => setEnabled(call, true),
+  disable: (call) => setEnabled(call, false),
+  async test(call) {
+    const attempt = await call.api.call('testWebhook', webhookTest, { params: paramsOf(call) });
+    const result = html`<section class="panel" role="status">
+      <h2>Result of the test: ${attempt.error === null ? 'the receiver accepted it' : 'it failed'}</h2>
+      ${attemptFacts(attempt, call.now)}
+    </section>`;
+    return webhookView(call, { result });
+  },
+  async redeliver(call) {
+    const chosen = [...new Set(call.form.getAll('delivery'))].slice(0, mostTogether);
+    if (chosen.length === 0) return webhookView(call, { errors: { delivery: 'Select at least one delivery.' } });
+    for (const each of chosen) {
+      const params = { ...paramsOf(call), delivery: each };
+      await call.api.call('redeliverWebhookDelivery', delivery, { params });
+    }
+    return { to: pathOf(call), done: 'redelivered' };
+  },
+  async since(call) {
+    const text = call.form.get('since') ?? '';
+    // The field of a browser has neither seconds nor a zone.
+    const since = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?$/.test(text) ? `${text.padEnd(19, ':00')}Z` : text;
+    try {
+      await call.api.call('redeliverWebhook', redelivered, { params: paramsOf(call), body: { since } });
+    } catch (error) {
+      return webhookView(call, { form: call.form, errors: webhookErrors(error) });
+    }
+    return { to: pathOf(call), done: 'redelivered' };
+  },
+};
+
+async function setEnabled(call: FormCall, enabled: boolean): Promise<Redirect> {
+  await call.api.call('changeWebhook', changedWebhook, { params: paramsOf(call), body: { enabled } });
+  return { to: pathOf(call), done: enabled ? 'webhook-enabled' : 'webhook-disabled' };
+}
+
+interface Shown {
+  /** The input of a form with errors. */
+  form?: URLSearchParams;
+  errors?: Errors;
+  /** The result of a test. */
+  result?: Html;
+}
+
+async function webhookView(call: PageCall, { form, errors = {}, result }: Shown = {}): Promise<View> {
+  const params = paramsOf(call);
+  const found = await call.api.call('getWebhook', webhook, { params });
+  const list = await call.api.call('listWebhookDeliveries', deliveryList, {
+    params,
+    query: given(call.query, 'cursor'),
+  });
+  const path = pathOf(call);
+  const isChange = form?.get('act') === 'change';
+  const fields = isChange
+    ? form
+    : new URLSearchParams([['url', found.url], ...found.events.map((each): [string, string] => ['event', each])]);
+  const body = html`${facts(found, call.now)} ${result}
+    <section>
+      <h2>Deliveries of the last 14 days</h2>
+      ${deliveries(path, list.items, call.now, errors)} ${pageLinks(path, call.query, list.next_cursor)}
+      ${
+        list.items.length > 0 &&
+        html`<form method="post" class="filter" action="${path}">
+          <div>
+            <label for="since">Deliver again all since (UTC)</label>
+            <input
+              id="since"
+              name="since"
+              type="datetime-local"
+              required
+              value="${form?.get('since')}"
+              ${describedBy('since', errors)}
+            />
+            ${fieldError('since', errors)}
+          </div>
+          <button name="act" value="since">Deliver again</button>
+        </form>`
+      }
+    </section>
+    <section>
+      <h2>Change it</h2>
+      <form method="post" class="panel narrow" action="${path}">
+        ${webhookFields(fields, errors)}
+        <button class="primary" name="act" value="change">Save</button>
+      </form>
+    </section>`;
+  return {
+    title: 'Webhook',
+    body,
+    json: `/v1/webhooks/${params.id}`,
+    status: Object.keys(errors).length > 0 ? 422 : 200,
+  };
+}
+
+function facts(found: Webhook, now: number): Html {
+  const path = `/console/webhooks/${found.id}`;
+  return html`<dl class="facts">
+      <dt>Address</dt>
+      <dd>${copyable(found.url)}</dd>
+      <dt>Events</dt>
+      <dd>${found.events.join(', ')}${found.operate && ', also those that concern no account'}</dd>
+      <dt>State</dt>
+      <dd>${webhookState(found)}</dd>
+      <dt>Created</dt>
+      <dd>${ago(found.created_at, now)}</dd>
+    </dl>
+    <form method="post" class="filter" action="${path}">
+      <button name="act" value="test">Send a test</button>
+      ${
+        found.enabled
+          ? html`<button name="act" value="disable">Disable</button>`
+          : html`<button name="act" value="enable">Enable</button>`
+      }
+      <a href="${path}/secret">Rotate the secret…</a>
+      <a href="${path}/delete">Delete…</a>
+    </form>`;
+}
+
+function deliveries(path: string, items: z.input<typeof deliveryList>['items'], now: number, errors: Errors): Html {
+  if (items.length === 0) {
+    return html`<p class="empty">
+      Nothing was delivered yet. Send a test, or push a package: its event appears here within seconds.
+    </p>`;
+  }
+  return html`<form method="post" action="${path}">
+    ${table(
+      [
+        { unseen: 'Select' },
+        'When',
+        'Event',
+        'State',
+        'Attempts',
+        'Last answer',
+        'Next attempt',
+        { unseen: 'Details' },
+      ],
+      items.map((each) => {
+        const { id, created_at: at } = each;
+        return html`<tr>
+          ${selectCell('delivery', id, `${each.type} of ${at}`)}
+          <td>${ago(at, now)}</td>
+          <th scope="row">${each.type}</th>
+          <td>${deliveryState(each.state)}</td>
+          <td>${each.attempts}</td>
+          <td>${answerOf(each.last_attempt)}</td>
+          <td>${each.next_attempt_at === null ? '' : ago(each.next_attempt_at, now)}</td>
+          <td>
+            <a href="${path}/deliveries/${id}">Show<span class="unseen"> ${each.type} of ${at}</span></a>
+          </td>
+        </tr>`;
+      }),
+    )}
+    ${fieldError('delivery', errors)}
+    <button name="act" value="redeliver">Deliver the selected ones again</button>
+  </form>`;
+}
+
+function answerOf(attempt: z.input<typeof delivery>['last_attempt']): string {
+  if (!attempt) return '';
+  const status = attempt.status === null ? 'no answer' : String(attempt.status);
+  return `${status} after ${counted(attempt.duration_ms, 'ms', 'ms')}${attempt.error === null ? '' : `: ${attempt.error}`}`;
+}
+
+/** Confirms the rotation of the secret, and shows the new one. */
+export const secretPage: Page = {
+  path: '/webhooks/:id/secret',
+  section: 'webhooks',
+  action: 'admin',
+  show: async (call) => {
+    const { id, url } = await call.api.call('getWebhook', webhook, { params: paramsOf(call) });
+    const body = html`<p>
+        Requests to <strong>${url}</strong> get the signatures of the new and the old secret for 24 hours, and then only
+        of the new one. Give the receiver the new secret in that time, or it will refuse the events.
+      </p>
+      <form method="post">
+        <button class="danger">Make a new secret</button>
+        <a href="/console/webhooks/${id}">Keep the secret</a>
+      </form>`;
+    return { title: 'Rotate the secret', body };
+  },
+  send: async (call) => {
+    const body = { rotate_secret: true };
+    const { id, secret } = await call.api.call('changeWebhook', changedWebhook, { params: paramsOf(call), body });
+    return secretView('The secret is rotated', id, secret!);
+  },
+};
+
+/** Confirms the deletion of a webhook. */
+export const deleteWebhookPage: Page = {
+  path: '/webhooks/:id/delete',
+  section: 'webhooks',
+  action: 'admin',
+  show: async (call) => {
+    const params = paramsOf(call);
+    const { id, url, events } = await call.api.call('getWebhook', webhook, { params });
+    const { items } = await call.api.call('listWebhookDeliveries', deliveryList, { params, query: { limit: '200' } });
+    const waiting = items.filter(({ state }) => state === 'pending').length;
+    const body = html`<p>
+        <strong>${url}</strong> gets no more events (${events.join(', ')}). Its deliveries are deleted, and its secret
+        is lost. This cannot be undone.
+      </p>
+      ${waiting > 0 && html`<p class="warning">Of its latest 200 deliveries, ${waiting} wait to be sent. They will not be sent.</p>`}
+      <form method="post">
+        <button class="danger">Delete the webhook</button>
+        <a href="/console/webhooks/${id}">Keep it</a>
+      </form>`;
+    return { title: 'Delete a webhook', body };
+  },
+  send: async (call): Promise<Redirect> => {
+    await call.api.do('deleteWebhook', { params: paramsOf(call) });
+    return { to: '/console/webhooks', done: 'webhook-deleted' };
+  },
+};

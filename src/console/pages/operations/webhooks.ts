@@ -1,0 +1,124 @@
+import type { z } from 'zod';
+import { newWebhook, webhookList, type webhook } from '../../../api/webhooks/webhook-schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { eventTypes } from '../../../events/event.ts';
+import { describedBy, fieldError, fieldErrors } from '../../framework/failure.ts';
+import { ago, copyable } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { may } from '../../framework/layout.ts';
+import type { Page, PageCall, View } from '../../framework/page.ts';
+import { given, pageLinks } from '../../framework/links.ts';
+import { table } from '../../framework/table.ts';
+
+export type Webhook = z.input<typeof webhook>;
+export type Errors = Readonly<Record<string, string>>;
+
+/** The webhooks of the account. */
+export const webhooksPage: Page = {
+  path: '/webhooks',
+  section: 'webhooks',
+  action: 'admin',
+  show: async (call) => {
+    const list = await call.api.call('listWebhooks', webhookList, { query: given(call.query, 'cursor') });
+    const body = html`<p>
+        A webhook sends events of the account to an address. Each request is signed (Standard Webhooks).
+      </p>
+      <p><a class="button" href="/console/webhooks/new">Create a webhook</a></p>
+      ${list.items.length === 0 ? html`<p class="empty">There are no webhooks. Create one to send events to a chat, a build or a catalog.</p>` : webhookTable(list.items, call.now)}
+      ${pageLinks('/console/webhooks', call.query, list.next_cursor)}`;
+    return { title: 'Webhooks', body, json: '/v1/webhooks' };
+  },
+};
+
+function webhookTable(items: readonly Webhook[], now: number): Html {
+  return table(
+    ['Address', 'Events', 'State', 'Created'],
+    items.map(
+      (each) =>
+        html`<tr>
+          <th scope="row"><a href="/console/webhooks/${each.id}">${each.url}</a></th>
+          <td>${each.events.join(', ')}</td>
+          <td>${webhookState(each)}</td>
+          <td>${ago(each.created_at, now)}</td>
+        </tr>`,
+    ),
+  );
+}
+
+/** Whether the webhook is enabled, as words. */
+export function webhookState({ enabled, disabled_reason: reason }: Webhook): Html {
+  if (enabled) return html`<span class="state good">enabled</span>`;
+  return html`<span class="state ${reason === null ? 'warn' : 'bad'}">disabled</span>
+    ${reason !== null && `by the server: ${reason}`}`;
+}
+
+/** The form that creates a webhook. Its secret is shown once, in the answer. */
+export const newWebhookPage: Page = {
+  path: '/webhooks/new',
+  section: 'webhooks',
+  action: 'admin',
+  show: (call) => Promise.resolve(newView(call, new URLSearchParams({ event: '*' }), {})),
+  send: async (call) => {
+    const { form, api } = call;
+    try {
+      const body = { url: (form.get('url') ?? '').trim(), events: form.getAll('event') };
+      const { id, secret } = await api.call('createWebhook', newWebhook, { body });
+      return secretView('The webhook is created', id, secret, 201);
+    } catch (error) {
+      return newView(call, form, webhookErrors(error));
+    }
+  },
+};
+
+function newView({ principal }: PageCall, form: URLSearchParams, errors: Errors): View {
+  const body = html`<form method="post" class="panel narrow">
+    ${webhookFields(form, errors)}
+    ${may(principal, 'operate') && html`<p class="hint">You have the scope operate, so it also gets events that concern no account.</p>`}
+    <button class="primary">Create</button>
+  </form>`;
+  return { title: 'Create a webhook', body, status: Object.keys(errors).length > 0 ? 422 : 200 };
+}
+
+const groups = [...new Set(eventTypes.map((type) => `${type.split('.', 1)[0]}.*`))];
+
+/** The fields of an address and of events; the values are `url` and `event` in `form`. */
+export function webhookFields(form: URLSearchParams, errors: Errors): Html {
+  const chosen = new Set(form.getAll('event'));
+  const box = (value: string, text = value) =>
+    html`<label class="choice"
+      ><input type="checkbox" name="event" value="${value}" ${chosen.has(value) ? html`checked` : ''} /> ${text}</label
+    >`;
+  return html`${fieldError('form', errors)}
+    <label for="url">Address</label>
+    <input
+      id="url"
+      name="url"
+      type="url"
+      required
+      maxlength="2000"
+      value="${form.get('url')}"
+      ${describedBy('url', errors)}
+    />
+    ${fieldError('url', errors)}
+    <p class="hint">An <code>https</code> address. Private addresses must be allowed in the settings.</p>
+    <fieldset>
+      <legend>Events</legend>
+      ${box('*', 'all events')} ${groups.map((group) => box(group, `all of ${group}`))}
+      ${eventTypes.map((type) => box(type))} ${fieldError('events', errors)}
+    </fieldset>`;
+}
+
+/** The errors of the fields; other errors are thrown again. */
+export function webhookErrors(error: unknown): Errors {
+  if (error instanceof DomainError && error.name === 'QuotaExceeded') return { form: error.message };
+  return fieldErrors(error);
+}
+
+/** Shows a secret, which no other page shows again. */
+export function secretView(title: string, id: string, secret: string, status = 200): View {
+  const body = html`<p class="warning" role="status">This is the only time that the secret is shown. Copy it now.</p>
+    <p>${copyable(secret)}</p>
+    <p>The receiver verifies the signature of each request with it.</p>
+    <p><a href="/console/webhooks/${id}">Go to the webhook</a></p>`;
+  return { title, body, status };
+}

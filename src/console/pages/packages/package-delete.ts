@@ -1,0 +1,122 @@
+import { dependentList, packageVersionDetails } from '../../../api/content/content-schemas.ts';
+import { packageDetails } from '../../../api/framework/schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { counted, short } from '../../framework/format.ts';
+import { html, type Html } from '../../framework/html.ts';
+import { packagePath } from '../../framework/links.ts';
+import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
+
+/** Most versions that one form deletes or changes. */
+const mostAtOnce = 200;
+/** Most dependent packages that a preview names. */
+const shownDependents = 50;
+
+/** Deletes versions. Shows first what that breaks. */
+export const packageDeletePage: Page = {
+  path: '/packages/:id/delete',
+  section: 'packages',
+  action: 'delete',
+  show: (call) => preview(call, call.query['version'] ? [call.query['version']] : []),
+  send: async (call): Promise<View | Redirect> => {
+    const versions = chosen(call);
+    if (versions.length === 0 || call.form.get('confirmed') !== 'yes') return preview(call, versions);
+    const id = call.params['id']!;
+    for (const version of versions) await unlessGone(call.api.do('deletePackageVersion', { params: { id, version } }));
+    const left = await call.api.call('getPackage', packageDetails, { params: { id } }).catch(undefinedIfGone);
+    return { to: left ? packagePath(id) : '/console/packages', done: 'deleted' };
+  },
+};
+
+/** Unlists or lists versions again; both can be undone. */
+export const packageListingPage: Page = {
+  path: '/packages/:id/listing',
+  section: 'packages',
+  action: 'read',
+  show: (call) => preview(call, []),
+  send: async (call): Promise<View | Redirect> => {
+    const id = call.params['id']!;
+    const isRelisted = call.form.get('change') === 'relist';
+    const operation = isRelisted ? 'relistPackageVersion' : 'unlistPackageVersion';
+    const versions = chosen(call);
+    if (versions.length === 0) return preview(call, versions);
+    for (const version of versions) await call.api.do(operation, { params: { id, version } });
+    return { to: packagePath(id), done: isRelisted ? 'relisted' : 'unlisted' };
+  },
+};
+
+/** The versions in a form, each once. */
+function chosen({ form }: FormCall): string[] {
+  return [...new Set(form.getAll('version'))].slice(0, mostAtOnce);
+}
+
+/** Does nothing if the version was deleted meanwhile. */
+async function unlessGone(work: Promise<void>): Promise<void> {
+  await work.catch(undefinedIfGone);
+}
+
+export function undefinedIfGone(error: unknown): undefined {
+  if (error instanceof DomainError && ['NotFound', 'NameUnknown', 'ManifestUnknown'].includes(error.name)) return;
+  throw error;
+}
+
+async function preview({ api, params }: PageCall, versions: readonly string[]): Promise<View> {
+  const id = params['id']!;
+  const found = await api.call('getPackage', packageDetails, { params: { id } });
+  if (versions.length === 0) {
+    const body = html`<p class="failure" role="alert">Choose at least one version.</p>
+      <p><a href="${packagePath(found.id)}">Back to ${short(found.id, 128)}</a></p>`;
+    return { title: `Change ${short(found.id, 128)}`, body, status: 422 };
+  }
+  const query = { limit: String(shownDependents) };
+  const [dependents, details] = await Promise.all([
+    api.call('listDependents', dependentList, { params: { id }, query }),
+    versions.length === 1
+      ? api.call('getPackageVersion', packageVersionDetails, { params: { id, version: versions[0]! } })
+      : undefined,
+  ]);
+  const isMirrored = (details ?? found).origin === 'mirrored';
+  const body = html`<p>
+      ${
+        isMirrored
+          ? 'The copies are dropped from the mirror. The next request for one fetches it from its upstream again, if the upstream still has it.'
+          : 'A deletion cannot be undone. Clients that have locked one of these versions can no longer restore it. To hide a version only, unlist it.'
+      }
+    </p>
+    <ul>
+      ${versions.map((version) => html`<li>${short(found.id, 128)} ${short(version, 128)}</li>`)}
+    </ul>
+    ${details && details.download_count > 0 && html`<p class="warning">It was downloaded ${counted(details.download_count, 'time')}.</p>`}
+    ${
+      !isMirrored &&
+      versions.length >= found.version_count &&
+      html`<p class="warning">
+        These are all versions. The account keeps its claim on the ID, so that no upstream is used for it, until an
+        administrator <a href="/console/claims">releases the claim</a>.
+      </p>`
+    }
+    ${dependentRows(dependents.items, dependents.next_cursor !== null)}
+    <form method="post" action="${packagePath(found.id)}/delete" class="panel narrow">
+      ${versions.map((version) => html`<input type="hidden" name="version" value="${version}" />`)}
+      <input type="hidden" name="confirmed" value="yes" />
+      <button class="danger">Delete ${counted(versions.length, 'version')}</button>
+      <a href="${packagePath(found.id)}">Keep</a>
+    </form>`;
+  return { title: `Delete ${counted(versions.length, 'version')} of ${short(found.id, 128)}`, body };
+}
+
+function dependentRows(items: readonly { id: string; version: string; ranges: string[] }[], isMore: boolean): Html {
+  if (items.length === 0) return html`<p class="quiet">No package of this account depends on it.</p>`;
+  return html`<div class="warning">
+    <strong>Packages of this account that depend on it:</strong>
+    <ul>
+      ${items.map(
+        (each) =>
+          html`<li>
+            <a href="${packagePath(each.id)}">${short(each.id, 128)}</a> ${short(each.version, 64)}
+            <span class="quiet">needs ${short(each.ranges.join(', '), 200)}</span>
+          </li>`,
+      )}
+    </ul>
+    ${isMore && html`<p>There are more.</p>`}
+  </div>`;
+}

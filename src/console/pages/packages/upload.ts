@@ -1,0 +1,62 @@
+import { publishedPackage } from '../../../api/framework/schemas.ts';
+import { DomainError } from '../../../runtime/errors.ts';
+import { describedBy, fieldError } from '../../framework/failure.ts';
+import { html } from '../../framework/html.ts';
+import type { Page, Redirect, View } from '../../framework/page.ts';
+
+/** Errors about the package, which are shown beside the field. */
+const shown = new Set([
+  'Invalid',
+  'PackageInvalid',
+  'AlreadyExists',
+  'TooLarge',
+  'NameDenied',
+  'QuotaExceeded',
+  'StorageFull',
+  'Unsupported',
+]);
+
+/** The form that publishes a package from a file. */
+export const uploadPage: Page = {
+  path: '/upload',
+  section: 'packages',
+  action: 'write',
+  show: () => Promise.resolve(uploadView()),
+  receive: async (call): Promise<View | Redirect> => {
+    try {
+      const { id, version, warnings } = await call.receive('publishPackage', publishedPackage);
+      const page = `/console/packages/${encodeURIComponent(id)}`;
+      return warnings.length === 0
+        ? { to: page, done: 'package-published' }
+        : publishedView(id, version, page, warnings);
+    } catch (error) {
+      if (!(error instanceof DomainError) || !shown.has(error.name)) throw error;
+      return uploadView(error.message);
+    }
+  },
+};
+
+function uploadView(error?: string): View {
+  const errors: Readonly<Record<string, string>> = error === undefined ? {} : { package: error };
+  const body = html`<p>
+      The package is checked and published as by <code>dotnet nuget push</code>. A version cannot be published twice.
+    </p>
+    <form method="post" enctype="multipart/form-data" class="panel narrow">
+      <div class="drop" data-drop>
+        <label for="package">Package</label>
+        <input id="package" name="package" type="file" accept=".nupkg" required ${describedBy('package', errors)} />
+        ${fieldError('package', errors)}
+        <p class="hint">A file that ends with <code>.nupkg</code>. Choose it, or drop it here.</p>
+      </div>
+      <button class="primary">Publish</button>
+    </form>`;
+  return { title: 'Upload a package', body, status: error === undefined ? 200 : 422 };
+}
+
+function publishedView(id: string, version: string, page: string, warnings: readonly string[]): View {
+  const body = html`<p role="status"><a href="${page}">${id} ${version}</a> is published, with warnings:</p>
+    <ul>
+      ${warnings.map((each) => html`<li class="warning">${each}</li>`)}
+    </ul>`;
+  return { title: 'The package is published', body, status: 201 };
+}

@@ -1,0 +1,271 @@
+import { createHash } from 'node:crypto';
+import type { Cache } from '../../cache/cache.ts';
+import { placeholders, type Database, type Transaction } from '../../database/database.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { record, type NameOwner, type Sighting } from '../../history/history.ts';
+import { BackgroundTask } from '../../upstream/background-task.ts';
+import { addWords } from './words.ts';
+
+/** The key of an entry. `kind`, `name` and `reference` are defined by the protocol. */
+export interface EntryKey {
+  /** The upstream's ID. */
+  upstream: string;
+  kind: string;
+  name: string;
+  reference: string;
+}
+
+/** The metadata of a stored entry. */
+export interface EntryMetadata {
+  digest: Digest;
+  size: number;
+  type: string;
+  etag: string | null;
+  lastModified: string | null;
+  /** The result of the protocol's `verify`, stored with the entry. */
+  attributes: Record<string, string>;
+  storedAt: number;
+  /** When the upstream last confirmed this content; milliseconds since 1970 UTC, as `storedAt`. */
+  validatedAt: number;
+}
+
+interface EntryRow {
+  digest: Digest;
+  size_bytes: number;
+  content_type: string;
+  etag: string | null;
+  last_modified: string | null;
+  attributes: string;
+  stored_at: number;
+  validated_at: number;
+}
+
+/** How long an entry's metadata stays in the cache, in milliseconds. Every change of it also writes it to the cache. */
+const keepFor = 3_600_000;
+/** Entries in one statement. */
+const batch = 500;
+
+/** The identity of an entry. */
+export function entryId({ upstream, kind, name, reference }: EntryKey): string {
+  return createHash('sha256')
+    .update(JSON.stringify([upstream, kind, name, reference]))
+    .digest('hex');
+}
+
+function ownerOf({ upstream, name }: EntryKey): NameOwner {
+  return { accountId: 0, upstream, name };
+}
+
+/** The entries in the database, with a cache in front of it. */
+export class Entries {
+  readonly #database: Database;
+  readonly #cache: Cache;
+  readonly #now: () => number;
+  readonly #used = new Set<string>();
+
+  constructor(database: Database, cache: Cache, now: () => number) {
+    this.#database = database;
+    this.#cache = cache;
+    this.#now = now;
+  }
+
+  /** The metadata, if it is in the memory of this process. */
+  peek(id: string): EntryMetadata | undefined {
+    return this.#cache.peek<EntryMetadata>(`entry:${id}`);
+  }
+
+  /** The metadata, if it is in the cache. */
+  async getCached(id: string): Promise<EntryMetadata | undefined> {
+    return this.peek(id) ?? (await this.#cache.get<EntryMetadata>(`entry:${id}`));
+  }
+
+  async find(id: string): Promise<EntryMetadata | undefined> {
+    return (await this.getCached(id)) ?? this.read(id);
+  }
+
+  /** The metadata from the database, without a look at the cache; writes it to the cache. */
+  async read(id: string): Promise<EntryMetadata | undefined> {
+    const row = await this.#database.get<EntryRow>('SELECT * FROM mirror_entries WHERE id = ?', [id]);
+    if (!row) return undefined;
+    const metadata: EntryMetadata = {
+      digest: row.digest,
+      size: row.size_bytes,
+      type: row.content_type,
+      etag: row.etag,
+      lastModified: row.last_modified,
+      attributes: JSON.parse(row.attributes) as Record<string, string>,
+      storedAt: row.stored_at,
+      validatedAt: row.validated_at,
+    };
+    await this.remember(id, metadata);
+    return metadata;
+  }
+
+  /** Whether anything is stored of an upstream. */
+  async hasAny(upstream: string): Promise<boolean> {
+    return (
+      (await this.#database.get('SELECT 1 AS one FROM mirror_entries WHERE upstream = ? LIMIT 1', [upstream])) !==
+      undefined
+    );
+  }
+
+  /** The references stored under an upstream's `kind` and `name` that were used last, the latest first. */
+  async latest({ upstream, kind, name }: Omit<EntryKey, 'reference'>, limit: number): Promise<string[]> {
+    const rows = await this.#database.select<{ reference: string }>(
+      `SELECT reference FROM mirror_entries WHERE upstream = ? AND kind = ? AND name = ?
+       ORDER BY used_at DESC, stored_at DESC LIMIT ?`,
+      [upstream, kind, name, limit],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
+  /** Those of `references` that are stored under an upstream's `kind` and `name`. */
+  async among(key: Omit<EntryKey, 'reference'>, references: readonly string[]): Promise<Set<string>> {
+    const found = new Set<string>();
+    for (let start = 0; start < references.length; start += batch) {
+      const ids = references.slice(start, start + batch).map((reference) => entryId({ ...key, reference }));
+      const rows = await this.#database.select<{ reference: string }>(
+        `SELECT reference FROM mirror_entries WHERE id IN (${placeholders(ids)})`,
+        ids,
+      );
+      for (const { reference } of rows) found.add(reference);
+    }
+    return found;
+  }
+
+  /** Up to 100 references other than digests under which content is stored, in byte order. */
+  async referencesOf({ upstream, kind, name }: Omit<EntryKey, 'reference'>, digest: Digest): Promise<string[]> {
+    const rows = await this.#database.select<{ reference: string }>(
+      `SELECT reference FROM mirror_entries WHERE digest = ? AND upstream = ? AND kind = ? AND name = ?
+       AND reference NOT LIKE '%:%' ORDER BY reference LIMIT 100`,
+      [digest, upstream, kind, name],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
+  /** The references stored under an upstream's `kind` and `name`, in byte order, after `after` if given, `limit` at most. */
+  async references(
+    { upstream, kind, name }: Omit<EntryKey, 'reference'>,
+    limit: number,
+    after?: string,
+  ): Promise<string[]> {
+    // A document of a package has the empty reference.
+    const [condition, place] = after === undefined ? ['', []] : ['AND reference > ?', [after]];
+    const rows = await this.#database.select<{ reference: string }>(
+      `SELECT reference FROM mirror_entries WHERE kind = ? AND name = ? ${condition} AND upstream = ?
+       ORDER BY reference LIMIT ?`,
+      [kind, name, ...place, upstream, limit],
+    );
+    return rows.map(({ reference }) => reference);
+  }
+
+  /**
+   * Writes `metadata` under each of `keys`, in the transaction that makes the bytes visible, and `sightings` to the history
+   * of their name.
+   */
+  async write(
+    tx: Transaction,
+    keys: readonly EntryKey[],
+    metadata: EntryMetadata,
+    sightings: readonly Sighting[] = [],
+  ): Promise<void> {
+    const rows = keys.map((key) => ({
+      id: entryId(key),
+      upstream: key.upstream,
+      kind: key.kind,
+      name: key.name,
+      reference: key.reference,
+      digest: metadata.digest,
+      size_bytes: metadata.size,
+      content_type: metadata.type,
+      etag: metadata.etag,
+      last_modified: metadata.lastModified,
+      attributes: JSON.stringify(metadata.attributes),
+      stored_at: metadata.storedAt,
+      validated_at: metadata.validatedAt,
+      used_at: this.#now(),
+    }));
+    // A background task does not count as a use: an entry that exists keeps its time of last use.
+    const kept = BackgroundTask.current ? ['id', 'used_at'] : ['id'];
+    const columns = Object.keys(rows[0]!).filter((column) => !kept.includes(column));
+    await tx.upsert('mirror_entries', ['id'], rows, columns.map((column) => `${column} = new.${column}`).join(', '));
+    await record(tx, ownerOf(keys[0]!), sightings, this.#now());
+    // Content with a history is what people look for by name.
+    if (sightings.length > 0) await addWords(tx, keys[0]!);
+  }
+
+  /** Records `sightings` of content that is not stored. */
+  async record(key: EntryKey, sightings: readonly Sighting[]): Promise<void> {
+    await this.#database.transaction((tx) => record(tx, ownerOf(key), sightings, this.#now()));
+  }
+
+  /** Records that the upstream still has the stored content. */
+  async validated(id: string, metadata: EntryMetadata): Promise<EntryMetadata> {
+    const validatedAt = this.#now();
+    await this.#database.transaction((tx) =>
+      tx.run('UPDATE mirror_entries SET validated_at = ? WHERE id = ?', [validatedAt, id]),
+    );
+    const renewed = { ...metadata, validatedAt };
+    await this.remember(id, renewed);
+    return renewed;
+  }
+
+  async remember(id: string, metadata: EntryMetadata): Promise<void> {
+    await this.#cache.set(`entry:${id}`, metadata, keepFor);
+  }
+
+  /** Drops an entry, unless it was stored again meanwhile. If it drops it, `also` runs in the same transaction. */
+  async forget(id: string, { storedAt }: EntryMetadata, also?: (tx: Transaction) => Promise<void>): Promise<void> {
+    await this.#database.transaction(async (tx) => {
+      const dropped = await tx.run('DELETE FROM mirror_entries WHERE id = ? AND stored_at = ?', [id, storedAt]);
+      if (dropped > 0) await also?.(tx);
+    });
+    if ((await this.getCached(id))?.storedAt === storedAt) await this.#cache.delete(`entry:${id}`);
+  }
+
+  /** Drops the entries that have not been used since their `used_at`; resolves to the ids of those. */
+  async drop(rows: readonly { id: string; used_at: number }[]): Promise<Set<string>> {
+    const dropped = await this.#database.transaction(async (tx) => {
+      const deleted = new Set<string>();
+      for (const { id, used_at: usedAt } of rows) {
+        const statement = 'DELETE FROM mirror_entries WHERE id = ? AND used_at = ?';
+        if (!this.#used.has(id) && (await tx.run(statement, [id, usedAt])) > 0) deleted.add(id);
+      }
+      return deleted;
+    });
+    for (const id of dropped) await this.#cache.delete(`entry:${id}`);
+    return dropped;
+  }
+
+  /** Records for `milliseconds` that the upstream answered "not found". */
+  async setAbsent(id: string, milliseconds: number): Promise<void> {
+    await this.#cache.set(`absent:${id}`, true, milliseconds);
+  }
+
+  async isAbsent(id: string): Promise<boolean> {
+    return (await this.#cache.get<boolean>(`absent:${id}`)) === true;
+  }
+
+  /** Records in memory that an entry was served. The reads of a background task do not count. */
+  used(id: string): void {
+    if (!BackgroundTask.current) this.#used.add(id);
+  }
+
+  /** Writes the recorded uses to the database, many entries in one statement. Keeps them if that fails. */
+  async flushUses(): Promise<void> {
+    const ids = [...this.#used].sort();
+    this.#used.clear();
+    const usedAt = this.#now();
+    for (let start = 0; start < ids.length; start += batch) {
+      const some = ids.slice(start, start + batch);
+      try {
+        await this.#database.transaction((tx) =>
+          tx.run(`UPDATE mirror_entries SET used_at = ? WHERE id IN (${placeholders(some)})`, [usedAt, ...some]),
+        );
+      } catch (error) {
+        for (const id of ids.slice(start)) this.#used.add(id);
+        throw error;
+      }
+    }
+  }
+}

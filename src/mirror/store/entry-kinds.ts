@@ -1,0 +1,24 @@
+import type { EventType } from '../../events/event.ts';
+
+/**
+ * How long an entry of a kind is valid: `immutable` forever; `document` until the upstream must confirm it; `by digest`: an
+ * entry whose reference is a digest forever, another one as a document.
+ */
+export type Validity = 'immutable' | 'document' | 'by digest';
+
+/** The kinds of entries of a protocol, in the order of lists. */
+export type EntryKinds = Readonly<Record<string, Validity>>;
+
+/** The event about an entry that a user drops; undefined for entries that are no content by themselves, such as lists. */
+export interface DropEvent {
+  type: EventType;
+  kind: 'package' | 'container';
+  name: string;
+}
+
+/** How the entries of a protocol are listed and dropped. */
+export interface ListedKinds {
+  readonly kinds: EntryKinds;
+  /** `upstreamName` is the name by which clients use the upstream. */
+  dropEvent(entry: { kind: string; name: string; reference: string }, upstreamName: string): DropEvent | undefined;
+}

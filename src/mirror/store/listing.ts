@@ -1,0 +1,221 @@
+import { placeholders, type Database, type Value } from '../../database/database.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import type { EntryMetadata } from './entries.ts';
+
+// Queries over the stored entries, for lists and for jobs that read all of them.
+
+/** A stored entry as a list shows it. */
+export interface ListedEntry {
+  /** The upstream's ID. */
+  upstream: string;
+  name: string;
+  reference: string;
+  digest: Digest;
+  type: string;
+  size: number;
+  attributes: EntryMetadata['attributes'];
+  lastModified: string | null;
+  storedAt: number;
+  usedAt: number;
+}
+
+/** Entries of one kind; with `upstreams`, of the upstreams with these IDs only. */
+export interface Selection {
+  kind: string;
+  upstreams?: readonly string[] | undefined;
+  /** A further condition on `name`. */
+  among?: { sql: string; values: readonly Value[] } | undefined;
+}
+
+/** The totals of the entries under one name of an upstream. */
+export interface NameTotals {
+  /** References other than digests. */
+  tags: number;
+  /** Each content counted once. */
+  bytes: number;
+  usedAt: number;
+}
+
+interface Row {
+  upstream: string;
+  name: string;
+  reference: string;
+  digest: Digest;
+  content_type: string;
+  size_bytes: number;
+  attributes: string;
+  last_modified: string | null;
+  stored_at: number;
+  used_at: number;
+}
+
+const page = 500;
+/** Names and rows of one statement, where all rows are read. More than these rows are read name by name. */
+const namesTogether = 20;
+const rowsTogether = 2000;
+const columns =
+  'upstream, name, reference, digest, content_type, size_bytes, attributes, last_modified, stored_at, used_at';
+/** A digest has a colon and a tag has none. */
+const isTag = "reference NOT LIKE '%:%'";
+
+/** Up to `limit` names, each once, in byte order after `after`. */
+export async function entryNames(
+  database: Database,
+  { kind, upstreams, among }: Selection,
+  after: string,
+  limit: number,
+): Promise<string[]> {
+  if (upstreams?.length === 0) return [];
+  const conditions = ['kind = ?', 'name > ?'];
+  const values: Value[] = [kind, after];
+  if (upstreams) {
+    conditions.push(`upstream IN (${placeholders(upstreams)})`);
+    values.push(...upstreams);
+  }
+  if (among) {
+    conditions.push(among.sql);
+    values.push(...among.values);
+  }
+  const rows = await database.select<{ name: string }>(
+    `SELECT DISTINCT name FROM mirror_entries WHERE ${conditions.join(' AND ')} ORDER BY name LIMIT ?`,
+    [...values, limit],
+  );
+  return rows.map(({ name }) => name);
+}
+
+/** All names that a selection has, each once, read page by page. */
+export async function* allNames(database: Database, selection: Selection): AsyncGenerator<string> {
+  for (let after = ''; ;) {
+    const names = await entryNames(database, selection, after, page);
+    yield* names;
+    if (names.length < page) return;
+    after = names.at(-1)!;
+  }
+}
+
+/** All entries of a kind under these names, read in several statements if they are many. */
+export async function entriesUnder(database: Database, kind: string, names: readonly string[]): Promise<ListedEntry[]> {
+  const entries: ListedEntry[] = [];
+  for (let start = 0; start < names.length; start += namesTogether) {
+    const some = names.slice(start, start + namesTogether);
+    const rows = await database.select<Row>(
+      `SELECT ${columns} FROM mirror_entries WHERE kind = ? AND name IN (${placeholders(some)}) LIMIT ?`,
+      [kind, ...some, rowsTogether],
+    );
+    if (rows.length < rowsTogether) for (const row of rows) entries.push(listed(row));
+    else for (const name of some) entries.push(...(await allEntriesUnder(database, kind, name)));
+  }
+  return entries;
+}
+
+/** All entries of a kind under one name, which may be very many. */
+async function allEntriesUnder(database: Database, kind: string, name: string): Promise<ListedEntry[]> {
+  const entries: ListedEntry[] = [];
+  for (let from = ''; ;) {
+    const rows = await database.select<Row>(
+      `SELECT ${columns} FROM mirror_entries WHERE kind = ? AND name = ? AND reference >= ? ORDER BY reference LIMIT ?`,
+      [kind, name, from, rowsTogether],
+    );
+    const isLast = rows.length < rowsTogether;
+    const last = rows.at(-1)?.reference;
+    // Several upstreams can have the last reference: it is read again, with all of them.
+    for (const row of rows) if (isLast || row.reference !== last) entries.push(listed(row));
+    if (isLast) return entries;
+    from = last!;
+  }
+}
+
+/** Up to `limit` entries of a name whose reference is a tag, in the order of the tags. */
+export async function taggedEntries(
+  database: Database,
+  { kind, upstream }: { kind: string; upstream: string },
+  name: string,
+  limit: number,
+): Promise<ListedEntry[]> {
+  const rows = await database.select<Row>(
+    `SELECT ${columns} FROM mirror_entries
+     WHERE kind = ? AND name = ? AND upstream = ? AND ${isTag} ORDER BY reference LIMIT ?`,
+    [kind, name, upstream, limit],
+  );
+  return rows.map(listed);
+}
+
+/**
+ * Up to `limit` entries of a name whose reference is a digest, in the order of the digests, after `after`. Each with whether
+ * a tag of the name has the digest.
+ */
+export async function entriesOfName(
+  database: Database,
+  { kind, upstream }: { kind: string; upstream: string },
+  name: string,
+  after: string,
+  limit: number,
+): Promise<(ListedEntry & { isTagged: boolean })[]> {
+  const rows = await database.select<Row & { tagged: number | null }>(
+    `SELECT ${columns}, (SELECT 1 FROM mirror_entries t WHERE t.digest = e.digest AND t.upstream = e.upstream
+       AND t.kind = e.kind AND t.name = e.name AND t.reference NOT LIKE '%:%' LIMIT 1) AS tagged
+     FROM mirror_entries e WHERE kind = ? AND name = ? AND reference > ? AND reference LIKE '%:%' AND upstream = ?
+     ORDER BY reference LIMIT ?`,
+    [kind, name, after, upstream, limit],
+  );
+  return rows.map((row) => ({ ...listed(row), isTagged: row.tagged !== null }));
+}
+
+/** The totals of a name: tags and last use of the first of `kinds`, bytes of all of them. */
+export async function totalsOfName(
+  database: Database,
+  upstream: string,
+  kinds: readonly [string, ...string[]],
+  name: string,
+): Promise<NameTotals> {
+  const uses = await database.get<{ tags: number | null; used_at: number | null }>(
+    `SELECT SUM(CASE WHEN ${isTag} THEN 1 ELSE 0 END) AS tags, MAX(used_at) AS used_at FROM mirror_entries
+     WHERE kind = ? AND name = ? AND upstream = ?`,
+    [kinds[0], name, upstream],
+  );
+  const stored = await database.get<{ bytes: number | null }>(
+    `SELECT SUM(size_bytes) AS bytes FROM (
+       SELECT DISTINCT digest, size_bytes FROM mirror_entries
+       WHERE kind IN (${placeholders(kinds)}) AND name = ? AND upstream = ?
+     ) AS stored`,
+    [...kinds, name, upstream],
+  );
+  return { tags: uses?.tags ?? 0, bytes: stored?.bytes ?? 0, usedAt: uses?.used_at ?? 0 };
+}
+
+/** The tags of a kind that were used after `since` (milliseconds since 1970 UTC), read page by page. */
+export async function* usedTags(
+  database: Database,
+  kind: string,
+  since: number,
+): AsyncGenerator<{ upstream: string; name: string; tag: string }> {
+  let [id, usedAt] = ['', since];
+  for (;;) {
+    const rows = await database.select<Pick<Row, 'upstream' | 'name' | 'reference' | 'used_at'> & { id: string }>(
+      `SELECT id, upstream, name, reference, used_at FROM mirror_entries
+       WHERE (used_at > ? OR (used_at = ? AND id > ?)) AND kind = ? ORDER BY used_at, id LIMIT ?`,
+      [usedAt, usedAt, id, kind, page],
+    );
+    for (const { upstream, name, reference } of rows) {
+      if (!reference.includes(':')) yield { upstream, name, tag: reference };
+    }
+    const last = rows.at(-1);
+    if (!last || rows.length < page) return;
+    [id, usedAt] = [last.id, last.used_at];
+  }
+}
+
+function listed(row: Row): ListedEntry {
+  return {
+    upstream: row.upstream,
+    name: row.name,
+    reference: row.reference,
+    digest: row.digest,
+    type: row.content_type,
+    size: row.size_bytes,
+    attributes: JSON.parse(row.attributes) as EntryMetadata['attributes'],
+    lastModified: row.last_modified,
+    storedAt: row.stored_at,
+    usedAt: row.used_at,
+  };
+}

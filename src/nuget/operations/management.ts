@@ -1,0 +1,194 @@
+import { z } from 'zod';
+import { allow, credentialMissing } from '../../accounts/allow.ts';
+import { noAccount, readsHosted } from '../../accounts/principal.ts';
+import { isDomainError } from '../../runtime/errors.ts';
+import { deleteVersion } from '../hosted/publish.ts';
+import type { MirroredSummary, MirroredVersion } from '../upstream/mirrored-packages.ts';
+import { getPackage, listPackages, listVersions, type PackageSummary, type VersionSummary } from '../hosted/summary.ts';
+import { packageKey } from '../hosted/packages.ts';
+import { operation, type Operation } from '../../api/framework/operation.ts';
+import { historyPage } from '../../api/account/history.ts';
+import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
+import { packageVersionDetails, packageVersionList } from '../../api/content/content-schemas.ts';
+import {
+  history,
+  packageList,
+  packageDetails,
+  packageSummary,
+  packageVersion,
+  timeOf,
+  timeOrNull,
+} from '../../api/framework/schemas.ts';
+import { versionDetails, type DetailsParts } from './version-details.ts';
+
+const id = 'The package ID, in any letter case';
+
+type Summary = PackageSummary | MirroredSummary;
+type Ordered = (VersionSummary | MirroredVersion) & { order: string };
+
+/** `/packages`: the account's packages and their versions, and what was mirrored from upstreams. */
+export function packageOperations(parts: DetailsParts): Operation[] {
+  const { feed, mirrored } = parts;
+  return [
+    operation({
+      method: 'get',
+      path: '/packages',
+      id: 'listPackages',
+      summary: 'List all packages of the account and all mirrored packages, by ID',
+      action: 'read',
+      query: originQuery,
+      status: 200,
+      answer: packageList,
+      run: async ({ principal, query }) => {
+        const { entries, next_cursor } = await readPage(query, {
+          name: 'packages',
+          key: z.tuple([z.string()]),
+          keyOf: (each: Summary) => [each.key] as [string],
+          read: async (limit, after) => {
+            const [hosted, mirroredPage]: Summary[][] = await Promise.all([
+              query.origin !== 'mirrored' && readsHosted(principal)
+                ? listPackages(feed.database, principal.accountId, limit, after?.[0], principal.names?.package)
+                : [],
+              query.origin === 'hosted'
+                ? []
+                : mirrored.list(principal.accountId, limit, after?.[0], principal.names?.package),
+            ]);
+            return [...hosted!, ...mirroredPage!].sort(byKey).slice(0, limit);
+          },
+        });
+        return { items: entries.map(toPackage), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id',
+      id: 'getPackage',
+      summary: 'Get one package with its versions, newest first',
+      action: 'read',
+      params: { id },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      status: 200,
+      answer: packageDetails,
+      run: async ({ principal, params }) => {
+        const id = params['id']!;
+        const { accountId } = principal;
+        const mayReadHosted = readsHosted(principal);
+        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
+        const found =
+          (await mirrored.get(accountId, id)) ??
+          (await getPackage(feed.database, mayReadHosted ? accountId : noAccount, id));
+        return { ...toPackage(found), versions: found.versions.map(toVersion) };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id/history',
+      id: 'getPackageHistory',
+      summary: 'Get when each mirrored version was first here, the latest first. Deletion and eviction leave it',
+      action: 'read',
+      params: { id },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      query: pageQuery,
+      status: 200,
+      answer: history,
+      run: async ({ principal, params, query }) => {
+        const owners = await mirrored.historyOwners(principal.accountId, params['id']!);
+        return historyPage(feed.database, principal, query, owners);
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id/versions',
+      id: 'listPackageVersions',
+      summary: 'List all versions of a package, the newest first; of a mirrored package those that are stored here',
+      action: 'read',
+      params: { id },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      query: pageQuery,
+      status: 200,
+      answer: packageVersionList,
+      run: async ({ principal, params, query }) => {
+        const id = params['id']!;
+        const { accountId } = principal;
+        const mayReadHosted = readsHosted(principal);
+        if (!mayReadHosted && !(await mirrored.isUpstreamOnly(accountId, id))) throw credentialMissing();
+        const stored = await mirrored.versions(accountId, id);
+        const { entries, next_cursor } = await readPage<Ordered, [string]>(query, {
+          name: 'versions',
+          key: z.tuple([z.string()]),
+          keyOf: ({ order }) => [order],
+          read: async (limit, after) =>
+            stored?.filter(({ order }) => after === undefined || order < after[0]).slice(0, limit) ??
+            listVersions(feed.database, mayReadHosted ? accountId : noAccount, id, limit, after?.[0]),
+        });
+        return { items: entries.map(toVersion), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/packages/:id/:version',
+      id: 'getPackageVersion',
+      summary: 'Get one version with its metadata and README. A mirrored version must be stored here',
+      action: 'read',
+      params: { id, version: 'The version, normalised or not' },
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      status: 200,
+      answer: packageVersionDetails,
+      run: ({ principal, params }) => versionDetails(parts, principal, params['id']!, params['version']!),
+    }),
+    operation({
+      method: 'delete',
+      path: '/packages/:id/:version',
+      id: 'deletePackageVersion',
+      summary:
+        'Delete one version of a package. A mirrored version needs the scope operate too, and is downloaded again at the next request',
+      action: 'delete',
+      subject: { kind: 'package', param: 'id', keyOf: packageKey },
+      params: { id, version: 'The version, in normalised or not' },
+      status: 204,
+      run: async ({ principal, params }) => {
+        const asked = [principal.accountId, params['id']!, params['version']!] as const;
+        try {
+          await deleteVersion(feed, ...asked);
+        } catch (error) {
+          if (!isDomainError(error, 'NotFound')) throw error;
+          if (!(await mirrored.deleteVersion(...asked, () => allow(principal, 'operate')))) throw error;
+        }
+      },
+    }),
+  ];
+}
+
+/** By bytes, as the database sorts. */
+function byKey(a: Summary, b: Summary): number {
+  return Buffer.compare(Buffer.from(a.key), Buffer.from(b.key));
+}
+
+function toPackage(each: Summary): z.input<typeof packageSummary> {
+  const isMirrored = 'upstream' in each;
+  return {
+    id: each.id,
+    package_type: each.packageTypes[0] ?? 'Dependency',
+    origin: isMirrored ? 'mirrored' : 'hosted',
+    upstream: isMirrored ? each.upstream : null,
+    latest_version: each.latestVersion,
+    version_count: each.versionCount,
+    size_bytes: each.sizeBytes,
+    download_count: each.downloadCount,
+    created_at: timeOf(each.createdAt),
+    updated_at: timeOf(each.updatedAt),
+    last_downloaded_at: timeOrNull(each.lastDownloadedAt),
+  };
+}
+
+function toVersion(each: VersionSummary | MirroredVersion): z.input<typeof packageVersion> {
+  return {
+    version: each.version,
+    listed: each.listed,
+    published_at: timeOf(each.publishedAt),
+    cached_at: timeOrNull('cachedAt' in each ? each.cachedAt : null),
+    size_bytes: each.sizeBytes,
+    sha512: each.sha512,
+    download_count: each.downloadCount,
+  };
+}

@@ -1,0 +1,224 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { z } from 'zod';
+import { credentialMissing } from '../../accounts/allow.ts';
+import { noAccount, readsHosted, type Principal } from '../../accounts/principal.ts';
+import { type packageVersionDetails } from '../../api/content/content-schemas.ts';
+import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { isDomainError } from '../../runtime/errors.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import { readAll } from '../../storage/files/content.ts';
+import { cut, metadataOf, type Deprecation, type VersionMetadata, type Vulnerability } from '../format/metadata.ts';
+import { readPart } from '../format/nupkg.ts';
+import { maxNuspecBytes, type Nuspec } from '../format/nuspec.ts';
+import { parseRange, satisfies } from '../format/range.ts';
+import { parseVersion } from '../format/version.ts';
+import type { FeedContext } from '../hosted/feed-context.ts';
+import { openFile } from '../hosted/files.ts';
+import { keyOfVersion, packageKey, versionNotFound } from '../hosted/packages.ts';
+import { getVersion, type VersionSummary } from '../hosted/summary.ts';
+import type { PackageSource } from '../source/package-source.ts';
+import type { FeedViews } from '../upstream/feed-view.ts';
+import { readNuspec } from '../format/nuspec-reading.ts';
+import { objectOf } from '../upstream/upstream-metadata.ts';
+import type { MirroredPackages, MirroredVersion } from '../upstream/mirrored-packages.ts';
+
+export interface DetailsParts {
+  feed: FeedContext;
+  source: PackageSource;
+  views: FeedViews;
+  mirrored: MirroredPackages;
+}
+
+type Details = z.input<typeof packageVersionDetails>;
+
+/** Most characters of a README and of release notes in an answer. */
+const longestReadme = 100_000;
+const longestNotes = 4000;
+/** Most bytes of a README that is read. */
+const readmeBytes = 2 ** 20;
+/** Most milliseconds that an answer waits for what an upstream says about a version. */
+const patience = 1500;
+
+/**
+ * One version with its metadata, from the stored package itself. What an upstream says about a mirrored version (whether
+ * it is listed, deprecated or vulnerable) comes from the documents of the mirror, which may be fetched again. Throws
+ * `NotFound` for a version that is not stored here.
+ */
+export async function versionDetails(
+  parts: DetailsParts,
+  principal: Principal,
+  id: string,
+  version: string,
+): Promise<Details> {
+  const mayReadHosted = readsHosted(principal);
+  const accountId = mayReadHosted ? principal.accountId : noAccount;
+  if (!mayReadHosted && !(await parts.mirrored.isUpstreamOnly(principal.accountId, id))) throw credentialMissing();
+  const key = keyOfVersion(version);
+  const hosted = key === undefined ? undefined : await getVersion(parts.feed.database, accountId, id, key);
+  if (hosted) {
+    const bytes = await readHosted(parts.feed, accountId, id, hosted.version);
+    const { deprecation, vulnerabilities = [] } = hosted.metadata;
+    return detailsOf(hosted, bytes, { deprecation, vulnerabilities, isKnown: true });
+  }
+  const found = key === undefined ? undefined : await parts.mirrored.version(principal.accountId, id, key);
+  if (!found) throw versionNotFound(id, version);
+  const open = () => parts.feed.blobs.open(found.nupkg.digest, found.nupkg.size);
+  const [nuspec, readme, advice] = await Promise.all([
+    unlessDamaged(() => readPart(open, 'nuspec')),
+    unlessDamaged(() => readPart(open, 'readme')),
+    adviceOf(parts, principal.accountId, id, key!),
+  ]);
+  return detailsOf(found, { nuspec: nuspec?.bytes, readme: readme?.bytes }, advice);
+}
+
+interface Parts {
+  nuspec: Buffer | undefined;
+  readme: Buffer | undefined;
+}
+
+async function readHosted(feed: FeedContext, accountId: number, id: string, version: string): Promise<Parts> {
+  const read = async (kind: 'nuspec' | 'readme', limit: number) =>
+    unlessDamaged(async () => {
+      const file = await openFile(feed, accountId, id, version, kind);
+      return file && readAll(file.content, limit);
+    });
+  return { nuspec: await read('nuspec', maxNuspecBytes), readme: await read('readme', readmeBytes) };
+}
+
+/** Undefined if the content is damaged or cannot be read: the rest of the answer is still of use. */
+async function unlessDamaged<T>(read: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (error) {
+    if (isDomainError(error)) return undefined;
+    throw error;
+  }
+}
+
+/** What an upstream says about a version. */
+interface Advice {
+  /** Undefined if it is not known. */
+  listed?: boolean;
+  deprecation?: Deprecation | undefined;
+  vulnerabilities: readonly Vulnerability[];
+  isKnown: boolean;
+}
+
+/** From the registration, else from the vulnerability data, else unknown. */
+async function adviceOf(parts: DetailsParts, accountId: number, id: string, key: string): Promise<Advice> {
+  const found = await inTime(parts.source.versions(accountId, id, true, key, key));
+  const registered = found?.value.find((each) => keyOfVersion(each.version) === key);
+  if (registered) {
+    const { deprecation, vulnerabilities = [] } = registered.metadata;
+    return { listed: registered.listed, deprecation, vulnerabilities, isKnown: true };
+  }
+  const vulnerabilities = await inTime(knownVulnerabilities(parts.views, accountId, id, key));
+  return { vulnerabilities: vulnerabilities ?? [], isKnown: false };
+}
+
+/** Most vulnerabilities of an answer, and the names of their severities by number. */
+const mostVulnerabilities = 100;
+const severities = ['low', 'moderate', 'high', 'critical'];
+
+async function knownVulnerabilities(
+  views: FeedViews,
+  accountId: number,
+  id: string,
+  key: string,
+): Promise<Vulnerability[]> {
+  const { vulnerabilities } = await views.of(accountId);
+  const version = parseVersion(key)!;
+  const found: Vulnerability[] = [];
+  for (const { upstream, name } of await vulnerabilities.pages()) {
+    const page = await vulnerabilities.page(upstream, name);
+    const list: unknown = JSON.parse(page?.value.get(packageKey(id)) ?? '[]');
+    for (const each of (Array.isArray(list) ? list : []).slice(0, mostVulnerabilities)) {
+      const { severity, url, versions } = objectOf(each);
+      const range = typeof versions === 'string' ? parseRange(versions) : undefined;
+      if (typeof url !== 'string' || url.length > 2048 || !range || !satisfies(range, version)) continue;
+      found.push({ advisoryUrl: url, severity: String(severity).slice(0, 20) });
+    }
+  }
+  return found.slice(0, mostVulnerabilities);
+}
+
+/** Undefined if the upstream fails or does not answer in time. Its answer is stored for the next request. */
+async function inTime<T>(work: Promise<T>): Promise<T | undefined> {
+  const timer = new AbortController();
+  const late = sleep(patience, undefined, { signal: timer.signal, ref: false }).catch(() => undefined);
+  const known = work.catch((error: unknown) => {
+    if (isUpstreamFailure(error) || isDomainError(error)) return undefined;
+    throw error;
+  });
+  known.catch(() => undefined);
+  try {
+    return await Promise.race([known, late]);
+  } finally {
+    timer.abort();
+  }
+}
+
+async function detailsOf(
+  row: (VersionSummary | MirroredVersion) & { id: string; upstream: string | null },
+  { nuspec: nuspecBytes, readme }: Parts,
+  advice: Advice,
+): Promise<Details> {
+  const nuspec = nuspecBytes && (await readable(nuspecBytes));
+  const metadata: Partial<VersionMetadata> = nuspec ? metadataOf(nuspec) : {};
+  const text = readme?.toString('utf8').replace(/^\uFEFF/, '');
+  const groups = metadata.dependencyGroups ?? [];
+  return {
+    version: row.version,
+    listed: advice.listed ?? row.listed,
+    published_at: timeOf(row.publishedAt),
+    cached_at: timeOrNull('cachedAt' in row ? row.cachedAt : null),
+    size_bytes: row.sizeBytes,
+    sha512: row.sha512,
+    download_count: row.downloadCount,
+    id: metadata.id ?? row.id,
+    origin: row.upstream === null ? 'hosted' : 'mirrored',
+    upstream: row.upstream,
+    package_types: (metadata.packageTypes ?? []).map(({ name }) => name),
+    title: metadata.title ?? null,
+    description: metadata.description ?? null,
+    authors: metadata.authors ?? null,
+    tags: [...(metadata.tags ?? [])],
+    copyright: cut(nuspec?.copyright, 500) ?? null,
+    release_notes: cut(nuspec?.releaseNotes, longestNotes) ?? null,
+    project_url: metadata.projectUrl ?? null,
+    repository_url: cut(nuspec?.repository?.url, 2048) ?? null,
+    repository_commit: cut(nuspec?.repository?.commit, 255) ?? null,
+    license_expression: metadata.licenseExpression ?? null,
+    license_file: nuspec?.license?.type === 'file' ? cut(nuspec.license.value, 255)! : null,
+    license_url: metadata.licenseUrl ?? null,
+    requires_license_acceptance: metadata.requireLicenseAcceptance ?? false,
+    development_dependency: nuspec?.developmentDependency ?? false,
+    min_client_version: metadata.minClientVersion ?? null,
+    dependency_groups: groups.map(({ targetFramework, dependencies }) => ({
+      target_framework: targetFramework ?? null,
+      dependencies: dependencies.map(({ id, range }) => ({ id, range })),
+    })),
+    readme: cut(text, longestReadme) ?? null,
+    is_readme_whole: text === undefined || text.length <= longestReadme,
+    deprecation: advice.deprecation ? deprecationOf(advice.deprecation) : null,
+    vulnerabilities: advice.vulnerabilities.map(({ advisoryUrl, severity }) => ({
+      advisory_url: advisoryUrl,
+      severity: severities[Number(severity)] ?? severity.slice(0, 20),
+    })),
+    is_advice_known: advice.isKnown,
+  };
+}
+
+function deprecationOf({ reasons, message, alternatePackage }: Deprecation): NonNullable<Details['deprecation']> {
+  return { reasons: [...reasons], message: message ?? null, alternate_package: alternatePackage ?? null };
+}
+
+/** Undefined for a nuspec that cannot be read: older releases accepted others. */
+async function readable(bytes: Buffer): Promise<Nuspec | undefined> {
+  try {
+    return await readNuspec(bytes);
+  } catch (error) {
+    if (isDomainError(error)) return undefined;
+    throw error;
+  }
+}

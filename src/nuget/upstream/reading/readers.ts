@@ -1,0 +1,55 @@
+import { ReaderThread, type ReadBytes } from '../../format/reader-thread.ts';
+import { readFlatIndex, readVersionList } from './flat-index.ts';
+import { jsonIn } from './json.ts';
+import { readRegistration, type RegistrationOptions } from './registration.ts';
+import { readHits, readIds, type HitOptions } from './search-answers.ts';
+import { readVulnerabilities } from './vulnerability-page.ts';
+
+/** What each kind of bytes is read with. */
+export interface ReadingOptions {
+  flat: object;
+  registration: RegistrationOptions;
+  vulnerabilities: object;
+  hits: HitOptions;
+  ids: object;
+  'version-list': object;
+  short: object;
+}
+
+export type ReadingKind = keyof ReadingOptions;
+
+const readers: { [Kind in ReadingKind]: ReadBytes<ReadingOptions[Kind]> } = {
+  flat: readFlatIndex,
+  registration: readRegistration,
+  vulnerabilities: readVulnerabilities,
+  hits: readHits,
+  ids: readIds,
+  'version-list': readVersionList,
+  // For documents whose limit is so low that they need no other form.
+  short: (bytes) => JSON.stringify(jsonIn(bytes)),
+};
+
+/** So many bytes are read at once: that takes a few milliseconds. */
+const fewBytes = 64 * 1024;
+
+interface Task {
+  kind: ReadingKind;
+  options: object;
+}
+
+const readTask: ReadBytes<Task> = (bytes, { kind, options }) => readers[kind](bytes, options as never);
+export default readTask;
+
+const thread = new ReaderThread(import.meta.url);
+
+/**
+ * The text that a reader makes of a document; a long document is read in a thread. Throws with the reason if the reader does, or if
+ * it takes too much time or memory.
+ */
+export async function read<Kind extends ReadingKind>(
+  kind: Kind,
+  bytes: Buffer,
+  options: ReadingOptions[Kind],
+): Promise<string> {
+  return bytes.length <= fewBytes ? readers[kind](bytes, options) : thread.read(bytes, { kind, options });
+}

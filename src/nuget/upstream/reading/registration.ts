@@ -1,0 +1,98 @@
+import { bytesOfMetadata } from '../../format/metadata.ts';
+import type { RegisteredVersion } from '../../format/pages.ts';
+import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from '../../format/version.ts';
+import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from '../upstream-metadata.ts';
+import { isList, jsonIn, mostListed, otherForm } from './json.ts';
+
+export interface RegistrationOptions {
+  /** Whether the document is an index; otherwise it is a page. */
+  index: boolean;
+  /** Versions of another id are left out. */
+  key: string;
+  semVer2: boolean;
+  /** Addresses of the upstream and of its flat container. */
+  base: string;
+  flat: string;
+}
+
+/** A page as the first part of a line. `versions` lines follow; undefined if the page is a document of its own. */
+export interface PageLine {
+  lower: string;
+  upper: string;
+  count: number;
+  address?: string;
+  versions?: number;
+}
+
+/** Most pages of an index. The public gallery has 64 versions on each. */
+const mostPages = 2000;
+
+/**
+ * The pages of a registration's index, or one page: a line with a `PageLine`, and for each of its versions, in order, a line with
+ * the bytes of its metadata, a space, its version, a space, and the `RegisteredVersion`.
+ */
+export function readRegistration(bytes: Buffer, options: RegistrationOptions): string {
+  const document = jsonIn(bytes);
+  const { items } = document;
+  if (!isList(items)) throw otherForm();
+  const own = ownLinks(new URL(options.base), options.flat);
+  if (!options.index) return versionLines(items, options, own).join('\n');
+  if (items.length > mostPages || versionsIn(items) > mostListed) throw otherForm();
+  const lines: string[] = [];
+  for (const each of items) {
+    const json = objectOf(each);
+    const [lower, upper] = [parseVersion(textOf(json['lower']) ?? ''), parseVersion(textOf(json['upper']) ?? '')];
+    const { items: inside, '@id': address } = json;
+    if (!lower || !upper || (!Array.isArray(inside) && typeof address !== 'string')) continue;
+    const versions = Array.isArray(inside) ? versionLines(inside, options, own) : undefined;
+    const page: PageLine = {
+      lower: normalize(lower),
+      upper: normalize(upper),
+      count: typeof json['count'] === 'number' ? json['count'] : 0,
+      ...(versions ? { versions: versions.length } : { address: address as string }),
+    };
+    lines.push(JSON.stringify(page));
+    for (const line of versions ?? []) lines.push(line);
+  }
+  return lines.join('\n');
+}
+
+function versionsIn(pages: readonly unknown[]): number {
+  return pages.reduce<number>((sum, page) => {
+    const { items } = objectOf(page);
+    return sum + (Array.isArray(items) ? items.length : 0);
+  }, 0);
+}
+
+function versionLines(items: readonly unknown[], { key, semVer2 }: RegistrationOptions, own: OwnLinks): string[] {
+  const versions: [Version, RegisteredVersion][] = [];
+  for (const item of items) {
+    const entry = objectOf(objectOf(item)['catalogEntry']);
+    const version = parseVersion(textOf(entry['version']) ?? '');
+    if (!version || textOf(entry['id'])?.toLowerCase() !== key || (!semVer2 && isSemVer2(version))) continue;
+    versions.push([version, registered(entry, version, own)]);
+  }
+  return versions
+    .sort(([a], [b]) => compareVersions(a, b))
+    .map(([, each]) => `${each.bytes} ${each.version} ${JSON.stringify(each)}`);
+}
+
+function registered(entry: Json, version: Version, own: OwnLinks): RegisteredVersion {
+  const published = textOf(entry['published']) ?? '';
+  const time = Date.parse(published);
+  const isKnown = !Number.isNaN(time);
+  const metadata = metadataIn(entry, own);
+  const sha512 = entry['packageHashAlgorithm'] === 'SHA512' ? textOf(entry['packageHash']) : undefined;
+  return {
+    version: normalize(version),
+    fullVersion: fullString(version),
+    listed: entry['listed'] !== false && !published.startsWith('1900-'),
+    publishedAt: isKnown ? time : 0,
+    ...(isKnown && { published }),
+    ...(sha512 !== undefined && { sha512 }),
+    hasIcon: own.isFlat(entry['iconUrl']),
+    hasReadme: textOf(entry['readmeUrl']) !== undefined,
+    bytes: bytesOfMetadata(metadata),
+    metadata,
+  };
+}

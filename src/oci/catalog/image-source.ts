@@ -1,0 +1,278 @@
+import type { Database } from '../../database/database.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { isDomainError, type DomainError } from '../../runtime/errors.ts';
+import { isUpstreamFailure } from '../../mirror/mirror.ts';
+import type { AccountViews } from '../../mirror/policy/account-views.ts';
+import type { Config } from '../../config/schema.ts';
+import type { Served } from '../../http/cache-status.ts';
+import type { Content } from '../../storage/files/content.ts';
+import type { Images } from './images.ts';
+import { blobUnknown } from '../hosted/image-blobs.ts';
+import { manifestUnknown } from '../hosted/manifests.ts';
+import type { Reference } from '../format/reference.ts';
+import { pageOf, type ReferrersPage, type ReferrersQuery } from '../hosted/referrers.ts';
+import { claimsAmong, nameUnknown, upstreamUnknown, type Page } from '../hosted/repositories.ts';
+import { manifestTypeOf, type ImageMirror } from '../mirrored/image-mirror.ts';
+import { listedName, type Place } from '../mirrored/place.ts';
+
+/** A repository as the client requests it. */
+export interface RepositoryRequest {
+  accountId: number;
+  name: string;
+  /** The registry that the client names with `?ns=`; undefined if it names none. */
+  ns: string | undefined;
+  /** Whether the principal may push. */
+  mayPush: boolean;
+}
+
+/** Where a repository is, decided before any request to an upstream: at an upstream, hosted, both during a push, or none. */
+export interface Repository extends RepositoryRequest {
+  /** The name under which it is hosted; undefined if it is not. */
+  hosted: string | undefined;
+  place: Place | undefined;
+  /** The registry that the name begins with, if it is no upstream of the account. The repository may still be hosted. */
+  missing?: string | undefined;
+}
+
+/** A manifest to serve; the caller closes its content. */
+export interface SourceManifest {
+  served: Served;
+  digest: Digest;
+  mediaType: string;
+  content: Content;
+  /** The name of the repository in lists and in usage. */
+  repository: string;
+}
+
+/** A blob to serve; the caller closes its content. */
+export interface SourceBlob {
+  served: Served;
+  content: Content;
+  repository: string;
+}
+
+export interface SourceParts {
+  database: Database;
+  images: Images;
+  mirrors: AccountViews<ImageMirror>;
+  limits: Config['limits'];
+  now: () => number;
+}
+
+/**
+ * All readable images, hosted and mirrored. A repository that is claimed under any of its names is served from the hosted
+ * content, and no upstream gets a request for it. The same is true if the settings allow no upstream for its name.
+ */
+export class ImageSource {
+  readonly #database: Database;
+  readonly #images: Images;
+  readonly #mirrors: AccountViews<ImageMirror>;
+  readonly #limits: Config['limits'];
+  readonly #now: () => number;
+
+  constructor({ database, images, mirrors, limits, now }: SourceParts) {
+    this.#database = database;
+    this.#images = images;
+    this.#mirrors = mirrors;
+    this.#limits = limits;
+    this.#now = now;
+  }
+
+  /**
+   * The manifest of a tag or digest; throws `NameUnknown`, `ManifestUnknown`, `ContentDamaged`, or the upstream's failure.
+   * `head` is for a HEAD request, which clients send before they push: if the principal may push, a damaged manifest is then
+   * `ManifestUnknown`.
+   */
+  async openManifest(asked: Repository, reference: Reference, head = false): Promise<SourceManifest> {
+    const { hosted, place } = asked;
+    if (head && place && hosted !== undefined && (await this.#isArriving(asked.accountId, hosted, place))) {
+      throw manifestUnknown(reference);
+    }
+    if (!place) {
+      if (hosted === undefined) throw repositoryMissing(asked);
+      const manifest = await this.#images.manifests.open(asked.accountId, hosted, reference).catch((error: unknown) => {
+        if (isDomainError(error, 'NameUnknown')) throw repositoryMissing(asked);
+        throw isDamagedBeforePush(asked, head, error) ? manifestUnknown(reference) : error;
+      });
+      return { ...manifest, served: 'hosted', repository: hosted };
+    }
+    const mirror = await this.#mirrors.of(asked.accountId);
+    const entry = await mirror.openManifest(place, reference.tag ?? reference.digest).catch(async (error) => {
+      const isPush = head && reference.tag !== undefined && isUpstreamFailure(error);
+      if (isPush && (await this.#mayBeFirstPush(asked, place))) throw manifestUnknown(reference);
+      throw error;
+    });
+    if (!entry) throw manifestUnknown(reference);
+    const metadata = entry.metadata ?? (await entry.complete);
+    return {
+      served: entry.outcome,
+      digest: metadata.digest,
+      mediaType: manifestTypeOf(metadata),
+      content: entry.content,
+      repository: listedName(place),
+    };
+  }
+
+  /**
+   * A blob; throws `NameUnknown`, `BlobUnknown`, `ContentDamaged`, or the upstream's failure. `head` is for a HEAD request:
+   * if the principal may push, a damaged blob is then `BlobUnknown`. A client that pulls gets the manifest first. So a HEAD
+   * in a repository without a mirrored manifest comes before a push: unless the blob is stored, it is answered with
+   * `BlobUnknown`, and the name, which may be private, is not sent to an upstream.
+   */
+  async openBlob(asked: Repository, digest: Digest, head = false): Promise<SourceBlob> {
+    const { hosted, place } = asked;
+    let failure: unknown;
+    if (hosted !== undefined) {
+      try {
+        const { blobs } = this.#images;
+        const isBeforePush = head && asked.mayPush;
+        const content = await (isBeforePush
+          ? blobs.openBeforePush(asked.accountId, hosted, digest)
+          : blobs.open(asked.accountId, hosted, digest));
+        return { served: 'hosted', content, repository: hosted };
+      } catch (error) {
+        const isLost = isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged');
+        const shown = isDamagedBeforePush(asked, head, error) ? blobUnknown(digest) : error;
+        if (!place || !isLost) throw shown;
+        // The upstream may have the same content.
+        failure = shown;
+      }
+    }
+    if (!place) throw repositoryMissing(asked);
+    const mirror = await this.#mirrors.of(asked.accountId);
+    if (head && !(await mirror.isMirrored(place)) && !(await mirror.isStored(place, 'blob', digest))) {
+      throw failure ?? blobUnknown(digest);
+    }
+    const entry = await mirror.openBlob(place, digest);
+    if (!entry) throw failure ?? blobUnknown(digest);
+    // While it arrives, it is not known whether its bytes are right and can be stored.
+    const served = entry.metadata || entry.outcome !== 'miss' ? entry.outcome : 'passed';
+    return { served, content: entry.content, repository: listedName(place) };
+  }
+
+  /** Up to `limit` tags after `last`; throws `NameUnknown`, or the upstream's failure. */
+  async listTags(asked: Repository, limit: number, last: string): Promise<Page & { served: Served }> {
+    const { hosted, place } = asked;
+    if (place) {
+      const mirror = await this.#mirrors.of(asked.accountId);
+      const page = await mirror.listTags(place, limit, last);
+      if (!page) throw nameUnknown(asked.name);
+      return page;
+    }
+    if (hosted === undefined) throw repositoryMissing(asked);
+    const page = await this.#images.repositories.tags(asked.accountId, hosted, limit, last).catch((error: unknown) => {
+      throw isDomainError(error, 'NameUnknown') ? repositoryMissing(asked) : error;
+    });
+    return { ...page, served: 'hosted' };
+  }
+
+  /** The manifests that refer to `subject`, possibly none; throws the upstream's failure. */
+  async listReferrers(
+    asked: Repository,
+    subject: Digest,
+    query: ReferrersQuery,
+  ): Promise<ReferrersPage & { served: Served }> {
+    const { hosted, place } = asked;
+    if (!place) {
+      const page = await this.#images.referrers.list(asked.accountId, hosted ?? asked.name, subject, query);
+      return { ...page, served: 'hosted' };
+    }
+    const mirror = await this.#mirrors.of(asked.accountId);
+    const list = await mirror.listReferrers(place, subject);
+    const { artifactType, limit, last } = query;
+    const wanted = list.items.filter(
+      (each) => each.digest > last && (artifactType === undefined || each.artifactType === artifactType),
+    );
+    return { ...(await pageOf(wanted, limit)), served: list.served };
+  }
+
+  /**
+   * The repository that a push or deletion changes, with its hosted name: the one that reads find, and for a new one the
+   * name in the request. `NameUnknown` if `ns` is an unknown registry.
+   */
+  async hosted(asked: RepositoryRequest): Promise<Repository> {
+    const { accountId, name, ns } = asked;
+    const { hosted: names } = (await this.#mirrors.of(accountId)).locate(name, ns);
+    if (names.length === 0) throw nameUnknown(name);
+    const there = names.length < 2 ? undefined : await claimsAmong(this.#database, accountId, names);
+    const hosted = there ? (hostedAmong(names, there) ?? names[0]!) : names[0]!;
+    return { ...asked, name: hosted, hosted, place: undefined };
+  }
+
+  /** Whether no upstream may get a request for a repository, because one of its names is claimed or not allowed. */
+  async isClaimed(accountId: number, name: string): Promise<boolean> {
+    return (await this.locate({ accountId, name, ns: undefined, mayPush: false })).place === undefined;
+  }
+
+  /** Whether a first push to the repository is in progress and nothing of it was mirrored. */
+  async #isArriving(accountId: number, name: string, place: Place): Promise<boolean> {
+    const since = this.#now() - this.#limits.uploadAge;
+    if (!(await this.#images.blobs.anySince(accountId, name, since))) return false;
+    return !(await (await this.#mirrors.of(accountId)).isMirrored(place));
+  }
+
+  /**
+   * The one exception from the rule "an upstream that fails is never 'not found'". oras and helm send HEAD for a tag before
+   * its first push, and stop at every status but 200 and 404. So if the upstream fails, a client that may push gets "not
+   * found". The name must not begin with an upstream, must not be one of Docker Hub's official images, and nothing of it
+   * may be mirrored.
+   */
+  async #mayBeFirstPush({ accountId, name, ns, mayPush }: RepositoryRequest, place: Place): Promise<boolean> {
+    if (!mayPush || !name.includes('/') || name.startsWith('library/')) return false;
+    const mirror = await this.#mirrors.of(accountId);
+    return !mirror.locate(name, ns).isNamed && !(await mirror.isMirrored(place));
+  }
+
+  /**
+   * The names to check against the names that a principal may use: one list for each place from which the repository is
+   * served, with the names of that place only. The client's spelling is ignored, so that another spelling gives no access.
+   */
+  namesOf(repository: Repository): (readonly string[])[] | Promise<(readonly string[])[]> {
+    const { hosted, place } = repository;
+    return place ? this.#allNamesOf(repository, place) : [hosted === undefined ? [] : [hosted]];
+  }
+
+  async #allNamesOf({ accountId, hosted }: Repository, place: Place): Promise<(readonly string[])[]> {
+    const mirrored = (await this.#mirrors.of(accountId)).namesOf(place);
+    return hosted === undefined ? [mirrored] : [[hosted], mirrored];
+  }
+
+  /** Finds where a repository is read from, with at most one query. */
+  async locate(asked: RepositoryRequest): Promise<Repository> {
+    const { accountId, name, ns, mayPush } = asked;
+    const mirror = this.#mirrors.of(accountId);
+    const { hosted: names, place, missing } = (mirror instanceof Promise ? await mirror : mirror).locate(name, ns);
+    const at = (hosted: string | undefined, there?: Place): Repository => ({
+      accountId,
+      name,
+      ns,
+      mayPush,
+      hosted,
+      place: there,
+      missing,
+    });
+    if (!place && names.length < 2) return at(names[0]);
+    const there = await claimsAmong(this.#database, accountId, names);
+    const pushed = hostedAmong(names, there);
+    if (pushed !== undefined && there.get(pushed)) return at(pushed);
+    return at(pushed ?? (place ? undefined : names[0]), place);
+  }
+}
+
+/** `NameUnknown`. If the name begins with a registry that is no upstream, the message says how to mirror it. */
+function repositoryMissing({ name, missing }: Repository): DomainError {
+  return missing === undefined ? nameUnknown(name) : upstreamUnknown(name, missing);
+}
+
+/**
+ * Whether the failure of a HEAD by a principal that may push is damaged content. Clients stop at a 500 and upload after a
+ * 404, and the upload repairs the content.
+ */
+function isDamagedBeforePush({ mayPush }: RepositoryRequest, head: boolean, error: unknown): boolean {
+  return head && mayPush && isDomainError(error, 'ContentDamaged');
+}
+
+/** The name under which a repository is hosted: the first one that is claimed, else the first one that exists. */
+function hostedAmong(names: readonly string[], there: ReadonlyMap<string, boolean>): string | undefined {
+  return names.find((each) => there.get(each)) ?? names.find((each) => there.has(each));
+}

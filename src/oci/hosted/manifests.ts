@@ -1,0 +1,370 @@
+import { placeholders, type Database, type Queryable, type Transaction } from '../../database/database.ts';
+import { algorithmOf, type Digest } from '../../runtime/digest.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { recordEvent } from '../../events/record.ts';
+import { record } from '../../history/history.ts';
+import type { BlobStore } from '../../storage/blobs/blob-store.ts';
+import type { Content } from '../../storage/files/content.ts';
+import { sizeOf } from '../../storage/blobs/sizes.ts';
+import { batches } from '../../database/batches.ts';
+import { parsePushedManifest, verifyDigest, type Manifest } from '../format/manifest.ts';
+import type { Reference } from '../format/reference.ts';
+import { ensureRepository, findRepository, lockRepository, nameUnknown } from './repositories.ts';
+import { addCounts, isLinked } from './repository-counts.ts';
+import { deleteTag, deleteTags, noteUntagged, ownerOf, writeTags } from './tags.ts';
+
+/** A manifest to serve. */
+export interface StoredManifest {
+  repositoryId: number;
+  digest: Digest;
+  mediaType: string;
+  /** The exact bytes that were pushed; the caller closes it. */
+  content: Content;
+}
+
+/** A manifest in a request. */
+export interface SentManifest {
+  tags: readonly string[];
+  /** The digest in the request, if any. */
+  digest: Digest | undefined;
+  bytes: Buffer;
+  contentType: string | undefined;
+}
+
+export interface PushOptions {
+  isWhole?: boolean;
+  mirroredFrom?: string | undefined;
+}
+
+export interface PushedManifest {
+  digest: Digest;
+  subject: Digest | undefined;
+  /** Whether this push claimed the repository: it is the first one, or the first after a released claim. */
+  claimed: boolean;
+}
+
+const columns = 'm.repository_id, m.digest, m.media_type, m.size_bytes';
+const findByDigest = `SELECT ${columns} FROM repositories r
+  JOIN manifests m ON m.repository_id = r.id AND m.digest = ? WHERE r.account_id = ? AND r.name = ?`;
+const findByTag = `SELECT ${columns} FROM repositories r JOIN tags t ON t.repository_id = r.id AND t.name = ?
+  JOIN manifests m ON m.repository_id = r.id AND m.digest = t.digest WHERE r.account_id = ? AND r.name = ?`;
+
+interface ManifestRow {
+  repository_id: number;
+  digest: Digest;
+  media_type: string;
+  size_bytes: number;
+}
+
+/** The most tags in the details of an event. */
+const tagsInEvent = 50;
+/** Rows that one statement of a deletion reads or changes: other requests run between two statements. */
+const pageOfRows = 200;
+
+/** The manifests and tags of repositories. */
+export class Manifests {
+  readonly #database: Database;
+  readonly #blobs: BlobStore;
+  readonly #now: () => number;
+
+  constructor(database: Database, blobs: BlobStore, now: () => number) {
+    this.#database = database;
+    this.#blobs = blobs;
+    this.#now = now;
+  }
+
+  /** The manifest of a tag or digest; throws `NameUnknown` or `ManifestUnknown`. */
+  async open(accountId: number, name: string, reference: Reference): Promise<StoredManifest> {
+    const row = await this.#find(accountId, name, reference);
+    if (!row) {
+      if ((await findRepository(this.#database, accountId, name)) === undefined) throw nameUnknown(name);
+      throw manifestUnknown(reference);
+    }
+    return {
+      repositoryId: row.repository_id,
+      digest: row.digest,
+      mediaType: row.media_type,
+      content: await this.#blobs.open(row.digest, row.size_bytes),
+    };
+  }
+
+  /**
+   * Stores a manifest under its digest and points its tags to it, in one transaction. Throws `ManifestInvalid`,
+   * `DigestMismatch`, or `ManifestBlobUnknown` if the repository lacks a blob that it needs. With `isWhole` this is also
+   * thrown if it lacks anything that an index refers to. `mirroredFrom` is the upstream that the name is mirrored from.
+   */
+  async push(
+    accountId: number,
+    name: string,
+    sent: SentManifest,
+    { isWhole = false, mirroredFrom }: PushOptions = {},
+  ): Promise<PushedManifest> {
+    const { tags, digest, bytes, contentType } = sent;
+    if (digest) verifyDigest(bytes, digest);
+    const manifest = await parsePushedManifest(bytes, contentType);
+    const arrival = await this.#blobs.stageBytes(bytes, digest && algorithmOf(digest));
+    const now = this.#now();
+    const claimed = await this.#blobs.commit([arrival], async (tx) => {
+      const repositoryId = await ensureRepository(tx, accountId, name, now);
+      await lockRepository(tx, repositoryId, now);
+      const isRepeated = await hasAlready(tx, repositoryId, arrival.digest, tags);
+      const children = await childSizes(tx, repositoryId, manifest, isWhole);
+      await this.#write(tx, repositoryId, manifest, arrival.digest, bytes.length, children);
+      await noteUntagged(tx, repositoryId, tags, now);
+      await writeTags(tx, repositoryId, tags, arrival.digest, now);
+      await record(
+        tx,
+        { accountId, upstream: '', name },
+        [
+          { kind: 'manifest', reference: arrival.digest, digest: arrival.digest },
+          ...tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: arrival.digest })),
+        ],
+        now,
+      );
+      const claim = 'UPDATE repositories SET claimed_at = ? WHERE id = ? AND claimed_at IS NULL';
+      const isClaim = (await tx.run(claim, [now, repositoryId])) > 0;
+      const subject = { kind: 'container', name, reference: tags[0] ?? arrival.digest } as const;
+      const details = {
+        digest: arrival.digest,
+        media_type: manifest.mediaType,
+        ...tagsOf(tags),
+        ...(isClaim && mirroredFrom !== undefined && { taken_over_from: mirroredFrom }),
+      };
+      // Otherwise a client could fill the record with pushes that change nothing.
+      if (!isRepeated || isClaim) await recordEvent(tx, { type: 'image.pushed', accountId, subject, details }, now);
+      return isClaim;
+    });
+    return { digest: arrival.digest, subject: manifest.subject, claimed };
+  }
+
+  /** What the repository lacks: blobs that an image needs, anything that an index refers to. */
+  async missing(accountId: number, name: string, manifest: Manifest): Promise<Digest[]> {
+    const digests = neededBy(manifest, true);
+    const repositoryId = await findRepository(this.#database, accountId, name);
+    if (repositoryId === undefined) return digests;
+    const sizes = await sizesOf(this.#database, repositoryId, manifest);
+    return digests.filter((each) => !sizes.has(each));
+  }
+
+  /** Deletes a tag but not its manifest, or a manifest with its tags. Throws `NameUnknown` or `ManifestUnknown`. */
+  async delete(accountId: number, name: string, reference: Reference): Promise<void> {
+    await this.#database.transaction(async (tx) => {
+      const repositoryId = await findRepository(tx, accountId, name);
+      if (repositoryId === undefined) throw nameUnknown(name);
+      const now = this.#now();
+      await lockRepository(tx, repositoryId, now);
+      const deleted =
+        reference.tag === undefined
+          ? await deleteManifest(tx, repositoryId, reference.digest, now)
+          : await deleteTag(tx, repositoryId, reference.tag, now);
+      if (deleted === 0) throw manifestUnknown(reference);
+    });
+  }
+
+  /** Deletes a tag but not its manifest; resolves to whether the account had the tag. */
+  async deleteTag(accountId: number, name: string, tag: string): Promise<boolean> {
+    const deleted = await this.#database.transaction(async (tx) => {
+      const repositoryId = await findRepository(tx, accountId, name);
+      return repositoryId === undefined ? 0 : deleteTag(tx, repositoryId, tag, this.#now());
+    });
+    return deleted > 0;
+  }
+
+  #find(accountId: number, name: string, reference: Reference): Promise<ManifestRow | undefined> {
+    return reference.tag === undefined
+      ? this.#database.getCached<ManifestRow>(findByDigest, [reference.digest, accountId, name])
+      : this.#database.getCached<ManifestRow>(findByTag, [reference.tag, accountId, name]);
+  }
+
+  async #write(
+    tx: Transaction,
+    repositoryId: number,
+    manifest: Manifest,
+    digest: Digest,
+    size: number,
+    childBytes: number,
+  ): Promise<void> {
+    const row = {
+      repository_id: repositoryId,
+      digest,
+      media_type: manifest.mediaType,
+      artifact_type: manifest.artifactType ?? null,
+      subject: manifest.subject ?? null,
+      annotations: manifest.subject && manifest.annotations ? JSON.stringify(manifest.annotations) : null,
+      size_bytes: size,
+      image_bytes: size + childBytes,
+      pushed_at: this.#now(),
+    };
+    const key = [repositoryId, digest];
+    const before = await tx.get<{ image_bytes: number }>(
+      'SELECT image_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
+      key,
+    );
+    const update = 'media_type = new.media_type, artifact_type = new.artifact_type, image_bytes = new.image_bytes';
+    await tx.upsert('manifests', ['repository_id', 'digest'], [row], update);
+    await resizeParents(tx, repositoryId, digest, row.image_bytes - (before?.image_bytes ?? 0));
+    if (!before) {
+      await addCounts(tx, repositoryId, { manifests: 1, bytes: (await isLinked(tx, repositoryId, digest)) ? 0 : size });
+    }
+    const stored = await tx.get<{ id: number }>('SELECT id FROM manifests WHERE repository_id = ? AND digest = ?', key);
+    for (const part of batches(manifest.references)) {
+      await tx.insertNew(
+        'manifest_references',
+        part.map((each) => ({ manifest_id: stored!.id, digest: each.digest })),
+      );
+    }
+  }
+}
+
+/** The bytes of all that `manifest` refers to; throws `ManifestBlobUnknown` if the repository lacks what it needs. */
+async function childSizes(tx: Queryable, repositoryId: number, manifest: Manifest, isWhole: boolean): Promise<number> {
+  const sizes = await sizesOf(tx, repositoryId, manifest);
+  const missing = neededBy(manifest, isWhole).filter((digest) => !sizes.has(digest));
+  if (missing.length > 0) throw manifestBlobUnknown(missing);
+  return [...sizes.values()].reduce((sum, size) => sum + size, 0);
+}
+
+/** An image needs its blobs. An index needs nothing, unless it has to be whole. */
+function neededBy({ kind, references, required }: Manifest, isWhole: boolean): Digest[] {
+  return kind === 'index' && isWhole ? references.map(({ digest }) => digest) : required;
+}
+
+/** The size of each blob or manifest that `manifest` refers to and the repository has. */
+async function sizesOf(
+  from: Queryable,
+  repositoryId: number,
+  { kind, references }: Manifest,
+): Promise<ReadonlyMap<Digest, number>> {
+  const blobs = `SELECT digest, ${sizeOf('rb.digest')} AS size FROM repository_blobs rb WHERE repository_id = ?`;
+  const manifests = 'SELECT digest, image_bytes AS size FROM manifests WHERE repository_id = ?';
+  const sizes = new Map<Digest, number>();
+  for (const part of batches(references)) {
+    const digests = part.map(({ digest }) => digest);
+    // The children of an index are manifests, or blobs in the index of a build cache.
+    for (const sql of kind === 'index' ? [blobs, manifests] : [blobs]) {
+      const rows = await from.select<{ digest: Digest; size: number | null }>(
+        `${sql} AND digest IN (${placeholders(digests)})`,
+        [repositoryId, ...digests],
+      );
+      for (const { digest, size } of rows) if (size !== null) sizes.set(digest, size);
+    }
+  }
+  return sizes;
+}
+
+/** Adds `bytes` to the size of each index that lists the manifest, because its images may come and go after it. */
+async function resizeParents(tx: Transaction, repositoryId: number, digest: Digest, bytes: number): Promise<void> {
+  if (bytes === 0) return;
+  // First, because an UPDATE with a subquery would read all manifests of the repository.
+  const parents = await tx.select<{ id: number }>(
+    `SELECT p.id FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
+     WHERE f.digest = ? AND p.repository_id = ?`,
+    [digest, repositoryId],
+  );
+  for (const part of batches(parents)) {
+    const sql = `UPDATE manifests SET image_bytes = image_bytes + ? WHERE id IN (${placeholders(part)})`;
+    await tx.run(sql, [bytes, ...part.map(({ id }) => id)]);
+  }
+}
+
+/**
+ * Deletes a manifest with its tags; the caller has locked the repository. Resolves to 0 if there is no such manifest, else
+ * to 1. Its blobs count as unused since `now`, its children and referrers since `since`, unless something else uses them.
+ */
+export async function deleteManifest(
+  tx: Transaction,
+  repositoryId: number,
+  digest: Digest,
+  now: number,
+  since = now,
+): Promise<number> {
+  const key = [repositoryId, digest];
+  const row = await tx.get<{ id: number; image_bytes: number; size_bytes: number }>(
+    'SELECT id, image_bytes, size_bytes FROM manifests WHERE repository_id = ? AND digest = ?',
+    key,
+  );
+  if (!row) return 0;
+  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  await resizeParents(tx, repositoryId, digest, -row.image_bytes);
+  const held = await tx.select<{ digest: Digest }>('SELECT digest FROM manifest_references WHERE manifest_id = ?', [
+    row.id,
+  ]);
+  const later = `UPDATE manifests SET untagged_at = CASE WHEN COALESCE(untagged_at, pushed_at) > ?
+                 THEN COALESCE(untagged_at, pushed_at) ELSE ? END WHERE repository_id = ?`;
+  for (const part of batches(held)) {
+    const digests = part.map((each) => each.digest);
+    const among = `digest IN (${placeholders(digests)})`;
+    await tx.run(`UPDATE repository_blobs SET linked_at = ? WHERE repository_id = ? AND ${among}`, [
+      now,
+      repositoryId,
+      ...digests,
+    ]);
+    await tx.run(`${later} AND ${among}`, [since, since, repositoryId, ...digests]);
+  }
+  for (let after = ''; ;) {
+    const rows = await tx.select<{ digest: Digest }>(
+      `SELECT digest FROM manifests WHERE repository_id = ? AND subject = ? AND digest > ? ORDER BY digest LIMIT ${pageOfRows}`,
+      [...key, after],
+    );
+    if (rows.length === 0) break;
+    const referrers = rows.map((each) => each.digest);
+    await tx.run(`${later} AND digest IN (${placeholders(referrers)})`, [since, since, repositoryId, ...referrers]);
+    after = referrers.at(-1)!;
+  }
+  await tx.run('DELETE FROM manifest_references WHERE manifest_id = ?', [row.id]);
+  const deleted = { tags: [] as string[], tag_count: 0 };
+  for (;;) {
+    const rows = await tx.select<{ name: string }>(
+      `SELECT name FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${pageOfRows}`,
+      key,
+    );
+    if (rows.length === 0) break;
+    const names = rows.map(({ name: tag }) => tag);
+    await deleteTags(tx, repositoryId, names, now);
+    deleted.tags.push(...names.slice(0, tagsInEvent - deleted.tags.length));
+    deleted.tag_count += names.length;
+  }
+  const subject = { kind: 'container', name, reference: digest } as const;
+  await recordEvent(tx, { type: 'manifest.deleted', accountId, subject, details: deleted }, now);
+  const bytes = (await isLinked(tx, repositoryId, digest)) ? 0 : row.size_bytes;
+  await addCounts(tx, repositoryId, { manifests: -1, bytes: -bytes });
+  return tx.run('DELETE FROM manifests WHERE id = ?', [row.id]);
+}
+
+/** Tags for the details of an event; those above the limit are only counted. */
+function tagsOf(tags: readonly string[]): { tags: string[]; tag_count: number } {
+  return { tags: tags.slice(0, tagsInEvent), tag_count: tags.length };
+}
+
+/** `ManifestBlobUnknown`, for blobs or manifests that a repository lacks. */
+export function manifestBlobUnknown(missing: readonly Digest[]): DomainError {
+  return new DomainError(
+    'ManifestBlobUnknown',
+    `The manifest refers to ${missing[0]}, which was not pushed to this repository. Push that first.`,
+    { detail: { digest: missing[0], missing: missing.length } },
+  );
+}
+
+/** `ManifestUnknown`, for a tag or digest that the repository does not have. */
+export function manifestUnknown(reference: Reference): DomainError {
+  return new DomainError('ManifestUnknown', 'This repository has no manifest with this tag or digest.', {
+    detail: reference.tag === undefined ? { digest: reference.digest } : { tag: reference.tag },
+  });
+}
+
+/** Whether the repository has the manifest, and all `tags` point to it. */
+async function hasAlready(
+  tx: Transaction,
+  repositoryId: number,
+  digest: Digest,
+  tags: readonly string[],
+): Promise<boolean> {
+  const sql = 'SELECT id FROM manifests WHERE repository_id = ? AND digest = ?';
+  if (!(await tx.get(sql, [repositoryId, digest]))) return false;
+  if (tags.length === 0) return true;
+  const same = await tx.select(
+    `SELECT name FROM tags WHERE repository_id = ? AND digest = ? AND name IN (${placeholders(tags)})`,
+    [repositoryId, digest, ...tags],
+  );
+  return same.length === new Set(tags).size;
+}

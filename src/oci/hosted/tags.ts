@@ -1,0 +1,103 @@
+import { placeholders, type Transaction } from '../../database/database.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import { recordEvent } from '../../events/record.ts';
+import { record } from '../../history/history.ts';
+import { batches } from '../../database/batches.ts';
+import { tagRow } from './natural-order.ts';
+import { addCounts } from './repository-counts.ts';
+
+/** Tags of a repository. */
+const mostTags = 100_000;
+
+// Changes of tags, inside the transaction of a push or a deletion.
+
+/** Deletes a tag, but not its manifest; resolves to the number of deleted tags. */
+export async function deleteTag(tx: Transaction, repositoryId: number, tag: string, now: number): Promise<number> {
+  const found = await tx.get<{ digest: Digest }>('SELECT digest FROM tags WHERE repository_id = ? AND name = ?', [
+    repositoryId,
+    tag,
+  ]);
+  if (!found) return 0;
+  await noteUntagged(tx, repositoryId, [tag], now);
+  const deleted = await deleteTags(tx, repositoryId, [tag], now);
+  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  const subject = { kind: 'container', name, reference: tag } as const;
+  const details = { digest: found.digest };
+  if (deleted > 0) await recordEvent(tx, { type: 'tag.deleted', accountId, subject, details }, now);
+  return deleted;
+}
+
+/** The account and the name of a repository. */
+export async function ownerOf(tx: Transaction, repositoryId: number): Promise<{ account_id: number; name: string }> {
+  const sql = 'SELECT account_id, name FROM repositories WHERE id = ?';
+  return (await tx.get<{ account_id: number; name: string }>(sql, [repositoryId]))!;
+}
+
+/** Deletes tags, and records that in their history; resolves to how many there were. */
+export async function deleteTags(
+  tx: Transaction,
+  repositoryId: number,
+  tags: readonly string[],
+  now: number,
+): Promise<number> {
+  if (tags.length === 0) return 0;
+  const { account_id: accountId, name } = await ownerOf(tx, repositoryId);
+  const gone = tags.map((tag) => ({ kind: 'tag' as const, reference: tag, digest: '' }));
+  await record(tx, { accountId, upstream: '', name }, gone, now);
+  let deleted = 0;
+  for (const part of batches(tags)) {
+    const among = `name IN (${placeholders(part)})`;
+    deleted += await tx.run(`DELETE FROM tags WHERE repository_id = ? AND ${among}`, [repositoryId, ...part]);
+  }
+  await addCounts(tx, repositoryId, { tags: -deleted });
+  return deleted;
+}
+
+/** Points tags to a manifest, and counts the new ones. Throws `QuotaExceeded` for a repository with too many. */
+export async function writeTags(
+  tx: Transaction,
+  repositoryId: number,
+  tags: readonly string[],
+  digest: Digest,
+  now: number,
+): Promise<void> {
+  const rows = tags.map((tag) => tagRow(repositoryId, tag, digest, now));
+  const added = await tx.insertNew('tags', rows);
+  if (added > 0) await requireRoom(tx, repositoryId, added);
+  if (added < rows.length) {
+    const update = 'digest = new.digest, updated_at = new.updated_at, sort_key = new.sort_key';
+    await tx.upsert('tags', ['repository_id', 'name'], rows, update);
+  }
+  await addCounts(tx, repositoryId, { tags: added });
+}
+
+async function requireRoom(tx: Transaction, repositoryId: number, added: number): Promise<void> {
+  const sql = 'SELECT tag_count FROM repositories WHERE id = ?';
+  const { tag_count: before } = (await tx.get<{ tag_count: number }>(sql, [repositoryId]))!;
+  if (before + added <= mostTags) return;
+  throw new DomainError(
+    'QuotaExceeded',
+    `A repository has at most ${mostTags} tags. Delete some, for example with the setting "retention".`,
+  );
+}
+
+/** Sets the time since which the manifests of `tags` count as untagged; called before the tags are moved or deleted. */
+export async function noteUntagged(
+  tx: Transaction,
+  repositoryId: number,
+  tags: readonly string[],
+  now: number,
+): Promise<void> {
+  if (tags.length === 0) return;
+  const rows = await tx.select<{ digest: Digest }>(
+    `SELECT digest FROM tags WHERE repository_id = ? AND name IN (${placeholders(tags)})`,
+    [repositoryId, ...tags],
+  );
+  if (rows.length === 0) return;
+  await tx.run(`UPDATE manifests SET untagged_at = ? WHERE repository_id = ? AND digest IN (${placeholders(rows)})`, [
+    now,
+    repositoryId,
+    ...rows.map(({ digest }) => digest),
+  ]);
+}

@@ -1,0 +1,203 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Logger } from 'pino';
+import { allow, credentialMissing, type Action } from '../../accounts/allow.ts';
+import { readsHosted, type Principal } from '../../accounts/principal.ts';
+import type { Config } from '../../config/schema.ts';
+import { DomainError } from '../../runtime/errors.ts';
+import type { HttpHandler } from '../../http/app.ts';
+import { authorizationOf, type Authenticator } from '../../http/authenticate.ts';
+import { createEdge, type Allowed, type Operation, type Protocol } from '../../http/edge.ts';
+import { alwaysSend, contextOf } from '../../http/request-context.ts';
+import { splitTarget } from '../../http/target.ts';
+import type { Urls } from '../../http/urls.ts';
+import type { Quota } from '../../usage/quota.ts';
+import type { Call, Handler } from './call.ts';
+import { challengeFor, scopeOf } from './challenge.ts';
+import * as content from './content-routes.ts';
+import { sendRefusal, statusOf } from './errors.ts';
+import type { Images } from '../catalog/images.ts';
+import type { Pushes } from '../catalog/pushes.ts';
+import { parsePath, parseRepositoryName, type Target } from '../format/reference.ts';
+import type { ImageSource, Repository } from '../catalog/image-source.ts';
+import type { ContinuedUploads } from './upload-relay.ts';
+import * as upload from './upload-routes.ts';
+
+export interface RegistryParts {
+  images: Images;
+  source: ImageSource;
+  uploads: ContinuedUploads;
+  pushes: Pushes;
+  quota: Quota;
+  authenticator: Authenticator;
+  urls: Urls;
+  limits: Config['limits'];
+  log: Logger;
+}
+
+/** The target of a request, not yet checked. */
+interface Address {
+  target: Target;
+  /** Still percent-encoded. */
+  query: string;
+}
+
+/** The operations of an address, by HTTP method. */
+type Methods = Record<string, Operation<Call>>;
+
+function reading(run: Handler): Methods {
+  const operation = changing('read', run);
+  return { GET: operation, HEAD: operation };
+}
+
+function changing(action: Action, run: Handler): Operation<Call> {
+  return { action, stores: false, run };
+}
+
+/** A change that stores bytes. The other requests of an upload only read its state or cancel it. */
+function storing(run: Handler): Operation<Call> {
+  return { action: 'write', stores: true, run };
+}
+
+/** The first request of a push. The further ones of an upload are not limited, so that what has begun can end. */
+function pushing(run: Handler): Operation<Call> {
+  return { ...storing(run), cost: 'pushes' };
+}
+
+/** Clients check their credentials with it before any push or pull, so a token with any scope will do. */
+const signIn = changing('sign-in', content.probe);
+
+/** Every endpoint and its methods (distribution-spec, "Endpoints"). */
+const endpoints: Record<Exclude<Target['kind'], 'unknown'>, Methods> = {
+  base: { GET: signIn, HEAD: signIn },
+  catalog: reading(content.listRepositories),
+  tags: reading(content.listTags),
+  manifest: {
+    ...reading(content.getManifest),
+    PUT: pushing(content.putManifest),
+    DELETE: changing('delete', content.deleteManifest),
+  },
+  blob: { ...reading(content.getBlob), DELETE: changing('delete', content.deleteBlob) },
+  uploads: { POST: pushing(upload.startUpload) },
+  upload: {
+    GET: changing('write', upload.getUpload),
+    HEAD: changing('write', upload.getUpload),
+    PATCH: storing(upload.patchUpload),
+    PUT: storing(upload.finishUpload),
+    DELETE: changing('write', upload.cancelUpload),
+  },
+  referrers: reading(content.listReferrers),
+};
+
+/** The container registry: everything under `/v2`. */
+export function createRegistry(parts: RegistryParts): HttpHandler {
+  const { authenticator, urls, quota, log } = parts;
+  const protocol: Protocol<Address, Call> = {
+    kind: 'container',
+    log,
+    quota,
+    authenticate: (request, { target }) => authenticate(authenticator, request, target),
+    find: ({ target }, request, response) => operationOf(target, request.method!, response),
+    open: (allowed) => open(parts, allowed),
+    statusOf,
+    challenge: ({ name }, request, { target }) => {
+      if (name !== 'Unauthorized') return undefined;
+      const { registry } = urls.of(request);
+      return challengeFor(registry, scopeOf(target, request.method), authenticator.anonymous !== undefined);
+    },
+    refuse: sendRefusal,
+  };
+  const answer = createEdge(protocol);
+  return (request, response) => {
+    alwaysSend(response, 'Docker-Distribution-Api-Version', 'registry/2.0');
+    const { path, query } = splitTarget(request.url!);
+    return answer({ target: parsePath(path), query }, request, response);
+  };
+}
+
+async function open(parts: RegistryParts, allowed: Allowed<Address, Call>): Promise<Call> {
+  const { request, response, target: address } = allowed;
+  const { images, source, uploads, pushes, quota, limits } = parts;
+  const query = new URLSearchParams(address.query);
+  const ns = namespaceOf(parts.urls, request, query);
+  const repository = await repositoryOf(source, allowed, ns);
+  const { name } = repository;
+  const { principal } = allowed;
+  const { item } = address.target;
+  contextOf(response).subject = name;
+  return {
+    request,
+    response,
+    principal,
+    name,
+    ns,
+    repository,
+    item,
+    query,
+    images,
+    source,
+    uploads,
+    pushes,
+    quota,
+    limits,
+  };
+}
+
+/** The repository that is read or, under its hosted name, changed; `NameDenied` if the principal may not use the name. */
+async function repositoryOf(
+  source: ImageSource,
+  { principal, operation, target: { target } }: Allowed<Address, Call>,
+  ns: string | undefined,
+): Promise<Repository> {
+  const { accountId, scopes } = principal;
+  const asked = { accountId, name: '', ns, mayPush: scopes.has('write') };
+  if (target.kind === 'base' || target.kind === 'catalog') return { ...asked, hosted: undefined, place: undefined };
+  asked.name = parseRepositoryName(target.name);
+  const { action } = operation;
+  const found = action === 'read' ? await source.locate(asked) : await source.hosted(asked);
+  const repository = readsHosted(principal) ? found : mirroredOnly(found);
+  const names = source.namesOf(repository);
+  for (const each of names instanceof Promise ? await names : names) allow(principal, action, 'container', each);
+  return repository;
+}
+
+/**
+ * The repository without its hosted content; `Unauthorized` if it is not served from an upstream. The message does not depend
+ * on what is hosted.
+ */
+function mirroredOnly(repository: Repository): Repository {
+  const { place, missing } = repository;
+  if (!place) throw credentialMissing(missing && `No upstream is named ${missing}.`);
+  return { ...repository, hosted: undefined };
+}
+
+function operationOf({ kind }: Target, method: string, response: ServerResponse): Operation<Call> {
+  if (kind === 'unknown')
+    throw new DomainError(
+      'NotFound',
+      'The registry has no endpoint with this path: its endpoints are /v2/, and below /v2/ and the name of a repository.',
+    );
+  const methods = endpoints[kind];
+  const found = Object.hasOwn(methods, method) ? methods[method] : undefined;
+  if (found) return found;
+  const allowed = Object.keys(methods).join(', ');
+  response.setHeader('Allow', allowed);
+  throw new DomainError('Unsupported', `This endpoint supports only the methods ${allowed}.`);
+}
+
+/** The registry that the client names with `?ns=`; undefined if that is this server. */
+function namespaceOf(urls: Urls, request: IncomingMessage, query: URLSearchParams): string | undefined {
+  const ns = query.get('ns') || undefined;
+  return ns !== undefined && ns === new URL(urls.of(request).registry).host ? undefined : ns;
+}
+
+/** With anonymous reads, `/v2/` alone still requires credentials: clients that have some would never send them otherwise. */
+async function authenticate(
+  authenticator: Authenticator,
+  request: IncomingMessage,
+  target: Target,
+): Promise<Principal> {
+  if (target.kind === 'base' && authenticator.anonymous && authorizationOf(request) === undefined) {
+    throw new DomainError('Unauthorized', 'Authenticate, or get an anonymous token from the token endpoint.');
+  }
+  return authenticator.principalOf(request);
+}

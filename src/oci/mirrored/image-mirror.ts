@@ -1,0 +1,356 @@
+import type { Config } from '../../config/schema.ts';
+import type { Transaction } from '../../database/database.ts';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { parseDocument } from '../../mirror/document.ts';
+import type { EntryMetadata } from '../../mirror/store/entries.ts';
+import { fetchFrom } from '../../mirror/fetch/fetch.ts';
+import { isUpstreamFailure, type Entry, type Mirror, type Outcome } from '../../mirror/mirror.ts';
+import type { UpstreamPolicy } from '../../mirror/policy/upstream-policy.ts';
+import type { Fetched } from '../../mirror/fetch/resource.ts';
+import { readAll } from '../../storage/files/content.ts';
+import type { StagedFile } from '../../storage/files/staged-file.ts';
+import { discard } from '../../upstream/body.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import { blobsOf, type StatedBlob } from '../hosted/manifest-blobs.ts';
+import { hasMoreValues } from '../format/json-values.ts';
+import { manifestTypeIn, mediaTypes, mostValues, type Descriptor } from '../format/manifest.ts';
+import { formsOf, isHub, isRegistry, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
+import { fallbackTag } from '../format/reference.ts';
+import { readList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
+import { pageOfNames, type Page } from '../hosted/repositories.ts';
+import { collect, firstTags, inMemory, listLimit, readDescriptors, readTags } from './upstream-lists.ts';
+
+/** Where the repository of a request may be found. */
+export interface Location {
+  /** The names under which it may be hosted. */
+  hosted: string[];
+  /** Its place at an upstream; undefined if no upstream may get requests for it. */
+  place: Place | undefined;
+  /** Whether the request names an upstream, by prefix or `ns`; else it means the default upstream. */
+  isNamed: boolean;
+  /** The registry that the name begins with, if the account has no upstream of that name. */
+  missing: string | undefined;
+}
+
+/** The items of an upstream's list, and how the list was served. */
+export interface Listed<T> {
+  served: Outcome;
+  items: readonly T[];
+}
+
+/** The media types in `Accept`. Manifests are never converted, so the client has to understand the type. */
+const manifestTypes: readonly string[] = Object.values(mediaTypes);
+/** Stored references that one statement reads. */
+const referencesAtATime = 500;
+/** The most manifests that are searched for blobs, and the most bytes of them together. */
+const manifestsSearched = 50;
+const manifestBytesSearched = 8 * 2 ** 20;
+/** The most bytes of a blob whose size no stored manifest states. */
+const unknownSizeLimit = 16 * 2 ** 30;
+
+/** Images of the upstream registries that serve an account, through the mirror. */
+export class ImageMirror {
+  readonly #mirror: Mirror;
+  readonly #policy: UpstreamPolicy;
+  readonly #limits: Config['limits'];
+  readonly #byName = new Map<string, Upstream>();
+  readonly #default: Upstream | undefined;
+  /** Names of upstreams that do not serve the account. */
+  readonly #hidden: ReadonlySet<string>;
+
+  constructor(mirror: Mirror, policy: UpstreamPolicy, limits: Config['limits']) {
+    this.#mirror = mirror;
+    this.#policy = policy;
+    this.#limits = limits;
+    for (const upstream of policy.all) for (const name of spellingsOf(upstream)) this.#byName.set(name, upstream);
+    this.#hidden = new Set(policy.hidden.flatMap(spellingsOf).filter((name) => !this.#byName.has(name)));
+    this.#default = policy.all.find(({ config }) => config.default);
+  }
+
+  /** The upstream registries, in the order of the configuration. */
+  get upstreams(): readonly Upstream[] {
+    return this.#policy.all;
+  }
+
+  /**
+   * The names under which the requested repository may be hosted, the requested one first, and its place at an upstream.
+   * `ns` is only compared with the configured names, never connected to. With or without `ns`, a prefix that names the
+   * upstream is removed once; if it comes twice, no upstream gets a request. A name that begins with another registry while
+   * Docker Hub is the default, or with an upstream that does not serve the account, is sent to no upstream.
+   */
+  locate(name: string, ns: string | undefined): Location {
+    const prefix = prefixOf(name);
+    const prefixed = this.#byName.get(prefix);
+    const upstream = ns === undefined ? (prefixed ?? this.#default) : this.#byName.get(ns);
+    const isHidden = ns === undefined && this.#hidden.has(prefix);
+    const isNamed = ns !== undefined || prefixed !== undefined || isHidden;
+    const missing = ns === undefined && !prefixed && this.#isElsewhere(prefix) ? prefix : undefined;
+    if (!upstream || isHidden) return { hosted: ns === undefined ? [name] : [], place: undefined, isNamed, missing };
+    let rest = prefixed === upstream ? name.slice(prefix.length + 1) : name;
+    const mayContain = this.#mayContain(upstream, rest);
+    if (isHub(upstream) && !rest.includes('/')) rest = `library/${rest}`;
+    const forms = formsOf({ upstream, name: rest });
+    const hosted = new Set([
+      ...(ns === undefined ? [name] : []),
+      ...forms.map((form) => `${upstream.name}/${form}`),
+      ...(upstream === this.#default ? forms : []),
+    ]);
+    const mayAsk = !missing && mayContain && this.#policy.candidates(...hosted, ...forms).includes(upstream);
+    return { hosted: [...hosted], place: mayAsk ? { upstream, name: rest } : undefined, isNamed, missing };
+  }
+
+  /** Whether the default upstream is not asked for names with this prefix. Docker Hub has no dot there; others may. */
+  #isElsewhere(prefix: string): boolean {
+    return isRegistry(prefix) && (!this.#default || isHub(this.#default));
+  }
+
+  /**
+   * Whether the upstream may have a repository `rest`: not if it begins with the upstream again, and not if behind further
+   * prefixes there is a reserved name, which must not be sent upstream in any spelling.
+   */
+  #mayContain(upstream: Upstream, rest: string): boolean {
+    if (this.#byName.get(prefixOf(rest)) === upstream) return false;
+    for (let inner = rest; this.#byName.has(prefixOf(inner));) {
+      inner = inner.slice(inner.indexOf('/') + 1);
+      if (this.#policy.isReserved(inner)) return false;
+    }
+    return true;
+  }
+
+  /** The names by which a client can request `place` without `ns`, the listed one first. */
+  namesOf(place: Place): string[] {
+    const forms = formsOf(place);
+    const names = forms.map((form) => `${place.upstream.name}/${form}`);
+    if (place.upstream !== this.#default) return names;
+    // A name that begins with another upstream or registry means that one.
+    const isOther = (prefix: string) => this.#byName.has(prefix) || this.#isElsewhere(prefix);
+    return [...names, ...forms.filter((form) => !isOther(prefixOf(form)))];
+  }
+
+  /**
+   * The complete manifest of a tag or digest. A stored tag is revalidated by HEAD, which upstreams do not count as a pull.
+   * If it has moved, the new manifest is opened by its digest, so that a stored one is not fetched again.
+   */
+  openManifest(place: Place, reference: string): Promise<Entry | undefined> {
+    const byDigest = isDigest(reference);
+    const url = urlOf(place, 'manifests', reference);
+    const headers = { accept: manifestTypes.join(', ') };
+    return this.#mirror.open({
+      ...resource(place, 'manifest', reference),
+      ...(byDigest && { lifetime: 'immutable' as const, digest: reference }),
+      limit: this.#limits.manifest,
+      whole: true,
+      verify: verifyManifest,
+      history: (digest) => [
+        ...(byDigest ? [] : [{ kind: 'tag' as const, reference, digest }]),
+        { kind: 'manifest' as const, reference: digest, digest },
+      ],
+      aliases: ({ digest }) => (byDigest ? [] : [resource(place, 'manifest', digest).key]),
+      fetch: async (known, signal) => {
+        const request = { url, headers, subject: place.name, scope: scopeOf(place), isDocument: true, signal };
+        if (known) {
+          const head = await place.upstream.send({ ...request, method: 'HEAD' });
+          discard(head.body);
+          if (head.status === 404 || head.status === 410) return { kind: 'absent' };
+          if (head.digest === known.digest) return { kind: 'not-modified' };
+          const moved = head.digest && (await this.openManifest(place, head.digest));
+          if (moved) return copyOf(moved, this.#limits.manifest);
+        }
+        const fetched = await fetchFrom(place.upstream, { ...request, known });
+        return fetched.kind === 'fetched' ? { ...fetched, type: mediaTypeOf(fetched.type) } : fetched;
+      },
+    });
+  }
+
+  /** A blob. Once stored, it is never requested again. Its size is limited to the one in a stored manifest, if any. */
+  async openBlob(place: Place, digest: Digest): Promise<Entry | undefined> {
+    const blob = { ...resource(place, 'blob', digest), lifetime: 'immutable' as const };
+    const stored = await this.#mirror.openStored(blob);
+    if (stored) return stored;
+    const known = await this.#sizeOf(place, digest);
+    return this.#mirror.open({
+      ...blob,
+      digest,
+      limit: Math.min(known ?? unknownSizeLimit, this.#limits.blob ?? unknownSizeLimit),
+      fetch: (_known, signal) => {
+        const url = urlOf(place, 'blobs', digest);
+        return fetchFrom(place.upstream, { url, subject: place.name, scope: scopeOf(place), signal, plain: true });
+      },
+    });
+  }
+
+  /** The size of a blob in the repository's stored manifests, of which the most recently used are searched. */
+  async #sizeOf(place: Place, digest: Digest): Promise<number | undefined> {
+    for await (const blobs of this.#latestBlobs(place)) {
+      const found = blobs.find((each) => each.digest === digest && each.size !== undefined);
+      if (found) return found.size;
+    }
+    return undefined;
+  }
+
+  /** The configs and layers of each of the repository's stored manifests, the most recently used first. */
+  async *#latestBlobs(place: Place): AsyncGenerator<readonly StatedBlob[]> {
+    let bytes = 0;
+    for (const reference of await this.#mirror.latest(resource(place, 'manifest', '').key, manifestsSearched)) {
+      // Without the kind of the upstream: no client has requested this manifest.
+      const { key } = resource(place, 'manifest', reference);
+      const entry = await this.#mirror.openStored({ key, lifetime: 'immutable' });
+      if (!entry) continue;
+      bytes += entry.size ?? 0;
+      yield await blobsOf(entry, this.#limits.manifest);
+      await pause();
+      if (bytes > manifestBytesSearched) return;
+    }
+  }
+
+  /** The configs and layers of the repository's stored images, of which the most recently used are searched. */
+  async blobsOfImages(place: Place): Promise<Set<string>> {
+    const blobs = new Set<string>();
+    for await (const some of this.#latestBlobs(place)) for (const { digest } of some) blobs.add(digest);
+    return blobs;
+  }
+
+  /** Whether a manifest of the repository has been mirrored. */
+  async isMirrored(place: Place): Promise<boolean> {
+    return (await this.#mirror.references(resource(place, 'manifest', '').key, 1)).length > 0;
+  }
+
+  /** Whether the repository's blob or manifest with that digest, or manifest with that tag, is stored. */
+  async isStored(place: Place, kind: 'blob' | 'manifest', reference: string): Promise<boolean> {
+    return (await this.storedAmong(place, kind, [reference])).size > 0;
+  }
+
+  /** What is stored of the repository under `reference`. Sends no request, and does not count as a use. */
+  stored(place: Place, kind: 'blob' | 'manifest' | 'referrers', reference: string): Promise<EntryMetadata | undefined> {
+    return this.#mirror.stored(resource(place, kind, reference).key);
+  }
+
+  /** The stored tags with this digest, in byte order. */
+  async tagsOf(place: Place, digest: Digest): Promise<string[]> {
+    return this.#mirror.referencesOf(resource(place, 'manifest', '').key, digest);
+  }
+
+  /** Those of `references` that are stored blobs, or manifests, of the repository. */
+  storedAmong(place: Place, kind: 'blob' | 'manifest', references: readonly string[]): Promise<Set<string>> {
+    return this.#mirror.among(resource(place, kind, '').key, references);
+  }
+
+  /** Drops the stored entry of a tag, not that of its digest, or of a digest, and runs `also` with it; resolves to whether there was one. */
+  forgetTag(place: Place, tag: string, also: (tx: Transaction) => Promise<void>): Promise<boolean> {
+    return this.#mirror.remove(resource(place, 'manifest', tag).key, also);
+  }
+
+  /** Up to `limit` valid tags after `last`, in byte order; undefined if the upstream has no such repository. */
+  async listTags(place: Place, limit = Infinity, last = ''): Promise<(Page & { served: Outcome }) | undefined> {
+    try {
+      const list = await this.#list(place, tagLists, '', (signal) =>
+        collect(place, firstTags(place), 'tags', readTags, signal),
+      );
+      if (!list) return undefined;
+      const start = positionAfter(list.items, last);
+      const items = list.items.slice(start, start + limit);
+      return { served: list.served, items, more: start + limit < list.items.length };
+    } catch (error) {
+      // The upstream fails: list the stored tags, because those can still be pulled.
+      if (!isUpstreamFailure(error)) throw error;
+      const stored = await this.#storedTags(place, limit + 1, last);
+      const isEmpty = stored.length === 0 && (last === '' || (await this.#storedTags(place, 1, '')).length === 0);
+      if (isEmpty) throw error;
+      return { served: 'stale', ...pageOfNames(stored, limit) };
+    }
+  }
+
+  /** Up to `limit` stored tags after `last`, in byte order. */
+  async #storedTags(place: Place, limit: number, last: string): Promise<string[]> {
+    const tags: string[] = [];
+    for (let after = last; tags.length < limit;) {
+      const references = await this.#mirror.references(resource(place, 'manifest', '').key, referencesAtATime, after);
+      tags.push(...readTags(references));
+      if (references.length < referencesAtATime) break;
+      after = references.at(-1)!;
+    }
+    return tags.slice(0, limit);
+  }
+
+  /**
+   * The descriptors of the manifests that refer to `digest`, each once, by digest. From the referrers API, or from the
+   * fallback tag if the upstream has no such API. Empty if the upstream has neither.
+   */
+  async listReferrers(place: Place, digest: Digest): Promise<Listed<Descriptor>> {
+    let isAsked = false;
+    const list = await this.#list(place, referrerLists, digest, async (signal) => {
+      isAsked = true;
+      const fetched = await collect(place, urlOf(place, 'referrers', digest), 'manifests', readDescriptors, signal);
+      if (fetched.kind !== 'absent') return fetched;
+      return collect(place, urlOf(place, 'manifests', fallbackTag(digest)), 'manifests', readDescriptors, signal);
+    });
+    return list ?? { served: isAsked ? 'passed' : 'hit', items: [] };
+  }
+
+  async #list<T>(
+    place: Place,
+    kind: ListKind<T>,
+    reference: string,
+    fetch: (signal: AbortSignal) => Promise<Fetched>,
+  ): Promise<Listed<T> | undefined> {
+    const entry = await this.#mirror.open({
+      ...resource(place, kind.name, reference),
+      limit: listLimit,
+      whole: true,
+      fetch: (_known, signal) => fetch(signal),
+    });
+    return entry && { served: entry.outcome, items: await readList(entry, kind) };
+  }
+}
+
+/** The number of `names`, which are in byte order, up to `last`. */
+function positionAfter(names: readonly string[], last: string): number {
+  let [low, high] = [0, last === '' ? 0 : names.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (names[middle]! <= last) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The media type without parameters, because some registries send a charset. */
+function mediaTypeOf(header: string): string {
+  return header.split(';', 1)[0]!.trim().toLowerCase();
+}
+
+/** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
+async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
+  const bytes = await staged.bytes();
+  if (hasMoreValues(bytes, mostValues)) throw new Error(`it has more than ${mostValues} values`);
+  await pause();
+  const manifest = parseDocument(bytes) as Record<string, unknown> | undefined;
+  const mediaType = manifest && manifestTypeIn(manifest);
+  if (!mediaType) throw new Error('it is not a manifest of a known type');
+  const { config, layers, manifests } = manifest;
+  const imageBytes = [config, layers, manifests].flat().reduce((sum: number, each) => sum + sizeOf(each), staged.size);
+  return { imageBytes: String(imageBytes), mediaType };
+}
+
+function sizeOf(descriptor: unknown): number {
+  const size = (descriptor as { size?: unknown } | null | undefined)?.size;
+  return Number.isSafeInteger(size) ? (size as number) : 0;
+}
+
+/** The media type to serve an entry with: the upstream's if it is a manifest type, else the one found in the manifest. */
+export function manifestTypeOf({ type, attributes }: Pick<EntryMetadata, 'type' | 'attributes'>): string {
+  const known = [type, attributes['mediaType'] ?? ''].find((each) => manifestTypes.includes(each));
+  return known ?? 'application/octet-stream';
+}
+
+/** The size of a manifest and of everything that it refers to, as stated in it; bytes. */
+export function imageBytesOf({ size, attributes }: Pick<EntryMetadata, 'size' | 'attributes'>): number {
+  return Number(attributes['imageBytes'] ?? size);
+}
+
+/** The answer for content that is stored under another key already. */
+async function copyOf({ content, type, metadata, complete }: Entry, limit: number): Promise<Fetched> {
+  const { digest } = metadata ?? (await complete);
+  return { ...inMemory(await readAll(content, limit), type), digest };
+}

@@ -1,0 +1,82 @@
+import { LRUCache } from 'lru-cache';
+import type { Entry } from '../../mirror/mirror.ts';
+import { readAll } from '../../storage/files/content.ts';
+import { UpstreamError } from '../../upstream/upstream-error.ts';
+import { inOrder } from '../format/in-order.ts';
+import { itemsIn } from '../format/json-items.ts';
+import { overheadOf, type Descriptor } from '../format/manifest.ts';
+import { listLimit, readDescriptors, readTags } from './upstream-lists.ts';
+
+/** What lists of one kind have. */
+export interface ListKind<T> {
+  name: string;
+  /** The valid ones of some items. */
+  read: (items: readonly unknown[]) => T[];
+  keyOf: (item: T) => string;
+  /** Bytes of memory for an item, without its text. */
+  overheadOf: (item: T) => number;
+}
+
+/** Tags are ASCII, so the order of UTF-16 is that of bytes. */
+export const tagLists: ListKind<string> = {
+  name: 'tags',
+  read: readTags,
+  keyOf: (tag) => tag,
+  overheadOf: () => 40,
+};
+
+export const referrerLists: ListKind<Descriptor> = {
+  name: 'referrers',
+  read: readDescriptors,
+  keyOf: ({ digest }) => digest,
+  overheadOf,
+};
+
+/** Bytes of memory for all kept lists. The largest list without annotations has about 24 MiB. */
+const keptBytes = 40 * 2 ** 20;
+
+/** Lists by their kind and the digest of their document, so that a list in frequent use is parsed once. */
+const kept = new LRUCache<string, readonly unknown[]>({ maxSize: keptBytes });
+/** The lists that are being parsed. */
+const parsing = new Map<string, Promise<readonly unknown[]>>();
+
+/**
+ * The list in a complete and verified entry, each item once, in the order of its keys; closes the entry's content. Others get
+ * the same array: it must not be changed. Throws `UpstreamUnavailable` if the entry has no list.
+ */
+export async function readList<T>(
+  entry: Pick<Entry, 'metadata' | 'content' | 'complete'>,
+  kind: ListKind<T>,
+): Promise<readonly T[]> {
+  let bytes: Buffer | undefined;
+  if (!entry.metadata) bytes = await readAll(entry.content, listLimit);
+  const { digest } = entry.metadata ?? (await entry.complete);
+  const key = `${kind.name} ${digest}`;
+  let list = kept.get(key) ?? parsing.get(key);
+  if (list) {
+    entry.content.close();
+  } else {
+    list = parse(key, kind, bytes ?? readAll(entry.content, listLimit)).finally(() => parsing.delete(key));
+    parsing.set(key, list);
+  }
+  return (await list) as readonly T[];
+}
+
+async function parse<T>(key: string, kind: ListKind<T>, document: Buffer | Promise<Buffer>): Promise<readonly T[]> {
+  const bytes = await document;
+  const items: T[] = [];
+  let size = bytes.length + 1;
+  try {
+    for await (const some of itemsIn(bytes, undefined)) {
+      for (const item of kind.read(some)) {
+        items.push(item);
+        size += kind.overheadOf(item);
+      }
+    }
+  } catch (error) {
+    throw new UpstreamError('UpstreamUnavailable', 'An upstream sent a document that is not a list.', { cause: error });
+  }
+  const list = await inOrder(items, kind.keyOf);
+  kept.set(key, list, { size });
+  return list;
+}

@@ -1,0 +1,53 @@
+import { resourceOf } from '../../mirror/fetch/resource.ts';
+import type { Upstream } from '../../upstream/upstream.ts';
+import { urlBelow } from '../../upstream/url.ts';
+
+/** A repository at an upstream. */
+export interface Place {
+  upstream: Upstream;
+  /** The repository's name there. */
+  name: string;
+}
+
+/** The names by which clients use an upstream. */
+export function spellingsOf({ name }: Upstream): string[] {
+  return name === 'docker.io' ? [name, 'index.docker.io', 'registry-1.docker.io'] : [name];
+}
+
+/** The part of a name before its first slash; empty if it has none. */
+export function prefixOf(name: string): string {
+  return name.slice(0, Math.max(0, name.indexOf('/')));
+}
+
+/** Whether the first part of a name is the host of a registry, as clients see it: it has a dot, and no underscore. */
+export function isRegistry(prefix: string): boolean {
+  return prefix.includes('.') && !prefix.includes('_');
+}
+
+/** Whether it is Docker Hub, whose official images have two names. */
+export function isHub({ name }: Upstream): boolean {
+  return name === 'docker.io';
+}
+
+/** The names of a repository at its upstream. An official image on Docker Hub has a second one, without `library/`. */
+export function formsOf({ upstream, name }: Place): string[] {
+  const official = isHub(upstream) ? /^library\/([^/]+)$/.exec(name)?.[1] : undefined;
+  return official === undefined ? [name] : [name, official];
+}
+
+/** The name of a mirrored repository in lists and in usage, whatever name a client used. */
+export function listedName({ upstream, name }: Place): string {
+  return `${upstream.name}/${name}`;
+}
+
+export function resource(place: Place, kind: string, reference: string) {
+  return resourceOf(place.upstream, kind, place.name, reference);
+}
+
+export function urlOf({ upstream, name }: Place, ...rest: readonly string[]): URL {
+  return urlBelow(upstream.base.origin, 'v2', ...name.split('/'), ...rest);
+}
+
+export function scopeOf(place: Place): string {
+  return `repository:${place.name}:pull`;
+}

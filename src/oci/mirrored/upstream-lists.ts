@@ -1,0 +1,117 @@
+import { Readable } from 'node:stream';
+import { isDigest, type Digest } from '../../runtime/digest.ts';
+import { pause } from '../../runtime/event-loop.ts';
+import { fetchBytes, notJson, unusable } from '../../mirror/fetch/fetch.ts';
+import type { Fetched } from '../../mirror/fetch/resource.ts';
+import { itemsIn } from '../format/json-items.ts';
+import { mediaTypes, type Descriptor } from '../format/manifest.ts';
+import { scopeOf, urlOf, type Place } from './place.ts';
+import { isTag } from '../format/reference.ts';
+
+/** The most bytes, items and pages of one list of an upstream. */
+export const listLimit = 16 * 2 ** 20;
+const itemsLimit = { tags: 200_000, manifests: 20_000 };
+const pagesLimit = 200;
+/** All pages of a list must come in this many time-outs of the upstream, or in this many milliseconds for each page. */
+const listTimeouts = 6;
+const pageTime = 2000;
+
+/** Bytes of a list that are staged at once. */
+const pieceSize = 256 * 1024;
+
+/** The valid descriptors in an upstream's list, each digest once, in byte order. */
+export function readDescriptors(items: readonly unknown[]): Descriptor[] {
+  const descriptors = new Map<Digest, Descriptor>();
+  for (const item of items) {
+    const { mediaType, digest, size, artifactType, annotations } = (item ?? {}) as Record<string, unknown>;
+    if (typeof digest !== 'string' || !isDigest(digest) || typeof mediaType !== 'string') continue;
+    descriptors.set(digest, {
+      mediaType,
+      digest,
+      size: Number.isSafeInteger(size) ? (size as number) : 0,
+      ...(typeof artifactType === 'string' && { artifactType }),
+      ...(typeof annotations === 'object' && annotations && { annotations: stringsIn(annotations) }),
+    });
+  }
+  return [...descriptors.values()].sort((a, b) => (a.digest < b.digest ? -1 : 1));
+}
+
+function stringsIn(annotations: object): Record<string, string> {
+  const strings = Object.entries(annotations).filter(([, value]) => typeof value === 'string');
+  return Object.fromEntries(strings);
+}
+
+/** The valid tags in an upstream's list. */
+export function readTags(items: readonly unknown[]): string[] {
+  return items.filter((tag) => typeof tag === 'string' && isTag(tag)) as string[];
+}
+
+/** The first page of a repository's tags. */
+export function firstTags(place: Place): URL {
+  const url = urlOf(place, 'tags', 'list');
+  url.searchParams.set('n', '1000');
+  return url;
+}
+
+/**
+ * Follows the pages of a list (`Link`, RFC 8288) from `first`, and joins their arrays in `field` to one document, with what
+ * `read` takes of each part of them. Throws `UpstreamUnavailable` for a list above the limits.
+ */
+export async function collect(
+  place: Place,
+  first: URL,
+  field: keyof typeof itemsLimit,
+  read: (items: readonly unknown[]) => readonly unknown[],
+  signal: AbortSignal,
+): Promise<Fetched> {
+  const parts: Buffer[] = [];
+  let items = 0;
+  let bytes = 0;
+  let url: URL | undefined = first;
+  const startedAt = performance.now();
+  for (let pages = 0; url; pages += 1) {
+    if (pages === pagesLimit) throw unusable(place.upstream, `has a list of more than ${pagesLimit} pages`);
+    const time = Math.max(listTimeouts * place.upstream.config.timeout, pages * pageTime);
+    if (performance.now() - startedAt > time) throw unusable(place.upstream, 'sends the pages of a list too slowly');
+    const accept = `application/json, ${mediaTypes.index}`;
+    const request = { url, headers: { accept }, subject: place.name, scope: scopeOf(place), signal };
+    const page = await fetchBytes(place.upstream, request, listLimit);
+    if (!page) return { kind: 'absent' };
+    for await (const some of partsOf(place, page.bytes, field)) {
+      items += some.length;
+      if (items > itemsLimit[field]) {
+        throw unusable(place.upstream, `has a list of more than ${itemsLimit[field]} items`);
+      }
+      const text = JSON.stringify(read(some)).slice(1, -1);
+      if (text !== '') parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}${text}`));
+      bytes += Buffer.byteLength(text) + 1;
+      if (bytes > listLimit) throw unusable(place.upstream, `has a list of more than ${listLimit} bytes`);
+    }
+    const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(String(page.headers.link ?? ''))?.[1];
+    const following: URL | null = next === undefined ? null : URL.parse(next, url.href);
+    url = following?.origin === url.origin ? following : undefined;
+  }
+  return inMemory(Buffer.concat([Buffer.from('['), ...parts, Buffer.from(']')]), 'application/json');
+}
+
+/** As `itemsIn`; throws `UpstreamUnavailable` if the page is no JSON. */
+async function* partsOf({ upstream }: Place, bytes: Buffer, field: string): AsyncGenerator<unknown[]> {
+  try {
+    yield* itemsIn(bytes, field);
+  } catch (error) {
+    throw error instanceof SyntaxError ? unusable(upstream, notJson, error) : error;
+  }
+}
+
+export function inMemory(bytes: Buffer, type: string): Extract<Fetched, { kind: 'fetched' }> {
+  const body = Readable.from(piecesOf(bytes));
+  return { kind: 'fetched', body, size: bytes.length, type, etag: null, lastModified: null };
+}
+
+/** With pauses, because each piece is hashed where it arrives. */
+async function* piecesOf(bytes: Buffer): AsyncGenerator<Buffer> {
+  for (let start = 0; start < bytes.length; start += pieceSize) {
+    await pause();
+    yield bytes.subarray(start, start + pieceSize);
+  }
+}

@@ -1,0 +1,183 @@
+import { z } from 'zod';
+import { allow } from '../../accounts/allow.ts';
+import { operation, type Operation } from '../../api/framework/operation.ts';
+import { cursorOf, pageQuery, readCursor, readPage } from '../../api/framework/paging.ts';
+import { containerDetails, manifestDetails, manifestList, tagList } from '../../api/content/content-schemas.ts';
+import { timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+import { parseDigest } from '../../runtime/digest.ts';
+import { DomainError, isDomainError } from '../../runtime/errors.ts';
+import { listUntagged } from '../catalog/manifest-list.ts';
+import { describeManifest } from '../catalog/manifest-details.ts';
+import { manifestUnknown } from '../hosted/manifests.ts';
+import type { MirroredImages } from '../catalog/mirrored-images.ts';
+import { nameUnknown } from '../hosted/repositories.ts';
+import type { StoredImages } from '../catalog/stored-images.ts';
+import { listTags, type ListedTag } from '../catalog/tag-list.ts';
+
+const name = 'Name of the image; its slashes may be percent-encoded';
+const subject = { kind: 'container', param: 'name' } as const;
+
+const tagQuery = pageQuery.extend({
+  q: z.string('expected one text').max(128).optional().meta({ description: 'Only tags that contain this text' }),
+  order: z
+    .enum(['asc', 'desc'], 'expected asc or desc')
+    .optional()
+    .meta({ description: 'The natural order, in which v2 is before v10, or its reverse' }),
+});
+
+/** `/containers/<name>`: the tags and manifests of one image. They answer from what is stored, and fetch nothing. */
+export function imageOperations(stored: StoredImages, mirrored: MirroredImages): Operation[] {
+  return [
+    operation({
+      method: 'get',
+      path: '/containers/*name/tags',
+      id: 'listTags',
+      summary: 'List the tags of an image in natural order; of a mirrored image those that are stored here',
+      action: 'read',
+      params: { name },
+      subject,
+      query: tagQuery,
+      status: 200,
+      answer: tagList,
+      run: async ({ principal, params, query }) => {
+        const at = await stored.locate(principal, params['name']!);
+        const asked = { text: (query.q ?? '').toLowerCase(), isReversed: query.order === 'desc' };
+        const { entries, next_cursor } = await readPage<ListedTag, readonly [string, string]>(query, {
+          name: `tags/${asked.isReversed ? 'desc' : 'asc'}`,
+          key: z.tuple([z.string(), z.string()]),
+          keyOf: ({ key }) => key,
+          read: (limit, after) => listTags(stored, at, asked, limit, after),
+        });
+        const items = entries.map((each) => ({
+          name: each.name,
+          digest: each.digest,
+          media_type: each.mediaType,
+          size_bytes: each.sizeBytes,
+          updated_at: timeOf(each.updatedAt),
+          aliases: each.aliases,
+          platforms: each.platforms ?? null,
+          pull_count: each.pullCount,
+          last_pulled_at: timeOrNull(each.lastPulledAt),
+        }));
+        return { items, next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/containers/*name/manifests',
+      id: 'listUntaggedManifests',
+      summary: 'List the manifests of an image without a tag, by digest. A page may be short, also before the last one',
+      action: 'read',
+      params: { name },
+      subject,
+      query: pageQuery,
+      status: 200,
+      answer: manifestList,
+      run: async ({ principal, params, query }) => {
+        const at = await stored.locate(principal, params['name']!);
+        const list = { name: 'manifests', key: z.tuple([z.string()]) };
+        const [after] = readCursor(query.cursor, list) ?? [''];
+        const { items, next } = await listUntagged(stored.database, at, query.limit, after);
+        return {
+          items: items.map((each) => ({
+            digest: each.digest,
+            media_type: each.mediaType,
+            artifact_type: each.artifactType,
+            size_bytes: each.sizeBytes,
+            subject: each.subject,
+            is_child: each.isChild,
+            updated_at: timeOf(each.updatedAt),
+            pull_count: each.pullCount,
+            last_pulled_at: timeOrNull(each.lastPulledAt),
+          })),
+          next_cursor: next === undefined ? null : cursorOf(list.name, [next]),
+        };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/containers/*name/manifests/:reference',
+      id: 'getManifest',
+      summary: 'Get one manifest: its layers and their history, its platforms, and what refers to it',
+      action: 'read',
+      params: { name, reference: 'The digest, or a tag' },
+      subject,
+      status: 200,
+      answer: manifestDetails,
+      run: async ({ principal, params }) => {
+        const at = await stored.locate(principal, params['name']!);
+        return describeManifest(stored, at, await stored.digestOf(at, params['reference']!));
+      },
+    }),
+    operation({
+      method: 'delete',
+      path: '/containers/*name/manifests/:digest',
+      id: 'deleteManifest',
+      summary:
+        'Delete one manifest with its tags. A mirrored one needs the scope operate too, and is fetched again at the next pull',
+      action: 'delete',
+      params: { name, digest: 'The digest' },
+      subject,
+      status: 204,
+      run: async ({ principal, params }) => {
+        const at = await stored.locate(principal, params['name']!, 'delete');
+        const digest = parseDigest(params['digest']!);
+        if (!at.place) return stored.images.manifests.delete(at.accountId, at.name, { digest });
+        const mayDelete = () => allow(principal, 'operate');
+        if (await mirrored.deleteManifest(at.accountId, at.place, digest, mayDelete)) return;
+        throw manifestUnknown({ digest });
+      },
+    }),
+    // After the deletion of a manifest, whose path this one matches too.
+    operation({
+      method: 'delete',
+      path: '/containers/*name/:tag',
+      id: 'deleteTag',
+      summary:
+        'Delete one tag of a container image. Its manifest stays and can be pulled by digest. A mirrored tag needs the scope operate too, and is fetched again at the next pull',
+      action: 'delete',
+      subject,
+      params: { name, tag: 'The tag' },
+      status: 204,
+      run: async ({ principal, params }) => {
+        const tag = params['tag']!;
+        const at = await stored.locate(principal, params['name']!, 'delete').catch((error: unknown) => {
+          if (!isDomainError(error, 'NameUnknown')) throw error;
+          return undefined;
+        });
+        const isDeleted = at?.place
+          ? await mirrored.deleteTag(at.accountId, at.place, tag, () => allow(principal, 'operate'))
+          : at && (await stored.images.deleteTag(at.accountId, at.name, tag));
+        if (isDeleted) return;
+        throw new DomainError('NotFound', `This account has no image "${params['name']}" with a tag "${tag}".`);
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/containers/*name',
+      id: 'getContainer',
+      summary: 'Get one image without its tags',
+      action: 'read',
+      params: { name },
+      subject,
+      status: 200,
+      answer: containerDetails,
+      run: async ({ principal, params }) => {
+        const at = await stored.locate(principal, params['name']!);
+        const found = at.place
+          ? await mirrored.get(at.accountId, at.place)
+          : await stored.images.getRepository(at.accountId, at.name);
+        if (!found) throw nameUnknown(params['name']!);
+        return {
+          name: found.name,
+          origin: at.place ? ('mirrored' as const) : ('hosted' as const),
+          upstream: at.place?.upstream.name ?? null,
+          tag_count: found.tagCount,
+          size_bytes: found.sizeBytes,
+          pull_count: found.pullCount,
+          last_pulled_at: timeOrNull(found.lastPulledAt),
+        };
+      },
+    }),
+  ];
+}

@@ -1,0 +1,108 @@
+import { z } from 'zod';
+import { readsHosted } from '../../accounts/principal.ts';
+import type { StoredImages } from '../catalog/stored-images.ts';
+import { tagsShown, type RepositorySummary, type TagSummary } from '../catalog/images.ts';
+import type { MirroredImages, MirroredSummary } from '../catalog/mirrored-images.ts';
+import { operation, type Operation } from '../../api/framework/operation.ts';
+import { historyPage } from '../../api/account/history.ts';
+import { originQuery, pageQuery, readPage } from '../../api/framework/paging.ts';
+import { container, containerTag, history, containerList, timeOf, timeOrNull } from '../../api/framework/schemas.ts';
+
+type Summary = RepositorySummary | MirroredSummary;
+
+/** The most tags on a page of images. */
+const tagsOnPage = 5000;
+
+const listQuery = originQuery.extend({
+  tags: z
+    .string(`expected one whole number from 0 to ${tagsShown}`)
+    .regex(/^(?:0|[1-9]\d{0,2}|1000)$/, `expected a whole number from 0 to ${tagsShown}`)
+    .transform(Number)
+    .default(tagsShown)
+    .meta({
+      description: `Most tags of each image, by name, and at most ${tagsOnPage} divided by the limit; the list is much faster with 0. tag_count is the number of all, and /containers/{name}/tags lists them`,
+      type: 'integer',
+      minimum: 0,
+      maximum: tagsShown,
+      default: tagsShown,
+    }),
+});
+
+/** `/containers`: image repositories and their tags, hosted by the account or mirrored from upstreams. */
+export function containerOperations(stored: StoredImages, mirrored: MirroredImages): Operation[] {
+  const { database, images } = stored;
+  return [
+    operation({
+      method: 'get',
+      path: '/containers',
+      id: 'listContainers',
+      summary: 'List all container images of the account and all mirrored images, by name',
+      action: 'read',
+      query: listQuery,
+      status: 200,
+      answer: containerList,
+      run: async ({ principal, query }) => {
+        const { accountId, names } = principal;
+        const tags = Math.min(query.tags, Math.floor(tagsOnPage / query.limit));
+        const { entries, next_cursor } = await readPage(query, {
+          name: 'containers',
+          key: z.tuple([z.string()]),
+          keyOf: (each: Summary) => [each.name] as [string],
+          read: async (limit, after) => {
+            const hosted =
+              query.origin !== 'mirrored' && readsHosted(principal)
+                ? await images.listRepositories(accountId, limit, after?.[0], names?.container, tags)
+                : [];
+            const mirroredPage =
+              query.origin === 'hosted'
+                ? []
+                : await mirrored.list(accountId, limit, after?.[0], names?.container, tags);
+            return [...hosted, ...mirroredPage].sort((a, b) => (a.name < b.name ? -1 : 1)).slice(0, limit);
+          },
+        });
+        return { items: entries.map(toContainer), next_cursor };
+      },
+    }),
+    operation({
+      method: 'get',
+      path: '/containers/*name/history',
+      id: 'getContainerHistory',
+      summary:
+        'Get when each manifest was first here and which digests each tag has had, the latest first. Deletion and eviction leave it',
+      action: 'read',
+      params: { name: 'Name of the image; its slashes may be percent-encoded' },
+      subject: { kind: 'container', param: 'name' },
+      query: pageQuery,
+      status: 200,
+      answer: history,
+      run: async ({ principal, params, query }) => {
+        const owners = await mirrored.historyOwners(principal, params['name']!);
+        return historyPage(database, principal, query, owners);
+      },
+    }),
+  ];
+}
+
+function toContainer(each: Summary): z.input<typeof container> {
+  const isMirrored = 'upstream' in each;
+  return {
+    name: each.name,
+    origin: isMirrored ? 'mirrored' : 'hosted',
+    upstream: isMirrored ? each.upstream : null,
+    tags: each.tags.map(toTag),
+    tag_count: each.tagCount,
+    size_bytes: each.sizeBytes,
+    pull_count: each.pullCount,
+    last_pulled_at: timeOrNull(each.lastPulledAt),
+  };
+}
+
+function toTag(tag: TagSummary): z.input<typeof containerTag> {
+  return {
+    name: tag.name,
+    digest: tag.digest,
+    media_type: tag.mediaType,
+    size_bytes: tag.sizeBytes,
+    updated_at: timeOf(tag.updatedAt),
+  };
+}

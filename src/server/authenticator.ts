@@ -1,0 +1,42 @@
+import type { Account } from '../accounts/accounts.ts';
+import type { AnonymousPrincipal } from '../accounts/principal.ts';
+import type { Core } from './core.ts';
+import { Authenticator, authorizationOf } from '../http/authenticate.ts';
+import { limitFailedSignIn, limitLookUp } from '../http/limit.ts';
+import type { SeesAccounts } from '../http/operations.ts';
+
+/** Records a failed sign-in, which concerns no account. */
+export function noteFailedSignIn({ repeatedEvents }: Core): void {
+  repeatedEvents.note({ type: 'sign_in.failed', accountId: 0, subject: { kind: 'token', name: null } });
+}
+
+/** Turns the credentials of requests into principals, by the settings. */
+export function authenticatorOf(core: Core): Authenticator {
+  const { config, tokens, limits, defaultAccount } = core;
+  const { anonymousRead: reads } = config;
+  const anonymous = reads === 'none' ? undefined : anonymousOf(defaultAccount, reads);
+  const onRefused = () => {
+    noteFailedSignIn(core);
+    return limitFailedSignIn(limits);
+  };
+  return new Authenticator([tokens], anonymous, onRefused, (look) => limitLookUp(limits, look));
+}
+
+/** On the public port, only a token with `operate` shows the metrics about accounts. */
+export function operatorsOnly(authenticator: Authenticator): SeesAccounts {
+  return async (request) => {
+    if (authorizationOf(request) === undefined) return false;
+    return (await authenticator.principalOf(request)).scopes.has('operate');
+  };
+}
+
+function anonymousOf(account: Account, reads: AnonymousPrincipal['reads']): AnonymousPrincipal {
+  return {
+    kind: 'anonymous',
+    reads,
+    accountId: account.id,
+    accountName: account.name,
+    scopes: new Set(['read']),
+    names: undefined,
+  };
+}

@@ -1,0 +1,123 @@
+import type { NameKind } from '../accounts/names.ts';
+import type { Operation } from '../api/framework/operation.ts';
+import type { SearchSource } from '../api/content/search.ts';
+import type { Config } from '../config/schema.ts';
+import type { Core } from './core.ts';
+import type { Mount } from '../http/app.ts';
+import type { Authenticator } from '../http/authenticate.ts';
+import type { Urls } from '../http/urls.ts';
+import type { Relay } from '../instances/relay.ts';
+import type { RelayHandler } from '../instances/relay-listener.ts';
+import type { Chore } from '../jobs/chores.ts';
+import type { JobParts } from '../jobs/table.ts';
+import type { ListedKinds } from '../mirror/store/entry-kinds.ts';
+import type { EmptyClaims } from '../mirror/policy/claims.ts';
+import type { Prefetchable } from '../prefetch/prefetch.ts';
+import type { ProtocolInputs } from '../prefetch/inputs.ts';
+import type { BlobReferences } from '../storage/blobs/references.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import type { Quota } from '../usage/quota.ts';
+import type { AddDownloads } from '../usage/record.ts';
+import type { MeasureRows } from '../usage/stored.ts';
+
+/**
+ * A protocol: one value in the list in `server/server.ts`. Other folders use a protocol only through this interface.
+ */
+export interface Protocol {
+  /** The kind of names that it hosts, as in usage, tokens and commands. */
+  readonly kind: NameKind;
+  /** How its tables refer to blobs. */
+  readonly references: BlobReferences;
+  /** Measures the bytes of its rows in the database, without their blobs. */
+  readonly rowBytes: MeasureRows;
+  /** Counts downloads in its own tables. */
+  readonly addDownloads: AddDownloads;
+  /** The files that can list what to prefetch. */
+  readonly inputs: ProtocolInputs;
+  /** Opens the protocol on the core; `stack` closes what it opens. */
+  open(core: Core, stack: AsyncDisposableStack): OpenProtocol;
+}
+
+/** The parts that all HTTP interfaces share. */
+export interface Web {
+  authenticator: Authenticator;
+  quota: Quota;
+  urls: Urls;
+  /** Calls other instances; undefined if they cannot be called. */
+  relay: Relay | undefined;
+}
+
+/** A protocol on an open core. */
+export interface OpenProtocol extends Prefetchable, JobParts {
+  readonly kind: NameKind;
+  /** Its routers and their paths. */
+  mount(web: Web): Mount[];
+  /** What other instances may call. */
+  relayed?(quota: Quota): RelayHandler[];
+  /** Its operations in `/v1`. */
+  readonly operations: readonly Operation[];
+  /** What a search in `/v1` reads. */
+  readonly searches: readonly SearchSource[];
+  readonly claims: EmptyClaims;
+  /** Warnings about its hosted packages, if it has them. */
+  readonly notices?: HostedNotices;
+  /** Bytes of an account's unfinished uploads. */
+  unfinishedBytes?(accountId: number): Promise<number>;
+  /** Short work that each instance repeats. */
+  readonly chores?: readonly Chore[];
+  readonly privateNames: PrivateNames;
+  readonly upstreams: UpstreamKind;
+}
+
+/** How `doctor` finds hosted names that could be sent to an upstream. */
+export interface PrivateNames {
+  /** The list in the setting `reserved` that keeps them private. */
+  readonly setting: keyof Config['reserved'];
+  /** Separates the segments of a name. */
+  readonly separator: '.' | '/';
+  /** Whether requests for names go to any upstream. */
+  readonly isAsked: boolean;
+  /** Hosted names that would be sent to an upstream. */
+  hosted(): AsyncIterable<string>;
+  /** Whether a mirrored name begins with `prefix`. */
+  isMirrored(prefix: string): Promise<boolean>;
+}
+
+/** Warnings of accounts about their hosted packages, for commands. All methods throw `NotFound` and `Invalid`. */
+export interface HostedNotices {
+  /** Deprecates versions; null ends the deprecation. Resolves to the number of versions that changed. */
+  deprecate(
+    accountId: number,
+    id: string,
+    versions: 'all' | readonly string[],
+    deprecation: {
+      reasons: readonly string[];
+      message?: string | undefined;
+      alternative?: { id: string; range?: string | undefined } | undefined;
+    } | null,
+  ): Promise<number>;
+  /** `severity` is from 0 (low) to 3 (critical). */
+  createAdvisory(accountId: number, advisory: Omit<HostedAdvisory, 'id'>): Promise<HostedAdvisory>;
+  listAdvisories(accountId: number): Promise<HostedAdvisory[]>;
+  deleteAdvisory(accountId: number, id: string): Promise<void>;
+}
+
+export interface HostedAdvisory {
+  id: string;
+  packageId: string;
+  /** The affected range. */
+  versions: string;
+  severity: number;
+  url: string;
+}
+
+/** The upstreams that speak a protocol. */
+export interface UpstreamKind {
+  readonly kind: Config['upstreams'][number]['kind'];
+  /** What the mirror stores of such an upstream. */
+  readonly entries: ListedKinds;
+  /** An address that a working upstream answers with 200. */
+  probe(upstream: Upstream): URL;
+  /** Requests the rate limit of the upstream, if that needs a separate request. */
+  askRateLimit?(upstream: Upstream): Promise<void>;
+}

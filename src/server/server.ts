@@ -1,0 +1,364 @@
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Api, createOperations } from '../api/operations.ts';
+import type { PrefetchOperationParts } from '../api/prefetch/prefetch.ts';
+import { createApi } from '../api/routes.ts';
+import { createTokenExchange } from '../api/publishers/token-exchange.ts';
+import type { Config } from '../config/schema.ts';
+import { createConsole } from '../console/routes.ts';
+import { createFirstToken } from './first-token.ts';
+import { authenticatorOf, noteFailedSignIn, operatorsOnly } from './authenticator.ts';
+import { certificateCheck, checksOf, keyCheck } from './checks.ts';
+import { openCore, type Core, type Surroundings } from './core.ts';
+import { named } from './place.ts';
+import { adminHostAdvice, adminHostOf } from './admin-host.ts';
+import { answerUnhandled, createApp, type Mount } from '../http/app.ts';
+import type { Authenticator } from '../http/authenticate.ts';
+import { connectionLimits } from '../http/limit.ts';
+import { Health } from '../http/health.ts';
+import { drain, listen, type AppServer, type ListenOptions } from '../http/listener.ts';
+import { Operations, type SeesAccounts } from '../http/operations.ts';
+import { Sending } from '../http/sending.ts';
+import { Urls } from '../http/urls.ts';
+import { othersHaveKey } from '../instances/agreement.ts';
+import { openInstances } from '../instances/open.ts';
+import { Chores, type Chore } from '../jobs/chores.ts';
+import { Jobs } from '../jobs/jobs.ts';
+import { openPrefetches } from '../jobs/open-prefetch.ts';
+import { Runs } from '../jobs/runs.ts';
+import { jobTable } from '../jobs/table.ts';
+import { addMetrics } from './register-metrics.ts';
+import { openOverview } from '../mirror/open.ts';
+import type { MirrorOverview } from '../mirror/overview.ts';
+import { mirrorReferences } from '../mirror/store/references.ts';
+import { nuget } from '../nuget/protocol.ts';
+import { oci } from '../oci/protocol.ts';
+import { Inputs } from '../prefetch/inputs.ts';
+import type { OpenProtocol, Protocol, Web } from './protocol.ts';
+import { openRequirements } from './preflight.ts';
+import { Collector } from '../storage/upkeep/collector.ts';
+import { FilesWithoutRow } from '../storage/upkeep/files-without-row.ts';
+import { References } from '../storage/blobs/references.ts';
+import { Scrubber } from '../storage/upkeep/scrub.ts';
+import { AllAccountsUse } from '../usage/all-accounts.ts';
+import { Quota } from '../usage/quota.ts';
+import { ServerCertificate } from '../tls/certificate.ts';
+import { StoredBytes } from '../usage/stored.ts';
+import { openWebhooks, type OpenWebhooks } from '../webhooks/open.ts';
+
+/** All protocols of this server. */
+export const protocols: readonly Protocol[] = [nuget, oci];
+
+/** How all tables refer to blobs, for a place that is not opened as an installation. */
+export function allReferences(): References {
+  return new References([...protocols.map((each) => each.references), mirrorReferences([], new Map())]);
+}
+
+/** The files that can list what to prefetch. */
+export const inputs = new Inputs(protocols.map((each) => each.inputs));
+
+/** An installation without its HTTP server. Commands use it, also while a server runs. */
+export interface Installation extends AsyncDisposable {
+  readonly core: Core;
+  readonly protocols: readonly OpenProtocol[];
+  readonly stored: StoredBytes;
+  readonly jobs: Jobs;
+  readonly filesWithoutRow: FilesWithoutRow;
+  readonly references: References;
+  readonly webhooks: OpenWebhooks;
+}
+
+/** Opens the core, then each protocol on it. Closes everything in reverse order, also when this fails in the middle. */
+export async function openInstallation(config: Config, surroundings: Surroundings): Promise<Installation> {
+  await using stack = new AsyncDisposableStack();
+  const downloads = Object.fromEntries(protocols.map((each) => [each.kind, each.addDownloads]));
+  const hosted = protocols.map((each) => each.references);
+  const core = await openCore(config, surroundings, { downloads, references: hosted }, stack);
+  const { database, driver, entries, upstreams, defaultAccount, log, now } = core;
+  const opened = protocols.map((each) => each.open(core, stack));
+  const accounts = new Map((await core.accounts.list()).map(({ name, id }) => [name, id]));
+  const mirrored = mirrorReferences(upstreams, accounts);
+  const references = new References([...hosted, mirrored]);
+  const rows = protocols.map((each) => each.rowBytes);
+  const stored = new StoredBytes(database, { references, rows }, defaultAccount.id, now);
+  const webhooks = openWebhooks({ ...core, receivers: surroundings.receivers });
+  stack.defer(core.closing.part('the webhooks', (milliseconds) => webhooks.close(milliseconds)));
+  const table = jobTable({
+    config,
+    database,
+    entries,
+    protocols: opened,
+    collector: new Collector(database, driver, references, core.deletions),
+    driver,
+    scrubber: new Scrubber(database, core.damage, config.scrub.rate),
+    stored,
+    events: core.events,
+    deliveredTo: () => webhooks.cursor(),
+    prefetch: { config, inputs, upstreams, protocols: opened, accountId: defaultAccount.id, now },
+    log,
+    now,
+    deletionTime: core.deletionTime,
+  });
+  const jobs = new Jobs({ runs: new Runs(database, now, () => core.instances.processes), jobs: table, log, now });
+  stack.defer(core.closing.part('the jobs', () => jobs.close()));
+  const filesWithoutRow = new FilesWithoutRow(database, driver);
+  const rest = stack.move();
+  const parts = { core, protocols: opened, stored, jobs, filesWithoutRow, references, webhooks };
+  return { ...parts, [Symbol.asyncDispose]: () => rest.disposeAsync() };
+}
+
+export interface RunningServer {
+  installation: Installation;
+  /** `http://host:port` of the socket that listens, or `https://…` with TLS. */
+  url: string;
+  /** The value of the first token; only at the first start. */
+  firstToken: string | undefined;
+  /** Handles a promise rejection that no code has caught: logs it, and answers its request with 500. */
+  answerUnhandled(error: unknown): void;
+  /**
+   * Turns readiness red, waits for `server.shutdownDelay`, accepts no more requests, and closes all parts. The delay and
+   * the requests that are being answered get up to `grace` milliseconds together, `shutdownGrace` by default; the rest gets
+   * `closingTimes` after them. Rejects if a part did not close.
+   */
+  close(grace?: number): Promise<void>;
+  /** The names of the parts that are not closed. */
+  readonly unclosed: readonly string[];
+}
+
+/** Starts the server. Rejects with one line if a setting is wrong or a service that it needs is unreachable. */
+export async function startServer(config: Config, surroundings: Surroundings): Promise<RunningServer> {
+  await using stack = new AsyncDisposableStack();
+  const certificate = await ServerCertificate.open(config.server.tls, surroundings);
+  const installation = stack.use(await openInstallation(config, surroundings));
+  const { core, jobs } = installation;
+  const { log, now, closing } = core;
+  const requirements = await openRequirements(core, surroundings.requirementBounds);
+  stack.defer(closing.part('the requirements', (milliseconds) => requirements.close(milliseconds)));
+  await requirements.enforce();
+  await installation.webhooks.checkKey();
+  await core.unwritten.restore();
+  for (const warning of core.identity.warnings) log.warn(warning);
+  const isChosen = config.bootstrapToken !== undefined;
+  const chosenToken = isChosen ? await createFirstToken(core) : undefined;
+  const quota = new Quota({
+    database: core.database,
+    stored: installation.stored,
+    limits: config.limits,
+    unfinished: (accountId) => unfinishedBytes(installation, accountId),
+    onReached: ({ accountId, accountName: name, ...details }) =>
+      core.repeatedEvents.note({
+        type: 'limit.reached',
+        accountId,
+        subject: { kind: 'account', name, reference: details.limit },
+        details,
+      }),
+    log,
+    now,
+  });
+  const operations = openOperations(installation, quota, certificate, surroundings);
+  const others = openInstances(core);
+  installation.webhooks.observe(operations);
+  addMetrics(operations, { ...installation, certificate }, stack);
+  const authenticator = authenticatorOf(core);
+  const observers = { log, observe: operations, usage: core.usage, limits: core.limits, sending: new Sending(), now };
+  const servers: AppServer[] = [];
+  let grace = 0;
+  stack.defer(async () => {
+    await Promise.all(servers.map((server) => drain(server, grace)));
+  });
+  const serve = async (
+    mounts: readonly Mount[],
+    { host, port }: { host: string; port: number },
+    keys: ListenerKeys,
+    options: ListenOptions = {},
+  ) => {
+    const app = createApp(config, mounts, observers);
+    const listening = listen(app, host, port, connectionLimits(config, core.limits), options);
+    const server = await listening.catch(nameListener(keys));
+    servers.push(server);
+    return server;
+  };
+  const { adminPort, workers } = config.server;
+  const advice = adminHostAdvice(config.server);
+  if (advice !== undefined) log.warn(advice);
+  const kinds = installation.protocols.map((each) => each.upstreams);
+  const overview = openOverview(core, kinds, () => operations.upstreams(), stack);
+  const prefetches = openPrefetches({ ...core, inputs, protocols: installation.protocols });
+  stack.defer(closing.part('the prefetches', () => prefetches.runs.close()));
+  const mounts = mountAll(installation, authenticator, quota, { overview, prefetches, relay: others.relay });
+  const forOperators = (seesAccounts: SeesAccounts): Mount[] => [
+    { path: '/', router: operations.router(seesAccounts) },
+  ];
+  const relayed = installation.protocols.flatMap((each) => each.relayed?.(quota) ?? []);
+  const internal = await others.join(surroundings.instanceName, relayed);
+  if (internal) servers.push(internal);
+  await requirements.agree();
+  await installation.webhooks.useKey(othersHaveKey(core.instances.id, await core.instances.live()));
+  const { http } = await serve(
+    adminPort === undefined ? [...mounts, ...forOperators(operatorsOnly(authenticator))] : mounts,
+    config.server,
+    { host: 'ENTREPOT_HOST', port: 'ENTREPOT_PORT' },
+    { shared: workers > 1, certificate },
+  );
+  if (adminPort !== undefined)
+    await serve(
+      forOperators(() => Promise.resolve(true)),
+      { host: adminHostOf(config.server), port: adminPort },
+      {
+        host: config.server.adminHost === undefined ? 'ENTREPOT_HOST' : 'ENTREPOT_ADMIN_HOST',
+        port: 'ENTREPOT_ADMIN_PORT',
+      },
+    );
+  // A made token is shown only once, so it is created when nothing more can stop the start.
+  const firstToken = isChosen ? chosenToken : await createFirstToken(core);
+  // Also those of processes that were killed, and of the first token.
+  await core.events.dispatch();
+  stack.use(new Chores([...choresOf(installation, quota, certificate), ...requirements.chores], log));
+  jobs.start((...run) => operations.countJob(...run));
+  const { port } = http.address() as AddressInfo;
+  const { host, shutdownDelay } = config.server;
+  const rest = stack.move();
+  return {
+    installation,
+    url: `${certificate ? 'https' : 'http'}://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    firstToken,
+    answerUnhandled: (error) => answerUnhandled(log, error),
+    close: async (time = config.shutdownGrace) => {
+      const delay = Math.min(shutdownDelay, time);
+      grace = time - delay;
+      closing.limit(time);
+      operations.shutDown();
+      // The runs can end while requests are being answered. The part `jobs` reports a failure.
+      jobs.close().catch(() => undefined);
+      if (delay > 0) await sleep(delay);
+      await rest.disposeAsync();
+      if (closing.unclosed.length > 0) throw new Error(`closing: ${closing.unclosed.join(', ')} did not close`);
+    },
+    get unclosed() {
+      return closing.unclosed;
+    },
+  };
+}
+
+/** Bytes of an account's unfinished uploads, in all protocols. */
+async function unfinishedBytes({ protocols: opened }: Installation, accountId: number): Promise<number> {
+  let bytes = 0;
+  for (const each of opened) bytes += (await each.unfinishedBytes?.(accountId)) ?? 0;
+  return bytes;
+}
+
+/** The mounts of all protocols and of `/v1`. */
+function mountAll(
+  { core, protocols: opened, stored, jobs, webhooks }: Installation,
+  authenticator: Authenticator,
+  quota: Quota,
+  {
+    overview,
+    prefetches,
+    relay,
+  }: { overview: MirrorOverview; prefetches: PrefetchOperationParts; relay: Web['relay'] },
+): Mount[] {
+  const { config, database, accounts, tokens, cookies, sessions, identity, events, usage, log, now } = core;
+  const { limits: clients } = core;
+  const web = { authenticator, quota, urls: new Urls(config.server), relay };
+  const { limits } = config;
+  const operations = createOperations({
+    operations: opened.flatMap((each) => each.operations),
+    searches: opened.flatMap((each) => each.searches),
+    claims: opened,
+    database,
+    accounts,
+    tokens,
+    sessions,
+    publishers: identity,
+    jobs,
+    instances: core.instances,
+    events,
+    webhooks,
+    prefetches,
+    upstreams: { overview, use: new AllAccountsUse(database, () => accounts.list(), now) },
+    usage,
+    stored,
+    limits,
+    now,
+  });
+  const router = createApi({ ...web, operations, limits, log });
+  const api = new Api(operations, quota);
+  const onRefused = () => noteFailedSignIn(core);
+  const consoleMounts = config.console.enabled
+    ? createConsole({ ...web, api, signIn: identity.signIn, onRefused, cookies, sessions, limits, clients, log, now })
+    : [];
+  const exchange = createTokenExchange({ exchange: identity.exchange, limits, clients, onRefused, log });
+  return [...opened.flatMap((each) => each.mount(web)), exchange, { path: '/v1', router }, ...consoleMounts];
+}
+
+function openOperations(
+  { core, webhooks }: Installation,
+  quota: Quota,
+  certificate: ServerCertificate | undefined,
+  { healthTimes: times, droppedLines, exchange }: Surroundings,
+): Operations {
+  const { cache, log } = core;
+  const { reads, writes } = checksOf(core);
+  writes.push(keyCheck(webhooks));
+  if (certificate) writes.push(certificateCheck(certificate));
+  const health = new Health({ reads, writes, redisFailedAt: () => cache.failedAt, log, times });
+  const operations = new Operations(health, exchange);
+  operations.accountGauge(
+    'entrepot_account_limit_ratio',
+    'Used share of a limit of an account; 1 at the limit',
+    ['account', 'limit'],
+    () => [...quota.used].map(({ account, limit, ratio }) => [{ account, limit }, ratio]),
+  );
+  operations.counter(
+    'entrepot_limited_requests_total',
+    'Requests and connections above a limit',
+    ['limit', 'outcome'],
+    () => core.limits.counts,
+  );
+  operations.counter('entrepot_log_lines_dropped_total', 'Lines that the log could not write', [], () => [
+    [{}, droppedLines?.() ?? 0],
+  ]);
+  return operations;
+}
+
+function choresOf(
+  { core, protocols: opened, webhooks }: Installation,
+  quota: Quota,
+  certificate: ServerCertificate | undefined,
+): Chore[] {
+  const { tokens, sessions, identity, usage, entries, repeatedEvents } = core;
+  const soon = 5000;
+  return [
+    { interval: soon, run: () => repeatedEvents.flush(), failure: 'repeated events were not written' },
+    { interval: soon, run: () => tokens.flush(), failure: 'the times of the last use of tokens were not written' },
+    { interval: soon, run: () => usage.flush(), failure: 'usage was not written; the next attempt includes it' },
+    {
+      interval: soon,
+      run: () => entries.flushUses(),
+      failure: 'the times of the last use of mirrored content were not written',
+    },
+    ...(certificate
+      ? [{ interval: 2000, run: () => certificate.refresh(), failure: 'the certificate files were not read' }]
+      : []),
+    { interval: 600_000, run: () => quota.review(), failure: 'the limits of accounts were not checked' },
+    { interval: 60_000, run: () => identity.exchange.deleteExpired(), failure: 'expired tokens were not deleted' },
+    { interval: 600_000, run: () => sessions.deleteEnded(), failure: 'ended sessions were not deleted' },
+    ...opened.flatMap((each) => each.chores ?? []),
+    ...webhooks.chores,
+  ];
+}
+
+/** The settings of an address and its port. */
+interface ListenerKeys {
+  host: string;
+  port: string;
+}
+
+/** For `catch`: names the setting of the address or of the port that cannot be used. */
+function nameListener({ host, port }: ListenerKeys): (error: NodeJS.ErrnoException) => never {
+  return (error) => {
+    const isPort = error.code === 'EADDRINUSE' || error.code === 'EACCES';
+    return named(isPort ? port : host, 'cannot listen')(error);
+  };
+}

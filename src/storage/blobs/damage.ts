@@ -1,0 +1,174 @@
+import type { Logger } from 'pino';
+import type { Database, Transaction } from '../../database/database.ts';
+import { algorithmOf, startHash, type Digest } from '../../runtime/digest.ts';
+import { isDomainError } from '../../runtime/errors.ts';
+import type { Throttle } from '../../runtime/incoming.ts';
+import type { Content } from '../files/content.ts';
+import type { Driver } from '../drivers/driver.ts';
+import type { References } from './references.ts';
+import { lockBlobs, newGeneration, type BlobRow } from './states.ts';
+
+/** A blob whose bytes are missing or do not match its digest. */
+export interface Damage {
+  digest: Digest;
+  size: number;
+  kind: 'corrupt' | 'missing';
+  /** Some of the hosted packages and images that need it. Hosted content cannot be fetched again. */
+  hosted: string[];
+  /** Whether a mirror entry was deleted, so that the next request fetches the content again. */
+  mirrored: boolean;
+}
+
+export interface CheckOptions {
+  /** Whether to read the bytes and compute their digest. */
+  hash: boolean;
+  /** Whether mirror entries and rows stay if the bytes are missing: a disk that is not mounted has lost nothing. */
+  keepMissing: boolean;
+  throttle?: Throttle;
+}
+
+const piece = 256 * 1024;
+const holdersShown = 5;
+
+/** Logs a damage with the action that repairs it. */
+export function logDamage(log: Logger, { digest, kind, hosted, mirrored }: Damage): void {
+  if (hosted.length > 0) log.error({ digest, kind, hosted }, 'hosted content is damaged; push it again');
+  else if (mirrored) log.warn({ digest, kind }, 'mirrored content is damaged; the next request fetches it again');
+}
+
+/** For `BlobStore`: examines with `check` and logs the damage. A failed examination is logged, and counts as damage. */
+export function examineWith(check: DamageCheck, log: Logger): (row: BlobRow, hash: boolean) => Promise<boolean> {
+  return async (row, hash) => {
+    try {
+      const damage = await check.check(row, { hash, keepMissing: true });
+      if (damage) logDamage(log, damage);
+      return damage !== undefined;
+    } catch (error) {
+      log.error({ digest: row.digest, err: error }, 'damaged content could not be moved to the quarantine');
+      return true;
+    }
+  };
+}
+
+/** Compares stored bytes with their rows. Moves wrong bytes to the quarantine, so that no request reads them. */
+export class DamageCheck {
+  readonly #database: Database;
+  readonly #driver: Driver;
+  readonly #references: References;
+
+  constructor(database: Database, driver: Driver, references: References) {
+    this.#database = database;
+    this.#driver = driver;
+    this.#references = references;
+  }
+
+  /**
+   * Checks that the bytes are there and have the size of the row, and if that is right and `hash` is set, the digest.
+   * Quarantines wrong bytes. Undefined if there is no damage, or if the blob was removed or replaced meanwhile.
+   */
+  async check({ digest, size }: BlobRow, { hash, keepMissing, throttle }: CheckOptions): Promise<Damage | undefined> {
+    const stored = await this.#driver.stat(digest);
+    if (!stored) return this.#missing(digest, keepMissing);
+    if (stored.size === size) {
+      const isSound = hash ? await this.#isWhole(digest, size, throttle) : true;
+      if (isSound) return undefined;
+      if (isSound === undefined) return this.#missing(digest, keepMissing);
+    }
+    return this.#setAside(digest, stored.version);
+  }
+
+  /** Whether the bytes match the digest; undefined when they are missing. */
+  async #isWhole(digest: Digest, size: number, throttle: Throttle | undefined): Promise<boolean | undefined> {
+    let content: Content;
+    try {
+      content = await this.#driver.open(digest, size, true);
+    } catch (error) {
+      if (isDomainError(error, 'BlobUnknown')) return undefined;
+      if (isDomainError(error, 'ContentDamaged')) return false;
+      throw error;
+    }
+    try {
+      return await isWhole(content, digest, size, throttle);
+    } finally {
+      content.close();
+    }
+  }
+
+  /** Quarantines the bytes that were read, unless other bytes have replaced them. */
+  async #setAside(digest: Digest, version: string): Promise<Damage | undefined> {
+    const replaced = new Error('other bytes have replaced the corrupt ones');
+    try {
+      return await this.#database.transaction(async (tx) => {
+        const [row] = await lockBlobs(tx, [digest]);
+        if (row?.state !== 'live') return undefined;
+        const damage = await this.#damageOf(tx, row, 'corrupt');
+        await this.#forget(tx, damage);
+        // This comes last, because a repeated transaction must not move the bytes twice.
+        if (!(await this.#driver.setAside(digest, version))) throw replaced;
+        return damage;
+      });
+    } catch (error) {
+      if (error === replaced) return undefined;
+      throw error;
+    }
+  }
+
+  async #missing(digest: Digest, keep: boolean): Promise<Damage | undefined> {
+    return this.#database.transaction(async (tx) => {
+      const [row] = await lockBlobs(tx, [digest]);
+      if (row?.state !== 'live' || (await this.#driver.stat(digest))) return undefined;
+      const damage = await this.#damageOf(tx, row, 'missing');
+      if (!keep) await this.#forget(tx, damage);
+      return damage;
+    });
+  }
+
+  /** Finds the content that needs the blob. */
+  async #damageOf(tx: Transaction, { digest, size }: BlobRow, kind: Damage['kind']): Promise<Damage> {
+    const { isHosted, isMirrored } = this.#references;
+    const state = await tx.get<{ hosted: number; mirrored: number }>(
+      `SELECT CASE WHEN ${isHosted} THEN 1 ELSE 0 END AS hosted, CASE WHEN ${isMirrored} THEN 1 ELSE 0 END AS mirrored
+       FROM blobs WHERE digest = ?`,
+      [digest],
+    );
+    const isNeeded = state?.hosted === 1;
+    const hosted = isNeeded ? await this.#references.holders(tx, digest, holdersShown) : [];
+    if (isNeeded && hosted.length === 0) hosted.push('a row without an owner');
+    return { digest, size, kind, hosted, mirrored: state?.mirrored === 1 };
+  }
+
+  /**
+   * Deletes the mirror entries, and the row of a blob that is not hosted, so that no request finds it. A concurrent push that
+   * has just put or seen the bytes notices, and puts them again.
+   */
+  async #forget(tx: Transaction, { digest, hosted }: Damage): Promise<void> {
+    await this.#references.forget(tx, digest);
+    if (hosted.length > 0) await tx.run('UPDATE blobs SET generation = ? WHERE digest = ?', [newGeneration(), digest]);
+    else await tx.run('DELETE FROM blobs WHERE digest = ?', [digest]);
+  }
+}
+
+async function isWhole(
+  content: Content,
+  digest: Digest,
+  size: number,
+  throttle: Throttle | undefined,
+): Promise<boolean> {
+  const algorithm = algorithmOf(digest);
+  const hash = startHash(algorithm);
+  const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
+  try {
+    for (let position = 0; position < size;) {
+      const read = await content.read(buffer, position);
+      if (read === 0) return false;
+      hash.update(buffer.subarray(0, read));
+      position += read;
+      await throttle?.spend(read);
+    }
+  } catch (error) {
+    // The disk cannot read the file.
+    if ((error as NodeJS.ErrnoException).code === 'EIO') return false;
+    throw error;
+  }
+  return `${algorithm}:${hash.digest('hex')}` === digest;
+}

@@ -1,0 +1,117 @@
+import type { Database } from '../../database/database.ts';
+import { algorithmOf, startHash, type Digest } from '../../runtime/digest.ts';
+import { isDomainError } from '../../runtime/errors.ts';
+import { Throttle } from '../../runtime/incoming.ts';
+import type { Driver } from '../drivers/driver.ts';
+import type { References } from '../blobs/references.ts';
+import { findBlobs, rowColumns, type BlobRow } from '../blobs/states.ts';
+
+export interface VerifyParts {
+  database: Database;
+  driver: Driver;
+  references: References;
+}
+
+/** What is wrong in a running place, as a line to show. */
+export type Report = (line: string) => void;
+
+export interface Verified {
+  blobs: number;
+  bytes: number;
+  problems: number;
+}
+
+const page = 200;
+const piece = 256 * 1024;
+/** Bytes that the rate limit counts for each blob besides its content. */
+const blobCost = 64 * 1024;
+const holdersShown = 5;
+
+/**
+ * Checks that every row that needs content has it, and that all stored bytes match their digests, while the installation
+ * serves. Changes nothing. `rate` is in bytes per second.
+ */
+export async function verifyPlace(parts: VerifyParts, rate: number, report: Report): Promise<Verified> {
+  const done: Verified = { blobs: 0, bytes: 0, problems: 0 };
+  const { database, references } = parts;
+  const note = (line: string) => {
+    done.problems += 1;
+    report(line);
+  };
+  for (const table of references.needing)
+    for await (const digest of withoutBlob(database, table))
+      note(`missing ${digest}: ${table} names it, and it has no row`);
+  const throttle = new Throttle(rate, undefined);
+  for (let after = ''; ;) {
+    const rows = await database.select<BlobRow>(
+      `SELECT ${rowColumns} FROM blobs WHERE digest > ? AND state = 'live' ORDER BY digest LIMIT ?`,
+      [after, page],
+    );
+    for (const row of rows) {
+      await throttle.spend(blobCost);
+      const problem = await problemOf(parts, row, throttle);
+      done.blobs += 1;
+      done.bytes += row.size;
+      if (problem === undefined || !(await isSame(database, row))) continue;
+      const holders = await database.transaction((tx) => references.holders(tx, row.digest, holdersShown));
+      note(`${problem}${holders.length > 0 ? `; needed by ${holders.join(', ')}` : ''}`);
+    }
+    if (rows.length < page) return done;
+    after = rows.at(-1)!.digest;
+  }
+}
+
+/** Digests in `table` without a live blob. */
+async function* withoutBlob(database: Database, table: string): AsyncGenerator<Digest> {
+  for (let after = ''; ;) {
+    const rows = await database.select<{ digest: Digest }>(
+      `SELECT DISTINCT digest FROM ${table} WHERE digest > ? AND NOT EXISTS
+       (SELECT 1 FROM blobs WHERE blobs.digest = ${table}.digest AND blobs.state = 'live') ORDER BY digest LIMIT ${page}`,
+      [after],
+    );
+    for (const { digest } of rows) yield digest;
+    if (rows.length < page) return;
+    after = rows.at(-1)!.digest;
+  }
+}
+
+async function problemOf(
+  { driver }: VerifyParts,
+  { digest, size }: BlobRow,
+  throttle: Throttle,
+): Promise<string | undefined> {
+  const stored = await driver.stat(digest);
+  if (!stored) return `missing ${digest}: ${size} bytes`;
+  if (stored.size !== size) return `damaged ${digest}: it has ${stored.size} bytes, and not ${size}`;
+  const content = await driver.open(digest, size).catch((error: unknown) => {
+    if (isDomainError(error, 'BlobUnknown') || isDomainError(error, 'ContentDamaged')) return undefined;
+    throw error;
+  });
+  if (!content) return `missing ${digest}: ${size} bytes`;
+  const algorithm = algorithmOf(digest);
+  const hash = startHash(algorithm);
+  const buffer = Buffer.allocUnsafe(Math.min(piece, Math.max(1, size)));
+  try {
+    for (let position = 0; position < size;) {
+      const read = await content.read(buffer, position);
+      if (read === 0) break;
+      hash.update(buffer.subarray(0, read));
+      position += read;
+      await throttle.spend(read);
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EIO') throw error;
+    return `damaged ${digest}: the disk cannot read it`;
+  } finally {
+    content.close();
+  }
+  return `${algorithm}:${hash.digest('hex')}` === digest
+    ? undefined
+    : `damaged ${digest}: its bytes have another digest`;
+}
+
+/** Whether the blob was neither removed nor stored again since its row was read. */
+export async function isSame(database: Database, { digest, generation }: BlobRow): Promise<boolean> {
+  const [row] = await findBlobs(database, [digest]);
+  return row?.state === 'live' && row.generation === generation;
+}
