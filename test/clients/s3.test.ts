@@ -1,7 +1,7 @@
 import test from 'ava';
 import { Bucket } from '../../src/storage/drivers/s3/bucket.ts';
 import { startSwift } from '../support/processes/swift.ts';
-import { testS3 } from '../storage/s3/s3-suite.ts';
+import { testS3 } from '../storage/drivers/s3/s3-suite.ts';
 
 // The suite of the fake S3 and of the S3 driver, on a real server: the S3 interface of OpenStack Swift.
 

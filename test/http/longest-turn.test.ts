@@ -8,7 +8,7 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { Visitor } from '../support/visitor.ts';
 
 // No request may hold the event loop for 50 ms, whatever a client sends and however many rows there are: see SECURITY.md.
-// test/http/longest-turn-feed.test.ts has the package feed.
+// test/nuget/feed/longest-turn.test.ts has the package feed.
 
 /** One request, which is repeated, except DELETE; `path` is a function where each repetition needs another name. */
 interface Sent {

@@ -27,7 +27,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/database/statements.ts',
-    ['test/http/instances.test.ts'],
+    ['test/api/instances.test.ts'],
     [
       [
         'only the first written table is announced',
@@ -88,7 +88,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/history/history.ts',
-    ['test/http/api-history.test.ts'],
+    ['test/api/history.test.ts'],
     [
       [
         'a history has the entries of all accounts',
@@ -205,7 +205,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/database/engine.ts',
-    ['test/requirements.test.ts'],
+    ['test/server/preflight.test.ts'],
     [
       ['an address of several Galera nodes is accepted', 'nodes.size > 1', 'nodes.size > 100'],
       ['no connection is asked for its node', 'const askedConnections = 4;', 'const askedConnections = 0;'],
@@ -213,7 +213,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/server/preflight.ts',
-    ['test/requirements.test.ts'],
+    ['test/server/preflight.test.ts'],
     [
       ['a clock may differ by a minute', 'clock: 2000,', 'clock: 60_000,'],
       ['a clock that is behind is accepted', 'const size = Math.abs(difference);', 'const size = difference;'],
@@ -235,7 +235,7 @@ export const database = [
   ),
   ...mutantsOf(
     'src/cache/redis-owner.ts',
-    ['test/requirements.test.ts'],
+    ['test/server/preflight.test.ts'],
     [
       [
         'another installation is not recognised',

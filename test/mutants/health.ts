@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const health = [
   ...mutantsOf(
     'src/http/health.ts',
-    ['test/http/readiness.test.ts', 'test/storage/s3/server.test.ts'],
+    ['test/http/readiness.test.ts', 'test/storage/drivers/s3/server.test.ts'],
     [
       ['a hanging check is started again', 'this.#running ??= this', 'this.#running = this'],
       ['probes are not limited', '(this.#isRunning || this.#isTooSoon())', 'this.#isRunning'],
@@ -57,7 +57,7 @@ export const health = [
         'an error of a socket is one of the storage',
         "if (!fileCalls.test(syscall ?? '') && code !== 'EIO' && code !== 'ESTALE') return undefined;",
         '',
-        'test/storage/unavailable.test.ts',
+        'test/storage/files/unavailable.test.ts',
       ],
     ],
   ),

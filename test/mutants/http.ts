@@ -34,7 +34,7 @@ export const http = [
   ),
   ...mutantsOf(
     'src/http/app.ts',
-    ['test/http/usage.test.ts'],
+    ['test/api/usage.test.ts'],
     [
       [
         'bytes after a client left are not counted',
@@ -50,7 +50,7 @@ export const http = [
   ),
   ...mutantsOf(
     'src/http/token.ts',
-    ['test/http/registry-auth.test.ts'],
+    ['test/oci/http/auth.test.ts'],
     [
       ['answers with tokens may be cached', "response.setHeader('Cache-Control', 'no-store');", ''],
       [
@@ -126,19 +126,19 @@ export const http = [
         'any user name is accepted',
         'anyUser || pair.slice(0, colon) === basicUser',
         'true',
-        'test/http/registry-auth.test.ts',
+        'test/oci/http/auth.test.ts',
       ],
       [
         'debuggers need the user name api',
         'anyUser || pair.slice(0, colon) === basicUser',
         'pair.slice(0, colon) === basicUser',
-        'test/http/feed-symbols.test.ts',
+        'test/nuget/feed/symbols.test.ts',
       ],
       [
         'the anonymous token is valid without anonymous reading',
         'value === anonymousBearer && this.#anonymous) return this.#anonymous;',
         'value === anonymousBearer) return this.#anonymous!;',
-        'test/http/registry-auth.test.ts',
+        'test/oci/http/auth.test.ts',
       ],
     ],
   ),
@@ -171,7 +171,7 @@ export const http = [
   ),
   ...mutantsOf(
     'src/http/body.ts',
-    ['test/http/api.test.ts'],
+    ['test/api/api.test.ts'],
     [
       ['a silent body is waited for', 'whenSilent(request, idle, fail)', 'whenSilent(request, idle * 1000, fail)'],
       [
@@ -198,7 +198,7 @@ export const http = [
 
   ...mutantsOf(
     'src/api/framework/paging.ts',
-    ['test/http/api-tokens.test.ts'],
+    ['test/api/tokens.test.ts'],
     [
       [
         'a page is the last one when it is full',

@@ -93,16 +93,16 @@ export const mirror = [
   ),
   ...mutantsOf(
     'src/mirror/policy/upstream-policy.ts',
-    ['test/http/feed-mirror-precedence.test.ts'],
+    ['test/nuget/feed/mirror-precedence.test.ts'],
     [
       ['a reserved name is sent upstream', 'if (names.some(this.#isReserved)) return [];', ''],
-      ['an excluded name is sent upstream', ' && !names.some(excluded)', '', 'test/http/registry-mirror-push.test.ts'],
+      ['an excluded name is sent upstream', ' && !names.some(excluded)', '', 'test/oci/http/mirror-push.test.ts'],
       ['an upstream is asked for names that it does not include', 'names.some(included) && ', ''],
     ],
   ),
   ...mutantsOf(
     'src/mirror/overview.ts',
-    ['test/http/upstreams.test.ts'],
+    ['test/api/upstreams.test.ts'],
     [
       ['the entries of another upstream are shown', 'row?.upstream === upstream.id', 'row?.upstream !== undefined'],
       [
@@ -115,7 +115,7 @@ export const mirror = [
   ),
   ...mutantsOf(
     'src/mirror/store/totals.ts',
-    ['test/http/upstreams.test.ts'],
+    ['test/api/upstreams.test.ts'],
     [
       ['a shared content counts for each entry', 'MAX(size_bytes) AS bytes', 'SUM(size_bytes) AS bytes'],
       ['content named by its digest gets too old', ' AND NOT ${isDigest}', ''],

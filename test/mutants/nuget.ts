@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const nuget = [
   ...mutantsOf(
     'src/nuget/hosted/versions.ts',
-    ['test/http/feed-long-lists.test.ts'],
+    ['test/nuget/feed/long-lists.test.ts'],
     [
       [
         'versions that are equal in order to the last one of a step are listed twice',
@@ -19,7 +19,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/feed/documents.ts',
-    ['test/http/feed-read.test.ts'],
+    ['test/nuget/feed/read.test.ts'],
     [
       ['a cached document is served at every address', " ${addresses.at('')}`", '`'],
       ['a cached document has one form', '`${revision} ${form} ', '`${revision} '],
@@ -27,7 +27,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/format/zip-directory.ts',
-    ['test/nuget/nupkg.test.ts'],
+    ['test/nuget/format/nupkg.test.ts'],
     [
       ['names of zip entries are not unescaped', 'const unescaped = unescape(raw)', 'const unescaped = raw'],
       ['a zip entry may have a parent folder in its name', "name.split('/').includes('..')", 'false'],
@@ -39,7 +39,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/format/range.ts',
-    ['test/nuget/range.test.ts'],
+    ['test/nuget/format/range.test.ts'],
     [
       [
         'only a lower bound allows prereleases',
@@ -63,31 +63,31 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/source/merged-search.ts',
-    ['test/http/feed-mirror-search.test.ts'],
+    ['test/nuget/feed/mirror-search.test.ts'],
     [['a private ID as package type is sent upstream', '`${text} ${packageType}`', 'text']],
   ),
 
   ...mutantsOf(
     'src/nuget/hosted/publish.ts',
-    ['test/http/feed-push.test.ts'],
+    ['test/nuget/feed/push.test.ts'],
     [
       [
         'a deleted version still takes room',
         'size_bytes = size_bytes - (',
         'size_bytes = size_bytes - 0 * (',
-        'test/http/feed-accounts.test.ts',
+        'test/nuget/feed/accounts.test.ts',
       ],
       [
         'an unlisted version stays listed',
         'const value = listed ? 1 : 0;',
         'const value = 1;',
-        'test/http/feed-lifecycle.test.ts',
+        'test/nuget/feed/lifecycle.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/nuget/hosted/versions.ts',
-    ['test/http/feed-accounts.test.ts'],
+    ['test/nuget/feed/accounts.test.ts'],
     [
       [
         'versions of all accounts are listed',
@@ -100,12 +100,12 @@ export const nuget = [
         "FROM packages WHERE account_id = ? AND package_key = ?',\n    [accountId, packageKey(id)],\n  );\n  return row &&",
         "FROM packages WHERE ? > 0 AND package_key = ?',\n    [accountId, packageKey(id)],\n  );\n  return row &&",
       ],
-      ['autocompletion shows unlisted versions', 'AND v.listed = 1\n', '\n', 'test/http/feed-search.test.ts'],
+      ['autocompletion shows unlisted versions', 'AND v.listed = 1\n', '\n', 'test/nuget/feed/search.test.ts'],
       [
         'a range of pages has no bound',
         'if (rows.length > rangeVersions) throw rangeTooLong();',
         '',
-        'test/http/feed-long-registration.test.ts',
+        'test/nuget/feed/long-registration.test.ts',
       ],
     ],
   ),
@@ -118,13 +118,13 @@ export const nuget = [
         'claims of all accounts are private',
         'WHERE account_id = ? AND package_key IN',
         'WHERE ? > 0 AND package_key IN',
-        'test/http/feed-mirror-precedence.test.ts',
+        'test/nuget/feed/mirror-precedence.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/nuget/feed/upload.ts',
-    ['test/http/feed-push.test.ts'],
+    ['test/nuget/feed/push.test.ts'],
     [
       ['an empty package is accepted', 'staged.size === 0', 'staged.size < 0'],
       ['a push that was cut leaves its file', 'await staged.discard();', ''],
@@ -133,7 +133,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/format/version.ts',
-    ['test/nuget/version.test.ts'],
+    ['test/nuget/format/version.test.ts'],
     [
       ['a release is lower than its prereleases', 'return b.length - a.length;', 'return a.length - b.length;'],
       [
@@ -147,7 +147,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/search/private-words.ts',
-    ['test/http/feed-mirror-search.test.ts'],
+    ['test/nuget/feed/mirror-search.test.ts'],
     [
       ['extensions of a private ID are sent upstream', 'words.flatMap(withParents)', 'words'],
       ['beginnings of a hosted ID are sent upstream', "if (word.includes('.') && (await", "if (word === '.' && (await"],
@@ -160,7 +160,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/hosted/deprecations.ts',
-    ['test/http/deprecation.test.ts'],
+    ['test/nuget/feed/deprecation.test.ts'],
     [
       ['cached registrations keep an old deprecation', 'revision = revision + 1, updated_at', 'updated_at'],
       [
@@ -179,7 +179,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/feed/deprecation-routes.ts',
-    ['test/http/deprecation.test.ts'],
+    ['test/nuget/feed/deprecation.test.ts'],
     [
       [
         'a deprecation unlists without the scope delete',
@@ -190,7 +190,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/hosted/advisories.ts',
-    ['test/http/advisories.test.ts'],
+    ['test/nuget/feed/advisories.test.ts'],
     [
       ['an account has any number of advisories', '>= mostOfAccount', '>= mostOfAccount * 9'],
       [
@@ -209,20 +209,20 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/nuget/feed/vulnerabilities.ts',
-    ['test/http/advisories.test.ts'],
+    ['test/nuget/feed/advisories.test.ts'],
     [
       ['pages of two tokens have one name', 'return `base-${shortDigest(JSON.stringify(page))}`;', "return 'base';"],
       [
         'the name of a page is too long for NuGet',
         'name.length <= mostName ? name : shortDigest(name)',
         'name',
-        'test/http/feed-mirror-search.test.ts',
+        'test/nuget/feed/mirror-search.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/nuget/feed/vulnerability-routes.ts',
-    ['test/http/advisories.test.ts'],
+    ['test/nuget/feed/advisories.test.ts'],
     [
       [
         'anonymous readers of mirrored content get own advisories',
@@ -234,7 +234,7 @@ export const nuget = [
   ),
   ...mutantsOf(
     'src/http/multipart.ts',
-    ['test/http/feed-push.test.ts'],
+    ['test/nuget/feed/push.test.ts'],
     [
       ['a second file of a form is ignored', "form.on('filesLimit'", "form.on('ignored'"],
       [

@@ -17,7 +17,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/mirrored/upstream-lists.ts',
-    ['test/http/registry-mirror-lists.test.ts'],
+    ['test/oci/http/mirror-lists.test.ts'],
     [
       [
         'a list is followed to another origin',
@@ -28,13 +28,13 @@ export const oci = [
         'the pages of a list may take any time',
         'performance.now() - startedAt > time',
         'time < 0',
-        'test/http/registry-mirror-slow-lists.test.ts',
+        'test/oci/http/mirror-slow-lists.test.ts',
       ],
       [
         'a list of many pages has the time of one of few',
         'pages * pageTime)',
         '0 * pageTime)',
-        'test/http/registry-mirror-slow-lists.test.ts',
+        'test/oci/http/mirror-slow-lists.test.ts',
       ],
       ['a list has any number of pages', 'pages === pagesLimit', 'pages < 0'],
       ['a list has any number of items', 'items > itemsLimit[field]', 'items < 0'],
@@ -43,12 +43,12 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/http/content-routes.ts',
-    ['test/http/registry-manifests.test.ts'],
+    ['test/oci/http/manifests.test.ts'],
     [['a push has any number of tags', 'tags.length > mostPushedTags', 'tags.length < 0']],
   ),
   ...mutantsOf(
     'src/oci/format/manifest.ts',
-    ['test/http/registry-turns.test.ts', 'test/http/registry-manifests.test.ts'],
+    ['test/oci/http/turns.test.ts', 'test/oci/http/manifests.test.ts'],
     [
       ['a manifest has any number of entries', 'value.length > most)', 'value.length < 0)'],
       ['a manifest has any number of values', 'hasMoreValues(bytes, mostValues)', 'bytes.length < 0'],
@@ -56,14 +56,14 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/uploads/upload-lease.ts',
-    ['test/http/registry-upload-writers.test.ts'],
+    ['test/oci/http/upload-writers.test.ts'],
     [
       ['the file of a killed writer is not detached', 'torn ELSE 1 END', 'torn ELSE 0 END'],
       [
         'a lease is taken from a live writer',
         'writer_until <= ?$',
         'writer_until > 0 OR ? < 0$',
-        'test/http/registry-uploads.test.ts',
+        'test/oci/http/uploads.test.ts',
       ],
       [
         'a writer without the lease uses the file',
@@ -79,13 +79,13 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/uploads/uploads.ts',
-    ['test/http/registry-uploads.test.ts'],
+    ['test/oci/http/uploads.test.ts'],
     [
       [
         'a wrong digest ends the session of another writer',
         'await this.#database.transaction((tx) => lease.end(tx)).catch(() => undefined);',
         'await this.#drop(key.id).catch(() => undefined);',
-        'test/http/registry-upload-writers.test.ts',
+        'test/oci/http/upload-writers.test.ts',
       ],
       ['every writer is stopped', 'writer.lastDataAt >= silentLimit', 'writer.lastDataAt >= 0'],
       [
@@ -94,7 +94,7 @@ export const oci = [
         'id = ? AND ? > 0',
         'test/jobs/rechecks.test.ts',
       ],
-      ['a chunk is not synced', 'await staged.sync();', '', 'test/storage/durability.test.ts'],
+      ['a chunk is not synced', 'await staged.sync();', '', 'test/storage/blobs/durability.test.ts'],
     ],
   ),
   ...mutantsOf(
@@ -116,7 +116,7 @@ export const oci = [
 
   ...mutantsOf(
     'src/oci/hosted/image-blobs.ts',
-    ['test/http/registry-auth.test.ts'],
+    ['test/oci/http/auth.test.ts'],
     [
       [
         'a blob of another account is readable',
@@ -127,19 +127,19 @@ export const oci = [
         'a blob of another account is mounted',
         'rb.digest = ? AND r.account_id = ? ${among',
         'rb.digest = ? AND ? > 0 ${among',
-        'test/http/registry-lists.test.ts',
+        'test/oci/http/lists.test.ts',
       ],
       [
         'a mount ignores the repository that it names',
         '`${source} AND r.name = ?`, [...values, from]',
         '`${source} LIMIT 1`, values',
-        'test/http/registry-lists.test.ts',
+        'test/oci/http/lists.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/oci/hosted/manifests.ts',
-    ['test/http/registry-manifests.test.ts'],
+    ['test/oci/http/manifests.test.ts'],
     [
       ['an image may lack a layer', 'if (missing.length > 0) throw manifestBlobUnknown(missing);', ''],
       ['the digest in the request is not verified', 'if (digest) verifyDigest(bytes, digest);', ''],
@@ -147,13 +147,13 @@ export const oci = [
         'manifests of other accounts are found by digest',
         'm.digest = ? WHERE r.account_id = ? AND r.name = ?`',
         'm.digest = ? WHERE ? > 0 AND r.name = ?`',
-        'test/http/registry-auth.test.ts',
+        'test/oci/http/auth.test.ts',
       ],
       [
         'manifests of other accounts are found by tag',
         'm.digest = t.digest WHERE r.account_id = ?',
         'm.digest = t.digest WHERE ? > 0',
-        'test/http/registry-auth.test.ts',
+        'test/oci/http/auth.test.ts',
       ],
       [
         'a tag that moves leaves its manifest in use',
@@ -165,18 +165,18 @@ export const oci = [
         'the size of an index does not follow its images',
         'if (bytes === 0) return;',
         'if (bytes === 0 || bytes !== 0) return;',
-        'test/http/registry-sparse-index.test.ts',
+        'test/oci/http/sparse-index.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/oci/catalog/manifest-list.ts',
-    ['test/http/registry-counts.test.ts'],
+    ['test/oci/http/counts.test.ts'],
     [['SQLite reads all manifests for each one', 'f CROSS JOIN manifests', 'f JOIN manifests']],
   ),
   ...mutantsOf(
     'src/oci/hosted/repository-counts.ts',
-    ['test/http/registry-counts.test.ts'],
+    ['test/oci/http/counts.test.ts'],
     [
       ['wrong counts stay', 'if (!row || !isWrong(row)) return;', 'if (row) return;'],
       ['a manifest that is a blob too counts twice', 'digest])) !== undefined', 'digest])) === null'],
@@ -184,7 +184,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/tags.ts',
-    ['test/http/registry-counts.test.ts'],
+    ['test/oci/http/counts.test.ts'],
     [
       ['a tag that moves counts again', '{ tags: added }', '{ tags: rows.length }'],
       ['a deleted tag still counts', '{ tags: -deleted }', '{ tags: 0 }'],
@@ -192,7 +192,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/claims.ts',
-    ['test/http/registry-counts.test.ts'],
+    ['test/oci/http/counts.test.ts'],
     [['the list of claims reads all names', 'AND manifest_count = 0 AND name > ?', 'AND name > ?']],
   ),
   ...mutantsOf(
@@ -213,7 +213,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/format/reference.ts',
-    ['test/oci/reference.test.ts'],
+    ['test/oci/format/reference.test.ts'],
     [
       ['a tag may be one character too long', '{0,127}', '{0,128}'],
       ['an undecodable path throws', 'return unknown;\n  }\n  if', 'throw new Error(path);\n  }\n  if'],
@@ -221,13 +221,13 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/format/manifest.ts',
-    ['test/oci/manifest.test.ts'],
+    ['test/oci/format/manifest.test.ts'],
     [
       [
         'an ambiguous manifest is accepted',
         'if (key === undefined) return manifest;',
         'return manifest;',
-        'test/http/registry-manifests.test.ts',
+        'test/oci/http/manifests.test.ts',
       ],
       ['foreign layers are required', '!isForeignLayer(layer.mediaType) && ', ''],
       [
@@ -240,7 +240,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/referrers.ts',
-    ['test/http/registry-lists.test.ts'],
+    ['test/oci/http/lists.test.ts'],
     [
       [
         'referrers of another repository are listed',
@@ -253,7 +253,7 @@ export const oci = [
 
   ...mutantsOf(
     'src/oci/uploads/uploads.ts',
-    ['test/http/registry-upload-retry.test.ts'],
+    ['test/oci/http/upload-retry.test.ts'],
     [
       [
         'a repeated last request is refused',
@@ -264,7 +264,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/image-blobs.ts',
-    ['test/http/registry-upload-retry.test.ts'],
+    ['test/oci/http/upload-retry.test.ts'],
     [
       ['any upload of a blob has ended with it', ' AND rb.upload_id = ?', ' AND ? IS NOT NULL'],
       [
@@ -276,7 +276,7 @@ export const oci = [
   ),
   ...mutantsOf(
     'src/oci/hosted/image-blobs.ts',
-    ['test/http/registry-head-grace.test.ts'],
+    ['test/oci/http/head-grace.test.ts'],
     [
       [
         'a HEAD renews a blob that a manifest needs',

@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const pages = [
   ...mutantsOf(
     'src/mirror/store/words.ts',
-    ['test/http/api-search.test.ts'],
+    ['test/api/search.test.ts'],
     [
       ['a search by name reads any number of rows', 'read < mostRows', 'read >= 0'],
       [
@@ -16,12 +16,12 @@ export const pages = [
   ),
   ...mutantsOf(
     'src/oci/catalog/mirrored-images.ts',
-    ['test/http/api-search.test.ts'],
+    ['test/api/search.test.ts'],
     [['a search shows mirrored images that the token may not see', '.filter(({ name }) => visible.has(name))', '']],
   ),
   ...mutantsOf(
     'src/nuget/operations/search-sources.ts',
-    ['test/http/api-search.test.ts'],
+    ['test/api/search.test.ts'],
     [['a search shows hosted packages to anonymous readers', 'if (!readsHosted(principal)) return [];', '']],
   ),
   ...mutantsOf(
@@ -46,7 +46,7 @@ export const pages = [
   ),
   ...mutantsOf(
     'src/nuget/operations/version-details.ts',
-    ['test/console/packages.test.ts', 'test/http/api-package-details.test.ts'],
+    ['test/console/packages.test.ts', 'test/api/package-details.test.ts'],
     [
       ['a page waits for a silent upstream', 'const patience = 1500;', 'const patience = 60_000;'],
       ['a vulnerability of other versions is shown', '|| !satisfies(range, version)', ''],
@@ -59,7 +59,7 @@ export const pages = [
   ),
   ...mutantsOf(
     'src/oci/hosted/natural-order.ts',
-    ['test/http/api-images.test.ts'],
+    ['test/api/images.test.ts'],
     [
       ['tags are sorted as text', '+ number;', '* 0 + digits;'],
       ['leading zeros change the order of tags', "digits.replace(/^0+(?=\\d)/, '')", 'digits'],
@@ -67,7 +67,7 @@ export const pages = [
   ),
   ...mutantsOf(
     'src/oci/catalog/stored-images.ts',
-    ['test/http/api-images.test.ts'],
+    ['test/api/images.test.ts'],
     [
       [
         'a token for one spelling reads what is hosted under another',
@@ -79,7 +79,7 @@ export const pages = [
   ),
   ...mutantsOf(
     'src/oci/catalog/tag-list.ts',
-    ['test/http/api-images.test.ts'],
+    ['test/api/images.test.ts'],
     [
       [
         'tags of an older release stay without a place',

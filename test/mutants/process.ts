@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const process = [
   ...mutantsOf(
     'src/runtime/closing.ts',
-    ['test/closing.test.ts'],
+    ['test/runtime/closing.test.ts'],
     [
       ['a part that fails stops the closing of the others', 'this.#failed.push(name);', 'throw error;'],
       ['one part may take the time of all', ' / this.#open.size', ''],
@@ -12,7 +12,7 @@ export const process = [
   ),
   ...mutantsOf(
     'src/runtime/clock.ts',
-    ['test/clock.test.ts'],
+    ['test/runtime/clock.test.ts'],
     [
       ['deletions trust a clock that was set forward', 'elapsed * catchUp)', 'Number.POSITIVE_INFINITY)'],
       ['the clock for deletions is ahead after a jump back', 'Math.floor(Math.min(wall, time))', 'Math.floor(time)'],

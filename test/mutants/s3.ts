@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const s3 = [
   ...mutantsOf(
     'src/storage/drivers/s3/upload.ts',
-    ['test/storage/s3/faults.test.ts'],
+    ['test/storage/drivers/s3/faults.test.ts'],
     [
       ['the size of a stored object is not checked', 'if (stored?.size === staged.size) return;', 'return;'],
       ['a failed upload in parts is not aborted', 'await abort(bucket, key, UploadId).catch(() => undefined);', ''],
@@ -22,12 +22,12 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/ranged-content.ts',
-    ['test/storage/s3/faults.test.ts'],
+    ['test/storage/drivers/s3/faults.test.ts'],
     [['content from S3 is not compared with its digest', 'this.#hashed === this.size &&', 'false &&']],
   ),
   ...mutantsOf(
     'src/http/send.ts',
-    ['test/storage/s3/redirect.test.ts'],
+    ['test/storage/drivers/s3/redirect.test.ts'],
     [
       ['a redirect may be cached', "'Cache-Control': 'no-store', ", ''],
       ['redirected bytes are not counted', 'contextOf(response).redirected = size!;', ''],
@@ -35,12 +35,12 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/observe.ts',
-    ['test/storage/s3/outage.test.ts'],
+    ['test/storage/drivers/s3/outage.test.ts'],
     [['throttled requests count as failed', "isThrottled(error) ? 'throttled' :", '']],
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/s3-driver.ts',
-    ['test/storage/s3/outage.test.ts'],
+    ['test/storage/drivers/s3/outage.test.ts'],
     [
       [
         'each check writes to S3',
@@ -51,14 +51,14 @@ export const s3 = [
         'a small blob is found before it is read',
         'size > 0 && size <= maxSmallBytes',
         'size < 0',
-        'test/storage/s3/server.test.ts',
+        'test/storage/drivers/s3/server.test.ts',
       ],
       ['after a failed put, no check writes', 'this.#writtenAt = Number.NEGATIVE_INFINITY;\n      throw', 'throw'],
     ],
   ),
   ...mutantsOf(
     'src/mirror/fetch/flight.ts',
-    ['test/storage/s3/outage.test.ts'],
+    ['test/storage/drivers/s3/outage.test.ts'],
     [
       [
         'content that cannot be stored is not sent',
@@ -69,7 +69,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/copy.ts',
-    ['test/storage/copy.test.ts'],
+    ['test/storage/upkeep/copy.test.ts'],
     [
       [
         'a copy does not hold the content',
@@ -86,12 +86,12 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/cached-driver.ts',
-    ['test/storage/s3/server.test.ts'],
+    ['test/storage/drivers/s3/server.test.ts'],
     [['a deleted blob keeps its copy', 'await this.#cache.remove(digest);', '']],
   ),
   ...mutantsOf(
     'src/storage/drivers/blob-cache.ts',
-    ['test/storage/local-copies.test.ts'],
+    ['test/storage/drivers/local-copies.test.ts'],
     [
       ['the copies used last are removed first', 'a.usedAt - b.usedAt', 'b.usedAt - a.usedAt'],
       ['a use of a copy is not remembered', 'void utimes(path, now, now).catch(() => undefined);', ''],
@@ -102,7 +102,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/cached-driver.ts',
-    ['test/storage/local-copies.test.ts'],
+    ['test/storage/drivers/local-copies.test.ts'],
     [
       ['a check reads the copy', 'if (forCheck || size === 0', 'if (size === 0'],
       ['content that was set aside keeps its copy', 'if (isMoved) await this.#forget(digest);', ''],
@@ -113,7 +113,7 @@ export const s3 = [
   ),
   ...mutantsOf(
     'src/storage/drivers/fill.ts',
-    ['test/storage/local-copies.test.ts'],
+    ['test/storage/drivers/local-copies.test.ts'],
     [
       ['a reader far ahead waits', 'if (position > this.#written + longestLead) return undefined;', ''],
       ['a large copy goes on without readers', 'this.#size - this.#written > unreadRest', 'false'],

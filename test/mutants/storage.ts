@@ -1,6 +1,6 @@
 import { mutantsOf } from './mutant.ts';
 
-const durability = ['test/storage/durability.test.ts'];
+const durability = ['test/storage/blobs/durability.test.ts'];
 
 export const storage = [
   ...mutantsOf(
@@ -29,7 +29,7 @@ export const storage = [
 
   ...mutantsOf(
     'src/storage/drivers/filesystem.ts',
-    ['test/storage/filesystem-driver.test.ts'],
+    ['test/storage/drivers/filesystem-driver.test.ts'],
     [
       [
         'bytes that were replaced are quarantined',
@@ -46,7 +46,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/files/append.ts',
-    ['test/storage/staged-file.test.ts'],
+    ['test/storage/files/staged-file.test.ts'],
     [
       ['the source is never paused', 'if (this.#pendingBytes >= highWater) this.#source.pause();', ''],
       [
@@ -58,7 +58,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/files/staged-file.ts',
-    ['test/storage/staged-file.test.ts'],
+    ['test/storage/files/staged-file.test.ts'],
     [
       ['a reopened file keeps bytes that were not recorded', 'await handle.truncate(size);', ''],
       [
@@ -73,7 +73,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/blobs/pending.ts',
-    ['test/storage/commit-faults.test.ts'],
+    ['test/storage/blobs/commit-faults.test.ts'],
     [
       ['a row that is being deleted becomes live', " AND state <> 'deleting'`", '`'],
       [
@@ -92,12 +92,12 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/blobs/blob-store.ts',
-    ['test/storage/commit-faults.test.ts'],
+    ['test/storage/blobs/commit-faults.test.ts'],
     [['a push to a folder waits for another one', 'isFirst && this.#driver.isRemote', 'isFirst']],
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/early-upload.ts',
-    ['test/storage/s3/early.test.ts'],
+    ['test/storage/drivers/s3/early.test.ts'],
     [
       ['S3 gets the last byte before the put', 'Math.min(staged.size, size - 1)', 'staged.size'],
       ['a slow PUT is not given up', 'this.#sent < size / partsAtOnce', 'false'],
@@ -106,12 +106,12 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/upload.ts',
-    ['test/storage/s3/early.test.ts', 'test/storage/s3/faults.test.ts'],
+    ['test/storage/drivers/s3/early.test.ts', 'test/storage/drivers/s3/faults.test.ts'],
     [['the reason why a body cannot be read is lost', 'throw unreadable ? unreadable.error : error;', 'throw error;']],
   ),
   ...mutantsOf(
     'src/storage/drivers/s3/s3-driver.ts',
-    ['test/storage/s3/early.test.ts'],
+    ['test/storage/drivers/s3/early.test.ts'],
     [
       ['the end of one early put is that of the next', 'if (this.#early.get(staged) === early) ', ''],
       ['nothing is sent early', 'early && (await early.finish())', 'early && !early'],
@@ -119,25 +119,25 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/oci/uploads/uploads.ts',
-    ['test/storage/s3/early.test.ts'],
+    ['test/storage/drivers/s3/early.test.ts'],
     [['a body is sent early only at its end', 'early?.grown();', '']],
   ),
   ...mutantsOf(
     'src/storage/blobs/removal.ts',
-    ['test/storage/commit-faults.test.ts'],
+    ['test/storage/blobs/commit-faults.test.ts'],
     [
       ['a slow process deletes bytes that were put again', 'if (watch() - markedAt >= beginWithin) break;', ''],
       [
         'a row that was taken over is removed',
         '\n    AND generation IN (${placeholders(rows)})`',
         '\n    AND ? >= 0`',
-        'test/storage/collector-faults.test.ts',
+        'test/storage/upkeep/collector-faults.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/storage/blobs/states.ts',
-    ['test/storage/commit-faults.test.ts'],
+    ['test/storage/blobs/commit-faults.test.ts'],
     [
       [
         'two processes take over one deletion',
@@ -167,13 +167,13 @@ export const storage = [
         'a blob that is pending can be mounted',
         "WHERE digest = ? AND state = 'live'\", [now",
         "WHERE digest = ? AND state <> 'deleting'\", [now",
-        'test/http/registry-lists.test.ts',
+        'test/oci/http/lists.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/storage/blobs/blob-store.ts',
-    ['test/storage/commit-faults.test.ts'],
+    ['test/storage/blobs/commit-faults.test.ts'],
     [
       ['a failed push leaves its bytes', 'await this.#takeBack(announced).catch(() => undefined);', ''],
       ['a live row without bytes is not healed', 'if (stored?.size === size) {', "if (state === 'live') {"],
@@ -181,7 +181,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/scrub.ts',
-    ['test/storage/scrub.test.ts'],
+    ['test/storage/upkeep/scrub.test.ts'],
     [
       ['an interrupted scrub begins again', 'await this.#save(after);\n      throw error;', 'throw error;'],
       [
@@ -193,7 +193,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/blobs/damage.ts',
-    ['test/storage/scrub.test.ts'],
+    ['test/storage/upkeep/scrub.test.ts'],
     [
       ['corrupt bytes are sound', '}` === digest;\n}', '}` !== undefined;\n}'],
       [
@@ -210,7 +210,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/drivers/small-blobs.ts',
-    ['test/storage/small-blobs.test.ts'],
+    ['test/storage/drivers/small-blobs.test.ts'],
     [
       ['a small blob keeps the memory of other buffers', 'ownBytes(await readAll(', '(await readAll('],
       [
@@ -223,7 +223,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/files/permissions.ts',
-    ['test/storage/permissions.test.ts'],
+    ['test/storage/files/permissions.test.ts'],
     [
       ['the modes of existing files stay', 'await chmod(path, mode & owner);', ''],
       ['a new database is readable by others', "{ flag: 'wx', mode: 0o600 }", "{ flag: 'wx', mode: 0o644 }"],
@@ -232,13 +232,13 @@ export const storage = [
 
   ...mutantsOf(
     'src/storage/blobs/damage.ts',
-    ['test/storage/damage.test.ts'],
+    ['test/storage/blobs/damage.test.ts'],
     [
       [
         'a file that is missing for a request removes its entries',
         'if (!keep) await this.#forget',
         'await this.#forget',
-        'test/http/damaged-registry.test.ts',
+        'test/oci/http/damaged.test.ts',
       ],
       [
         'a blob that was replaced while it was read loses its entries',
@@ -271,7 +271,7 @@ export const storage = [
         'a device is truncated',
         'if ((await handle.stat()).isFile()) await',
         'await',
-        'test/storage/staged-file.test.ts',
+        'test/storage/files/staged-file.test.ts',
       ],
       ['a short write loses bytes', 'rest = after(rest, written);', 'rest = [];'],
       ['a quota of the disk is a defect', "'EDQUOT',", "'QUOTA',"],
@@ -280,7 +280,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/files/room.ts',
-    ['test/storage/room.test.ts'],
+    ['test/storage/files/room.test.ts'],
     [
       [
         'writes in progress do not count',
@@ -308,7 +308,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/identity.ts',
-    ['test/storage/identity.test.ts'],
+    ['test/storage/upkeep/identity.test.ts'],
     [
       [
         'a second instance writes to another storage',
@@ -339,7 +339,7 @@ export const storage = [
   ),
   ...mutantsOf(
     'src/storage/upkeep/files-without-row.ts',
-    ['test/storage/files-without-row.test.ts'],
+    ['test/storage/upkeep/files-without-row.test.ts'],
     [
       ['files with a row are shown', '!known.has(digest)', 'digest !== undefined'],
       [

@@ -3,7 +3,7 @@ import { mutantsOf } from './mutant.ts';
 export const usage = [
   ...mutantsOf(
     'src/usage/report.ts',
-    ['test/http/usage.test.ts'],
+    ['test/api/usage.test.ts'],
     [
       ['a report has the items of all accounts', "const where = 'account_id = ?", "const where = '? > 0"],
       [
@@ -25,7 +25,7 @@ export const usage = [
         'unfinished uploads do not count',
         'used: hosted + bytes',
         'used: hosted',
-        'test/http/registry-upload-limits.test.ts',
+        'test/oci/http/upload-limits.test.ts',
       ],
       ['egress counts for ever', 'periodAt(now()))).egress_bytes', '{ start: 0, end: now() })).egress_bytes'],
       [
@@ -44,7 +44,7 @@ export const usage = [
         'months begin a day late',
         'start: Date.UTC(year, month),',
         'start: Date.UTC(year, month, 2),',
-        'test/http/usage.test.ts',
+        'test/api/usage.test.ts',
       ],
     ],
   ),
@@ -67,7 +67,7 @@ export const usage = [
   ),
   ...mutantsOf(
     'src/usage/counters.ts',
-    ['test/http/usage.test.ts'],
+    ['test/api/usage.test.ts'],
     [
       [
         'an interrupted download counts',
@@ -107,18 +107,18 @@ export const usage = [
         'a long name blocks all counts',
         'if (subject.length <= longestName) return subject;',
         'if (subject.length > 0) return subject;',
-        'test/http/usage.test.ts',
+        'test/api/usage.test.ts',
       ],
     ],
   ),
   ...mutantsOf(
     'src/usage/mirrored.ts',
-    ['test/http/mirrored-counts.test.ts'],
+    ['test/api/mirrored-counts.test.ts'],
     [['pulls of other accounts are shown', 'WHERE account_id = ? AND kind = ?', 'WHERE account_id <> -? AND kind = ?']],
   ),
   ...mutantsOf(
     'src/usage/quota.ts',
-    ['test/http/registry-upload-limits.test.ts'],
+    ['test/oci/http/upload-limits.test.ts'],
     [
       [
         'unfinished uploads may use the whole limit of storage',

@@ -1,7 +1,7 @@
 import { mutantsOf } from './mutant.ts';
 
 const sending = ['test/webhooks/sending.test.ts'];
-const whole = ['test/http/webhooks.test.ts'];
+const whole = ['test/api/webhooks.test.ts'];
 
 export const webhooks = [
   ...mutantsOf('src/webhooks/deliveries.ts', sending, [
@@ -37,7 +37,7 @@ export const webhooks = [
   ]),
   ...mutantsOf(
     'src/webhooks/retention.ts',
-    ['test/http/webhook-turns.test.ts'],
+    ['test/api/webhook-turns.test.ts'],
     [
       ['finished deliveries are kept without a bound', 'OFFSET ${mostKept}', 'OFFSET 1${mostKept}'],
       ['deliveries that wait are deleted', "state !== 'pending'", "state !== ''"],
@@ -45,7 +45,7 @@ export const webhooks = [
   ),
   ...mutantsOf(
     'src/webhooks/webhooks.ts',
-    ['test/http/webhook-turns.test.ts'],
+    ['test/api/webhook-turns.test.ts'],
     [
       ['an account redelivers any number of times at once', 'this.#redelivering.add(accountId);', ''],
       [
@@ -85,7 +85,7 @@ export const webhooks = [
       'an administrator sees the address of a webhook of an operator',
       'isVisible: (each) => sees(principal, each),',
       '',
-      'test/http/operate-objects.test.ts',
+      'test/api/operate-objects.test.ts',
     ],
   ]),
   ...mutantsOf('src/events/events.ts', whole, [
@@ -97,7 +97,7 @@ export const webhooks = [
   ]),
   ...mutantsOf(
     'src/limits/limits.ts',
-    ['test/http/account-bounds.test.ts'],
+    ['test/api/account-bounds.test.ts'],
     [
       [
         'more tokens are more quota',
@@ -108,12 +108,12 @@ export const webhooks = [
   ),
   ...mutantsOf(
     'src/oci/hosted/manifests.ts',
-    ['test/http/account-bounds.test.ts'],
+    ['test/api/account-bounds.test.ts'],
     [['each repeated push writes an event', 'if (!isRepeated || isClaim)', 'if (!isRepeated || !isClaim)']],
   ),
   ...mutantsOf(
     'src/events/repeated.ts',
-    ['test/http/audit.test.ts'],
+    ['test/api/audit.test.ts'],
     [
       [
         'repetitions postpone their event for ever',
@@ -129,7 +129,7 @@ export const webhooks = [
   ),
   ...mutantsOf(
     'src/events/event-list.ts',
-    ['test/http/audit-lists.test.ts'],
+    ['test/api/audit-lists.test.ts'],
     [
       ['a list with times is in the order of positions', 'subject === undefined && (since', 'subject === "" && (since'],
       ['a list reads all events', 'examined >= mostExamined', 'examined < 0'],

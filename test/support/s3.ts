@@ -74,7 +74,7 @@ interface Upload {
 
 /**
  * A small S3 server with the objects of one bucket in memory, for faults. It refuses what a real one refuses: it passes
- * `test/storage/s3/s3-suite.ts`, as Swift does. It answers 501 to what it does not know.
+ * `test/storage/drivers/s3/s3-suite.ts`, as Swift does. It answers 501 to what it does not know.
  */
 export interface FakeS3 extends Keys {
   endpoint: string;

@@ -44,7 +44,7 @@ export interface EarlyPut {
 
 /**
  * Stores committed bytes by digest. A driver knows no rows and no references, and does not verify digests: its callers
- * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/driver-suite.ts`.
+ * have verified them. Errors of the storage itself pass through. Every driver must pass `test/storage/drivers/driver-suite.ts`.
  */
 export interface Driver {
   /** Whether each call is a request to another machine: then copies in memory are used without a look at the storage. */

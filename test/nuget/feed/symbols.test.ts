@@ -1,0 +1,160 @@
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../../support/databases.ts';
+import { TestFeed } from '../../support/feed.ts';
+import { makeNupkg, makePdb, makeSnupkg } from '../../support/builders/nupkg.ts';
+import { startTestServer } from '../../support/server.ts';
+import { databaseOf, rowsOf, tokenOf } from '../../support/inside.ts';
+
+/** The key that debuggers request for a portable PDB with this GUID in .NET's byte order. */
+function keyOf(guid: Buffer): string {
+  const groups = [guid.subarray(0, 4), guid.subarray(4, 6), guid.subarray(6, 8)].map((group) => group.toReversed());
+  return `${Buffer.concat([...groups, guid.subarray(8)]).toString('hex')}ffffffff`;
+}
+
+for (const dialect of dialects) {
+  test(`symbols are found by file and signature in any case, and replaced by a new push (${dialect})`, async (t) => {
+    const server = await startTestServer(t, { database: { url: await temporaryDatabase(t, dialect) } });
+    const feed = new TestFeed(server);
+    await feed.publish({ id: 'Contoso.Lib' });
+    const [guid, later] = [randomBytes(16), randomBytes(16)];
+    const pdb = makePdb(guid, 5000);
+    const first = await makeSnupkg({
+      id: 'contoso.lib',
+      files: { 'lib/net8.0/Contoso.Lib.pdb': pdb, 'lib/net9.0/Contoso.Lib.pdb': makePdb() },
+    });
+    t.is((await feed.push(first, '/symbols')).status, 201);
+    const key = keyOf(guid);
+    for (const path of [
+      `Contoso.Lib.pdb/${key}/Contoso.Lib.pdb`,
+      `contoso.lib.pdb/${key.toUpperCase()}/CONTOSO.LIB.PDB`,
+    ]) {
+      const response = await feed.fetch(`/symbols/${path}`);
+      t.is(response.status, 200);
+      t.is(response.headers.get('content-length'), String(pdb.length));
+      t.deepEqual(Buffer.from(await response.arrayBuffer()), pdb);
+      const head = await feed.fetch(`/symbols/${path}`, { method: 'HEAD' });
+      t.is(head.headers.get('content-length'), String(pdb.length));
+    }
+    for (const path of [
+      `other.pdb/${key}/other.pdb`,
+      `contoso.lib.pdb/${key}/other.pdb`,
+      `contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`,
+    ]) {
+      t.is((await feed.fetch(`/symbols/${path}`)).status, 404, path);
+    }
+    const second = await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/net8.0/Contoso.Lib.pdb': makePdb(later) } });
+    t.is((await feed.push(second, '/symbols/')).status, 201);
+    t.is((await feed.push(second, '/symbols/')).status, 201, 'again');
+    t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${key}/contoso.lib.pdb`)).status, 404);
+    t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 200);
+    const database = databaseOf(server);
+    t.is((await database.select('SELECT * FROM package_blobs')).length, 3, 'nupkg, nuspec and one snupkg');
+    const theirs = await TestFeed.ofAccount(server, 'theirs');
+    t.is((await theirs.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
+    t.is((await server.fetch('/v1/packages/contoso.lib/1.0.0', { method: 'DELETE' })).status, 204);
+    t.is((await feed.fetch(`/symbols/contoso.lib.pdb/${keyOf(later)}/contoso.lib.pdb`)).status, 404);
+    t.is((await database.select('SELECT * FROM package_blobs')).length, 0);
+  });
+}
+
+test('symbols without their package, and invalid symbols packages, are refused', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.Lib', version: '1.0.0' });
+  const orphan = await feed.push(await makeSnupkg({ id: 'Orphan' }), '/symbols');
+  t.is(orphan.status, 404);
+  t.regex(orphan.statusText, /Push the package before its symbols/);
+  const theirs = await TestFeed.ofAccount(server, 'theirs');
+  t.is((await theirs.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 404);
+  for (const [bytes, reason] of [
+    [
+      await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/a.pdb': Buffer.from('Microsoft C/C++ MSF 7.00') } }),
+      /Windows PDB/,
+    ],
+    [await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/a.dll': 'MZ' } }), /does not belong/],
+    [await makeSnupkg({ id: 'Contoso.Lib', files: {} }), /no \.pdb/],
+    [await makeNupkg({ id: 'Contoso.Lib' }), /SymbolsPackage/],
+    [await makeSnupkg({ id: 'Contoso.Lib', files: { [`${'x'.repeat(300)}.pdb`]: makePdb() } }), /too long/],
+  ] as const) {
+    const response = await feed.push(bytes, '/symbols');
+    t.is(response.status, 400);
+    t.regex(response.statusText, reason);
+  }
+  t.is((await rowsOf(server, 'SELECT * FROM package_symbols')).length, 0);
+  const reader = await TestFeed.ofAccount(server, 'default', ['read']);
+  t.is((await reader.push(await makeSnupkg({ id: 'Contoso.Lib' }), '/symbols')).status, 403);
+});
+
+test('debuggers read symbols with any user name, which no other address takes', async (t) => {
+  const server = await startTestServer(t);
+  const feed = new TestFeed(server);
+  await feed.publish({ id: 'Contoso.Lib' });
+  const guid = randomBytes(16);
+  const pdb = makePdb(guid);
+  const snupkg = await makeSnupkg({ id: 'Contoso.Lib', files: { 'lib/net8.0/Contoso.Lib.pdb': pdb } });
+  t.is((await feed.push(snupkg, '/symbols')).status, 201);
+  const path = `/v3/symbols/contoso.lib.pdb/${keyOf(guid)}/contoso.lib.pdb`;
+  const ask = (at: string, pair: string, init: RequestInit = {}) => {
+    const authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
+    return server.fetch(at, { token: null, ...init, headers: { authorization } });
+  };
+  const reader = await tokenOf(server, ['read']);
+  for (const user of ['api', '', 'anna', 'DOMAIN\\anna', 'ünï', 'x'.repeat(1000)]) {
+    const response = await ask(path, `${user}:${reader}`);
+    t.is(response.status, 200, user);
+    t.deepEqual(Buffer.from(await response.arrayBuffer()), pdb);
+    t.is((await ask(path, `${user}:${reader}`, { method: 'HEAD' })).status, 200, user);
+  }
+  for (const pair of [
+    '',
+    ':',
+    'api:',
+    'anna:',
+    'anna',
+    reader,
+    `${reader}:`,
+    `a:b:${reader}`,
+    ':wrong',
+    'anna:wrong',
+  ]) {
+    const response = await ask(path, pair);
+    t.is(response.status, 401, pair);
+    t.is(response.headers.get('www-authenticate'), 'Basic realm="Entrepot"');
+    const text = await response.text();
+    if (pair.endsWith('wrong')) t.notRegex(text, /user name/, 'the user name does not matter');
+  }
+  const writer = await tokenOf(server, ['write']);
+  t.is((await ask(path, `:${writer}`)).status, 403, 'the token needs its scope');
+  const theirs = await TestFeed.ofAccount(server, 'theirs');
+  t.is((await ask(path, `:${theirs.token}`)).status, 404, 'the token says whose symbols are meant');
+  const others = [
+    '/v3/index.json',
+    '/v3/package/contoso.lib/index.json',
+    '/v3/package/contoso.lib/1.0.0/contoso.lib.1.0.0.nupkg',
+    '/v3/registration/contoso.lib/index.json',
+    '/v3/search',
+    '/v2/',
+    '/v2/_catalog',
+    '/token',
+    '/v1/packages',
+    '/v1/account',
+  ];
+  for (const other of others) {
+    t.is((await ask(other, `api:${server.token}`)).status, 200, other);
+    for (const user of ['', 'anna']) t.is((await ask(other, `${user}:${server.token}`)).status, 401, other);
+  }
+  t.is((await ask('/v3/symbols', `anna:${server.token}`, { method: 'PUT' })).status, 401, 'a push of symbols');
+  const page = await ask('/console/connect', `anna:${server.token}`, { redirect: 'manual' });
+  t.is(page.status, 303, 'the console asks for a sign-in');
+});
+
+test('failed sign-ins of debuggers count for their address', async (t) => {
+  const server = await startTestServer(t, { limits: { delay: '1ms', failedSignInsPerMinute: 1 } });
+  server.clock.now = Date.UTC(2027, 0, 1);
+  const ask = async (pair: string) => {
+    const headers = { authorization: `Basic ${Buffer.from(pair).toString('base64')}` };
+    return (await server.fetch(`/v3/symbols/a.pdb/${keyOf(randomBytes(16))}/a.pdb`, { token: null, headers })).status;
+  };
+  t.deepEqual([await ask('anna:wrong'), await ask(':wrong'), await ask(`anna:${server.token}`)], [401, 429, 404]);
+});

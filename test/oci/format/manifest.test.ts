@@ -1,0 +1,168 @@
+import test from 'ava';
+import * as fc from 'fast-check';
+import { isDomainError } from '../../../src/runtime/errors.ts';
+import { ambiguousKey } from '../../../src/oci/format/manifest-keys.ts';
+import { parseManifest } from '../../../src/oci/format/manifest.ts';
+import { dockerList, dockerManifest, ociIndex, ociManifest } from '../../support/registry.ts';
+
+const descriptor = (fill: string, more = {}) => ({
+  mediaType: 'application/x',
+  digest: `sha256:${fill.repeat(64)}`,
+  size: 3,
+  ...more,
+});
+const image = { schemaVersion: 2, mediaType: ociManifest, config: descriptor('a'), layers: [descriptor('b')] };
+const index = { schemaVersion: 2, mediaType: ociIndex, manifests: [descriptor('c')] };
+const parse = (document: unknown, type?: string) => parseManifest(Buffer.from(JSON.stringify(document)), type);
+
+test('the four media types are accepted, without a Content-Type and with its parameters', (t) => {
+  for (const mediaType of [ociManifest, dockerManifest]) {
+    for (const type of [undefined, mediaType, `${mediaType}; charset=utf-8`]) {
+      const manifest = parse({ ...image, mediaType }, type);
+      t.is(manifest.mediaType, mediaType);
+      t.is(manifest.kind, 'image');
+      t.is(manifest.required.length, 2);
+    }
+  }
+  for (const mediaType of [ociIndex, dockerList]) t.is(parse({ ...index, mediaType }, mediaType).kind, 'index');
+  t.is(parse({ ...image, mediaType: undefined }, ociManifest).mediaType, ociManifest);
+});
+
+test('manifests of other tools are accepted: empty lists, null lists, unknown fields, a repeated layer', (t) => {
+  t.is(parse({ ...image, layers: [] }).required.length, 1);
+  t.is(parse({ ...image, layers: null }).required.length, 1);
+  t.is(parse({ ...index, manifests: [] }).required.length, 0);
+  t.is(parse({ ...image, unknown: { a: [1] } }).required.length, 2);
+  t.is(parse({ ...image, layers: [descriptor('b'), descriptor('b')] }).required.length, 2);
+});
+
+test('foreign layers are references but not required', (t) => {
+  const foreign = [
+    descriptor('d', { urls: ['https://example.com/layer'] }),
+    descriptor('e', { mediaType: 'application/vnd.oci.image.layer.nondistributable.v1.tar+gzip' }),
+    descriptor('f', { mediaType: 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip' }),
+  ];
+  const manifest = parse({ ...image, layers: [descriptor('b'), ...foreign] });
+  t.deepEqual(manifest.required, [`sha256:${'a'.repeat(64)}`, `sha256:${'b'.repeat(64)}`]);
+  t.is(manifest.references.length, 5);
+});
+
+test('the artifact type of an image falls back to its config’s media type; that of an index does not', (t) => {
+  t.is(parse(image).artifactType, 'application/x');
+  t.is(parse({ ...image, artifactType: '' }).artifactType, 'application/x');
+  t.is(parse({ ...image, artifactType: 'application/y' }).artifactType, 'application/y');
+  t.is(parse(index).artifactType, undefined);
+});
+
+const wrong: Record<string, unknown> = {
+  'no object': [],
+  null: null,
+  'schema version 1': { ...image, schemaVersion: 1 },
+  'no schema version': { ...image, schemaVersion: undefined },
+  'schema version as text': { ...image, schemaVersion: '2' },
+  'no config': { ...image, config: undefined },
+  'no layers': { ...image, layers: undefined },
+  'layers as object': { ...image, layers: {} },
+  'image with manifests': { ...image, manifests: [] },
+  'index with layers': { ...index, layers: [] },
+  'index with config': { ...index, config: descriptor('a') },
+  'another type': { ...image, mediaType: 'application/vnd.docker.distribution.manifest.v1+prettyjws' },
+  'type as number': { ...image, mediaType: 2 },
+  'digest malformed': { ...image, config: descriptor('a', { digest: 'sha256:abc' }) },
+  'digest of another algorithm': { ...image, config: descriptor('a', { digest: `md5:${'a'.repeat(32)}` }) },
+  'size missing': { ...image, config: descriptor('a', { size: undefined }) },
+  'size negative': { ...image, layers: [descriptor('b', { size: -1 })] },
+  'size with a fraction': { ...image, layers: [descriptor('b', { size: 1.5 })] },
+  'size as text': { ...image, layers: [descriptor('b', { size: '3' })] },
+  'descriptor without a type': { ...image, layers: [descriptor('b', { mediaType: undefined })] },
+  'descriptor with a very long type': { ...image, layers: [descriptor('b', { mediaType: 'x'.repeat(256) })] },
+  'urls as text': { ...image, layers: [descriptor('b', { urls: 'https://example.com' })] },
+  'subject that is no descriptor': { ...image, subject: 'sha256:abc' },
+  'annotations that are no strings': { ...image, annotations: { a: 1 } },
+  'artifact type as object': { ...image, artifactType: {} },
+};
+for (const [what, document] of Object.entries(wrong)) {
+  test(`refused: ${what}`, (t) => {
+    t.throws(() => parse(document), { name: 'ManifestInvalid' });
+  });
+}
+
+test('a Content-Type other than the document’s own type is refused', (t) => {
+  t.throws(() => parse(image, dockerManifest), { name: 'ManifestInvalid' });
+  t.throws(() => parse(image, 'application/json'), { name: 'ManifestInvalid' });
+});
+
+test('bytes that are not UTF-8, not JSON, or start with a byte order mark are refused', (t) => {
+  const text = JSON.stringify(image);
+  for (const bytes of [
+    Buffer.from([0xff, 0xfe]),
+    Buffer.from(text.slice(1)),
+    Buffer.from(`\ufeff${text}`),
+    Buffer.from(''),
+  ]) {
+    t.throws(() => parseManifest(bytes, ociManifest), { name: 'ManifestInvalid' });
+  }
+});
+
+test('any JSON is a manifest or ManifestInvalid', (t) => {
+  const field = fc.constantFrom(
+    'config',
+    'layers',
+    'manifests',
+    'subject',
+    'annotations',
+    'artifactType',
+    'schemaVersion',
+  );
+  fc.assert(
+    fc.property(fc.constantFrom(image, index), fc.dictionary(field, fc.jsonValue()), (base, change) => {
+      try {
+        t.is(parse({ ...base, ...change }).mediaType, base.mediaType);
+      } catch (error) {
+        t.true(isDomainError(error, 'ManifestInvalid'));
+      }
+    }),
+  );
+});
+
+test('null is the same as an absent field', (t) => {
+  const nothing = { subject: null, annotations: null, artifactType: null };
+  t.is(parse({ ...image, ...nothing, manifests: null }).subject, undefined);
+  t.is(parse({ ...image, ...nothing }).artifactType, parse(image).artifactType);
+  t.is(parse({ ...index, ...nothing, layers: null, config: null }, ociIndex).kind, 'index');
+  t.is(parse({ ...image, mediaType: null }, ociManifest).mediaType, ociManifest);
+  const layer = { ...descriptor('b'), urls: null, annotations: null, artifactType: null, platform: null };
+  t.is(parse({ ...image, layers: [layer] }).required.length, 2);
+});
+
+test('keys that clients read in different ways are found, and no others', (t) => {
+  const d = JSON.stringify(descriptor('a'));
+  const whole = (more: string) => `{"schemaVersion":2,"config":${d},"layers":[${d}]${more}}`;
+  for (const [text, key] of [
+    [whole(',"layers":[]'), 'layers'],
+    [whole(',"Layers":[]'), 'Layers'],
+    [whole(',"MEDIATYPE":"x"'), 'MEDIATYPE'],
+    [whole(',"\\u006cayers":[]'), 'layers'],
+    [whole(',"layer\u017f":[]'), 'layer\u017f'],
+    [whole(',"Manifests":[]'), 'Manifests'],
+    [whole(`,"subject":${d.slice(0, -1)},"Digest":"x"}`), 'Digest'],
+    [whole(`,"manifests":[${d},${d.slice(0, -1)},"size":1}]`), 'size'],
+    [whole(`,"manifests":[${d.slice(0, -1)},"platform":{"os":"linux","OS":"windows"}}]`), 'OS'],
+    [whole(`,"manifests":[${d.slice(0, -1)},"platform":{"os.version":"1","os.version":"2"}}]`), 'os.version'],
+    [` \n${whole(` , "schemaVersion" : 2 `)}`, 'schemaVersion'],
+  ] as const) {
+    t.is(ambiguousKey(text), key, text);
+  }
+  const nested = `${'['.repeat(1000)}{"layers":1,"Layers":2}${']'.repeat(1000)}`;
+  for (const text of [
+    whole(''),
+    whole(',"annotations":{"Size":"1","size":"2","a\\"{[":"}","a":"","A":""}'),
+    whole(',"other":{"layers":1,"Layers":2},"Other":1,"other":2'),
+    whole(`,"other":${nested}`),
+    whole(',"config2":{"digest":1,"Digest":2}'),
+    JSON.stringify({ ...image, layers: [descriptor('a', { annotations: { digest: 'x', Digest: 'y' } })] }),
+  ]) {
+    t.notThrows(() => JSON.parse(text));
+    t.is(ambiguousKey(text), undefined, text);
+  }
+});

@@ -1,0 +1,194 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { dialects, temporaryDatabase } from '../../support/databases.ts';
+import { TestFeed } from '../../support/feed.ts';
+import { answerOf, digestOf, errorOf, openRequest, TestRepository } from '../../support/registry.ts';
+import { startTestServer, type TestServer } from '../../support/server.ts';
+import { eventually } from '../../support/until.ts';
+import { tokenOf } from '../../support/inside.ts';
+
+const MiB = 2 ** 20;
+const piece = randomBytes(300_000);
+const patch = { method: 'PATCH', body: piece };
+
+/** Bytes of all files in the staging folder. */
+async function stagedBytes({ data }: Pick<TestServer, 'data'>): Promise<number> {
+  const folder = join(data, 'staging');
+  const sizes = (await readdir(folder)).map(async (name) => (await stat(join(folder, name))).size);
+  return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
+}
+
+/** Sends `bytes` in chunks without a length, until the server answers; resolves to the status. */
+async function sendChunked(server: TestServer, method: string, path: string, bytes: number): Promise<number> {
+  const request = openRequest(server, method, path, { 'transfer-encoding': 'chunked' });
+  const answered = answerOf(request);
+  const over = answered.then(
+    () => true,
+    () => true,
+  );
+  for (let left = bytes; left > 0; left -= 65_536) {
+    if (request.write(piece.subarray(0, Math.min(65_536, left)))) continue;
+    if (await Promise.race([once(request, 'drain').then(() => false), over])) break;
+  }
+  request.end();
+  const { status } = await answered;
+  request.destroy();
+  return status;
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: the bytes of unfinished uploads count for the storage limit, on all instances`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const settings = { database, limits: { accountStorage: MiB } };
+    const one = await startTestServer(t, settings);
+    const two = await startTestServer(t, { ...settings, data: one.data });
+    // A measurement of stored bytes that takes long is used again; with a clock that stands still, none takes long.
+    one.clock.now = two.clock.now = Date.now();
+    const repositories = [new TestRepository(one, 'app'), new TestRepository(two, 'other')];
+    const locations: [TestRepository, string][] = [];
+    for (let index = 0; index < 6; index += 1) {
+      const repository = repositories[index % 2]!;
+      const location = await repository.start();
+      const response = await repository.fetch(location, patch);
+      if (index < 3) t.is(response.status, 202);
+      else t.deepEqual(await errorOf(response), [403, 'DENIED']);
+      locations.push([repository, location]);
+    }
+    t.is(await stagedBytes(one), 900_000);
+    const stranger = new TestRepository(one, 'app', await tokenOf(one, ['read', 'write'], 'other'));
+    t.is((await stranger.fetch(await stranger.start(), patch)).status, 202, 'another account has its own limit');
+
+    const [repository, location] = locations[0]!;
+    t.is((await repository.fetch(location, { method: 'DELETE' })).status, 204);
+    const [next, free] = locations[3]!;
+    t.is((await next.fetch(free, patch)).status, 202, 'a cancelled upload makes room');
+    t.is((await next.fetch(`${free}?digest=${digestOf(piece)}`, { method: 'PUT' })).status, 201);
+    t.is((await next.fetch(await next.start(), patch)).status, 403, 'a finished one still counts');
+  });
+
+  test(`${dialect}: a body without a length is refused while it arrives, and of many at once few are taken`, async (t) => {
+    const database = { url: await temporaryDatabase(t, dialect) };
+    const server = await startTestServer(t, { database, limits: { accountStorage: MiB } });
+    const repository = new TestRepository(server, 'app');
+    const location = await repository.start();
+    await repository.fetch(location, patch);
+    const query = `?digest=${digestOf(piece)}`;
+    t.is(await sendChunked(server, 'PATCH', location, 20 * MiB), 403);
+    t.is(await sendChunked(server, 'POST', `/v2/app/blobs/uploads/${query}`, 20 * MiB), 403);
+    t.is(await sendChunked(server, 'PUT', `${await repository.start()}${query}`, 20 * MiB), 403);
+    t.is(await stagedBytes(server), 300_000, 'nothing of a refused body is kept');
+    t.is((await repository.fetch(location)).headers.get('range'), '0-299999');
+    t.is((await repository.fetch(location, { method: 'DELETE' })).status, 204);
+
+    const sessions = await Promise.all(Array.from({ length: 8 }, () => repository.start()));
+    const statuses = await Promise.all(sessions.map((each) => sendChunked(server, 'PATCH', each, 600_000)));
+    t.true(statuses.filter((status) => status === 202).length <= 1, String(statuses));
+    t.true((await stagedBytes(server)) <= MiB);
+  });
+}
+
+test('an upload that fills the limit exactly can be finished', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: 600_000 } });
+  const repository = new TestRepository(server, 'app');
+  const body = randomBytes(600_000);
+  const location = await repository.start();
+  t.is((await repository.fetch(location, { method: 'PATCH', body })).status, 202);
+  t.is((await repository.fetch(`${location}?digest=${digestOf(body)}`, { method: 'PUT' })).status, 201);
+  t.is((await repository.fetch('blobs/uploads/', { method: 'POST' })).status, 403);
+});
+
+test('unfinished uploads have only the room that stored content leaves, in one upload and in many', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  const repository = new TestRepository(server, 'app');
+  const stored = randomBytes(600_000);
+  t.is(
+    (await repository.fetch(`blobs/uploads/?digest=${digestOf(stored)}`, { method: 'POST', body: stored })).status,
+    201,
+  );
+  const location = await repository.start();
+  t.is((await repository.fetch(location, { method: 'PATCH', body: randomBytes(500_000) })).status, 403, 'announced');
+  t.is(await sendChunked(server, 'PATCH', location, 500_000), 403, 'not announced');
+  t.is(await stagedBytes(server), 0);
+  t.is((await repository.fetch(location, patch)).status, 202, 'with room for it');
+  const other = await repository.start();
+  t.is((await repository.fetch(other, patch)).status, 403, 'together too much');
+  t.is((await repository.fetch(location, patch)).status, 403, 'the rest of one, too');
+});
+
+test('the bytes of a cut upload count, and its rest can be sent', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  const repository = new TestRepository(server, 'app');
+  const location = await repository.start();
+  const cut = openRequest(server, 'PATCH', location, { 'transfer-encoding': 'chunked' });
+  cut.write(piece);
+  await eventually(
+    () => repository.fetch(location, { method: 'PATCH' }),
+    ({ status }) => status === 409,
+  );
+  cut.destroy();
+  await eventually(
+    async () => (await repository.fetch(location)).headers.get('range'),
+    (range) => range === '0-299999',
+  );
+  const other = await repository.start();
+  t.is((await repository.fetch(other, { method: 'PATCH', body: randomBytes(800_000) })).status, 403);
+  t.is((await repository.fetch(location, patch)).status, 202);
+  const digest = digestOf(Buffer.concat([piece, piece]));
+  t.is((await repository.fetch(`${location}?digest=${digest}`, { method: 'PUT' })).status, 201);
+});
+
+test('a refused body leaves none of its bytes on the disk', async (t) => {
+  const server = await startTestServer(t, { limits: { blob: 200_000 } });
+  const repository = new TestRepository(server, 'app');
+  const location = await repository.start();
+  t.is((await repository.fetch(location, patch)).status, 413);
+  t.is(await stagedBytes(server), 0);
+  const wrong = openRequest(server, 'PATCH', location, { 'content-range': '0-9', 'transfer-encoding': 'chunked' });
+  wrong.end(piece.subarray(0, 150_000));
+  t.is((await answerOf(wrong)).status, 400);
+  t.is(await stagedBytes(server), 0);
+});
+
+test('an account has at most 1,000 open uploads', async (t) => {
+  const server = await startTestServer(t);
+  const repository = new TestRepository(server, 'app');
+  const locations: string[] = [];
+  while (locations.length < 1000) {
+    locations.push(...(await Promise.all(Array.from({ length: 40 }, () => repository.start()))));
+  }
+  const refused = await repository.fetch('blobs/uploads/', { method: 'POST' });
+  t.deepEqual(await errorOf(refused), [429, 'TOOMANYREQUESTS']);
+  const stranger = new TestRepository(server, 'app', await tokenOf(server, ['read', 'write'], 'other'));
+  await stranger.start();
+  t.is((await repository.fetch(locations[0]!, { method: 'DELETE' })).status, 204);
+  await repository.start();
+  t.is((await readdir(join(server.data, 'staging'))).length, 1001, 'a refused one has no file');
+});
+
+test('a blob that was deleted but is still kept for a manifest counts', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: MiB } });
+  server.clock.now = Date.now();
+  const repository = new TestRepository(server, 'app');
+  const config = await repository.blob('{}');
+  const push = async () => {
+    const layer = await repository.blob(randomBytes(300_000));
+    t.is((await repository.put('v1', { schemaVersion: 2, config, layers: [layer] })).status, 201);
+    t.is((await repository.fetch(`blobs/${layer.digest}`, { method: 'DELETE' })).status, 202);
+  };
+  for (let index = 0; index < 3; index += 1) await push();
+  await t.throwsAsync(push, { message: /^403 / });
+});
+
+test('the bytes of unfinished uploads leave no room for packages', async (t) => {
+  const server = await startTestServer(t, { limits: { accountStorage: 310_000 } });
+  const feed = new TestFeed(server);
+  const repository = new TestRepository(server, 'app');
+  const location = await repository.start();
+  t.is((await repository.fetch(location, patch)).status, 202);
+  t.is((await feed.push({ payloadBytes: 20_000 })).status, 413);
+  t.is((await repository.fetch(location, { method: 'DELETE' })).status, 204);
+  t.is((await feed.push({ payloadBytes: 20_000 })).status, 201);
+});

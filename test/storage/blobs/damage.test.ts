@@ -1,0 +1,123 @@
+import test, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { DamageCheck, examineWith } from '../../../src/storage/blobs/damage.ts';
+import { findBlobs } from '../../../src/storage/blobs/states.ts';
+import { mirrorEntry } from '../../support/builders/mirror-entry.ts';
+import { MemoryDriver } from '../../support/memory-driver.ts';
+import { dialects } from '../../support/databases.ts';
+import { openStoreOn, references } from '../../support/store.ts';
+
+// What happens between the reads of a check and its changes.
+
+/** Larger than what a push reads again. */
+const good = Buffer.alloc(300_000, 'good');
+const bad = Buffer.alloc(300_000, 'bad');
+
+for (const dialect of dialects) {
+  const setUp = async (t: ExecutionContext, kind: 'hosted' | 'mirrored') => {
+    const store = await openStoreOn(t, dialect, () => new MemoryDriver());
+    const { database, blobs, driver } = store;
+    const commit = async () => {
+      const arrival = await blobs.stageBytes(good);
+      await blobs.commit([arrival], async (tx) => {
+        if (kind === 'hosted')
+          await tx.insertNew('repository_blobs', [{ repository_id: 1, digest: arrival.digest, linked_at: 0 }]);
+        else await tx.insertNew('mirror_entries', [mirrorEntry(arrival.digest)]);
+      });
+      return arrival.digest;
+    };
+    await database.transaction((tx) =>
+      tx.insert('repositories', { account_id: 1, name: 'team/app', created_at: 0, updated_at: 0 }),
+    );
+    const digest = await commit();
+    const [row] = await findBlobs(database, [digest]);
+    const check = new DamageCheck(database, driver, references);
+    const remains = async () => ({
+      entries: (await database.select('SELECT id FROM mirror_entries')).length,
+      rows: await findBlobs(database, [digest]),
+    });
+    return { ...store, commit, digest, row: row!, check, remains };
+  };
+
+  test(`${dialect}: bytes that replace wrong ones before these are moved stay, with their entries`, async (t) => {
+    const { driver, digest, row, check, remains } = await setUp(t, 'mirrored');
+    driver.damage(digest, bad);
+    driver.faults.before = (operation) => {
+      if (operation === 'setAside') driver.damage(digest, good);
+    };
+    t.is(await check.check(row, { hash: true, keepMissing: false }), undefined);
+    t.deepEqual(await remains(), { entries: 1, rows: [row] });
+    t.deepEqual(driver.contents.get(digest), good);
+  });
+
+  test(`${dialect}: bytes that are put after they were missing stay, with their entries`, async (t) => {
+    const { driver, digest, row, check, remains } = await setUp(t, 'mirrored');
+    await driver.delete(digest);
+    let looks = 0;
+    driver.faults.before = (operation) => {
+      if (operation === 'stat' && (looks += 1) === 2) driver.damage(digest, good);
+    };
+    t.is(await check.check(row, { hash: true, keepMissing: false }), undefined);
+    t.is(looks, 2);
+    t.deepEqual(await remains(), { entries: 1, rows: [row] });
+  });
+
+  test(`${dialect}: missing bytes keep their entries only if the check says so`, async (t) => {
+    const { driver, digest, row, check, remains } = await setUp(t, 'mirrored');
+    await driver.delete(digest);
+    t.like(await check.check(row, { hash: true, keepMissing: true }), { kind: 'missing', mirrored: true });
+    t.deepEqual(await remains(), { entries: 1, rows: [row] });
+    t.like(await check.check(row, { hash: true, keepMissing: false }), { kind: 'missing', mirrored: true });
+    t.deepEqual(await remains(), { entries: 0, rows: [] });
+  });
+
+  test(`${dialect}: a push whose bytes are found wrong and moved before it ends puts them again`, async (t) => {
+    const { driver, digest, row, check, commit } = await setUp(t, 'hosted');
+    driver.damage(digest, bad);
+    let isFirst = true;
+    driver.faults.after = async (operation) => {
+      if (operation !== 'stat' || !isFirst) return;
+      isFirst = false;
+      // The push has just seen bytes of the right size.
+      t.like(await check.check(row, { hash: true, keepMissing: true }), { kind: 'corrupt' });
+    };
+    await commit();
+    t.false(isFirst);
+    t.deepEqual(driver.contents.get(digest), good);
+  });
+}
+
+test('a file that the disk cannot read is corrupt; another failure ends the check', async (t) => {
+  const { database, blobs, driver } = await openStoreOn(t, 'sqlite', () => new MemoryDriver());
+  const arrival = await blobs.stageBytes(good);
+  await blobs.commit([arrival], () => Promise.resolve());
+  const [row] = await findBlobs(database, [arrival.digest]);
+  const check = new DamageCheck(database, driver, references);
+  const open = driver.open.bind(driver);
+  let code = 'ENOMEM';
+  driver.open = async (digest, size) => {
+    const content = await open(digest, size);
+    return { ...content, read: () => Promise.reject(Object.assign(new Error(code), { code })) };
+  };
+  await t.throwsAsync(check.check(row!, { hash: true, keepMissing: true }), { code: 'ENOMEM' });
+  t.is(driver.aside.size, 0);
+  code = 'EIO';
+  t.like(await check.check(row!, { hash: true, keepMissing: true }), { kind: 'corrupt' });
+  t.is(driver.aside.size, 1);
+});
+
+test('wrong bytes that cannot be moved are still damage, and the log says why', async (t) => {
+  const { database, blobs, driver } = await openStoreOn(t, 'sqlite', () => new MemoryDriver());
+  const arrival = await blobs.stageBytes(good);
+  await blobs.commit([arrival], () => Promise.resolve());
+  const [row] = await findBlobs(database, [arrival.digest]);
+  driver.damage(arrival.digest, bad);
+  driver.faults.before = (operation) => {
+    if (operation === 'setAside') throw new Error('read-only');
+  };
+  const lines: string[] = [];
+  const log = pino({}, { write: (line: string) => void lines.push(line) });
+  t.true(await examineWith(new DamageCheck(database, driver, references), log)(row!, true));
+  t.is(lines.length, 1);
+  t.regex(lines[0]!, /read-only.*could not be moved to the quarantine/);
+});

@@ -1,0 +1,81 @@
+import { chmod, mkdir, readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { createDatabaseFiles, makeFolder } from '../../../src/storage/files/permissions.ts';
+import { folderUntilEnd } from '../../support/folder.ts';
+import { startTestServer } from '../../support/server.ts';
+
+async function modeOf(path: string): Promise<string> {
+  return ((await stat(path)).mode & 0o7777).toString(8);
+}
+
+async function databaseModes(data: string): Promise<Record<string, string>> {
+  const names = (await readdir(data)).filter((name) => name.startsWith('entrepot.db'));
+  return Object.fromEntries(await Promise.all(names.map(async (name) => [name, await modeOf(join(data, name))])));
+}
+
+const files = (mode: string) => ({
+  'entrepot.db': mode,
+  'entrepot.db-shm': mode,
+  'entrepot.db-wal': mode,
+  'entrepot.db.lock': mode,
+});
+
+test('folders that several processes make at the same time are made once', async (t) => {
+  const folder = await folderUntilEnd(t);
+  for (let round = 0; round < 20; round += 1)
+    await t.notThrowsAsync(
+      Promise.all(['d', 'd', 'd/e', 'd', 'd/e'].map((end) => makeFolder(join(folder, `${round}/a/b/c`, end)))),
+    );
+});
+
+test('a new data folder and its database are readable only by their user', async (t) => {
+  const data = join(await folderUntilEnd(t), 'new', 'data');
+  await startTestServer(t, { data });
+  t.is(await modeOf(data), '700');
+  t.deepEqual(await databaseModes(data), files('600'));
+});
+
+test('the modes of an existing data folder and database are tightened, and never opened', async (t) => {
+  const data = join(await folderUntilEnd(t), 'data');
+  const first = await startTestServer(t, { data });
+  await first.close();
+  await chmod(data, 0o755);
+  for (const name of Object.keys(await databaseModes(data))) await chmod(join(data, name), 0o644);
+  const second = await startTestServer(t, { data });
+  t.is(await modeOf(data), '700');
+  t.deepEqual(await databaseModes(data), files('600'));
+  t.is((await second.fetch('/v1/account')).status, 200);
+  await second.close();
+  await chmod(join(data, 'entrepot.db'), 0o400);
+  await chmod(data, 0o500);
+  // Only root can still write there. Others fail, and change no mode first.
+  const third = startTestServer(t, { data });
+  if (process.getuid?.() === 0) await third;
+  else await t.throwsAsync(third);
+  t.is(await modeOf(data), '500');
+  t.is(await modeOf(join(data, 'entrepot.db')), '400');
+});
+
+test('a database outside of the data folder is private too, and its folder keeps its mode', async (t) => {
+  const folder = join(await folderUntilEnd(t), 'shared');
+  await mkdir(folder, { mode: 0o755 });
+  await startTestServer(t, { database: { url: `sqlite:${join(folder, 'entrepot.db')}` } });
+  t.is(await modeOf(folder), '755');
+  t.deepEqual(await databaseModes(folder), files('600'));
+});
+
+test('a shared folder of the machine keeps its mode', async (t) => {
+  const data = join(await folderUntilEnd(t), 'tmp');
+  await mkdir(data);
+  await chmod(data, 0o1777);
+  await startTestServer(t, { data });
+  t.is(await modeOf(data), '1777');
+});
+
+test('a database is private from its first moment, before its mode is tightened', async (t) => {
+  const folder = await folderUntilEnd(t);
+  const path = join(folder, 'entrepot.db');
+  await createDatabaseFiles(path);
+  for (const file of [path, `${path}.lock`]) t.is(await modeOf(file), '600');
+});

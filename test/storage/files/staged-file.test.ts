@@ -1,0 +1,279 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { connect, type Socket } from 'node:net';
+import { PassThrough, Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
+import test, { type ExecutionContext } from 'ava';
+import * as fc from 'fast-check';
+import { digestOf } from '../../../src/runtime/digest.ts';
+import { DomainError } from '../../../src/runtime/errors.ts';
+import { OverflowMemory } from '../../../src/storage/files/overflow.ts';
+import { Paths } from '../../../src/storage/files/paths.ts';
+import { StagedFile } from '../../../src/storage/files/staged-file.ts';
+import { startRawUpstream } from '../../support/upstreams/faulty-upstream.ts';
+import { folderUntilEnd } from '../../support/folder.ts';
+import { TestDisk } from '../../support/test-disk.ts';
+
+async function folder(t: ExecutionContext): Promise<Paths> {
+  const data = await folderUntilEnd(t);
+  const paths = new Paths(data);
+  await mkdir(paths.staging, { recursive: true });
+  return paths;
+}
+
+function named(name: string) {
+  return { instanceOf: DomainError, name };
+}
+
+test('pieces of any size in several appends make one file with the right digests', async (t) => {
+  const paths = await folder(t);
+  const sizes = fc.array(fc.array(fc.nat(3000), { maxLength: 8 }), { minLength: 1, maxLength: 4 });
+  await fc.assert(
+    fc.asyncProperty(sizes, async (requests) => {
+      const staged = await StagedFile.create(paths, ['sha256']);
+      const all: Buffer[] = [];
+      for (const request of requests) {
+        const pieces = request.map((size) => randomBytes(size));
+        all.push(...pieces);
+        const appended = await staged.append(Readable.from(pieces, { objectMode: false }));
+        t.is(appended, Buffer.concat(pieces).length);
+      }
+      const whole = Buffer.concat(all);
+      t.is(staged.size, whole.length);
+      t.is(staged.runningDigest('sha256'), digestOf(whole));
+      t.is(staged.runningDigest('sha512'), undefined);
+      t.is(await staged.digest('sha512'), digestOf(whole, 'sha512'));
+      t.deepEqual(await staged.bytes(), whole);
+      await staged.discard();
+    }),
+    { numRuns: 40 },
+  );
+});
+
+test('a large source is written completely, and is paused while writes are pending', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const hash = createHash('sha256');
+  let made = 0;
+  let furthest = 0;
+  const piece = randomBytes(256 * 1024);
+  const source = new Readable({
+    highWaterMark: 256 * 1024,
+    read() {
+      if (made === 32 * 1024 * 1024) {
+        this.push(null);
+        return;
+      }
+      made += piece.length;
+      furthest = Math.max(furthest, made - staged.size);
+      hash.update(piece);
+      this.push(piece);
+    },
+  });
+  t.is(await staged.append(source), made);
+  t.is(await staged.digest(), `sha256:${hash.digest('hex')}`);
+  t.is((await stat(staged.path)).size, made);
+  t.true(furthest <= 5 * 1024 * 1024, `${furthest} bytes were in memory`);
+  await staged.discard();
+});
+
+test('a body over the limit is refused, a body of exactly the limit is not', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  await staged.append(Readable.from([Buffer.alloc(60), Buffer.alloc(40)]), { limit: 100 });
+  t.is(staged.size, 100);
+  const endless = new Readable({
+    read() {
+      setImmediate(() => this.push(Buffer.alloc(10)));
+    },
+  });
+  await t.throwsAsync(staged.append(endless, { limit: 105 }), named('TooLarge'));
+  endless.destroy();
+  t.is(staged.size, 100, 'the bytes of the append before stay');
+  t.is(await staged.digest(), digestOf(Buffer.alloc(100)));
+  await staged.discard();
+});
+
+test('bytes before a cut stay in the file and the digest, and more can be appended', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const cuts: ((source: PassThrough) => void)[] = [
+    (source) => source.destroy(),
+    (source) => source.destroy(new Error('reset')),
+  ];
+  let whole = '';
+  for (const [index, cut] of cuts.entries()) {
+    const source = new PassThrough();
+    const appending = staged.append(source);
+    source.write(`part ${index};`);
+    whole += `part ${index};`;
+    await new Promise(setImmediate);
+    cut(source);
+    const error = await t.throwsAsync(appending, named('Aborted'));
+    t.regex(error.message, /before the body was complete/);
+    t.is(staged.size, whole.length);
+    t.is(await staged.digest(), digestOf(whole));
+  }
+  const gone = new PassThrough();
+  gone.destroy();
+  await t.throwsAsync(staged.append(gone), named('Aborted'), 'cut before the append');
+  await staged.append(Readable.from([Buffer.from('end')]));
+  t.is((await readFile(staged.path)).toString(), `${whole}end`);
+  await staged.discard();
+});
+
+test('an append ends when the sender is silent, not when it is slow', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  const silent = new PassThrough();
+  const appending = staged.append(silent, { idle: 50 });
+  silent.write('hello');
+  await t.throwsAsync(appending, { ...named('Aborted'), message: /stopped sending/ });
+  t.true(silent.destroyed);
+  t.is(staged.size, 5);
+  const slow = new PassThrough();
+  const writing = setInterval(() => slow.write('.'), 20);
+  setTimeout(() => {
+    clearInterval(writing);
+    slow.end();
+  }, 400);
+  t.true((await staged.append(slow, { idle: 200 })) > 2);
+  await staged.discard();
+});
+
+test('a stall of this process does not count as silence of the sender', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  let sender: Socket | undefined;
+  const { hostname, port } = await startRawUpstream(t, (socket) => {
+    sender = socket;
+    socket.write('before');
+  });
+  const source = connect(Number(port), hostname, () => source.write('go'));
+  // This runs when the event loop handles files, after sockets. So the timers fire before " and after" can be read.
+  const stall = () => {
+    if (staged.size !== 6) return;
+    sender!.end(' and after');
+    const end = performance.now() + 300;
+    while (performance.now() < end);
+  };
+  t.is(await staged.append(source, { idle: 100, progress: stall }), 16);
+  await staged.discard();
+});
+
+test('a source that has ended before appends nothing', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  t.is(await staged.append(Readable.from([])), 0);
+  const read = Readable.from([Buffer.from('x')]);
+  await buffer(read);
+  t.is(await staged.append(read), 0);
+  t.is(staged.size, 0);
+  await staged.discard();
+});
+
+test('a reopened file continues at the recorded size, also in another process', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.append(Readable.from([Buffer.from('recorded, and more')]));
+  await first.close();
+  const again = await StagedFile.reopen(paths, first.id, 'recorded'.length);
+  t.is(again.size, 8);
+  t.is(again.runningDigest('sha256'), undefined, 'unknown without a read');
+  await again.append(Readable.from([Buffer.from(' and resumed')]));
+  t.is(await again.digest(), digestOf('recorded and resumed'));
+  t.is(await again.digest('sha512'), digestOf('recorded and resumed', 'sha512'));
+  await again.append(Readable.from([Buffer.from('!')]));
+  t.is(await again.digest(), digestOf('recorded and resumed!'), 'the digest continues after the read');
+  await again.close();
+
+  const detached = await StagedFile.reopen(paths, first.id, 8, true);
+  await detached.append(Readable.from([Buffer.from('.')]));
+  t.is((await readFile(detached.path)).toString(), 'recorded.');
+  await detached.close();
+
+  await t.throwsAsync(StagedFile.reopen(paths, first.id, 10), named('UploadUnknown'), 'shorter than recorded');
+  await t.throwsAsync(StagedFile.reopen(paths, 'none', 0), named('UploadUnknown'));
+  const empty = await StagedFile.create(paths);
+  await empty.close();
+  const reopened = await StagedFile.reopen(paths, empty.id, 0);
+  t.is(reopened.runningDigest('sha256'), digestOf(''));
+  await reopened.discard();
+});
+
+test('after detaching, a writer that has the old file open does not change the new one', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('shared'));
+  const second = await StagedFile.reopen(paths, first.id, 6, true);
+  await first.write(Buffer.from(' late'));
+  await second.write(Buffer.from(' new'));
+  t.is((await readFile(second.path)).toString(), 'shared new');
+  await first.close();
+  await second.discard();
+});
+
+test('after detaching, a discard by a writer that has the old file leaves the new one', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('shared'));
+  const second = await StagedFile.reopen(paths, first.id, 6, true);
+  await first.discard();
+  await first.discard();
+  t.is((await readFile(second.path)).toString(), 'shared');
+  await second.discard();
+  await t.throwsAsync(stat(second.path), { code: 'ENOENT' });
+});
+
+test('a discarded file is deleted, and can be discarded twice', async (t) => {
+  const staged = await StagedFile.create(await folder(t));
+  await staged.write(Buffer.from('x'));
+  await staged.discard();
+  await t.throwsAsync(stat(staged.path), { code: 'ENOENT' });
+  await t.notThrowsAsync(staged.discard());
+  await writeFile(staged.path, '');
+  await staged.close();
+  t.is((await stat(staged.path)).size, 0, 'closing removes nothing');
+});
+
+test('when the disk is full, the file and its digests have the complete writes, and more can be appended', async (t) => {
+  const disk = new TestDisk();
+  const staged = await StagedFile.create(await folder(t), ['sha256', 'sha512'], disk);
+  const body = randomBytes(5 * 2 ** 20);
+  await staged.append(Readable.from([body.subarray(0, 1000)]));
+  disk.left = 2_500_000;
+  const pieces = Array.from({ length: 50 }, (_, index) =>
+    body.subarray(index * 100_000 + 1000, (index + 1) * 100_000 + 1000),
+  );
+  await t.throwsAsync(staged.append(Readable.from(pieces)), named('StorageFull'));
+  t.true(staged.size > 1000 && staged.size <= 2_501_000, `${staged.size}`);
+  t.is((await stat(staged.path)).size, staged.size, 'no part of an incomplete write');
+  t.is(await staged.digest('sha512'), digestOf(body.subarray(0, staged.size), 'sha512'));
+  disk.left = 10;
+  const before = staged.size;
+  await t.throwsAsync(staged.write(body.subarray(before, before + 100)), { code: 'ENOSPC' });
+  t.is((await stat(staged.path)).size, before);
+  disk.left = Number.POSITIVE_INFINITY;
+  await staged.append(Readable.from([body.subarray(staged.size)]));
+  t.is(staged.runningDigest('sha256'), digestOf(body));
+  t.true((await readFile(staged.path)).equals(body));
+  await staged.discard();
+});
+
+test('without a file on the disk, a body that the memory does not take is a full disk', async (t) => {
+  const staged = await StagedFile.createInMemory(['sha256'], new OverflowMemory(1000));
+  await staged.append(Readable.from([Buffer.alloc(900)]));
+  await t.throwsAsync(staged.append(Readable.from([Buffer.alloc(200)])), named('StorageFull'));
+  await t.throwsAsync(staged.write(Buffer.alloc(200)), { code: 'ENOSPC' });
+  t.is(staged.size, 900);
+  await staged.discard();
+});
+
+test('a file that cannot be detached because the disk is full is not lost, and no copy stays', async (t) => {
+  const paths = await folder(t);
+  const first = await StagedFile.create(paths);
+  await first.write(Buffer.from('kept'));
+  await first.close();
+  const disk = new TestDisk();
+  disk.left = 0;
+  await t.throwsAsync(StagedFile.reopen(paths, first.id, 4, true, disk), named('StorageFull'));
+  t.deepEqual(await readdir(paths.staging), [first.id]);
+  t.is((await readFile(first.path)).toString(), 'kept');
+  const again = await StagedFile.reopen(paths, first.id, 4, true);
+  t.deepEqual(await again.bytes(), Buffer.from('kept'));
+  await again.discard();
+});

@@ -1,0 +1,79 @@
+import test from 'ava';
+import { Collector } from '../../../src/storage/upkeep/collector.ts';
+import { Hold } from '../../../src/storage/upkeep/holds.ts';
+import type { Database } from '../../../src/database/database.ts';
+import type { Digest } from '../../../src/runtime/digest.ts';
+import { dialects } from '../../support/databases.ts';
+import { openStore, references, type Store } from '../../support/store.ts';
+import { until } from '../../support/until.ts';
+
+/** Stores `count` blobs that nothing refers to. */
+async function storeUnreferenced({ blobs }: Store, count: number): Promise<Digest[]> {
+  const digests: Digest[] = [];
+  for (let each = 0; each < count; each += 1) {
+    const arrival = await blobs.stageBytes(Buffer.from(`unreferenced ${each}`));
+    await blobs.commit([arrival], () => Promise.resolve());
+    digests.push(arrival.digest);
+  }
+  return digests;
+}
+
+const all = { before: Number.MAX_SAFE_INTEGER };
+
+async function insertIdentity(database: Database): Promise<void> {
+  const row = { id: 1, identity: 'made', state: 'paired' };
+  await database.transaction((tx) => tx.insertNew('storage_identity', [row]));
+}
+
+for (const dialect of dialects) {
+  test(`${dialect}: no collector deletes bytes while a hold lives, and all do after its end`, async (t) => {
+    const store = await openStore(t, dialect);
+    const { database, driver } = store;
+    await insertIdentity(database);
+    const [digest] = await storeUnreferenced(store, 2);
+    const collector = new Collector(database, driver, references);
+    {
+      await using hold = await Hold.take(database, 600);
+      // The hold is renewed many times.
+      const end = performance.now() + 1500;
+      await until(() => performance.now() > end);
+      t.deepEqual(await collector.collect(all), { blobs: 0, bytes: 0, held: 1 });
+      t.deepEqual((await collector.collect({ ...all, dryRun: true })).blobs, 2, 'a dry run shows what is free');
+      t.false(hold.signal.aborted);
+      t.truthy(await driver.stat(digest!));
+    }
+    t.like(await collector.collect(all), { blobs: 2, held: undefined });
+    t.is(await driver.stat(digest!), undefined);
+  });
+
+  test(`${dialect}: the hold of a dead process expires, and a hold that has expired ends its work`, async (t) => {
+    const store = await openStore(t, dialect);
+    const { database, driver } = store;
+    await insertIdentity(database);
+    await storeUnreferenced(store, 1);
+    await using hold = await Hold.take(database, 3000);
+    await database.transaction((tx) => tx.run('UPDATE storage_holds SET expires_at = expires_at - 100000'));
+    t.like(await new Collector(database, driver, references).collect(all), { blobs: 1, held: undefined });
+    await until(() => hold.signal.aborted);
+    t.regex((hold.signal.reason as Error).message, /lease.*has expired.*Start the backup again/);
+  });
+
+  test(`${dialect}: a hold that is taken while a collector looks for blobs keeps them`, async (t) => {
+    const store = await openStore(t, dialect);
+    const { database, driver } = store;
+    await insertIdentity(database);
+    const [digest] = await storeUnreferenced(store, 1);
+    const holds: Hold[] = [];
+    const begin = database.transaction.bind(database);
+    // The first transaction of a collection marks blobs.
+    database.transaction = async (work, options) => {
+      database.transaction = begin;
+      holds.push(await Hold.take(database, 60_000));
+      return begin(work, options);
+    };
+    t.like(await new Collector(database, driver, references).collect(all), { blobs: 0 });
+    t.truthy(await driver.stat(digest!));
+    for (const hold of holds) await hold[Symbol.asyncDispose]();
+    t.is(holds.length, 1);
+  });
+}
