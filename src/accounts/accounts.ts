@@ -16,7 +16,7 @@ interface AccountRow {
 }
 
 /** Names that are kept in memory. */
-const mostNames = 10_000;
+const maxNames = 10_000;
 
 const namePattern = /^[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?$/;
 
@@ -31,7 +31,7 @@ export class Accounts {
   readonly #database: Database;
   readonly #now: () => number;
   /** By ID. The name of an account never changes. */
-  readonly #names = new LRUCache<number, string>({ max: mostNames });
+  readonly #names = new LRUCache<number, string>({ max: maxNames });
 
   constructor(database: Database, now: () => number) {
     this.#database = database;

@@ -70,8 +70,8 @@ const shortLife = 24 * 60 * 60_000;
 const batch = 500;
 
 /** Tokens of an account that are valid at a time, and that have rows; without those that rules gave. A rule gives as many. */
-const mostValid = 1000;
-const mostKept = 2000;
+const maxValid = 1000;
+const maxKept = 2000;
 /** A revoked one that a start made is kept: it must not be made again at the next start. Clients may use its name, too. */
 const firstToken = 'first token';
 const isFirst = `name = ? AND (created_by IS NULL OR created_by LIKE '{"kind":"system",%')`;
@@ -214,13 +214,13 @@ export class Tokens implements Verifier {
        WHERE account_id = ? AND publisher_id IS NULL`,
       [now, accountId],
     ))!;
-    if (Number(valid) >= mostValid) {
+    if (Number(valid) >= maxValid) {
       throw new DomainError(
         'QuotaExceeded',
-        `An account has at most ${mostValid} valid tokens. Revoke one that is not needed.`,
+        `An account has at most ${maxValid} valid tokens. Revoke one that is not needed.`,
       );
     }
-    if (total < mostKept) return;
+    if (total < maxKept) return;
     const ended = await tx.select<{ id: string }>(
       `SELECT id FROM tokens WHERE account_id = ? AND publisher_id IS NULL AND NOT (${isFirst}) AND NOT (${isValid})
        ORDER BY created_at, id LIMIT ${batch}`,
@@ -234,8 +234,8 @@ export class Tokens implements Verifier {
   async #boundGiven(tx: Transaction, publisherId: string): Promise<void> {
     const sql = 'SELECT COUNT(*) AS n FROM tokens WHERE publisher_id = ? AND expires_at > ? AND revoked_at IS NULL';
     const given = (await tx.get<{ n: number }>(sql, [publisherId, this.#now()]))!.n;
-    if (given < mostValid) return;
-    const message = `The rule of this token has given ${mostValid} tokens that are valid.`;
+    if (given < maxValid) return;
+    const message = `The rule of this token has given ${maxValid} tokens that are valid.`;
     throw new DomainError('TooManyRequests', message, { retryAfter: 60 });
   }
 

@@ -33,7 +33,7 @@ export interface ApiParts {
 /** Largest request body, in bytes. */
 const bodyLimit = 64 * 1024;
 /** The most characters of an unknown parameter that an answer repeats. */
-const longestName = 100;
+const maxNameLength = 100;
 
 /** A request and the operation that it matches. */
 interface Matched {
@@ -137,7 +137,7 @@ function refuseUnknown({ query, method }: Operation, asked: ParsedUrlQuery): voi
   const known = Object.keys((query as z.ZodObject | undefined)?.shape ?? {});
   const field = Object.keys(asked)
     .find((each) => !known.includes(each) && !(method === 'get' && ofLists.includes(each)))
-    ?.slice(0, longestName);
+    ?.slice(0, maxNameLength);
   if (field === undefined) return;
   const there = known.length > 0 ? `this operation has ${known.join(', ')}` : 'this operation has none';
   const message = `there is no such query parameter; ${there}`;

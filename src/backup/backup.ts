@@ -13,7 +13,7 @@ import { Pace } from '../storage/upkeep/pace.ts';
 import type { Paths } from '../storage/files/paths.ts';
 import type { References } from '../storage/blobs/references.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
-import { invalid, mostProblems, type Manifest } from './format.ts';
+import { invalid, maxProblems, type Manifest } from './format.ts';
 import { blobsOf, dumpedTables, dumpTable, rowFilters, type NamedBlob } from './rows.ts';
 import { blobCost, Share, shareOf } from './share.ts';
 
@@ -121,7 +121,7 @@ export async function backUp(parts: BackupParts, target: Target, options: Backup
       await throttle.spend(blobCost);
       done.checked += 1;
       if (await target.isSound(blob, throttle)) continue;
-      if (done.damaged.length < mostProblems) done.damaged.push(blob.digest);
+      if (done.damaged.length < maxProblems) done.damaged.push(blob.digest);
     }
     await throttle.spend(blobCost);
     if (await copyBlob(driver, target, blob, throttle)) {
@@ -129,8 +129,8 @@ export async function backUp(parts: BackupParts, target: Target, options: Backup
       done.copiedBytes += blob.size;
     } else {
       done.missing.push(blob.digest);
-      if (done.missing.length > mostProblems)
-        throw invalid(`more than ${mostProblems} blobs are missing or damaged. Is the storage mounted?`);
+      if (done.missing.length > maxProblems)
+        throw invalid(`more than ${maxProblems} blobs are missing or damaged. Is the storage mounted?`);
     }
   }
   const missing = Buffer.from(done.missing.map((digest) => `${digest}\n`).join(''));

@@ -1,7 +1,7 @@
 import { algorithmOf, isDigest, startHash, type Digest } from '../runtime/digest.ts';
 import type { Paths } from '../storage/files/paths.ts';
 import { StagedFile } from '../storage/files/staged-file.ts';
-import { decodeManifest, invalid, manifestName, mostManifest, mostProblems, parseName } from './format.ts';
+import { decodeManifest, invalid, manifestName, maxManifest, maxProblems, parseName } from './format.ts';
 import type { Manifest, Member, MemberName } from './format.ts';
 import { writePieces } from './pieces.ts';
 import { blobsOf, linesOf, type NamedBlob } from './rows.ts';
@@ -86,8 +86,7 @@ class BackupReader {
         return writePieces(file, bytes);
       }
       case 'manifest':
-        if (size > mostManifest)
-          throw invalid(`the ${manifestName} of the backup is larger than ${mostManifest} bytes`);
+        if (size > maxManifest) throw invalid(`the ${manifestName} of the backup is larger than ${maxManifest} bytes`);
         this.#manifest = decodeManifest(await bytesOf(bytes));
     }
   }
@@ -121,8 +120,8 @@ class BackupReader {
 
   #note(digest: Digest, kind: Problem['kind']): void {
     this.#problems.set(digest, kind);
-    if (this.#problems.size > mostProblems)
-      throw invalid(`more than ${mostProblems} blobs of the backup are missing or damaged`);
+    if (this.#problems.size > maxProblems)
+      throw invalid(`more than ${maxProblems} blobs of the backup are missing or damaged`);
   }
 
   async end(): Promise<Checked> {

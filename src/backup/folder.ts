@@ -13,15 +13,7 @@ import type { Digest } from '../runtime/digest.ts';
 import type { Throttle } from '../runtime/incoming.ts';
 import type { Target } from './backup.ts';
 import { hashBlob } from './check.ts';
-import {
-  blobName,
-  decodeManifest,
-  encodeManifest,
-  invalid,
-  manifestName,
-  missingName,
-  mostManifest,
-} from './format.ts';
+import { blobName, decodeManifest, encodeManifest, invalid, manifestName, missingName, maxManifest } from './format.ts';
 import { rowsName, type Manifest, type Member } from './format.ts';
 import { piecesOf, writePieces } from './pieces.ts';
 import { blobsOf, rowsOf, type NamedBlob } from './rows.ts';
@@ -237,7 +229,7 @@ async function readManifest(path: string): Promise<Buffer> {
   const found = await lstat(file).catch(() => undefined);
   if (!found?.isFile())
     throw invalid(`${path}: there is no backup, or the first one is not complete: no file ${manifestName}`);
-  if (found.size > mostManifest) throw invalid(`${file} is larger than a manifest can be`);
+  if (found.size > maxManifest) throw invalid(`${file} is larger than a manifest can be`);
   return readFile(file);
 }
 

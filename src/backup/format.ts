@@ -13,11 +13,11 @@ import type { ColumnKind } from '../database/tables.ts';
 // The manifest has the digest of each file of rows; the rows of the table `blobs` have the digest and the size of each blob.
 
 /** Most bytes of one line of rows: a row with two long texts, each character escaped. */
-export const mostLine = 128 * 2 ** 20;
+export const maxLine = 128 * 2 ** 20;
 /** Most bytes of a manifest. */
-export const mostManifest = 2 ** 20;
+export const maxManifest = 2 ** 20;
 /** Most blobs of one backup whose bytes may be missing or damaged. */
-export const mostProblems = 100_000;
+export const maxProblems = 100_000;
 
 export const manifestName = 'manifest';
 

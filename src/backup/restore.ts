@@ -37,11 +37,11 @@ export interface Restored {
 }
 
 /** Holders of a blob that a report names, of each kind. */
-const mostHolders = 5;
+const maxHolders = 5;
 
 /** Values of one statement, and bytes of one transaction. */
-const mostValues = 4000;
-const mostBytes = 2 ** 20;
+const maxValues = 4000;
+const maxBytes = 2 ** 20;
 
 /**
  * Restores a backup into an empty database and an empty storage: first the bytes, then the rows. While it runs, and if it
@@ -83,7 +83,7 @@ export async function restore(
  */
 export async function holdersOf(database: Database, references: References, digest: Digest): Promise<string[]> {
   if ((await appliedMigrations(database)).length !== migrations.length) return [];
-  return database.transaction((tx) => references.holders(tx, digest, mostHolders));
+  return database.transaction((tx) => references.holders(tx, digest, maxHolders));
 }
 
 /** Stores the bytes only if they match the digest. */
@@ -185,7 +185,7 @@ async function loadTable(
       throw invalid(`the table ${name} has other columns in the backup`);
     batch.push(Object.fromEntries(header.columns.map((column, index) => [column.name, values[index] as Value])));
     for (const value of values) bytes += typeof value === 'number' || value === null ? 8 : value.length;
-    if (batch.length >= Math.floor(mostValues / columns.length) || bytes >= mostBytes) await flush();
+    if (batch.length >= Math.floor(maxValues / columns.length) || bytes >= maxBytes) await flush();
   }
   await flush();
 }

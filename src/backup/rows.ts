@@ -3,7 +3,7 @@ import type { Queryable, Row } from '../database/database.ts';
 import { isDigest, type Digest } from '../runtime/digest.ts';
 import type { Content } from '../storage/files/content.ts';
 import type { Pace } from '../storage/upkeep/pace.ts';
-import { decodeHeader, decodeRow, encodeValue, invalid, mostLine, type Header } from './format.ts';
+import { decodeHeader, decodeRow, encodeValue, invalid, maxLine, type Header } from './format.ts';
 
 /** Tables without rows in a backup, and why. Every other table of the schema is in it. */
 export const leftOut: Readonly<Record<string, string>> = {
@@ -27,7 +27,7 @@ export const rowFilters: Readonly<Record<string, string>> = {
 };
 
 /** Rows of the first page, and of the largest. */
-const [firstPage, mostRows] = [50, 1000];
+const [firstPage, maxRows] = [50, 1000];
 /** A page that is larger, in bytes, is followed by one of half as many rows. */
 const largePage = 2 * 2 ** 20;
 
@@ -60,8 +60,8 @@ export async function dumpTable(
     const page = await from.select(sql, after?.values);
     const lines = page.map((row) => {
       const line = JSON.stringify(columns.map((each) => valueIn(row, name, each)));
-      if (Buffer.byteLength(line) > mostLine)
-        throw invalid(`a row of the table ${name} is larger than ${mostLine} bytes`);
+      if (Buffer.byteLength(line) > maxLine)
+        throw invalid(`a row of the table ${name} is larger than ${maxLine} bytes`);
       return `${line}\n`;
     });
     const bytes = Buffer.from(lines.join(''));
@@ -69,7 +69,7 @@ export async function dumpTable(
     rows += page.length;
     if (page.length < limit) return rows;
     last = key.map((column) => page.at(-1)![column] as string | number);
-    limit = bytes.length > largePage ? Math.ceil(limit / 2) : Math.min(mostRows, limit * 2);
+    limit = bytes.length > largePage ? Math.ceil(limit / 2) : Math.min(maxRows, limit * 2);
     await pace.step();
   }
 }
@@ -82,7 +82,7 @@ function valueIn(row: Row, table: string, { name, kind }: Table['columns'][numbe
   }
 }
 
-/** The lines of `content`, which it closes. Throws if a line is longer than `mostLine`. */
+/** The lines of `content`, which it closes. Throws if a line is longer than `maxLine`. */
 export async function* linesOf(content: Content): AsyncGenerator<string> {
   try {
     let rest: Buffer[] = [];
@@ -101,7 +101,7 @@ export async function* linesOf(content: Content): AsyncGenerator<string> {
       }
       rest.push(piece.subarray(start, read));
       length += read - start;
-      if (length > mostLine) throw invalid(`a line in the backup is longer than ${mostLine} bytes`);
+      if (length > maxLine) throw invalid(`a line in the backup is longer than ${maxLine} bytes`);
     }
     if (length > 0) throw invalid('a file of rows in the backup ends in the middle of a line');
   } finally {

@@ -5,11 +5,11 @@ export const blobCost = 64 * 1024;
 /** Part of an earlier backup that each run checks: all of it in this many runs. */
 const runs = 20;
 /** A smaller backup is checked as a whole. */
-const leastBytes = 256 * 2 ** 20;
+const minBytes = 256 * 2 ** 20;
 
 /** Bytes of an earlier backup that a run compares with their digests. */
 export function shareOf({ count, bytes }: { count: number; bytes: number }): number {
-  return Math.max(leastBytes, (bytes + count * blobCost) / runs);
+  return Math.max(minBytes, (bytes + count * blobCost) / runs);
 }
 
 /**

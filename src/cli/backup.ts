@@ -26,7 +26,7 @@ type Say = (line: string) => void;
 /** Bytes per second that a backup and a check read by default, so that clients hardly notice it. */
 const defaultRate = '64MiB';
 /** Damaged blobs that an error names. */
-const mostNamed = 10;
+const maxNamed = 10;
 
 const kept =
   'not in the backup: the settings, and the key file of webhooks (setting secretKeyFile). Keep both separately';
@@ -89,7 +89,7 @@ async function writeBackup(environment: Environment, target: string, flags: Back
       say(`damaged in the earlier backup: ${digest}${lost.has(digest) ? '' : ', which was copied again'}`);
     say(kept);
     if (missing.length === 0) return;
-    const names = missing.slice(0, mostNamed).join(', ');
+    const names = missing.slice(0, maxNamed).join(', ');
     throw new DomainError(
       'Invalid',
       `The backup is complete, but ${missing.length} blobs are missing or damaged in the storage itself: ${names}. "${typed('verify')}" shows what needs them.`,

@@ -15,7 +15,7 @@ const days = 365;
 const ownNames = ['localhost', '127.0.0.1', '::1'];
 /** A DNS name, or an IP address. A certificate for a trial needs no more than 100. */
 const hostPattern = /^(?:(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]{0,251}[a-z0-9_])?|[0-9a-f:.]*:[0-9a-f:.]*)$/i;
-const mostHosts = 100;
+const maxHosts = 100;
 
 /** `entrepot cert` */
 export function addCert(program: Command, environment: Environment, terminal: Terminal): void {
@@ -31,7 +31,7 @@ export function addCert(program: Command, environment: Environment, terminal: Te
       const wrong = hosts.find((each) => !hostPattern.test(each));
       if (wrong !== undefined)
         throw new DomainError('Invalid', `--host: "${wrong}" is not a DNS name or an IP address`);
-      if (hosts.length > mostHosts) throw new DomainError('Invalid', `--host: use at most ${mostHosts} names`);
+      if (hosts.length > maxHosts) throw new DomainError('Invalid', `--host: use at most ${maxHosts} names`);
       const folder = resolve(out ?? join(data, 'tls'));
       await refuseOthersFolder(out === undefined ? 'ENTREPOT_DATA' : '--out', folder);
       const { ca, cert, key } = createSelfSigned(hosts, days, Date.now());

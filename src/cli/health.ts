@@ -11,7 +11,7 @@ import type { Terminal } from './with-installation.ts';
 /** Milliseconds until the answer. */
 const answerTime = 4000;
 /** The most characters of an answer that are shown. */
-const longestAnswer = 1000;
+const maxAnswer = 1000;
 
 /** `entrepot health` alone, which loads faster than all commands. */
 export function run(words: readonly string[], environment: Environment, outside: Terminal): Promise<number> {
@@ -59,6 +59,6 @@ async function ask(address: URL): Promise<{ status: number; text: string }> {
   asked.on('error', answer.reject).end();
   const response = await answer.promise;
   let text = '';
-  for await (const chunk of response) text = (text + String(chunk)).slice(0, longestAnswer);
+  for await (const chunk of response) text = (text + String(chunk)).slice(0, maxAnswer);
   return { status: response.statusCode!, text };
 }

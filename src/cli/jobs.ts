@@ -8,7 +8,7 @@ import { row } from './printed.ts';
 import { withInstallation, type Terminal } from './with-installation.ts';
 
 /** Files that `gc --files` names. */
-const mostShown = 100;
+const maxShown = 100;
 
 type Counts = Awaited<ReturnType<Installation['jobs']['run']>>;
 
@@ -70,10 +70,10 @@ async function cleanFiles(
   let shown = 0;
   const report = ({ digest, size, storedAt }: { digest: string; size: number; storedAt: number }) => {
     shown += 1;
-    if (shown <= mostShown) say(`${digest}\t${size} bytes\t${new Date(storedAt).toISOString()}`);
+    if (shown <= maxShown) say(`${digest}\t${size} bytes\t${new Date(storedAt).toISOString()}`);
   };
   const { files, bytes, recent } = await filesWithoutRow.find({ before, report });
-  if (shown > mostShown) say(`… and ${shown - mostShown} more`);
+  if (shown > maxShown) say(`… and ${shown - maxShown} more`);
   if (recent > 0) say(`kept: ${recent} files that are younger than the setting "gc.grace"`);
   if (files === 0) return say(recent > 0 ? 'nothing to delete' : 'no file without a row');
   if (!confirmed) return say(`would delete ${files} files, ${bytes} bytes. To delete them, add --yes`);

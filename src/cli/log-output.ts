@@ -7,7 +7,7 @@ const atomicBytes = 4096;
 const maxWaiting = 4 * 2 ** 20;
 /** The first and the longest pause before a failed write is repeated; milliseconds. */
 const firstPause = 1;
-const longestPause = 100;
+const maxPause = 100;
 /** How long the end of the process waits for an output that is full; milliseconds. */
 const lastWait = 200;
 
@@ -86,7 +86,7 @@ export class LogOutput {
     this.#timer = undefined;
     if (!this.#writeWaiting()) {
       this.#timer = setTimeout(() => this.#attempt(), this.#pause).unref();
-      this.#pause = Math.min(longestPause, this.#pause * 2);
+      this.#pause = Math.min(maxPause, this.#pause * 2);
       return;
     }
     this.#pause = firstPause;

@@ -14,7 +14,7 @@ interface CreateOptions extends PatternOptions {
 }
 
 /** Longest identity token on stdin, in characters. */
-const longestToken = 16 * 1024;
+const maxTokenLength = 16 * 1024;
 
 /** `entrepot publisher` */
 export function addPublisher(program: Command, environment: Environment, terminal: Terminal): void {
@@ -123,7 +123,7 @@ async function readToken({ stdin }: Terminal): Promise<string> {
   let text = '';
   for await (const piece of stdin ?? []) {
     text += typeof piece === 'string' ? piece : Buffer.from(piece).toString('utf8');
-    if (text.length > longestToken + 2) throw new DomainError('Invalid', 'The identity token on stdin is too long.');
+    if (text.length > maxTokenLength + 2) throw new DomainError('Invalid', 'The identity token on stdin is too long.');
   }
   if (text.trim() === '') throw new DomainError('Invalid', 'Send the identity token to stdin.');
   return text.trim();

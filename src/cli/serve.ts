@@ -17,7 +17,7 @@ import { isWorker, leaveWorkers, openExchange, runWorkers } from './workers.ts';
 /** What is over for sure this many milliseconds after `shutdownGrace`. The process has ended before 5 seconds. */
 const exitTime = closingTimes.all + 250;
 /** How long the first process of several workers may take to end its checks; milliseconds. */
-const longestClose = 1000;
+const maxClose = 1000;
 /** After everything is closed, the process gets this long to end by itself; milliseconds. */
 const lastTime = 100;
 
@@ -117,7 +117,7 @@ class StopSignal {
 async function startFirst(config: Config, surroundings: Surroundings): Promise<string | undefined> {
   await using installation = await openInstallation(config, surroundings);
   const requirements = await openRequirements(installation.core);
-  await requirements.enforce().finally(() => requirements.close(longestClose));
+  await requirements.enforce().finally(() => requirements.close(maxClose));
   await installation.webhooks.checkKey();
   return await createFirstToken(installation.core);
 }

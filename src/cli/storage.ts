@@ -18,7 +18,7 @@ type Place = Config['storage']['driver'];
 /** Bytes per second that a copy reads by default, so that clients hardly notice it. */
 const defaultRate = '64MiB';
 /** Damaged blobs that an error names. */
-const mostNamed = 10;
+const maxNamed = 10;
 
 /** `entrepot storage` */
 export function addStorage(program: Command, environment: Environment, terminal: Terminal): void {
@@ -77,7 +77,7 @@ async function copy(environment: Environment, terminal: Terminal, { to, rate: te
     if (!isSettled) say('pushes continue: the last blobs were pushed while they were copied');
     for (const line of nextSteps(config, to)) say(line);
     if (problems.size === 0) return;
-    const names = [...problems].slice(0, mostNamed).join(', ');
+    const names = [...problems].slice(0, maxNamed).join(', ');
     throw new DomainError(
       'Invalid',
       `The copy is complete, except ${problems.size} blobs that are missing or damaged in the source itself: ${names}. "${typed('verify')}" shows what needs them.`,

@@ -34,7 +34,7 @@ interface RedeliverOptions extends AccountOption {
   since?: string;
 }
 
-const longestList = 10_000;
+const maxList = 10_000;
 
 /** `entrepot webhook`. Results are JSON lines, as in `/v1/webhooks`. */
 export function addWebhook(program: Command, environment: Environment, terminal: Terminal): void {
@@ -72,7 +72,7 @@ export function addWebhook(program: Command, environment: Environment, terminal:
     );
   add('list', 'list the webhooks of an account').action(({ account }: AccountOption) =>
     run(account, async ({ webhooks }, id) => {
-      for (const each of await webhooks.list(id, longestList)) print(webhookItem(each));
+      for (const each of await webhooks.list(id, maxList)) print(webhookItem(each));
     }),
   );
   add('change <id>', 'change a webhook, and print it')
@@ -135,6 +135,6 @@ function listIn(text: string): string[] {
 
 function numberIn(text: string): number {
   const number = /^\d{1,5}$/.test(text) ? Number(text) : 0;
-  if (number >= 1 && number <= longestList) return number;
-  throw new InvalidArgumentError(`expected a number from 1 to ${longestList}`);
+  if (number >= 1 && number <= maxList) return number;
+  throw new InvalidArgumentError(`expected a number from 1 to ${maxList}`);
 }

@@ -7,12 +7,12 @@ import { WorkerExchange, WorkerReports, type Channel } from '../metrics/exchange
 export interface WorkerTimes {
   /** The first pause before a worker that exited unexpectedly is replaced; it doubles with each further exit. */
   firstPause: number;
-  longestPause: number;
+  maxPause: number;
   /** A worker that ran for this long is replaced after the first pause again. */
   stable: number;
 }
 
-const defaultTimes: WorkerTimes = { firstPause: 1000, longestPause: 30_000, stable: 60_000 };
+const defaultTimes: WorkerTimes = { firstPause: 1000, maxPause: 30_000, stable: 60_000 };
 
 /** Whether this process is a worker. */
 export function isWorker(): boolean {
@@ -67,7 +67,7 @@ export async function runWorkers(
     void limit.promise.then(() => clearTimeout(timer));
   });
   const keepRunning = async () => {
-    for (let pause = times.firstPause; !stop.aborted; pause = Math.min(times.longestPause, pause * 2)) {
+    for (let pause = times.firstPause; !stop.aborted; pause = Math.min(times.maxPause, pause * 2)) {
       const startedAt = performance.now();
       const worker = cluster.fork();
       running.add(worker);

@@ -54,7 +54,7 @@ export interface ConsoleParts {
 const formLimit = 64 * 1024;
 
 /** A page that is not ready by then shows a notice instead; milliseconds. */
-const longestWait = 8000;
+const maxWait = 8000;
 
 const policy = [
   "default-src 'none'",
@@ -208,7 +208,7 @@ function valuesOf({ originalUrl }: Request, name: string): string[] {
 /** Rejects with `DatabaseUnavailable` if `work` takes too long, so that a slow database shows a notice and no empty window. */
 async function inTime<T>(work: Promise<T>): Promise<T> {
   const timer = new AbortController();
-  const late = sleep(longestWait, undefined, { signal: timer.signal, ref: false }).then(() => {
+  const late = sleep(maxWait, undefined, { signal: timer.signal, ref: false }).then(() => {
     throw new DomainError('DatabaseUnavailable', 'The database answers slowly, so this page is not ready. Try again.', {
       retryAfter: 5,
     });

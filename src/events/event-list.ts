@@ -6,7 +6,7 @@ import { keyOfSubject } from './record.ts';
 /** Rows that one statement examines. On SQLite a statement stops all other work of the process. */
 const part = 1000;
 /** Rows that are examined for one page. */
-export const mostExamined = 100_000;
+export const maxExamined = 100_000;
 
 /** Conditions for events. All of them apply. */
 export interface EventFilter {
@@ -71,7 +71,7 @@ export function isByTime({ subject, since, until }: EventFilter): boolean {
 
 /**
  * Up to `limit` visible events after the place `from`. It reads them in parts of a bounded number of rows by their times or
- * positions, and skips what is before the next event of the account or the subject. It examines at most `mostExamined`
+ * positions, and skips what is before the next event of the account or the subject. It examines at most `maxExamined`
  * rows. Rejects with `Aborted` when the caller has left.
  *
  * It does not search in the index of an account: MariaDB would read all its events up to the place, again for each part.
@@ -108,7 +108,7 @@ export async function readEvents(
       return { rows: rows.slice(0, limit), next: [time, position] };
     }
     examined += part;
-    if (!key || examined >= mostExamined) return { rows, next: key };
+    if (!key || examined >= maxExamined) return { rows, next: key };
     at = key;
   }
 }

@@ -4,7 +4,7 @@ import { isByTime, readEvents, type EventFilter, type EventKey, type EventOrder,
 
 /** Events that get their positions in one transaction, and that are deleted in one. */
 const batch = 200;
-const mostCounted = 10_000;
+const maxCounted = 10_000;
 
 /** A part of a list of events. */
 export interface EventPage {
@@ -39,7 +39,7 @@ export class Events {
   /** Events without a position yet; counts up to 10,000. */
   async undispatched(): Promise<number> {
     const row = await this.#database.get<{ events: number }>(
-      `SELECT COUNT(*) AS events FROM (SELECT id FROM events WHERE position IS NULL LIMIT ${mostCounted}) AS waiting`,
+      `SELECT COUNT(*) AS events FROM (SELECT id FROM events WHERE position IS NULL LIMIT ${maxCounted}) AS waiting`,
     );
     return row!.events;
   }

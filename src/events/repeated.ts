@@ -11,7 +11,7 @@ const periods: Partial<Record<EventType, number>> = {
 };
 
 /** Most different events in memory. Further ones are counted together, without their addresses and details. */
-const mostKept = 1000;
+const maxKept = 1000;
 /** Events that are written in one transaction. */
 const batch = 100;
 
@@ -53,7 +53,7 @@ export class RepeatedEvents {
     const times = { count: 1, first: now, last: now };
     const client = origin.address === null ? null : this.#clientOf(origin.address);
     const key = JSON.stringify([type, accountId, subject, client]);
-    if (this.#kept.has(key) || this.#kept.size < mostKept) {
+    if (this.#kept.has(key) || this.#kept.size < maxKept) {
       this.#add(key, { event, origin, ...times });
       return;
     }

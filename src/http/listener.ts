@@ -41,7 +41,7 @@ export interface ConnectionLimits {
 /** A connection that was opened just before `drain` has this long to send its first byte; milliseconds. */
 const firstByteTime = 1000;
 /** Node looks this often for connections whose headers take too long; milliseconds. */
-const longestCheck = 5000;
+const maxCheck = 5000;
 
 /**
  * Starts an HTTP server for `listener`; rejects with the error of the system if it cannot listen.
@@ -62,7 +62,7 @@ export async function listen(
     requestTimeout: 0,
     keepAliveTimeout: 75_000,
     headersTimeout: headerTimeout,
-    connectionsCheckingInterval: Math.min(longestCheck, headerTimeout / 2),
+    connectionsCheckingInterval: Math.min(maxCheck, headerTimeout / 2),
     maxHeaderSize: headerSize,
     ServerResponse: AppResponse,
     // The listener refuses a request without it, in its turn.

@@ -8,8 +8,8 @@ import { whenSilent } from '../runtime/incoming.ts';
 export const multipartOverhead = 64 * 1024;
 
 /** Most fields, and most bytes of a field. */
-const mostFields = 10;
-const longestField = 1024;
+const maxFields = 10;
+const maxFieldLength = 1024;
 
 export interface FormReader {
   /** A sender that sends nothing for this many milliseconds is `Aborted`. */
@@ -36,10 +36,10 @@ export async function readMultipart(request: IncomingMessage, reader: FormReader
     form = new Busboy({
       headers: request.headers as { 'content-type': string },
       limits: {
-        fields: mostFields,
-        fieldSize: longestField,
+        fields: maxFields,
+        fieldSize: maxFieldLength,
         files: reader.files,
-        parts: reader.files + mostFields + 9,
+        parts: reader.files + maxFields + 9,
         headerPairs: 50,
       },
     });
@@ -63,12 +63,12 @@ export async function readMultipart(request: IncomingMessage, reader: FormReader
       });
       form.on('field', (name, value, nameTruncated, valueTruncated) => {
         if (nameTruncated || valueTruncated) {
-          reject(new DomainError('Invalid', `A field of the form is longer than ${longestField} bytes.`));
+          reject(new DomainError('Invalid', `A field of the form is longer than ${maxFieldLength} bytes.`));
         } else reader.onField?.(name, value);
       });
       form.on('filesLimit', () => reject(new DomainError('Invalid', reader.tooMany)));
       for (const limit of ['fieldsLimit', 'partsLimit'] as const) {
-        form.on(limit, () => reject(new DomainError('Invalid', `The form has more than ${mostFields} fields.`)));
+        form.on(limit, () => reject(new DomainError('Invalid', `The form has more than ${maxFields} fields.`)));
       }
       form.on('error', (error: unknown) => reject(malformed(reader, error)));
       form.on('finish', resolve);

@@ -5,7 +5,7 @@ import type { Server, Socket } from 'node:net';
 // event loop, and begins all of them. Here the next one begins when the one before it is answered.
 
 /** Most requests of a connection that wait for the answer to the one before. Clients of this server send none. */
-const mostWaiting = 16;
+const maxWaiting = 16;
 
 /** How many requests of a connection wait. */
 const waiting = new WeakMap<Socket, number>();
@@ -41,7 +41,7 @@ export function limitWaiting(server: Server, event: 'connection' | 'secureConnec
     const begin = parser?.onIncoming;
     if (!parser || !begin) return;
     parser.onIncoming = (request, keepAlive) => {
-      if ((waiting.get(socket) ?? 0) < mostWaiting) return begin(request, keepAlive);
+      if ((waiting.get(socket) ?? 0) < maxWaiting) return begin(request, keepAlive);
       socket.destroy();
       return -1;
     };

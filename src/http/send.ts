@@ -8,7 +8,7 @@ import { parseByteRange } from './ranges.ts';
 const readAheadStreams = 4;
 const maxWholeBytes = 64 * 1024;
 /** Smaller content is sent at once: a second request would take longer. */
-const leastRedirected = 2 ** 20;
+const minRedirected = 2 ** 20;
 
 export interface SendOptions {
   headers: OutgoingHttpHeaders;
@@ -112,7 +112,7 @@ const redirectHeaders = { 'Cache-Control': 'no-store', 'Content-Length': 0 };
  */
 function isRedirected({ method, headers }: IncomingMessage, { size, location }: Content): boolean {
   if (method !== 'GET' || headers.range !== undefined) return false;
-  return location !== undefined && size !== undefined && size >= leastRedirected;
+  return location !== undefined && size !== undefined && size >= minRedirected;
 }
 
 function matches(header: string | undefined, etag: string): boolean {

@@ -15,12 +15,12 @@ export interface Mismatch {
 }
 
 /** Most claims of a rule, values of a claim, and characters of a name or a value. */
-const mostClaims = 20;
-const mostValues = 20;
-const longestText = 500;
+const maxClaims = 20;
+const maxValues = 20;
+const maxTextLength = 500;
 /** Values of a list in a token that are compared, and characters of a value; a longer one matches no `*`. */
-const mostCompared = 1000;
-const longestCompared = 1000;
+const maxCompared = 1000;
+const maxComparedLength = 1000;
 
 /**
  * Claims that stay the same when something is renamed, and are never given to another project, by kind of issuer. A rule
@@ -40,7 +40,7 @@ const ownClaims = new Set(['iss', 'aud', 'exp', 'nbf', 'iat', 'jti']);
 /** Checks the claims of a rule, and writes them as lists of texts. Throws `Invalid`. */
 export function parseWanted(claims: Readonly<Record<string, unknown>>, kind: IssuerKind): Wanted {
   const names = Object.keys(claims);
-  if (names.length === 0 || names.length > mostClaims) throw invalid(`Name 1 to ${mostClaims} claims.`);
+  if (names.length === 0 || names.length > maxClaims) throw invalid(`Name 1 to ${maxClaims} claims.`);
   const wanted = names.map((name) => [name, valuesOf(name, claims[name], kind)] as const);
   const ids = identifying[kind];
   if (ids.length > 0 && !ids.some((id) => names.includes(id))) {
@@ -50,8 +50,8 @@ export function parseWanted(claims: Readonly<Record<string, unknown>>, kind: Iss
 }
 
 function valuesOf(name: string, given: unknown, kind: IssuerKind): readonly string[] {
-  if (name === '' || name.length > longestText)
-    throw invalid(`The name of a claim has 1 to ${longestText} characters.`);
+  if (name === '' || name.length > maxTextLength)
+    throw invalid(`The name of a claim has 1 to ${maxTextLength} characters.`);
   if (name === '__proto__' || ownClaims.has(name)) throw invalid(`A rule cannot name the claim "${name}".`);
   if (name === 'sub' && ['github', 'gitlab', 'azure'].includes(kind)) {
     throw invalid(
@@ -59,12 +59,12 @@ function valuesOf(name: string, given: unknown, kind: IssuerKind): readonly stri
     );
   }
   const values = Array.isArray(given) ? given.map(String) : [String(given)];
-  if (values.length === 0 || values.length > mostValues) {
-    throw invalid(`Give the claim "${name}" 1 to ${mostValues} values.`);
+  if (values.length === 0 || values.length > maxValues) {
+    throw invalid(`Give the claim "${name}" 1 to ${maxValues} values.`);
   }
   for (const value of values) {
-    if (value === '' || value.length > longestText) {
-      throw invalid(`A value of the claim "${name}" has 1 to ${longestText} characters.`);
+    if (value === '' || value.length > maxTextLength) {
+      throw invalid(`A value of the claim "${name}" has 1 to ${maxTextLength} characters.`);
     }
     if (value.includes('*') && identifying[kind].includes(name)) {
       throw invalid(`The claim "${name}" is an ID: give its whole value, without "*".`);
@@ -106,7 +106,7 @@ function prepare(values: readonly string[]): Prepared {
 
 async function matchesSome({ exact, patterns }: Prepared, found: readonly string[]): Promise<boolean> {
   if (found.some((each) => exact.has(each))) return true;
-  const compared = found.filter((each) => each.length <= longestCompared);
+  const compared = found.filter((each) => each.length <= maxComparedLength);
   for (const pattern of patterns) {
     const pausing = pause();
     if (pausing) await pausing;
@@ -126,7 +126,7 @@ export function valuesIn(claims: Claims, name: string): string[] {
   const value = Object.hasOwn(claims, name) ? claims[name] : inside(claims, name.split('/'));
   return [value]
     .flat()
-    .slice(0, mostCompared)
+    .slice(0, maxCompared)
     .filter((each) => ['string', 'number', 'boolean'].includes(typeof each))
     .map(String);
 }

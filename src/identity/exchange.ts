@@ -20,8 +20,8 @@ const keptLonger = 60 * 60_000;
 const batch = 500;
 const batchesAtOnce = 20;
 /** Claims and characters of a value that a message shows. */
-const mostShown = 5;
-const longestShown = 100;
+const maxShown = 5;
+const maxShownLength = 100;
 
 interface ExchangeParts {
   database: Database;
@@ -204,8 +204,8 @@ function chosen(compared: readonly Compared[], { issuer }: VerifiedToken, wanted
 
 function noMatch(near?: Compared): DomainError {
   if (!near) return tokenRefused('No rule of this account matches the token.');
-  const claims = near.missed!.slice(0, mostShown).map(({ claim, found }) => {
-    const value = found.length === 0 ? 'missing' : `"${found.join(', ').slice(0, longestShown)}"`;
+  const claims = near.missed!.slice(0, maxShown).map(({ claim, found }) => {
+    const value = found.length === 0 ? 'missing' : `"${found.join(', ').slice(0, maxShownLength)}"`;
     return `the claim "${claim}" is ${value}`;
   });
   return tokenRefused(`The rule "${near.publisher.name}" does not match this token: ${claims.join(', ')}.`);

@@ -25,10 +25,10 @@ export type Claims = Readonly<Record<string, unknown>>;
 /** Most characters of a token, tolerance of clocks in seconds, and longest lifetime in seconds. */
 const maxLength = 16 * 1024;
 const tolerance = 30;
-const longestLife = 86_400;
+const maxLife = 86_400;
 
 /** Levels of objects and lists in the claims. */
-const mostLevels = 16;
+const maxLevels = 16;
 /** Only signatures with a private key. With HS256, the public key of the issuer would be the secret. */
 const algorithms = [
   'RS256',
@@ -64,7 +64,7 @@ export class IdentityTokens {
     const claims = await this.#check(value, settings, (...token) => keys.keyFor(...token, mayFetch));
     const { aud, exp, jti } = claims;
     if (Array.isArray(aud) && aud.length !== 1) throw tokenRefused('The token must have exactly one audience.');
-    if (exp! * 1000 - this.#now() > longestLife * 1000) {
+    if (exp! * 1000 - this.#now() > maxLife * 1000) {
       throw tokenRefused('The token is valid for more than 24 hours. Request one with a shorter lifetime.');
     }
     if (settings.kind === 'github' && claims['event_name'] === 'pull_request_target') {
@@ -92,8 +92,8 @@ export class IdentityTokens {
     } catch (error) {
       throw tokenRefused('This is not an identity token: it is no signed JWT.', error);
     }
-    if (isDeeperThan(mostLevels, claims)) {
-      throw tokenRefused(`The claims of the token have more than ${mostLevels} levels.`);
+    if (isDeeperThan(maxLevels, claims)) {
+      throw tokenRefused(`The claims of the token have more than ${maxLevels} levels.`);
     }
     return claims;
   }
@@ -109,7 +109,7 @@ export class IdentityTokens {
   #mayBeAccepted({ aud, exp, iat }: Claims, { audience }: TrustedIssuer): boolean {
     const now = this.#now() / 1000;
     if (![aud].flat().includes(audience) || typeof exp !== 'number' || typeof iat !== 'number') return false;
-    return exp + tolerance > now && iat - tolerance <= now && now - iat <= longestLife + tolerance;
+    return exp + tolerance > now && iat - tolerance <= now && now - iat <= maxLife + tolerance;
   }
 
   async #check(value: string, { issuer, audience }: TrustedIssuer, keyFor: JWTVerifyGetKey): Promise<JWTPayload> {
@@ -119,7 +119,7 @@ export class IdentityTokens {
         issuer,
         audience,
         clockTolerance: tolerance,
-        maxTokenAge: longestLife,
+        maxTokenAge: maxLife,
         requiredClaims: ['exp', 'iat', 'aud'],
         currentDate: new Date(this.#now()),
       });

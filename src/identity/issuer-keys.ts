@@ -25,7 +25,7 @@ const staleFor = 60 * 60_000;
 /** Shortest time between two fetches because of an unknown key, and after a failure; milliseconds. */
 const unknownPause = 60_000;
 const failurePause = 5000;
-const mostKeys = 100;
+const maxKeys = 100;
 
 type FindKey = ReturnType<typeof createLocalJWKSet>;
 
@@ -101,8 +101,8 @@ export class IssuerKeys {
         throw new Refused('has no https address of its keys');
       }
       const { keys } = await this.#json(address);
-      if (!Array.isArray(keys) || keys.length === 0 || keys.length > mostKeys) {
-        throw new Refused(`has not 1 to ${mostKeys} keys`);
+      if (!Array.isArray(keys) || keys.length === 0 || keys.length > maxKeys) {
+        throw new Refused(`has not 1 to ${maxKeys} keys`);
       }
       const find = createLocalJWKSet({ keys: keys as JWK[] });
       this.#found = { find, at: this.#now() };

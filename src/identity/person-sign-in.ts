@@ -32,8 +32,8 @@ const freshFor = 60 * 60_000;
 const failurePause = 5000;
 /** Seconds for each request to the provider. */
 const timeout = 10;
-const longestName = 200;
-const longestSubject = 255;
+const maxNameLength = 200;
+const maxSubjectLength = 255;
 
 /**
  * Sign-in of people with an OpenID Connect provider: authorization code with PKCE, state and nonce (OpenID Connect Core
@@ -113,7 +113,7 @@ export class PersonSignIn {
 
   #personOf(claims: Readonly<Record<string, unknown>> & { sub: string }): Person {
     const subject = claims.sub;
-    if (subject.length > longestSubject) throw refused('The provider sent a subject that is too long.');
+    if (subject.length > maxSubjectLength) throw refused('The provider sent a subject that is too long.');
     const pairs = this.#settings.rules
       .filter(({ claim, value }) => valuesIn(claims, claim).includes(value))
       .map(({ claim, value }) => [claim, value] as const);
@@ -123,7 +123,7 @@ export class PersonSignIn {
     return {
       issuer: this.#settings.issuer!,
       subject,
-      name: name.replace(/\p{Cc}/gu, ' ').slice(0, longestName),
+      name: name.replace(/\p{Cc}/gu, ' ').slice(0, maxNameLength),
       claims: pairs,
     };
   }

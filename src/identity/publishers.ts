@@ -33,10 +33,10 @@ export interface SettingsPublisher extends NewPublisher {
 }
 
 /** Rules of an account besides those of the settings, and characters of their claims and patterns together. */
-const mostRules = 200;
-const largestRules = 128 * 1024;
+const maxRules = 200;
+const maxRulesBytes = 128 * 1024;
 /** Characters of rules that are kept in memory, by all accounts, and rules that are read at a time. */
-const mostKept = 8 * 1024 * 1024;
+const maxKept = 8 * 1024 * 1024;
 const readAtATime = 20;
 
 interface PublisherParts {
@@ -58,7 +58,7 @@ export class Publishers {
   readonly #now: () => number;
   /** By ID and time of the last change, so that a changed rule is read again. */
   readonly #kept = new LRUCache<string, Publisher>({
-    maxSize: mostKept,
+    maxSize: maxKept,
     sizeCalculation: ({ claims, patterns }) => JSON.stringify([claims, patterns]).length,
   });
 
@@ -270,14 +270,14 @@ async function checkRoom(tx: Transaction, row: PublisherRow, before?: PublisherR
      WHERE account_id = ? AND id <> ?`,
     [row.account_id, row.id],
   ))!;
-  if (!before && others.n >= mostRules) {
-    throw new DomainError('Invalid', `An account has at most ${mostRules} rules. Delete one first.`);
+  if (!before && others.n >= maxRules) {
+    throw new DomainError('Invalid', `An account has at most ${maxRules} rules. Delete one first.`);
   }
   const size = sizeOf(row);
-  if (Number(others.size) + size <= largestRules || (before && size <= sizeOf(before))) return;
+  if (Number(others.size) + size <= maxRulesBytes || (before && size <= sizeOf(before))) return;
   throw new DomainError(
     'Invalid',
-    `The claims and patterns of an account's rules have at most ${largestRules / 1024} KiB together. Use fewer values, or "*".`,
+    `The claims and patterns of an account's rules have at most ${maxRulesBytes / 1024} KiB together. Use fewer values, or "*".`,
   );
 }
 

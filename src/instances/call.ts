@@ -10,7 +10,7 @@ export const answerHeader = 'entrepot-answer';
 export const scheme = 'Entrepot';
 
 /** Largest answer in bytes. */
-export const mostAnswer = 64 * 1024;
+export const maxAnswer = 64 * 1024;
 
 const text = z.string().nullable();
 

@@ -27,9 +27,9 @@ const defaultTimes: Readonly<Record<Dialect, InstanceTimes>> = {
 const keepDead = 3_600_000;
 /** After this many heartbeats, rows of dead instances are removed. */
 const beatsPerRemoval = 100;
-const mostListed = 1000;
+const maxListed = 1000;
 /** How long the removal of this process may take at its end; milliseconds. */
-const longestLeave = 1000;
+const maxLeave = 1000;
 
 /** What all instances of an installation must have in common. Fingerprints, never secrets. Null: not known or not used. */
 export interface Facts {
@@ -161,7 +161,7 @@ export class Instances {
     this.#isEntered = false;
     clearInterval(this.#timer);
     if (!this.#own) return;
-    await inTime(() => this.#delete(), Math.min(longestLeave, milliseconds / 2)).catch((error: unknown) =>
+    await inTime(() => this.#delete(), Math.min(maxLeave, milliseconds / 2)).catch((error: unknown) =>
       this.#log.warn({ err: error }, 'this instance was not removed from the list of instances; it is dead there'),
     );
   }
@@ -208,7 +208,7 @@ export class Instances {
   async #select(condition: string): Promise<Instance[]> {
     const rows = await this.#database.select<Omit<Instance, 'isLive'> & { live: number }>(
       `SELECT ${columns}, ${isLive(this.#database.dialect)} AS live FROM instances ${condition}
-       ORDER BY seen_at DESC LIMIT ${mostListed}`,
+       ORDER BY seen_at DESC LIMIT ${maxListed}`,
     );
     const instances = rows.map(({ live, ...row }) => ({ ...row, isLive: live === 1 }));
     return instances.sort((one, other) => one.startedAt - other.startedAt || (one.id < other.id ? -1 : 1));

@@ -3,7 +3,7 @@ import { ConfigError, readSecretFile } from '../config/load.ts';
 
 const setting = 'ENTREPOT_INTERNAL_SECRET_FILE';
 /** Fewest characters of the file. */
-const shortest = 32;
+const min = 32;
 
 /** Signs what instances send to each other. The secret itself is never sent. */
 export class RelayKey {
@@ -16,9 +16,9 @@ export class RelayKey {
   /** Throws `ConfigError` if the file cannot be read or is too short. */
   static read(file: string): RelayKey {
     const secret = readSecretFile(file, setting);
-    if (secret.length >= shortest) return new RelayKey(secret);
+    if (secret.length >= min) return new RelayKey(secret);
     throw new ConfigError(
-      `${setting}: ${file} needs at least ${shortest} characters, for example from "openssl rand -base64 32"`,
+      `${setting}: ${file} needs at least ${min} characters, for example from "openssl rand -base64 32"`,
     );
   }
 

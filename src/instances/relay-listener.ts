@@ -40,7 +40,7 @@ export interface RelayListenerOptions {
 
 /** Bounds of a connection before its call is known. */
 const limits = { headerTimeout: 10_000, headerSize: 16 * 1024 };
-const mostConnections = 4096;
+const maxConnections = 4096;
 /** The clocks of two instances may differ by this many milliseconds; a call is refused when it is older. */
 const clockTolerance = 300_000;
 /** Bounds for the rest of a body that is not used, so that its sender can read the answer. */
@@ -56,7 +56,7 @@ export async function listenForRelay(options: RelayListenerOptions): Promise<App
   const noProxy = { perAddress: undefined, isProxy: () => false, onRefused: () => undefined };
   const server = await listen(answer, host, port, { ...limits, ...noProxy }, { shared });
   server.http.on('checkContinue', answer);
-  server.http.maxConnections = mostConnections;
+  server.http.maxConnections = maxConnections;
   return server;
 }
 

@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream';
 import { currentOrigin } from '../runtime/caller.ts';
 import { DomainError } from '../runtime/errors.ts';
 import { whenSilent } from '../runtime/incoming.ts';
-import { answerHeader, callHeader, encodeCall, mostAnswer, relayPath, resultIn, scheme } from './call.ts';
+import { answerHeader, callHeader, encodeCall, maxAnswer, relayPath, resultIn, scheme } from './call.ts';
 import type { Instances } from './instances.ts';
 import { isSame, type RelayKey } from './relay-key.ts';
 
@@ -185,7 +185,7 @@ class Sending {
     let length = 0;
     for await (const piece of answer as AsyncIterable<Buffer>) {
       length += piece.length;
-      if (length > mostAnswer) throw new Error('its answer is too large');
+      if (length > maxAnswer) throw new Error('its answer is too large');
       pieces.push(piece);
     }
     const text = Buffer.concat(pieces).toString();

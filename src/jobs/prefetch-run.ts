@@ -59,8 +59,8 @@ export interface PrefetchRunItem {
 }
 
 /** Entries of each list, and characters of each text, that are kept. */
-const mostKept = 500;
-const longestText = 300;
+const maxKept = 500;
+const maxTextLength = 300;
 
 export function resultOf({ fetched, present, unmeasured, approximate, skipped, missing }: Report): PrefetchResult {
   return {
@@ -68,9 +68,9 @@ export function resultOf({ fetched, present, unmeasured, approximate, skipped, m
     present: copyOf(present),
     unmeasured,
     approximate,
-    skipped: [...skipped].slice(0, mostKept).map(([what, reason]) => ({ what: cut(what), reason: cut(reason) })),
+    skipped: [...skipped].slice(0, maxKept).map(([what, reason]) => ({ what: cut(what), reason: cut(reason) })),
     skippedTotal: skipped.size,
-    missing: missing.slice(0, mostKept).map(({ what, reason, location: { file, line } }) => ({
+    missing: missing.slice(0, maxKept).map(({ what, reason, location: { file, line } }) => ({
       file: cut(file),
       line,
       what: cut(what),
@@ -85,5 +85,5 @@ function copyOf(tallies: Record<Thing, Tally>): Record<Thing, Tally> {
 }
 
 function cut(text: string): string {
-  return text.length > longestText ? `${text.slice(0, longestText)}…` : text;
+  return text.length > maxTextLength ? `${text.slice(0, maxTextLength)}…` : text;
 }

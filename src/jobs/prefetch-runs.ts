@@ -21,7 +21,7 @@ export interface PrefetchRunsParts extends PrefetchParts {
 /** Milliseconds between two writes of the progress. */
 const beatEvery = 1000;
 /** Most readings of files at a time, in this process. */
-const mostReadings = 2;
+const maxReadings = 2;
 
 /** Prefetches that users start from files. Each runs in the process that got it, and ends with it. */
 export class PrefetchRuns {
@@ -45,7 +45,7 @@ export class PrefetchRuns {
 
   /** Runs `work`, which receives files and keeps them in memory. Throws `TooManyRequests` for a third one at a time. */
   async receive<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#readings >= mostReadings) {
+    if (this.#readings >= maxReadings) {
       throw new DomainError('TooManyRequests', 'Other files for a prefetch are being read. Try again.', {
         retryAfter: 10,
       });

@@ -14,7 +14,7 @@ import type {
 } from './prefetch-run.ts';
 
 /** Most runs at a time, of all instances. */
-export const mostRuns = 2;
+export const maxRuns = 2;
 /** Runs that are kept, and dry runs whose files are kept. */
 const kept = 50;
 const inputsKept = 5;
@@ -47,14 +47,14 @@ export class PrefetchTable {
     this.#now = now;
   }
 
-  /** Begins a run; resolves to its ID. Throws `TooManyRequests` while `mostRuns` run. */
+  /** Begins a run; resolves to its ID. Throws `TooManyRequests` while `maxRuns` run. */
   async begin(accountId: number, settings: PrefetchSettings, files: readonly PrefetchFile[]): Promise<string> {
     const id = randomUUID();
     const input = settings.dryRun ? (await compress(JSON.stringify(files))).toString('base64') : null;
     await this.#database.transaction(async (tx) => {
       await this.#loseDead(tx);
       const now = this.#now();
-      for (let slot = 0; slot < mostRuns; slot += 1) {
+      for (let slot = 0; slot < maxRuns; slot += 1) {
         const row = {
           id,
           slot,
@@ -71,7 +71,7 @@ export class PrefetchTable {
         await forgetOld(tx);
         return recordEvent(tx, eventOf('job.started', accountId, id, { dry_run: settings.dryRun }), now);
       }
-      throw new DomainError('TooManyRequests', `${mostRuns} prefetches run now. Start this one when one has ended.`, {
+      throw new DomainError('TooManyRequests', `${maxRuns} prefetches run now. Start this one when one has ended.`, {
         retryAfter: 10,
       });
     }, ephemeral);

@@ -46,7 +46,7 @@ interface JobRow {
 const kept = 1000;
 /** A scheduled run that was lost this often is not started again: it may be the cause that its instances die. */
 const attempts = 3;
-const longestError = 500;
+const maxErrorLength = 500;
 
 /** The runs of all instances, in the database. */
 export class Runs {
@@ -110,7 +110,7 @@ export class Runs {
         this.#now(),
         outcome,
         JSON.stringify(counts),
-        error?.slice(0, longestError) ?? null,
+        error?.slice(0, maxErrorLength) ?? null,
         runId,
       ]);
       if (outcome !== 'interrupted') await tx.run('UPDATE jobs SET run_id = NULL WHERE name = ?', [job]);

@@ -52,7 +52,7 @@ export interface TableParts {
 }
 
 /** Milliseconds that a push may take to store its bytes, even with a shorter grace. */
-const longestPut = 3_600_000;
+const maxPut = 3_600_000;
 
 /** Damaged blobs stay in the quarantine for 30 days, and only the newest 10 GiB of them. */
 const quarantineAge = 30 * 86_400_000;
@@ -108,18 +108,18 @@ async function collectGarbage(parts: TableParts, work: Work): Promise<Counts> {
   const { config, driver } = parts;
   const now = parts.deletionTime();
   const before = now - config.gc.grace;
-  const pendingBefore = Math.min(before, now - longestPut);
+  const pendingBefore = Math.min(before, now - maxPut);
   const collected = await collectBefore(parts, work, before, pendingBefore);
   if (work.dryRun) {
     const unused = await collectBefore(parts, work, Number.MAX_SAFE_INTEGER);
     const kept = Object.entries(unused).map(([name, count]) => [name, count - (collected[name] ?? 0)] as const);
-    const until = new Date(now + Math.max(config.gc.grace, longestPut)).toISOString();
+    const until = new Date(now + Math.max(config.gc.grace, maxPut)).toISOString();
     if (kept.some(([, count]) => count > 0))
       work.say(
         `kept for now: ${countsText(Object.fromEntries(kept))}: unused, but stored within the setting "gc.grace". A run after ${until} deletes them, if they are still unused`,
       );
   }
-  const bounds = { before: now - quarantineAge, mostBytes: quarantineBytes, dryRun: work.dryRun };
+  const bounds = { before: now - quarantineAge, maxBytes: quarantineBytes, dryRun: work.dryRun };
   const { blobs: quarantined, bytes: quarantined_bytes } = await driver.shrinkQuarantine(bounds);
   return { ...collected, quarantined, quarantined_bytes };
 }

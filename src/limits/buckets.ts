@@ -26,14 +26,14 @@ export type ReturnUnit = (key: string, rate: Rate) => void | Promise<void>;
 /**
  * Most keys in memory. Above it, the key that was unused for longest is forgotten, and gets a whole quota again.
  */
-export const mostKeys = 50_000;
+export const maxKeys = 50_000;
 
 /**
  * Buckets in the memory of this process. Each has the time when its whole quota is free again ("theoretical arrival time"
  * of the generic cell rate algorithm, ITU-T I.371), so it needs no timer. `now` is a clock in milliseconds.
  */
 export class MemoryBuckets {
-  readonly #freeAt = new LRUCache<string, number>({ max: mostKeys });
+  readonly #freeAt = new LRUCache<string, number>({ max: maxKeys });
   readonly #now: () => number;
 
   constructor(now: () => number) {

@@ -5,7 +5,7 @@ import type { Config } from '../config/schema.ts';
 import type { RepeatedEvents } from '../events/repeated.ts';
 import { Semaphore } from '../runtime/semaphore.ts';
 import { addressKey } from './address.ts';
-import { MemoryBuckets, mostKeys, period, SharedBuckets } from './buckets.ts';
+import { MemoryBuckets, maxKeys, period, SharedBuckets } from './buckets.ts';
 import type { ReturnUnit, Taken, TakeUnit } from './buckets.ts';
 import { concurrencyFields, LimitExceeded, rateFields, type RateLimitFields } from './limit-exceeded.ts';
 import { pause, type Waiter } from './waiting.ts';
@@ -46,17 +46,17 @@ const texts: Record<RateName | 'uploads', (most: number) => string> = {
 const tokensOfAccount = 10;
 
 /** Requests above a limit that wait under one key until they are refused, and in all. Further ones are refused at once. */
-const mostHeld = 100;
-const mostHeldInAll = 5000;
+const maxHeld = 100;
+const maxHeldInAll = 5000;
 /** Uploads that wait under one key for the end of another. */
-const mostWaitingUploads = 1000;
+const maxWaitingUploads = 1000;
 /** Concurrent look-ups of credentials for one address with too many failed sign-ins. */
-const mostLookUps = 2;
+const maxLookUps = 2;
 /** Concurrent sign-ins of one address that another server has to check. */
-const mostAttempts = 2;
+const maxAttempts = 2;
 
 /** The longest `Retry-After`, milliseconds. NuGet's clients wait up to an hour. */
-const longestRetry = 300_000;
+const maxRetry = 300_000;
 
 /** For `Retry-After` of an upload, whose turn cannot be known; seconds. */
 const uploadRetry = 5;
@@ -79,17 +79,17 @@ export class Limits {
   readonly #take: Record<RateName, TakeUnit>;
   readonly #events: RepeatedEvents;
   readonly #now: () => number;
-  readonly #held = new Semaphore({ max: mostHeld, maxWaiting: 0 });
+  readonly #held = new Semaphore({ max: maxHeld, maxWaiting: 0 });
   #heldInAll = 0;
-  readonly #mostUploads: number | undefined;
+  readonly #maxUploads: number | undefined;
   readonly #uploads: Semaphore | undefined;
   readonly #giveBack: ReturnUnit;
-  readonly #lookUps = new Semaphore({ max: mostLookUps });
-  readonly #attempts = new Semaphore({ max: mostAttempts });
+  readonly #lookUps = new Semaphore({ max: maxLookUps });
+  readonly #attempts = new Semaphore({ max: maxAttempts });
   /** Until when the credentials from an address are looked up in turns. */
-  readonly #failingAddresses = new LRUCache<string, number>({ max: mostKeys });
+  readonly #failingAddresses = new LRUCache<string, number>({ max: maxKeys });
   /** The latest time that a `Retry-After` has named for a key. */
-  readonly #named = new LRUCache<string, number>({ max: mostKeys });
+  readonly #named = new LRUCache<string, number>({ max: maxKeys });
   /** From 0, because Prometheus cannot see the growth to a first value. */
   readonly #counts = new Map<string, number>(
     limitNames.flatMap((limit) => [
@@ -122,11 +122,11 @@ export class Limits {
       'failed-sign-ins': common,
     };
     this.#giveBack = (...unit) => shared.giveBack(...unit);
-    this.#mostUploads = settings.uploads;
+    this.#maxUploads = settings.uploads;
     this.#uploads =
       settings.uploads === undefined
         ? undefined
-        : new Semaphore({ max: settings.uploads, maxWaiting: mostWaitingUploads });
+        : new Semaphore({ max: settings.uploads, maxWaiting: maxWaitingUploads });
     this.#events = events;
     this.#now = now;
   }
@@ -179,7 +179,7 @@ export class Limits {
   async #hold(limit: RateName, quota: number, client: Client, answer: Limited, first: Taken): Promise<void> {
     const key = `${limit} ${client.key}`;
     let last = first;
-    const leave = this.#heldInAll < mostHeldInAll ? this.#held.take(key) : undefined;
+    const leave = this.#heldInAll < maxHeldInAll ? this.#held.take(key) : undefined;
     if (typeof leave === 'function') {
       this.#heldInAll += 1;
       this.#count(limit, 'delayed');
@@ -208,8 +208,8 @@ export class Limits {
     const now = this.#now();
     const last = this.#named.get(key) ?? 0;
     const soonest = now + wait;
-    const next = last > now + longestRetry ? soonest : Math.max(soonest, last + period / quota);
-    const time = Math.min(next, now + longestRetry);
+    const next = last > now + maxRetry ? soonest : Math.max(soonest, last + period / quota);
+    const time = Math.min(next, now + maxRetry);
     this.#named.set(key, time);
     return Math.max(1, Math.ceil((time - now) / 1000));
   }
@@ -219,13 +219,13 @@ export class Limits {
    * for the end of one.
    */
   async upload(client: Client, answer: Limited): Promise<() => void> {
-    if (!this.#uploads || this.#mostUploads === undefined) return () => undefined;
+    if (!this.#uploads || this.#maxUploads === undefined) return () => undefined;
     const taken = this.#uploads.take(client.key, { patience: this.#delay, whenLeft: endingWait(answer) });
     if (taken instanceof Promise) this.#count('uploads', 'delayed');
     const end = await taken;
     if (end) return end;
-    const fields = concurrencyFields('uploads', this.#mostUploads);
-    throw this.#refusal('uploads', this.#mostUploads, client, uploadRetry, fields);
+    const fields = concurrencyFields('uploads', this.#maxUploads);
+    throw this.#refusal('uploads', this.#maxUploads, client, uploadRetry, fields);
   }
 
   /**

@@ -11,9 +11,9 @@ const reportEvery = 5000;
 /** How long the first process waits for the reports of the others; milliseconds. */
 const patience = 1000;
 /** How long a process waits for the first one; milliseconds. */
-const longestWait = 2000;
+const maxWait = 2000;
 /** `/metrics` needs no token, so a process asks the others at most once in this time; milliseconds. */
-const shortestPause = 100;
+const minPause = 100;
 
 /** Messages between two processes. */
 export interface Channel {
@@ -41,7 +41,7 @@ export class WorkerExchange implements Exchange, Disposable {
   #next: Promise<Report[] | undefined> | undefined;
   #askedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(channel: Channel, every = reportEvery, wait = longestWait) {
+  constructor(channel: Channel, every = reportEvery, wait = maxWait) {
     this.#channel = channel;
     this.#every = every;
     this.#wait = wait;
@@ -81,7 +81,7 @@ export class WorkerExchange implements Exchange, Disposable {
   /** One exchange at a time, so that an answer cannot be taken for that to another question. */
   async #afterPause(): Promise<void> {
     await this.#current;
-    const pause = this.#askedAt + shortestPause - performance.now();
+    const pause = this.#askedAt + minPause - performance.now();
     if (pause > 0) await sleep(pause);
   }
 

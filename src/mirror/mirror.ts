@@ -38,7 +38,7 @@ export interface MirrorParts extends Omit<FlightParts, 'partials' | 'counts'> {
 }
 
 /** How often one request may find that the stored bytes are lost, before it fails. */
-const mostLosses = 3;
+const maxLosses = 3;
 /** A fetch is slow after this part of the upstream's time-out: then a stale entry is served to further requests. */
 const slowShare = 0.1;
 /** A fetch that fails after this part of the upstream's time-out has hung. */
@@ -100,7 +100,7 @@ export class Mirror {
         if (!(error instanceof BlobMissing)) throw error;
         await entries.forget(id, error.metadata);
         // A storage that damages everything must not send endless requests to the upstream.
-        if (losses === mostLosses) throw error.cause;
+        if (losses === maxLosses) throw error.cause;
       }
     }
   }

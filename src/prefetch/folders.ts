@@ -6,9 +6,9 @@ import { malformed, type Requirement, type UnclearRequirement } from './requirem
 
 /** Bounds of a folder that is searched: folders below each other, entries, files that are read, and their bytes together. */
 const deepest = 32;
-const mostEntries = 200_000;
-const mostFiles = 2000;
-const mostBytes = 64 * 2 ** 20;
+const maxEntries = 200_000;
+const maxFiles = 2000;
+const maxBytes = 64 * 2 ** 20;
 
 /** Folders with files that tools make or download. */
 const leftOut = new Set(['bin', 'obj', 'node_modules', '.git']);
@@ -74,8 +74,8 @@ async function filesBelow(root: string, inputs: Inputs): Promise<{ found: string
     try {
       for await (const entry of await opendir(folder)) {
         entries += 1;
-        if (entries > mostEntries)
-          throw malformed(root, 0, `the folder has more than ${mostEntries} entries; name a folder below it, or files`);
+        if (entries > maxEntries)
+          throw malformed(root, 0, `the folder has more than ${maxEntries} entries; name a folder below it, or files`);
         const below = path === '' ? entry.name : `${path}/${entry.name}`;
         // A link is neither.
         if (entry.isDirectory() && !leftOut.has(entry.name)) {
@@ -90,7 +90,7 @@ async function filesBelow(root: string, inputs: Inputs): Promise<{ found: string
       const location = { file: folder, line: 0 };
       unclear.push({ kind: 'unclear', what: 'what the files of this folder list', reason, location });
     }
-    if (found.length > mostFiles) throw tooMany(root);
+    if (found.length > maxFiles) throw tooMany(root);
   }
   return { found: found.sort(), unclear };
 }
@@ -113,17 +113,17 @@ async function readFound(
 ): Promise<Requirement[]> {
   const requirements: Requirement[] = [];
   const chosen = inputs.reduce(found);
-  if (chosen.length > mostFiles) throw tooMany(folder);
+  if (chosen.length > maxFiles) throw tooMany(folder);
   let bytes = 0;
   for (const path of chosen) {
     const file = join(folder, path);
     onFound?.(file);
     try {
       bytes += (await stat(file)).size;
-      if (bytes > mostBytes) throw malformed(folder, 0, `its files have more than ${mostBytes / 2 ** 20} MiB together`);
+      if (bytes > maxBytes) throw malformed(folder, 0, `its files have more than ${maxBytes / 2 ** 20} MiB together`);
       for (const each of inputs.read(await openInput(file, values, undefined))) requirements.push(each);
     } catch (error) {
-      if (bytes > mostBytes) throw error;
+      if (bytes > maxBytes) throw error;
       requirements.push(unread(file, error as Error));
     }
   }
@@ -140,5 +140,5 @@ function unread(file: string, error: Error): UnclearRequirement {
 }
 
 function tooMany(folder: string) {
-  return malformed(folder, 0, `has more than ${mostFiles} files to read; name a folder below it, or files`);
+  return malformed(folder, 0, `has more than ${maxFiles} files to read; name a folder below it, or files`);
 }

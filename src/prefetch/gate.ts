@@ -5,7 +5,7 @@ import type { UpstreamError } from '../upstream/upstream-error.ts';
 import { untilOpen, type Window } from './window.ts';
 
 /** The longest pause of an upstream to wait for; milliseconds. */
-const longestPause = 120_000;
+const maxPause = 120_000;
 /** The pause before an interrupted body is requested again; milliseconds. */
 const afterBreak = 1000;
 /** The wait for the window checks the clock this often, because the clock or daylight saving time may change; milliseconds. */
@@ -53,7 +53,7 @@ export class Gate {
       const { since } = this.#unavailable.get(upstream) ?? { since: performance.now() };
       this.#unavailable.set(upstream, { since });
       const isOver = performance.now() - since > this.#options.patience;
-      if (refusal.offline || pause > longestPause || isOver) {
+      if (refusal.offline || pause > maxPause || isOver) {
         this.#givenUp.set(upstream, refusal.message);
       } else {
         waiting(`${upstream.name} is unavailable`);
@@ -82,7 +82,7 @@ export class Gate {
     if (upstream?.unavailable()) return 0;
     // The mirror could not resume an interrupted body. A new request may get all of it.
     if (isDomainError(cause, 'Aborted')) return afterBreak;
-    if (retryAfter === undefined || retryAfter * 1000 > longestPause) return undefined;
+    if (retryAfter === undefined || retryAfter * 1000 > maxPause) return undefined;
     return retryAfter * 1000;
   }
 

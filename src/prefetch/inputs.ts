@@ -5,7 +5,7 @@ import { readList, type ListReader } from './lists.ts';
 import { malformed, type Input, type Requirement } from './requirement.ts';
 
 /** Largest file that is read, in bytes. */
-const largest = 64 * 2 ** 20;
+const max = 64 * 2 ** 20;
 
 /** Reads one kind of file that lists packages or images. */
 export interface InputReader {
@@ -142,7 +142,7 @@ export async function openInput(
   } catch (error) {
     throw new DomainError('Invalid', `${file}: cannot be read: ${(error as Error).message}`, { cause: error });
   }
-  if (bytes.length > largest) throw malformed(file, 0, `is larger than ${largest / 2 ** 20} MiB`);
+  if (bytes.length > max) throw malformed(file, 0, `is larger than ${max / 2 ** 20} MiB`);
   return { file, text: decodeInput(file, bytes), values };
 }
 

@@ -8,13 +8,13 @@ import type { Input, Requirement } from './requirement.ts';
 // Files from users are parsed in a thread of their own: a hostile one may take the parser any time and memory.
 
 /** The most that a thread may use: milliseconds for files and for a path, and MiB of heap. */
-const longest = 15_000;
-const longestOfPath = 600_000;
+const max = 15_000;
+const maxPathTime = 600_000;
 const heap = 512;
 /** Most packages and images that files may list together. */
-export const mostRequirements = 50_000;
+export const maxRequirements = 50_000;
 /** The same for the files of a path. */
-const mostOfPath = 500_000;
+const maxPathMemory = 500_000;
 /** Requirements in one message, so that their receiver can do other work in between. */
 const piece = 2000;
 
@@ -33,7 +33,7 @@ type Outcome = { requirements: Requirement[] } | { refusal: string };
 type ReaderAnswer = { requirements: Requirement[]; isLast: boolean } | { refusal: string };
 
 /** The requirements in files. Throws `Invalid` with file, line and reason; also if reading takes too long. */
-export function readInThread(modules: readonly string[], inputs: Sent, limit = longest): Promise<Requirement[]> {
+export function readInThread(modules: readonly string[], inputs: Sent, limit = max): Promise<Requirement[]> {
   return runThread(limit, { isInputReader: true, modules, source: inputs });
 }
 
@@ -47,7 +47,7 @@ export async function readPathInThread(
   signal: AbortSignal,
 ): Promise<Requirement[]> {
   signal.throwIfAborted();
-  return runThread(longestOfPath, { isInputReader: true, modules, source: path }, signal);
+  return runThread(maxPathTime, { isInputReader: true, modules, source: path }, signal);
 }
 
 async function runThread(limit: number, data: ReaderData, signal?: AbortSignal): Promise<Requirement[]> {
@@ -98,8 +98,10 @@ async function readAll({ modules, source }: ReaderData): Promise<Outcome> {
 async function readPath(inputs: Inputs, path: string): Promise<Outcome> {
   try {
     const requirements = await requirementsIn(path, { inputs, values: new Map() });
-    if (requirements.length <= mostOfPath) return { requirements };
-    return { refusal: `${path}: lists more than ${mostOfPath} packages and images; name folders below it, or files` };
+    if (requirements.length <= maxPathMemory) return { requirements };
+    return {
+      refusal: `${path}: lists more than ${maxPathMemory} packages and images; name folders below it, or files`,
+    };
   } catch (error) {
     return refusalOf(path, error);
   }
@@ -127,8 +129,8 @@ function readSent(inputs: Inputs, files: Sent): Outcome {
     } catch (error) {
       return refusalOf(file, error);
     }
-    if (requirements.length > mostRequirements) {
-      return { refusal: `The files list more than ${mostRequirements} packages and images. Send fewer at a time.` };
+    if (requirements.length > maxRequirements) {
+      return { refusal: `The files list more than ${maxRequirements} packages and images. Send fewer at a time.` };
     }
   }
   return { requirements };

@@ -7,7 +7,7 @@ import { DomainError } from './errors.ts';
 /** The idle time is checked in this many spans, so that a stall of this process counts as one span only. */
 const spans = 4;
 /** A shorter wait is added to the next one, because a timer is not more precise; milliseconds. */
-const shortestWait = 4;
+const minWait = 4;
 
 /**
  * Frees a chunk's memory at once; only the last user of the chunk may call it. The garbage collector alone would have to
@@ -57,6 +57,6 @@ export class Throttle {
     this.#signal?.throwIfAborted();
     const now = performance.now();
     this.#freeAt = Math.max(this.#freeAt, now) + (bytes / this.#rate) * 1000;
-    if (this.#freeAt - now > shortestWait) await sleep(this.#freeAt - now, undefined, { signal: this.#signal });
+    if (this.#freeAt - now > minWait) await sleep(this.#freeAt - now, undefined, { signal: this.#signal });
   }
 }

@@ -5,7 +5,7 @@ import { Throttle } from '../runtime/incoming.ts';
 const current = new AsyncLocalStorage<BackgroundTask>();
 /** Pieces a second of a slowed body, so that the reader's check for silence does not cut it. */
 const piecesPerSecond = 20;
-const largestPiece = 65_536;
+const maxPiece = 65_536;
 
 /**
  * Work that no client waits for: its rate is limited, it can be cancelled, and the entries that it reads do not count as
@@ -47,7 +47,7 @@ export class BackgroundTask {
   /** The same body at the rate of the task. */
   pace(body: Readable): Readable {
     const size = Math.floor((this.#rate ?? Number.POSITIVE_INFINITY) / piecesPerSecond);
-    const step = Math.max(1, Math.min(largestPiece, size));
+    const step = Math.max(1, Math.min(maxPiece, size));
     const take = (bytes: number) => {
       this.#received += bytes;
       return this.#throttle?.spend(bytes);

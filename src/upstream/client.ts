@@ -10,7 +10,7 @@ import { Connections } from './connections.ts';
 import { BackgroundTask } from './background-task.ts';
 import { addressRefusal, NotConnected } from './failures.ts';
 import { mayReleaseInput, releaseInput } from './release-input.ts';
-import { cutSlowBody, leastSpeed } from './slow-body.ts';
+import { cutSlowBody, minSpeed } from './slow-body.ts';
 
 /** One request to one host. */
 export interface Sending {
@@ -90,7 +90,7 @@ export class Client {
     if (mayRelease) releaseInput(response);
     const stream = BackgroundTask.current?.pace(sent) ?? sent;
     const { 'content-encoding': coding, 'content-length': length, ...rest } = response.headers;
-    const least = leastSpeed(length === undefined ? undefined : Number(length), isDocument, this.#timeout);
+    const least = minSpeed(length === undefined ? undefined : Number(length), isDocument, this.#timeout);
     cutSlowBody(sent, least, () => sent.downloadProgress.transferred, this.#onSlow);
     const contentDigest = rest['docker-content-digest'];
     const common = {

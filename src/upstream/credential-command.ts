@@ -9,7 +9,7 @@ const outputLimit = 64 * 1024;
 /** Milliseconds that the command may take. */
 const timeLimit = 30_000;
 /** Credentials are used for at least this many milliseconds, so that the command does not run for every request. */
-const leastUse = 10_000;
+const minUse = 10_000;
 /** The part of the lifetime after which new credentials are fetched while the old ones are still used. */
 const renewAfter = 0.8;
 
@@ -64,7 +64,7 @@ export class CredentialCommand implements CredentialSource {
   async renew(): Promise<UpstreamAuth> {
     const printed = this.#printed;
     const age = printed ? this.#parts.now() - printed.from : Infinity;
-    return printed && age >= 0 && age < leastUse ? printed.auth : this.#run();
+    return printed && age >= 0 && age < minUse ? printed.auth : this.#run();
   }
 
   /** Ends the command if it runs. */
@@ -84,7 +84,7 @@ export class CredentialCommand implements CredentialSource {
     try {
       const { auth, expiresAt } = parse(await this.#output());
       const from = now();
-      const lifetime = Math.max(expiresAt - from, leastUse);
+      const lifetime = Math.max(expiresAt - from, minUse);
       this.#printed = { auth, from, renewAt: from + lifetime * renewAfter, until: from + lifetime };
       this.#pause = undefined;
       return auth;

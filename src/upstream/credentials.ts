@@ -38,7 +38,7 @@ export function withheldFrom(host: string): string {
 }
 
 /** Hosts whose withholding is logged. An upstream can name any number of hosts. */
-const mostWithheld = 20;
+const maxWithheld = 20;
 
 export interface CredentialsParts {
   /** Undefined if no credentials are configured. */
@@ -127,7 +127,7 @@ export class Credentials {
 
   /** Records that the host of `url` wanted the credentials and did not get them. */
   withhold({ host }: URL): void {
-    if (!this.isConfigured || this.#withheld.has(host) || this.#withheld.size >= mostWithheld) return;
+    if (!this.isConfigured || this.#withheld.has(host) || this.#withheld.size >= maxWithheld) return;
     this.#withheld.add(host);
     this.#parts.onWithheld(host);
   }

@@ -3,9 +3,9 @@ import { AddressRefused } from './addresses.ts';
 import type { Failure } from './breaker.ts';
 
 /** The longest pause that a 429 may ask for, milliseconds: a day. An upstream that asks for more has made a mistake. */
-const longestLimit = 86_400_000;
+const maxLimit = 86_400_000;
 /** The longest pause that a 5xx may ask for, milliseconds. */
-const longestPause = 5 * 60_000;
+const maxPause = 5 * 60_000;
 const attempts = 3;
 
 /**
@@ -141,7 +141,7 @@ export function busyRefusal(
   const asked = retryAfterOf(headers['retry-after'], headers.date);
   const atLeast = status === 429 ? Math.max(asked, 1000) : asked;
   if (status === 429 && isOwn) return new Refused(message, { verdict: 'limit', retryAfter: atLeast });
-  return new Refused(message, { verdict: 'resource', retryAfter: Math.min(atLeast, longestPause) });
+  return new Refused(message, { verdict: 'resource', retryAfter: Math.min(atLeast, maxPause) });
 }
 
 /** In milliseconds. */
@@ -151,7 +151,7 @@ function retryAfterOf(header: string | undefined, date: string | undefined): num
   const milliseconds = /^\d+$/.test(header)
     ? Number(header) * 1000
     : Date.parse(header) - (Number.isNaN(theirNow) ? Date.now() : theirNow);
-  return Number.isFinite(milliseconds) ? Math.min(Math.max(milliseconds, 0), longestLimit) : 0;
+  return Number.isFinite(milliseconds) ? Math.min(Math.max(milliseconds, 0), maxLimit) : 0;
 }
 
 /** The reason for a failure, for the operator; follows the name of the upstream in a sentence. */

@@ -1,6 +1,6 @@
 /** Milliseconds. */
-const shortest = 1000;
-const longest = 60_000;
+const min = 1000;
+const max = 60_000;
 
 /** A time in which requests are refused after a failure. */
 export interface Pause {
@@ -34,7 +34,7 @@ export function pauseAfter(previous: Pause | undefined, failed: Failed): Pause {
   const { reason, now, began = Infinity, sequence = 0, retryAfter = 0 } = failed;
   const together = previous !== undefined && began < previous.sequence;
   const failures = together ? previous.failures : (previous?.failures ?? 0) + 1;
-  const own = together ? 0 : Math.min(longest, shortest * 2 ** Math.min(failures - 1, 6));
+  const own = together ? 0 : Math.min(max, min * 2 ** Math.min(failures - 1, 6));
   // After the clock was set back, the end of the previous pause is too far away.
   const extended = together && previous.from <= now ? previous.until : 0;
   const until = Math.max(extended, now + Math.max(own, retryAfter));

@@ -2,7 +2,7 @@ import { finished, type Readable } from 'node:stream';
 import { Refused } from './failures.ts';
 
 /** How fast a body must come at least. */
-export interface LeastSpeed {
+export interface MinSpeed {
   /** Bytes that must come in each `within`. */
   bytes: number;
   /** Milliseconds. */
@@ -19,7 +19,7 @@ const spans = 4;
 
 /** The upstream sent a body too slowly. The body is not resumed. */
 export class TooSlow extends Refused {
-  constructor({ bytes, within }: LeastSpeed) {
+  constructor({ bytes, within }: MinSpeed) {
     super(`sent fewer than ${bytes} bytes of a body in ${within / 1000} s`, { verdict: 'resource' });
   }
 }
@@ -31,7 +31,7 @@ export function slownessIn(error: unknown): TooSlow | undefined {
 }
 
 /** The least speed of a body of `size` bytes (undefined if unknown) from an upstream whose time-out is `timeout` milliseconds. */
-export function leastSpeed(size: number | undefined, isDocument: boolean, timeout: number): LeastSpeed {
+export function minSpeed(size: number | undefined, isDocument: boolean, timeout: number): MinSpeed {
   if (isDocument || (size !== undefined && size <= small)) return { bytes: small, within: timeout };
   return { bytes: Math.ceil((rate * timeouts * timeout) / 1000), within: timeouts * timeout };
 }
@@ -40,7 +40,7 @@ export function leastSpeed(size: number | undefined, isDocument: boolean, timeou
  * Destroys `body` with `TooSlow`, and calls `then`, when it comes more slowly than `least`. `received` returns the bytes
  * that have come. Time in which the reader takes no bytes does not count.
  */
-export function cutSlowBody(body: Readable, least: LeastSpeed, received: () => number, then: () => void): void {
+export function cutSlowBody(body: Readable, least: MinSpeed, received: () => number, then: () => void): void {
   let counted = received();
   let slowSpans = 0;
   const timer = setInterval(() => {

@@ -49,9 +49,9 @@ const rowsPerStatement = 25;
 /** At this many keys, a flush starts at once. */
 const many = 5000;
 /** At this many keys that are not written yet, requests are counted without their subject, so that memory stays bounded. */
-const mostKeys = 100_000;
+const maxKeys = 100_000;
 /** Most characters of a name in the tables. */
-const longestName = 255;
+const maxNameLength = 255;
 /** The number of the last batch of a process that was killed is kept for this long, in milliseconds. */
 const rememberFor = 30 * 86_400_000;
 
@@ -158,7 +158,7 @@ export class UsageRecord {
     let key = `${accountId} ${token} ${kind} ${day} ${name}`;
     let entry = this.#entries.get(key);
     if (entry) return (this.#last = entry);
-    if (this.#entries.size + this.#batches.length * batchSize >= mostKeys) {
+    if (this.#entries.size + this.#batches.length * batchSize >= maxKeys) {
       kind = 'other';
       name = '';
       key = `${accountId} ${token} ${kind} ${day} `;
@@ -226,9 +226,9 @@ export class UsageRecord {
  * column. Then this is the start of the name and a hash: a row that the database refuses would block all other rows.
  */
 function nameOf(subject: string): string {
-  if (subject.length <= longestName) return subject;
+  if (subject.length <= maxNameLength) return subject;
   const hash = createHash('sha256').update(subject).digest('hex').slice(0, 16);
-  return `${subject.slice(0, longestName - 1 - hash.length)}~${hash}`;
+  return `${subject.slice(0, maxNameLength - 1 - hash.length)}~${hash}`;
 }
 
 /** The rows of accounts, tokens and subjects, in the order of their keys, so that concurrent writers do not deadlock. */

@@ -1,7 +1,7 @@
 import { itemOf, type EventItem, type RecordedEvent } from '../events/event.ts';
 
 /** Bytes of a body. */
-const longestBody = 20_000;
+const maxBody = 20_000;
 
 interface Described {
   id: string;
@@ -45,6 +45,6 @@ function cloudEvent(data: Described, source: string): string {
     data,
   };
   const body = JSON.stringify(event);
-  if (Buffer.byteLength(body) <= longestBody) return body;
+  if (Buffer.byteLength(body) <= maxBody) return body;
   return JSON.stringify({ ...event, data: { ...data, details: { truncated: true } } });
 }

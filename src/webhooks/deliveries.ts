@@ -16,7 +16,7 @@ const insertAtOnce = 50;
 /** Rows that one statement changes. */
 const changeAtOnce = 200;
 /** Deliveries of a webhook that may wait. Further ones disable it. */
-const mostPending = 100_000;
+const maxPending = 100_000;
 /** Milliseconds that an instance has for an attempt and for recording it. Then any instance may repeat it. */
 const leaseTime = 60_000;
 
@@ -260,10 +260,10 @@ export class Deliveries {
         );
       }
       const beyond = await tx.get(
-        `SELECT number FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending' LIMIT 1 OFFSET ${mostPending}`,
+        `SELECT number FROM webhook_deliveries WHERE webhook_id = ? AND state = 'pending' LIMIT 1 OFFSET ${maxPending}`,
         [webhook.id],
       );
-      if (beyond) await disable(tx, webhook.id, `more than ${mostPending} deliveries waited`, webhook.url, now);
+      if (beyond) await disable(tx, webhook.id, `more than ${maxPending} deliveries waited`, webhook.url, now);
     }
   }
 }

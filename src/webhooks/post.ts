@@ -4,7 +4,7 @@ import { request as httpsRequest } from 'node:https';
 import { agentsWith, type CheckAddress, type Resolve } from '../upstream/addresses.ts';
 
 /** Bytes of an answer's body that are read. The connection is closed after them. */
-const mostRead = 4096;
+const maxRead = 4096;
 
 export interface PosterOptions {
   check: CheckAddress;
@@ -77,9 +77,9 @@ async function startOf(response: IncomingMessage): Promise<Buffer> {
   let size = 0;
   try {
     for await (const chunk of response as AsyncIterable<Buffer>) {
-      chunks.push(chunk.subarray(0, mostRead - size));
+      chunks.push(chunk.subarray(0, maxRead - size));
       size += chunks.at(-1)!.length;
-      if (size === mostRead) break;
+      if (size === maxRead) break;
     }
   } catch {
     // What was received before is enough.

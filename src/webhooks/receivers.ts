@@ -2,7 +2,7 @@ import { isIP } from 'node:net';
 import { DomainError } from '../runtime/errors.ts';
 import { AddressRefused, isIn, networkList, reachOf, type CheckAddress, type Resolve } from '../upstream/addresses.ts';
 import { userNameLookup } from './name-lookup.ts';
-import { longestUrl } from './webhook.ts';
+import { maxUrlLength } from './webhook.ts';
 
 /** The private receivers of the setting `webhooks.allow`. */
 export class Receivers {
@@ -42,7 +42,7 @@ export class Receivers {
     if (!url || !/^https?:$/.test(url.protocol)) throw invalid('expected an http or https URL');
     if (url.username !== '' || url.password !== '') throw invalid('a user name or password is not allowed');
     url.hash = '';
-    if (url.href.length > longestUrl) throw invalid(`expected at most ${longestUrl} characters`);
+    if (url.href.length > maxUrlLength) throw invalid(`expected at most ${maxUrlLength} characters`);
     const host = url.hostname.replace(/^\[|\]$/g, '');
     try {
       if (isIP(host)) this.check(host, host);

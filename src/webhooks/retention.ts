@@ -6,7 +6,7 @@ const batch = 200;
 /** Milliseconds that deliveries are kept. */
 const keep = 14 * 86_400_000;
 /** The latest deliveries of a webhook that are kept, whatever happened to them. Older ones are kept while they wait. */
-const mostKept = 100_000;
+const maxKept = 100_000;
 
 /** No cached read uses these rows, and it does no harm if deleted ones come back after a power failure. */
 const options = { fleeting: true };
@@ -62,7 +62,7 @@ class Rows {
   /** Deletes the deliveries of a webhook that wait no more, except the latest. */
   async deleteBeyond(webhookId: string): Promise<void> {
     const last = await this.#database.get<{ number: number }>(
-      `SELECT number FROM webhook_deliveries WHERE webhook_id = ? ORDER BY number DESC LIMIT 1 OFFSET ${mostKept}`,
+      `SELECT number FROM webhook_deliveries WHERE webhook_id = ? ORDER BY number DESC LIMIT 1 OFFSET ${maxKept}`,
       [webhookId],
     );
     if (!last) return;

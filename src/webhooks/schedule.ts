@@ -6,9 +6,9 @@ const hour = 60 * minute;
 const delays = [0, 5 * second, 5 * minute, 30 * minute, ...[2, 5, 10, 14, 20, 24].map((hours) => hours * hour)];
 
 /** Attempts of a delivery. */
-export const mostAttempts = delays.length;
+export const maxAttempts = delays.length;
 /** Longest pause that a receiver can ask for. */
-const longestPause = 24 * hour;
+const maxPause = 24 * hour;
 
 /** Milliseconds until the next attempt after `attempts` failed ones; undefined if there is none. */
 export function delayAfter(attempts: number): number | undefined {
@@ -19,5 +19,5 @@ export function delayAfter(attempts: number): number | undefined {
 export function pauseOf(header: string | undefined, now: number): number {
   if (header === undefined) return 0;
   const milliseconds = /^\d{1,10}$/.test(header) ? Number(header) * second : Date.parse(header) - now;
-  return Number.isNaN(milliseconds) ? 0 : Math.min(Math.max(0, milliseconds), longestPause);
+  return Number.isNaN(milliseconds) ? 0 : Math.min(Math.max(0, milliseconds), maxPause);
 }

@@ -11,7 +11,7 @@ const setting = 'ENTREPOT_SECRET_KEY_FILE';
 /** A new key is accepted only when no secret of the old one is left. */
 const remedy = `if the key is lost, delete all webhooks of all accounts with "${typed('webhook delete')}", and create them again`;
 /** Fewest characters of a key file. */
-const shortest = 32;
+const min = 32;
 /** Bytes of a nonce and of a tag of AES-256-GCM (NIST SP 800-38D). */
 const nonceLength = 12;
 const tagLength = 16;
@@ -158,9 +158,9 @@ async function readKeyFile(file: string): Promise<string> {
       `${setting}: cannot read the key that encrypts the secrets of the webhooks: ${(error as Error).message}. Put the file back; ${remedy}`,
     );
   }
-  if (text.length >= shortest) return text;
+  if (text.length >= min) return text;
   throw new ConfigError(
-    `${setting}: ${file} needs at least ${shortest} characters, for example from "openssl rand -base64 32"; ${remedy}`,
+    `${setting}: ${file} needs at least ${min} characters, for example from "openssl rand -base64 32"; ${remedy}`,
   );
 }
 

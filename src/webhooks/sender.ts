@@ -12,14 +12,14 @@ import { headersOf, secondsOf, signatureOf } from './signature.ts';
 import type { WebhookRow } from './webhook.ts';
 
 /** Deliveries that a process sends at the same time: in all, of an account, and of a webhook. */
-const mostAtOnce = 64;
-const mostOfAccount = 16;
-const mostOfWebhook = 4;
+const maxAtOnce = 64;
+const maxOfAccount = 16;
+const maxOfWebhook = 4;
 /** Test events that a process sends at the same time: in all, and of an account. */
-const mostTests = 32;
-const mostTestsOfAccount = 2;
+const maxTests = 32;
+const maxTestsOfAccount = 2;
 /** Failing webhooks that a process remembers. */
-const mostFailing = 10_000;
+const maxFailing = 10_000;
 /** Bytes of an answer that are kept. */
 const keptAnswer = 1024;
 
@@ -84,7 +84,7 @@ export class Sender {
   async test(webhook: WebhookRow, accountName: string, id: string): Promise<Attempt> {
     const account = webhook.account_id;
     const own = this.#tests.filter((each) => each === account).length;
-    if (own >= mostTestsOfAccount || this.#tests.length >= mostTests) {
+    if (own >= maxTestsOfAccount || this.#tests.length >= maxTests) {
       throw new DomainError('TooManyRequests', 'Other tests are being sent. Try again later.', { retryAfter: 15 });
     }
     this.#tests.push(account);
@@ -126,7 +126,7 @@ export class Sender {
     const { deliveries } = this.#parts;
     while (this.#fillAgain && !this.#stop.signal.aborted) {
       this.#fillAgain = false;
-      if (this.#running.size >= mostAtOnce) continue;
+      if (this.#running.size >= maxAtOnce) continue;
       const due = await deliveries.due();
       const wanted = this.#choose(due);
       // Without the key this instance would only take deliveries away from others.
@@ -162,11 +162,11 @@ export class Sender {
     const chosen = new Map<string, number>();
     const used = (webhook: WebhookRow) => ofWebhook.get(webhook.id) ?? 0;
     const usedBy = ({ account_id: account }: WebhookRow) => ofAccount.get(account) ?? 0;
-    for (let free = mostAtOnce - this.#running.size; free > 0; free -= 1) {
+    for (let free = maxAtOnce - this.#running.size; free > 0; free -= 1) {
       let next: WebhookRow | undefined;
       for (const { webhook } of due) {
-        const most = this.#failing.has(webhook.id) ? 1 : mostOfWebhook;
-        if (used(webhook) >= most || usedBy(webhook) >= mostOfAccount) continue;
+        const most = this.#failing.has(webhook.id) ? 1 : maxOfWebhook;
+        if (used(webhook) >= most || usedBy(webhook) >= maxOfAccount) continue;
         if (!next || usedBy(webhook) < usedBy(next) || (usedBy(webhook) === usedBy(next) && used(webhook) < used(next)))
           next = webhook;
       }
@@ -206,7 +206,7 @@ export class Sender {
   }
 
   #noteFailing(id: string): void {
-    if (this.#failing.size >= mostFailing) this.#failing.clear();
+    if (this.#failing.size >= maxFailing) this.#failing.clear();
     this.#failing.add(id);
   }
 

@@ -2,11 +2,11 @@ import { DomainError } from '../runtime/errors.ts';
 import { isKnownPattern, type Details, type EventType, type NewEvent } from '../events/event.ts';
 
 /** Most webhooks of an account. */
-export const mostWebhooks = 20;
+export const maxWebhooks = 20;
 /** Characters of a URL. */
-export const longestUrl = 2000;
+export const maxUrlLength = 2000;
 /** Patterns of a webhook. */
-export const mostPatterns = 20;
+export const maxPatterns = 20;
 
 export interface Webhook {
   id: string;
@@ -94,8 +94,8 @@ export function factsOf({ url, events, enabled, disabled_reason: reason, operate
 /** Checks the patterns of a webhook and removes duplicates; throws `Invalid`. */
 export function parseEvents(patterns: readonly string[]): string[] {
   const unique = [...new Set(patterns)];
-  if (unique.length === 0 || unique.length > mostPatterns) {
-    throw wrongEvents(`expected 1 to ${mostPatterns} types of events, or * for all.`);
+  if (unique.length === 0 || unique.length > maxPatterns) {
+    throw wrongEvents(`expected 1 to ${maxPatterns} types of events, or * for all.`);
   }
   const unknown = unique.find((each) => !isKnownPattern(each));
   if (unknown === undefined) return unique;

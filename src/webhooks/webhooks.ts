@@ -9,7 +9,7 @@ import type { DeliveryRow } from './delivery.ts';
 import type { Receivers } from './receivers.ts';
 import type { Secrets } from './secrets.ts';
 import { newSecret } from './signature.ts';
-import { eventOf, factsOf, mostWebhooks, parseEvents, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
+import { eventOf, factsOf, maxWebhooks, parseEvents, toWebhook, type Webhook, type WebhookRow } from './webhook.ts';
 
 /** Milliseconds in which deliveries have also the signature of the secret before. */
 const rotationTime = 86_400_000;
@@ -87,10 +87,10 @@ export class Webhooks {
           'SELECT COUNT(*) AS total, SUM(account_id = ?) AS own FROM webhooks WHERE deleted_at IS NULL',
           [accountId],
         ))!;
-        if (Number(own) >= mostWebhooks) {
+        if (Number(own) >= maxWebhooks) {
           throw new DomainError(
             'QuotaExceeded',
-            `An account has at most ${mostWebhooks} webhooks. Delete one that is not needed.`,
+            `An account has at most ${maxWebhooks} webhooks. Delete one that is not needed.`,
           );
         }
         await tx.insertNew('webhook_cursor', [{ id: 1, position: since }]);

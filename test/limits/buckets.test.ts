@@ -1,7 +1,7 @@
 import { createClient } from '@redis/client';
 import test from 'ava';
 import { Cache } from '../../src/cache/cache.ts';
-import { MemoryBuckets, mostKeys, SharedBuckets, type TakeUnit } from '../../src/limits/buckets.ts';
+import { MemoryBuckets, maxKeys, SharedBuckets, type TakeUnit } from '../../src/limits/buckets.ts';
 import { ownRedis } from '../support/processes/redis.ts';
 import { until } from '../support/until.ts';
 
@@ -56,11 +56,11 @@ test('the number of keys in memory is limited, and the one unused for longest is
   const one = { quota: 1 };
   buckets.take('first', one, 0);
   buckets.take('second', one, 0);
-  for (let each = 0; each < mostKeys - 1; each += 1) {
+  for (let each = 0; each < maxKeys - 1; each += 1) {
     if (each % 1000 === 0) t.not(buckets.take('second', one, 0).wait, 0);
     buckets.take(`address ${each}`, one, 0);
   }
-  t.is(buckets.size, mostKeys);
+  t.is(buckets.size, maxKeys);
   t.not(buckets.take('second', one, 0).wait, 0, 'a client that continues stays limited');
   t.is(buckets.take('first', one, 0).wait, 0);
 });

@@ -79,7 +79,7 @@ export const http = [
     ['test/http/pipelining.test.ts'],
     [
       ['requests do not wait for the answer before', 'response.socket !== null', 'true'],
-      ['any number of requests may wait', '(waiting.get(socket) ?? 0) < mostWaiting', 'true'],
+      ['any number of requests may wait', '(waiting.get(socket) ?? 0) < maxWaiting', 'true'],
       ['all that a client sends is read', 'return -1;', 'return 0;'],
       ['answered requests count as waiting', 'waiting.get(socket)! - 1', 'waiting.get(socket)!'],
     ],

@@ -40,7 +40,7 @@ export const identity = [
     'src/identity/publishers.ts',
     ['test/identity/publishers.test.ts'],
     [
-      ['rules have any size', 'Number(others.size) + size <= largestRules', 'size <= largestRules'],
+      ['rules have any size', 'Number(others.size) + size <= maxRules', 'size <= maxRules'],
       [
         'a changed rule counts as it was',
         'WHERE account_id = ? AND id <> ?`,\n    [row.account_id, row.id],',
@@ -90,7 +90,7 @@ export const identity = [
   ...mutantsOf(
     'src/limits/limits.ts',
     ['test/console/hostile-sign-in.test.ts'],
-    [['one address uses all connections to the provider', 'const mostAttempts = 2;', 'const mostAttempts = 1000;']],
+    [['one address uses all connections to the provider', 'const maxAttempts = 2;', 'const maxAttempts = 1000;']],
   ),
   ...mutantsOf(
     'src/console/framework/visit.ts',

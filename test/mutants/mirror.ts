@@ -84,7 +84,7 @@ export const mirror = [
   ...mutantsOf(
     'src/mirror/fetch/partials.ts',
     ['test/mirror/partials.test.ts'],
-    [['any number of beginnings is kept', 'this.#kept.size <= mostKept', 'this.#kept.size > 0']],
+    [['any number of beginnings is kept', 'this.#kept.size <= maxKept', 'this.#kept.size > 0']],
   ),
   ...mutantsOf(
     'src/mirror/fetch/slots.ts',

@@ -192,7 +192,7 @@ export const nuget = [
     'src/nuget/hosted/advisories.ts',
     ['test/nuget/feed/advisories.test.ts'],
     [
-      ['an account has any number of advisories', '>= mostOfAccount', '>= mostOfAccount * 9'],
+      ['an account has any number of advisories', '>= maxOfAccount', '>= maxOfAccount * 9'],
       [
         'the advisories of all accounts are served',
         '${columns} WHERE a.account_id = ?',
@@ -214,7 +214,7 @@ export const nuget = [
       ['pages of two tokens have one name', 'return `base-${shortDigest(JSON.stringify(page))}`;', "return 'base';"],
       [
         'the name of a page is too long for NuGet',
-        'name.length <= mostName ? name : shortDigest(name)',
+        'name.length <= maxName ? name : shortDigest(name)',
         'name',
         'test/nuget/feed/mirror-search.test.ts',
       ],

@@ -44,14 +44,14 @@ export const oci = [
   ...mutantsOf(
     'src/oci/http/content-routes.ts',
     ['test/oci/http/manifests.test.ts'],
-    [['a push has any number of tags', 'tags.length > mostPushedTags', 'tags.length < 0']],
+    [['a push has any number of tags', 'tags.length > maxPushedTags', 'tags.length < 0']],
   ),
   ...mutantsOf(
     'src/oci/format/manifest.ts',
     ['test/oci/http/turns.test.ts', 'test/oci/http/manifests.test.ts'],
     [
       ['a manifest has any number of entries', 'value.length > most)', 'value.length < 0)'],
-      ['a manifest has any number of values', 'hasMoreValues(bytes, mostValues)', 'bytes.length < 0'],
+      ['a manifest has any number of values', 'hasMoreValues(bytes, maxValues)', 'bytes.length < 0'],
     ],
   ),
   ...mutantsOf(
@@ -283,11 +283,7 @@ export const oci = [
         'if (row?.abandoned !== 1) return row !== undefined;',
         'if (row === undefined) return false;',
       ],
-      [
-        'a short grace is renewed too late',
-        'Math.min(longestRenewEvery, Math.floor(grace * renewShare))',
-        'longestRenewEvery',
-      ],
+      ['a short grace is renewed too late', 'Math.min(maxRenewEvery, Math.floor(grace * renewShare))', 'maxRenewEvery'],
     ],
   ),
 ];

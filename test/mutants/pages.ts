@@ -5,7 +5,7 @@ export const pages = [
     'src/mirror/store/words.ts',
     ['test/api/search.test.ts'],
     [
-      ['a search by name reads any number of rows', 'read < mostRows', 'read >= 0'],
+      ['a search by name reads any number of rows', 'read < maxRows', 'read >= 0'],
       [
         'a search by name ignores all words but the longest',
         'others.every(',
@@ -40,8 +40,8 @@ export const pages = [
     'src/console/framework/readme.ts',
     ['test/console/readme.test.ts'],
     [
-      ['any number of READMEs are rendered at a time', 'waiting >= mostWaiting', 'waiting < 0'],
-      ['a README may become any size', 'result.length <= longestHtml', 'result.length >= 0'],
+      ['any number of READMEs are rendered at a time', 'waiting >= maxWaiting', 'waiting < 0'],
+      ['a README may become any size', 'result.length <= maxHtmlLength', 'result.length >= 0'],
     ],
   ),
   ...mutantsOf(

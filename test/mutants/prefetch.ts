@@ -10,7 +10,7 @@ export const prefetch = [
     'src/jobs/prefetch-table.ts',
     ['test/console/prefetch.test.ts'],
     [
-      ['any number of prefetches run', 'slot < mostRuns; slot += 1', 'slot < 9; slot += 1'],
+      ['any number of prefetches run', 'slot < maxRuns; slot += 1', 'slot < 9; slot += 1'],
       ['a prefetch cannot be stopped', "state = 'running' AND cancelled = 0\"", "state = 'running'\""],
       ['a dead prefetch keeps its place', "SET slot = NULL, state = 'lost'", "SET state = 'lost'"],
     ],
@@ -19,7 +19,7 @@ export const prefetch = [
     'src/api/prefetch/prefetch-form.ts',
     ['test/console/prefetch.test.ts'],
     [
-      ['files of a prefetch have no bound', 'if (received > mostBytes)', 'if (received < 0)'],
+      ['files of a prefetch have no bound', 'if (received > maxBytes)', 'if (received < 0)'],
       ['an empty file field is a file', "bytes.length > 0 || file !== ''", 'bytes.length >= 0'],
     ],
   ),

@@ -14,15 +14,11 @@ export const upstream = [
     [['private metadata services of clouds are allowed with private networks', "'fd00:ec2::/32', ", '']],
   ),
   ...mutantsOf('src/upstream/failures.ts', failures, [
-    [
-      'Retry-After has no upper bound',
-      'Math.min(Math.max(milliseconds, 0), longestLimit)',
-      'Math.max(milliseconds, 0)',
-    ],
+    ['Retry-After has no upper bound', 'Math.min(Math.max(milliseconds, 0), maxLimit)', 'Math.max(milliseconds, 0)'],
     [
       'a Retry-After in the past is negative',
-      'Math.min(Math.max(milliseconds, 0), longestLimit)',
-      'Math.min(milliseconds, longestLimit)',
+      'Math.min(Math.max(milliseconds, 0), maxLimit)',
+      'Math.min(milliseconds, maxLimit)',
     ],
     ['a malformed Retry-After is not ignored', 'Number.isFinite(milliseconds) ?', 'header ?'],
     ['Retry-After is in milliseconds', 'Number(header) * 1000', 'Number(header)'],
@@ -66,8 +62,8 @@ export const upstream = [
   ...mutantsOf('src/upstream/pause.ts', failures, [
     [
       'a pause grows without a bound',
-      'Math.min(longest, shortest * 2 ** Math.min(failures - 1, 6))',
-      'shortest * 2 ** (failures - 1)',
+      'Math.min(max, min * 2 ** Math.min(failures - 1, 6))',
+      'min * 2 ** (failures - 1)',
     ],
     [
       'requests that fail together count each',

@@ -91,7 +91,7 @@ export const usage = [
     ['test/usage/record.test.ts'],
     [
       ['a batch that was written is written again', 'AND batch < ?', 'AND batch <> -?'],
-      ['while the database is down memory grows', '>= mostKeys', '>= mostKeys * 1000'],
+      ['while the database is down memory grows', '>= maxKeys', '>= maxKeys * 1000'],
       [
         'counts of tokens are mixed',
         '`${accountId} ${token} ${kind} ${day} ${name}`',
@@ -105,7 +105,7 @@ export const usage = [
       ],
       [
         'a long name blocks all counts',
-        'if (subject.length <= longestName) return subject;',
+        'if (subject.length <= maxNameLength) return subject;',
         'if (subject.length > 0) return subject;',
         'test/api/usage.test.ts',
       ],

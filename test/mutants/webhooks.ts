@@ -39,7 +39,7 @@ export const webhooks = [
     'src/webhooks/retention.ts',
     ['test/api/webhook-turns.test.ts'],
     [
-      ['finished deliveries are kept without a bound', 'OFFSET ${mostKept}', 'OFFSET 1${mostKept}'],
+      ['finished deliveries are kept without a bound', 'OFFSET ${maxKept}', 'OFFSET 1${maxKept}'],
       ['deliveries that wait are deleted', "state !== 'pending'", "state !== ''"],
     ],
   ),
@@ -58,7 +58,7 @@ export const webhooks = [
     ],
   ),
   ...mutantsOf('src/webhooks/sender.ts', sending, [
-    ['one webhook takes the share of its account', ': mostOfWebhook;', ': mostOfAccount;'],
+    ['one webhook takes the share of its account', ': maxOfWebhook;', ': maxOfAccount;'],
     ['the old secret stays valid', ' && at < webhook.old_until!', '', ...whole],
     ['a redirect is a success', 'status >= 200 && status < 300', 'status >= 200 && status < 400'],
     ['a delivery that was broken off waits for its lease', 'broken.map(({ claimed }) => claimed)', '[]'],
@@ -74,7 +74,7 @@ export const webhooks = [
       ['others may read the key', '0o600', '0o644'],
     ],
   ),
-  ...mutantsOf('src/webhooks/post.ts', sending, [['a huge answer is read whole', 'if (size === mostRead) break;', '']]),
+  ...mutantsOf('src/webhooks/post.ts', sending, [['a huge answer is read whole', 'if (size === maxRead) break;', '']]),
   ...mutantsOf('src/api/webhooks/webhooks.ts', whole, [
     [
       'an administrator leads events of no account elsewhere',
@@ -132,7 +132,7 @@ export const webhooks = [
     ['test/api/audit-lists.test.ts'],
     [
       ['a list with times is in the order of positions', 'subject === undefined && (since', 'subject === "" && (since'],
-      ['a list reads all events', 'examined >= mostExamined', 'examined < 0'],
+      ['a list reads all events', 'examined >= maxExamined', 'examined < 0'],
       ['events of one time are left out', '[nearest, latestFirst ? Number.MAX_SAFE_INTEGER : 0]', '[nearest, 0]'],
     ],
   ),

@@ -89,12 +89,12 @@ export class MemoryDriver implements Driver {
     });
   }
 
-  shrinkQuarantine({ before, mostBytes, dryRun }: QuarantineBounds): Promise<QuarantineRemoved> {
+  shrinkQuarantine({ before, maxBytes, dryRun }: QuarantineBounds): Promise<QuarantineRemoved> {
     const removed: QuarantineRemoved = { blobs: 0, bytes: 0 };
     let kept = 0;
     for (const [digest, { bytes, movedAt }] of [...this.aside].toReversed()) {
       kept += bytes.length;
-      if (movedAt >= before && kept <= mostBytes) continue;
+      if (movedAt >= before && kept <= maxBytes) continue;
       if (!dryRun) this.aside.delete(digest);
       removed.blobs += 1;
       removed.bytes += bytes.length;

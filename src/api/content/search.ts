@@ -7,7 +7,7 @@ import { searchHit, searchResults } from './content-schemas.ts';
 import { origins } from '../framework/schemas.ts';
 
 /** Most characters of a description in a hit. */
-const longestDescription = 300;
+const maxDescriptionLength = 300;
 
 type Hit = z.input<typeof searchHit>;
 
@@ -95,7 +95,7 @@ async function findAll(
       const { position, ...hit } = next;
       positions[index] = position;
       const { kind: hitKind, origin: hitOrigin } = sources[index]!;
-      const description = hit.description?.slice(0, longestDescription) ?? null;
+      const description = hit.description?.slice(0, maxDescriptionLength) ?? null;
       found.push({ hit: { ...hit, kind: hitKind, origin: hitOrigin, description }, positions: [...positions] });
     }
   }

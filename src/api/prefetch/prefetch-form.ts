@@ -7,9 +7,9 @@ import { decodeInput } from '../../prefetch/inputs.ts';
 import type { Receiving } from '../framework/operation.ts';
 
 /** Most files, and most bytes of all of them together. */
-export const mostFiles = 10;
-export const mostBytes = 5 * 2 ** 20;
-const longestName = 200;
+export const maxFiles = 10;
+export const maxBytes = 5 * 2 ** 20;
+const maxNameLength = 200;
 
 /**
  * Reads the files and the fields of a form. `fields` has those that came before an error. Throws `Invalid`, `TooLarge` or
@@ -26,14 +26,14 @@ export async function readPrefetchForm(
   let received = 0;
   const take = (bytes: number) => {
     received += bytes;
-    if (received > mostBytes) {
-      throw new DomainError('TooLarge', `The files are larger than ${mostBytes / 2 ** 20} MiB together.`);
+    if (received > maxBytes) {
+      throw new DomainError('TooLarge', `The files are larger than ${maxBytes / 2 ** 20} MiB together.`);
     }
   };
   await readMultipart(request, {
     idle,
-    files: mostFiles,
-    tooMany: `Send at most ${mostFiles} files at a time.`,
+    files: maxFiles,
+    tooMany: `Send at most ${maxFiles} files at a time.`,
     expected: 'The form is malformed. Send the files as multipart/form-data.',
     onField: (name, value) => fields.set(name, value),
     onFile: async (_name, filename, content) => {
@@ -59,7 +59,7 @@ async function collect(content: Readable, take: (bytes: number) => void): Promis
 /** The name of a file without folders and control characters. */
 function nameOf(filename: string): string {
   const name = filename.split(/[\\/]/).at(-1)!;
-  return name.replace(/\p{C}/gu, '').trim().slice(0, longestName);
+  return name.replace(/\p{C}/gu, '').trim().slice(0, maxNameLength);
 }
 
 /** `Invalid`, for one field of the form. */

@@ -19,7 +19,7 @@ export interface PrefetchOperationParts {
 
 const id = 'The ID of the prefetch';
 /** Most platforms or frameworks. */
-const mostChoices = 20;
+const maxChoices = 20;
 
 /** `/prefetch`: fetches into the mirror that all accounts share, any name; so a token with name patterns cannot use it. */
 export function prefetchOperations({ runs, kinds, idle }: PrefetchOperationParts): Operation[] {
@@ -122,7 +122,7 @@ function settingsOf(
   const list = (name: string, otherwise: readonly string[]) => {
     const text = fields.get(name);
     const items = text === undefined ? [...otherwise] : text.split(/[\s,]+/).filter((each) => each !== '');
-    if (items.length > mostChoices) throw wrong(name, `Give at most ${mostChoices}.`);
+    if (items.length > maxChoices) throw wrong(name, `Give at most ${maxChoices}.`);
     return items;
   };
   const flag = (name: string, otherwise: boolean) => {

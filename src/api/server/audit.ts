@@ -51,13 +51,13 @@ export interface AuditParts {
 const eventKey = z.tuple([z.int(), z.int()]);
 
 /** Lists that an account reads at the same time, those that wait for them, and how long; milliseconds. */
-const mostLists = 2;
-const mostWaiting = 20;
+const maxLists = 2;
+const maxWaiting = 20;
 const patience = 10_000;
 
 /** `/audit`: the record of events. */
 export function auditOperations(parts: AuditParts): Operation[] {
-  const turns = new Semaphore({ max: mostLists, maxWaiting: mostWaiting });
+  const turns = new Semaphore({ max: maxLists, maxWaiting });
   return [
     operation({
       method: 'get',

@@ -4,9 +4,9 @@ import { operation, type Operation } from '../framework/operation.ts';
 import { jobList, jobPreview, jobRunList, timeOf, timeOrNull, type job, type jobRun } from '../framework/schemas.ts';
 
 /** Lines that a preview shows. */
-const mostActions = 500;
+const maxActions = 500;
 /** Milliseconds that a preview may take. */
-const longestPreview = 20_000;
+const maxPreviewLength = 20_000;
 const runsShown = 50;
 
 /** `/jobs`: the scheduled jobs. They concern all accounts and all names, so a token with name patterns cannot use them. */
@@ -56,7 +56,7 @@ export function jobOperations(jobs: Jobs): Operation[] {
       method: 'post',
       path: '/jobs/:name/preview',
       id: 'previewJob',
-      summary: `Show what a run of a job would do: the counts, and the first ${mostActions} actions`,
+      summary: `Show what a run of a job would do: the counts, and the first ${maxActions} actions`,
       action,
       allNames,
       params,
@@ -66,10 +66,10 @@ export function jobOperations(jobs: Jobs): Operation[] {
         const actions: string[] = [];
         let more = 0;
         const say = (line: string) => {
-          if (actions.length < mostActions) actions.push(line);
+          if (actions.length < maxActions) actions.push(line);
           else more += 1;
         };
-        const counts = await jobs.run(name!, { dryRun: true, say, signal: AbortSignal.timeout(longestPreview) });
+        const counts = await jobs.run(name!, { dryRun: true, say, signal: AbortSignal.timeout(maxPreviewLength) });
         return { counts, actions, more };
       },
     }),

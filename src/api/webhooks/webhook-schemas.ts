@@ -1,16 +1,16 @@
 import { z } from 'zod';
 import { listOf } from '../framework/schemas.ts';
 import { deliveryStates } from '../../webhooks/delivery.ts';
-import { longestUrl, mostPatterns } from '../../webhooks/webhook.ts';
+import { maxUrlLength, maxPatterns } from '../../webhooks/webhook.ts';
 
 // The requests and answers of `/v1/webhooks`.
 
 const time = z.iso.datetime().meta({ description: 'RFC 3339, UTC', example: '2026-01-31T12:00:00.000Z' });
-const url = z.string().max(longestUrl).meta({ description: 'An http or https URL; https is recommended' });
+const url = z.string().max(maxUrlLength).meta({ description: 'An http or https URL; https is recommended' });
 const events = z
   .array(z.string().max(50))
   .min(1)
-  .max(mostPatterns)
+  .max(maxPatterns)
   .meta({ description: 'Types of events, groups such as `package.*`, or `*` for all' });
 const secret = z.string().meta({
   description: 'Verifies the signatures (Standard Webhooks). Only the answers that create or rotate it contain it.',

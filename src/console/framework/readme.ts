@@ -5,13 +5,13 @@ import { LRUCache } from 'lru-cache';
 import { html, Html } from './html.ts';
 
 /** Most characters of a README that are rendered, and of the HTML that is shown. */
-const longestText = 64 * 1024;
-const longestHtml = 256 * 1024;
+const maxTextLength = 64 * 1024;
+const maxHtmlLength = 256 * 1024;
 /** Most milliseconds for one README. Its thread needs longer to start on a busy machine, whatever the README is. */
 const renderTime = 1500;
 const startTime = 10_000;
 /** Most READMEs at a time, so that a page is ready in time; the others are shown as text. */
-const mostWaiting = 4;
+const maxWaiting = 4;
 /** Most MiB of memory for one README. */
 const memory = 64;
 
@@ -36,14 +36,14 @@ export async function readmeHtml(readme: string): Promise<Html> {
 
 /** The whole text, or as many of its lines as are rendered. */
 function cutAtLine(text: string): string {
-  if (text.length <= longestText) return text;
-  const end = text.lastIndexOf('\n', longestText);
-  return text.slice(0, end > 0 ? end : longestText);
+  if (text.length <= maxTextLength) return text;
+  const end = text.lastIndexOf('\n', maxTextLength);
+  return text.slice(0, end > 0 ? end : maxTextLength);
 }
 
 /** Renders one README after another, so that hostile ones take at most one processor. */
 async function inTurn(key: string, text: string): Promise<string> {
-  if (waiting >= mostWaiting) return '';
+  if (waiting >= maxWaiting) return '';
   waiting += 1;
   const turn = last.then(async () => {
     const known = rendered.get(key);
@@ -72,7 +72,7 @@ async function render(text: string): Promise<string> {
     // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a port has no origin
     worker.postMessage(text);
     const [result] = (await once(worker, 'message', { signal: AbortSignal.timeout(renderTime) })) as [string];
-    return result.length <= longestHtml ? result : '';
+    return result.length <= maxHtmlLength ? result : '';
   } catch {
     return '';
   } finally {

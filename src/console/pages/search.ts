@@ -7,7 +7,7 @@ import type { Page } from '../framework/page.ts';
 import { table } from '../framework/table.ts';
 
 /** Most characters of a search; `/v1/search` refuses more. */
-const longest = 200;
+const max = 200;
 
 /** Packages and images, hosted and mirrored, that match a text. */
 export const searchPage: Page = {
@@ -15,7 +15,7 @@ export const searchPage: Page = {
   section: undefined,
   action: 'read',
   show: async ({ api, query: asked }) => {
-    const text = (asked['q'] ?? '').trim().slice(0, longest);
+    const text = (asked['q'] ?? '').trim().slice(0, max);
     const query = { ...given(asked, 'kind', 'origin', 'cursor'), q: text };
     const path = '/console/search';
     if (text === '') return { title: 'Search', body: html`${filters(query)}${hint}` };
@@ -37,7 +37,7 @@ function filters(query: Readonly<Record<string, string>>): Html {
   return html`<form class="filter" method="get" action="/console/search">
     <div>
       <label for="q">Name</label>
-      <input id="q" name="q" type="search" maxlength="${longest}" value="${query['q'] ?? ''}" />
+      <input id="q" name="q" type="search" maxlength="${max}" value="${query['q'] ?? ''}" />
     </div>
     ${choice('kind', 'Kind', { '': 'Packages and images', package: 'Packages', container: 'Images' }, query['kind'])}
     ${originChoice(query['origin'])}

@@ -30,7 +30,7 @@ export type JoinResult =
   | { kind: 'absent' };
 
 /** Milliseconds that a body without readers is still fetched. */
-const longestUnread = 60_000;
+const maxUnread = 60_000;
 
 /** The result of a fetch. Without `isStored` the body was passed through to the readers and not stored. */
 export interface FlightResult {
@@ -328,7 +328,7 @@ export class Flight {
     if (this.#readers === 0 && this.#over) this.#intake?.tail.close();
     else this.#stopIfUnneeded();
     if (!this.#mayStop) return;
-    this.#unread = setTimeout(() => this.#stop.abort(), this.#parts.unreadTime ?? longestUnread);
+    this.#unread = setTimeout(() => this.#stop.abort(), this.#parts.unreadTime ?? maxUnread);
   }
 
   get #mayStop(): boolean {

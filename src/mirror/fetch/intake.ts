@@ -15,7 +15,7 @@ import { UpstreamError } from '../../upstream/upstream-error.ts';
 const fruitless = 3;
 const resumptions = 40;
 /** Bytes a second. An attempt that got fewer counts as one without progress. */
-const leastRate = 1024;
+const minRate = 1024;
 /** After this many further bytes the file is synced and the room on the disk is checked. */
 const checkEvery = 16 * 2 ** 20;
 
@@ -107,7 +107,7 @@ export class Intake {
       const cut = await this.#append(body);
       if (!cut) return;
       if (stop.signal.aborted) throw this.#isFull ? noRoom() : stopped();
-      const isProgress = this.tail.received - before > (leastRate * (performance.now() - startedAt)) / 1000;
+      const isProgress = this.tail.received - before > (minRate * (performance.now() - startedAt)) / 1000;
       failures = isProgress ? 0 : failures + 1;
       const mayGoOn = total < resumptions && !(cut.cause instanceof OtherBody || slownessIn(cut));
       const rest = mayGoOn ? await this.#resume(head, failures) : undefined;

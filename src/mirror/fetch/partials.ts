@@ -12,7 +12,7 @@ export interface Partial {
 }
 
 /** The most files that are kept, because each one uses a file descriptor. */
-const mostKept = 64;
+const maxKept = 64;
 
 /** The beginnings of bodies whose readers have all left, kept for a while so that the next request can continue there. */
 export class Partials {
@@ -33,7 +33,7 @@ export class Partials {
     }, this.#keptFor);
     timer.unref();
     this.#kept.set(id, { partial, timer });
-    if (this.#kept.size <= mostKept) return;
+    if (this.#kept.size <= maxKept) return;
     const [oldest] = this.#kept.keys();
     await this.take(oldest!)?.staged.discard();
   }

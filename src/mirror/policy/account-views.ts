@@ -2,7 +2,7 @@ import { LRUCache } from 'lru-cache';
 import type { Upstream } from '../../upstream/upstream.ts';
 
 /** Names of accounts that are kept in memory. The name of an account never changes. */
-const mostNames = 10_000;
+const maxNames = 10_000;
 
 /**
  * One view of the mirror for each account that the settings name at an upstream, and one for all other accounts. A view
@@ -12,7 +12,7 @@ export class AccountViews<View> {
   readonly #byName = new Map<string, View>();
   readonly #others: View;
   readonly #nameOf: (accountId: number) => Promise<string | undefined>;
-  readonly #names = new LRUCache<number, string>({ max: mostNames });
+  readonly #names = new LRUCache<number, string>({ max: maxNames });
 
   /**
    * `nameOf` resolves to the name of an account, undefined if there is no such account. `open` opens the view of the account

@@ -4,9 +4,9 @@ export interface Proposal {
   more: number;
 }
 
-const mostPatterns = 20;
+const maxPatterns = 20;
 /** The most names of one prefix that are proposed one by one, if the prefix is public. */
-const mostSingle = 5;
+const maxSingle = 5;
 
 /**
  * Patterns that keep `names` from upstreams: `prefix.*` for names with the same prefix up to `separator`. A name without a
@@ -22,16 +22,16 @@ export async function proposeReserved(
     const end = name.indexOf(separator);
     const prefix = end < 0 ? name : name.slice(0, end + 1);
     const some = byPrefix.get(prefix) ?? [];
-    if (some.length <= mostSingle) some.push(name);
+    if (some.length <= maxSingle) some.push(name);
     byPrefix.set(prefix, some);
   }
   const proposal: Proposal = { patterns: [], more: 0 };
   for (const [prefix, some] of byPrefix) {
     const isSingle = !prefix.endsWith(separator);
-    const patterns = isSingle || (await isPublic(prefix)) ? some.slice(0, mostSingle) : [`${prefix}*`];
-    if (some.length > mostSingle && patterns.length > 1) proposal.more += 1;
+    const patterns = isSingle || (await isPublic(prefix)) ? some.slice(0, maxSingle) : [`${prefix}*`];
+    if (some.length > maxSingle && patterns.length > 1) proposal.more += 1;
     for (const pattern of patterns) {
-      if (proposal.patterns.length < mostPatterns) proposal.patterns.push(pattern);
+      if (proposal.patterns.length < maxPatterns) proposal.patterns.push(pattern);
       else proposal.more += 1;
     }
   }

@@ -26,7 +26,7 @@ interface TotalsRow {
 /** Entries that one query adds up. */
 const page = 2000;
 /** Counts are repeated at most once in this time, and in twenty times the time that they took; milliseconds. */
-const shortestPause = 60_000;
+const minPause = 60_000;
 const pauseFactor = 20;
 /** How long a reader waits for the first count; milliseconds. */
 const patience = 1000;
@@ -82,7 +82,7 @@ export class MirrorTotals {
       // The readers get the count before, or none.
     } finally {
       const took = performance.now() - startedAt;
-      this.#next = performance.now() + Math.max(shortestPause, took * pauseFactor);
+      this.#next = performance.now() + Math.max(minPause, took * pauseFactor);
       this.#running = undefined;
     }
   }

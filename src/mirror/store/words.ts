@@ -4,14 +4,14 @@ import type { EntryKey } from './entries.ts';
 // The search for names by the words in them. A word begins at the start of a name or after a separator.
 
 /** Most suffixes of one name. */
-const mostSuffixes = 16;
+const maxSuffixes = 16;
 /** Most characters of a stored suffix. */
 const suffixLength = 100;
 /** Most words of a search; further ones are ignored. */
-const mostWords = 8;
+const maxWords = 8;
 /** Rows that are read in one statement, and the most rows that one search reads. */
 const batch = 500;
-const mostRows = 5000;
+const maxRows = 5000;
 
 /** A name or a text of a search in lower case, with one kind of separator. */
 export function searchKey(text: string): string {
@@ -22,7 +22,7 @@ export function searchKey(text: string): string {
 export function suffixesOf(name: string): string[] {
   const suffixes = new Set<string>();
   let rest = searchKey(name);
-  for (let level = 0; level < mostSuffixes; level += 1) {
+  for (let level = 0; level < maxSuffixes; level += 1) {
     if (rest !== '') suffixes.add(rest.slice(0, suffixLength));
     const dot = rest.indexOf('.');
     if (dot < 0) break;
@@ -40,10 +40,10 @@ export interface NameQuery {
 /** Undefined for a text without a word. */
 export function nameQuery(text: string): NameQuery | undefined {
   const words = text
-    .split(/\s+/, mostWords + 1)
+    .split(/\s+/, maxWords + 1)
     .map(searchKey)
     .filter(Boolean)
-    .slice(0, mostWords);
+    .slice(0, maxWords);
   const [longest, ...others] = words.sort((a, b) => b.length - a.length);
   return longest === undefined ? undefined : { start: longest, others };
 }
@@ -78,7 +78,7 @@ export async function* matchingNames<Row extends { suffix: string; name: string 
 ): AsyncGenerator<Row> {
   const prefix = start.slice(0, suffixLength);
   let [from, ...after] = place ?? [prefix];
-  for (let read = 0; read < mostRows; read += batch) {
+  for (let read = 0; read < maxRows; read += batch) {
     const passed = after.length > 0 ? `AND (w.suffix > ? OR ${beyond(keys)})` : '';
     const rows = await database.select<Row>(
       `${sql} AND w.suffix >= ? AND w.suffix < ? ${passed}

@@ -5,9 +5,9 @@ import type { VulnerabilityPage } from '../upstream/upstream-vulnerabilities.ts'
 import type { Addresses } from './addresses.ts';
 
 /** Most pages that an index may name. */
-const mostPages = 16;
+const maxPages = 16;
 /** Most characters of a page's name: NuGet's client reports a longer one as a failure of the source (NU1900). */
-const mostName = 32;
+const maxName = 32;
 /** Date of the account's page while it never had an advisory. Clients warn at audits if a feed has no vulnerability data. */
 const oldest = Date.UTC(2024, 0, 1);
 
@@ -30,7 +30,7 @@ export function vulnerabilityIndex(
       '@id': addresses.at('vulnerabilities/base.json'),
       '@updated': new Date(own.changedAt ?? oldest).toISOString().replace('Z', '0000Z'),
     },
-    ...pages.slice(0, mostPages - 1).map((page) => ({
+    ...pages.slice(0, maxPages - 1).map((page) => ({
       '@name': within(`${page.upstream}-${page.name}`),
       '@id': addresses.at(`vulnerabilities/${encodeURIComponent(page.upstream)}/${page.name}.json`),
       '@updated': page.updated,
@@ -48,7 +48,7 @@ function nameOf({ page }: OwnAdvisories): string {
 }
 
 function within(name: string): string {
-  return name.length <= mostName ? name : shortDigest(name);
+  return name.length <= maxName ? name : shortDigest(name);
 }
 
 function shortDigest(text: string): string {

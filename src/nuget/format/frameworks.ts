@@ -135,7 +135,7 @@ const generations: Readonly<Record<string, Framework>> = {
   netframework: { family: 'framework', version: highestVersion, platform: undefined },
 };
 /** More targets are no filter. */
-const mostTargets = 32;
+const maxTargets = 32;
 
 /**
  * The targets of a search for packages that projects with one of these frameworks (`net8.0`,
@@ -143,7 +143,7 @@ const mostTargets = 32;
  * unknown, because nothing is known about the packages for it.
  */
 export function searchTargets(names: readonly string[], words: readonly string[]): SearchTargets | undefined {
-  if (names.length + words.length === 0 || names.length + words.length > mostTargets) return undefined;
+  if (names.length + words.length === 0 || names.length + words.length > maxTargets) return undefined;
   const usable = new Map<string, number>();
   const parameters = new Map<string, readonly [string, string]>();
   for (const [from, parameter] of [

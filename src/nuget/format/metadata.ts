@@ -42,7 +42,7 @@ export interface VersionMetadata {
  * Limits of the metadata in documents, in characters and in numbers; the nupkg itself is complete. The public gallery
  * has the same limits for texts. A longer link or licence is not shown, because a part of it would be a different one.
  */
-const most = {
+const max = {
   title: 256,
   /** Of a description, a summary, authors and owners each, and of all tags together. */
   text: 4000,
@@ -94,47 +94,47 @@ export function bytesOfMetadata(metadata: VersionMetadata): number {
 export function shorten(metadata: VersionMetadata): VersionMetadata {
   return {
     ...metadata,
-    id: cut(metadata.id, most.word)!,
-    title: cut(metadata.title, most.title),
-    description: cut(metadata.description, most.text),
-    summary: cut(metadata.summary, most.text),
-    authors: cut(metadata.authors, most.text),
-    owners: cut(metadata.owners, most.text),
-    tags: metadata.tags && within(metadata.tags, most.text),
-    projectUrl: unlessLonger(metadata.projectUrl, most.link),
-    iconUrl: unlessLonger(metadata.iconUrl, most.link),
-    licenseUrl: unlessLonger(metadata.licenseUrl, most.link),
-    licenseExpression: unlessLonger(metadata.licenseExpression, most.licenseExpression),
-    minClientVersion: unlessLonger(metadata.minClientVersion, most.word),
-    language: cut(metadata.language, most.word),
-    packageTypes: metadata.packageTypes.slice(0, most.packageTypes).map(({ name, version }) => ({
-      name: cut(name, most.word)!,
-      version: unlessLonger(version, most.word),
+    id: cut(metadata.id, max.word)!,
+    title: cut(metadata.title, max.title),
+    description: cut(metadata.description, max.text),
+    summary: cut(metadata.summary, max.text),
+    authors: cut(metadata.authors, max.text),
+    owners: cut(metadata.owners, max.text),
+    tags: metadata.tags && within(metadata.tags, max.text),
+    projectUrl: unlessLonger(metadata.projectUrl, max.link),
+    iconUrl: unlessLonger(metadata.iconUrl, max.link),
+    licenseUrl: unlessLonger(metadata.licenseUrl, max.link),
+    licenseExpression: unlessLonger(metadata.licenseExpression, max.licenseExpression),
+    minClientVersion: unlessLonger(metadata.minClientVersion, max.word),
+    language: cut(metadata.language, max.word),
+    packageTypes: metadata.packageTypes.slice(0, max.packageTypes).map(({ name, version }) => ({
+      name: cut(name, max.word)!,
+      version: unlessLonger(version, max.word),
     })),
     dependencyGroups: metadata.dependencyGroups && shortenGroups(metadata.dependencyGroups),
     deprecation: metadata.deprecation && shortenDeprecation(metadata.deprecation),
     vulnerabilities: metadata.vulnerabilities
-      ?.filter(({ advisoryUrl }) => advisoryUrl.length <= most.link)
-      .slice(0, most.vulnerabilities),
+      ?.filter(({ advisoryUrl }) => advisoryUrl.length <= max.link)
+      .slice(0, max.vulnerabilities),
   };
 }
 
 function shortenGroups(groups: readonly DependencyGroup[]): DependencyGroup[] {
-  let left: number = most.dependencies;
-  return groups.slice(0, most.groups).map(({ targetFramework, dependencies }) => {
+  let left: number = max.dependencies;
+  return groups.slice(0, max.groups).map(({ targetFramework, dependencies }) => {
     const kept = dependencies
-      .filter(({ id, range }) => id.length <= most.word && range.length <= most.word)
+      .filter(({ id, range }) => id.length <= max.word && range.length <= max.word)
       .slice(0, left);
     left -= kept.length;
-    return { targetFramework: cut(targetFramework, most.word), dependencies: kept };
+    return { targetFramework: cut(targetFramework, max.word), dependencies: kept };
   });
 }
 
 function shortenDeprecation({ reasons, message, alternatePackage: other }: Deprecation): Deprecation {
   return {
-    reasons: reasons.slice(0, most.reasons).map((reason) => cut(reason, most.word)!),
-    message: cut(message, most.text),
-    alternatePackage: other && other.id.length <= most.word && other.range.length <= most.word ? other : undefined,
+    reasons: reasons.slice(0, max.reasons).map((reason) => cut(reason, max.word)!),
+    message: cut(message, max.text),
+    alternatePackage: other && other.id.length <= max.word && other.range.length <= max.word ? other : undefined,
   };
 }
 

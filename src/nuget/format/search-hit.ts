@@ -14,14 +14,14 @@ export interface SearchHit {
 }
 
 /** Limits of all hits in one answer together: characters of text, and versions. A few hits are always complete. */
-const mostText = 4 * 2 ** 20;
-export const mostVersions = 20_000;
+const maxText = 4 * 2 ** 20;
+export const maxVersions = 20_000;
 
 /** The hits as an answer shows them. If they are many, each has a part of its texts and its newest versions. */
 export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
   const all = hits.reduce((sum, { versions }) => sum + versions.length, 0);
-  const newest = all > mostVersions ? versionsEach(hits.length) : mostVersions;
-  const text = Math.floor(mostText / Math.max(1, hits.length) / 6);
+  const newest = all > maxVersions ? versionsEach(hits.length) : maxVersions;
+  const text = Math.floor(maxText / Math.max(1, hits.length) / 6);
   return hits.map((hit) => ({
     ...hit,
     metadata: {
@@ -42,5 +42,5 @@ export function limitHits(hits: readonly SearchHit[]): SearchHit[] {
 
 /** Versions of each hit if all hits together have too many. */
 export function versionsEach(hits: number): number {
-  return Math.floor(mostVersions / Math.max(1, hits));
+  return Math.floor(maxVersions / Math.max(1, hits));
 }

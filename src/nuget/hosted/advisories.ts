@@ -12,8 +12,8 @@ import { notHosted } from './deprecations.ts';
 import { lockPackage, packageKey } from './packages.ts';
 
 /** Most advisories of one package, and of all packages of one account. */
-export const mostOfPackage = 25;
-export const mostOfAccount = 1000;
+export const maxOfPackage = 25;
+export const maxOfAccount = 1000;
 /** Most characters of an advisory's address. */
 export const maxUrl = 500;
 /** From the lowest: NuGet warns with NU1901, NU1902, NU1903 and NU1904. */
@@ -69,8 +69,8 @@ export async function createAdvisory(
     const createdAt = await noteChange(tx, accountId, now());
     const count = async (where: string, value: number) =>
       (await tx.get<{ n: number }>(`SELECT COUNT(*) AS n FROM package_advisories WHERE ${where}`, [value]))!.n;
-    if ((await count('package_row = ?', packageRow)) >= mostOfPackage) throw tooMany('A package', mostOfPackage);
-    if ((await count('account_id = ?', accountId)) >= mostOfAccount) throw tooMany('An account', mostOfAccount);
+    if ((await count('package_row = ?', packageRow)) >= maxOfPackage) throw tooMany('A package', maxOfPackage);
+    if ((await count('account_id = ?', accountId)) >= maxOfAccount) throw tooMany('An account', maxOfAccount);
     const same = 'SELECT id FROM package_advisories WHERE package_row = ? AND url = ? AND versions = ?';
     if (await tx.get(same, [packageRow, url, versions])) {
       throw new DomainError('AlreadyExists', `This advisory exists already: ${url} for ${versions}.`);

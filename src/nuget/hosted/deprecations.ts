@@ -7,7 +7,7 @@ import type { FeedContext } from './feed-context.ts';
 import { keyOfVersion, lockPackage, packageKey, refreshPackage } from './packages.ts';
 
 /** Most versions that one request names. All versions of a package may be more. */
-export const mostNamed = 1000;
+export const maxNamed = 1000;
 /** Versions that one transaction changes. */
 const batch = 100;
 
@@ -40,7 +40,7 @@ interface VersionRow {
 
 /**
  * Changes the deprecation of hosted versions; resolves to the number of versions that changed. Nothing changes if a named
- * version does not exist: then throws `NotFound`. Throws `Invalid` for no version or more than `mostNamed`. Many versions
+ * version does not exist: then throws `NotFound`. Throws `Invalid` for no version or more than `maxNamed`. Many versions
  * are changed in several transactions, so a failure can leave some of them unchanged; the same request again continues.
  */
 export async function changeDeprecation(
@@ -76,8 +76,7 @@ async function existingKeys(
   versions: readonly string[],
 ): Promise<string[][]> {
   if (versions.length === 0) throw wrong('versions', 'Name one or more versions, or all.');
-  if (versions.length > mostNamed)
-    throw wrong('versions', `Name at most ${mostNamed} versions in one request, or all.`);
+  if (versions.length > maxNamed) throw wrong('versions', `Name at most ${maxNamed} versions in one request, or all.`);
   const byKey = new Map<string, string>();
   for (const version of versions) {
     const key = keyOfVersion(version);

@@ -1,6 +1,6 @@
 import type { HostedNotices } from '../../server/protocol.ts';
 import { parseDeprecation } from '../format/deprecation.ts';
-import { createAdvisory, deleteAdvisory, listAdvisories, mostOfAccount } from './advisories.ts';
+import { createAdvisory, deleteAdvisory, listAdvisories, maxOfAccount } from './advisories.ts';
 import { changeDeprecation } from './deprecations.ts';
 import type { FeedContext } from './feed-context.ts';
 
@@ -12,7 +12,7 @@ export function packageNotices(context: FeedContext): HostedNotices {
       return changeDeprecation(context, accountId, id, versions, change);
     },
     createAdvisory: (accountId, advisory) => createAdvisory(context, accountId, advisory),
-    listAdvisories: (accountId) => listAdvisories(context.database, accountId, mostOfAccount, undefined),
+    listAdvisories: (accountId) => listAdvisories(context.database, accountId, maxOfAccount, undefined),
     deleteAdvisory: (accountId, id) => deleteAdvisory(context, accountId, id),
   };
 }

@@ -13,7 +13,7 @@ import { lowestStanding } from '../format/terms.ts';
 import { fullString, isPrerelease, normalize, sortKey, versionKey } from '../format/version.ts';
 
 /** Most versions of a package, because some documents list all of them. */
-const mostVersions = 100_000;
+const maxVersions = 100_000;
 
 /** A package that has just been published. */
 export interface Published {
@@ -79,7 +79,7 @@ export async function publish(
       return { id, version, replaces: undefined, warnings: [repaired] };
     }
     if (existing) throw alreadyExists(nupkg);
-    if (versions >= mostVersions) throw tooManyVersions(id);
+    if (versions >= maxVersions) throw tooManyVersions(id);
     await insertVersion(tx, row, prepared, now);
     await tx.run(
       `UPDATE packages SET version_count = version_count + 1, size_bytes = size_bytes + ?,
@@ -273,7 +273,7 @@ const repaired = 'Files of this version were damaged in the storage. This push h
 function tooManyVersions(id: string): DomainError {
   return new DomainError(
     'Invalid',
-    `${id} has ${mostVersions} versions, and more are not allowed. Delete some versions, or use another id.`,
+    `${id} has ${maxVersions} versions, and more are not allowed. Delete some versions, or use another id.`,
   );
 }
 

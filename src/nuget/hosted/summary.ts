@@ -39,7 +39,7 @@ export interface PackageDetails extends PackageSummary {
 }
 
 /** Most ranges that are shown of a dependency. */
-const mostRanges = 5;
+const maxRanges = 5;
 /** Most versions that are shown of a package; `versionCount` counts all. */
 export const shownVersions = 1000;
 
@@ -126,7 +126,7 @@ export async function listDependents(
   return rows.map((row) => {
     const groups = parseMetadata(row.metadata).dependencyGroups ?? [];
     const dependencies = groups.flatMap((group) => group.dependencies.filter((each) => packageKey(each.id) === key));
-    const ranges = [...new Set(dependencies.map(({ range }) => range))].slice(0, mostRanges);
+    const ranges = [...new Set(dependencies.map(({ range }) => range))].slice(0, maxRanges);
     return { key: row.package_key, id: row.package_id, version: row.version, ranges };
   });
 }

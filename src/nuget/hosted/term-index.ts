@@ -78,12 +78,12 @@ async function indexFrameworks(tx: Transaction, packageRow: number, metadata?: V
 /** Ids in one statement. */
 const idsAtOnce = 500;
 /** Characters of the longest id that can be stored. */
-const longestId = 128;
+const maxIdLength = 128;
 
 async function indexDependencies(tx: Transaction, row: IndexedPackage, metadata?: VersionMetadata): Promise<void> {
   const groups = metadata?.dependencyGroups ?? [];
   const keys = groups.flatMap(({ dependencies }) => dependencies.map(({ id }) => id.toLowerCase()));
-  const wanted = new Set(keys.filter(({ length }) => length <= longestId));
+  const wanted = new Set(keys.filter(({ length }) => length <= maxIdLength));
   const current = await tx.select<{ dependency_key: string }>(
     'SELECT dependency_key FROM package_dependencies WHERE package_row = ?',
     [row.id],

@@ -7,7 +7,7 @@ import { Search } from '../search/search.ts';
 import type { MirroredPackages } from '../upstream/mirrored-packages.ts';
 
 /** Most hosted hits of one search. */
-const mostHits = 3000;
+const maxHits = 3000;
 
 /** What a search in `/v1` finds of packages: hosted ones by relevance, mirrored ones by name. */
 export function packageSearches({ database }: FeedContext, mirrored: MirroredPackages): SearchSource[] {
@@ -46,8 +46,8 @@ async function findHosted(
   after: string,
 ): Promise<FoundHit[]> {
   if (!readsHosted(principal)) return [];
-  const skip = Math.min(Number.parseInt(after, 10) || 0, mostHits);
-  const take = Math.min(limit, mostHits - skip);
+  const skip = Math.min(Number.parseInt(after, 10) || 0, maxHits);
+  const take = Math.min(limit, maxHits - skip);
   if (take <= 0) return [];
   const only = principal.names?.package;
   const options = { prerelease: true, semVer2: true, skip, take, only };

@@ -32,8 +32,8 @@ export interface DetailsParts {
 type Details = z.input<typeof packageVersionDetails>;
 
 /** Most characters of a README and of release notes in an answer. */
-const longestReadme = 100_000;
-const longestNotes = 4000;
+const maxReadmeLength = 100_000;
+const maxNotesLength = 4000;
 /** Most bytes of a README that is read. */
 const readmeBytes = 2 ** 20;
 /** Most milliseconds that an answer waits for what an upstream says about a version. */
@@ -117,7 +117,7 @@ async function adviceOf(parts: DetailsParts, accountId: number, id: string, key:
 }
 
 /** Most vulnerabilities of an answer, and the names of their severities by number. */
-const mostVulnerabilities = 100;
+const maxVulnerabilities = 100;
 const severities = ['low', 'moderate', 'high', 'critical'];
 
 async function knownVulnerabilities(
@@ -132,14 +132,14 @@ async function knownVulnerabilities(
   for (const { upstream, name } of await vulnerabilities.pages()) {
     const page = await vulnerabilities.page(upstream, name);
     const list: unknown = JSON.parse(page?.value.get(packageKey(id)) ?? '[]');
-    for (const each of (Array.isArray(list) ? list : []).slice(0, mostVulnerabilities)) {
+    for (const each of (Array.isArray(list) ? list : []).slice(0, maxVulnerabilities)) {
       const { severity, url, versions } = objectOf(each);
       const range = typeof versions === 'string' ? parseRange(versions) : undefined;
       if (typeof url !== 'string' || url.length > 2048 || !range || !satisfies(range, version)) continue;
       found.push({ advisoryUrl: url, severity: String(severity).slice(0, 20) });
     }
   }
-  return found.slice(0, mostVulnerabilities);
+  return found.slice(0, maxVulnerabilities);
 }
 
 /** Undefined if the upstream fails or does not answer in time. Its answer is stored for the next request. */
@@ -184,7 +184,7 @@ async function detailsOf(
     authors: metadata.authors ?? null,
     tags: [...(metadata.tags ?? [])],
     copyright: cut(nuspec?.copyright, 500) ?? null,
-    release_notes: cut(nuspec?.releaseNotes, longestNotes) ?? null,
+    release_notes: cut(nuspec?.releaseNotes, maxNotesLength) ?? null,
     project_url: metadata.projectUrl ?? null,
     repository_url: cut(nuspec?.repository?.url, 2048) ?? null,
     repository_commit: cut(nuspec?.repository?.commit, 255) ?? null,
@@ -198,8 +198,8 @@ async function detailsOf(
       target_framework: targetFramework ?? null,
       dependencies: dependencies.map(({ id, range }) => ({ id, range })),
     })),
-    readme: cut(text, longestReadme) ?? null,
-    is_readme_whole: text === undefined || text.length <= longestReadme,
+    readme: cut(text, maxReadmeLength) ?? null,
+    is_readme_whole: text === undefined || text.length <= maxReadmeLength,
     deprecation: advice.deprecation ? deprecationOf(advice.deprecation) : null,
     vulnerabilities: advice.vulnerabilities.map(({ advisoryUrl, severity }) => ({
       advisory_url: advisoryUrl,

@@ -4,7 +4,7 @@ import { malformed, type Input } from '../../prefetch/requirement.ts';
 import { childrenOf, metadataOf, nameOf, parseXml, type Ordered } from './xml.ts';
 
 /** Most projects of a solution. */
-const mostProjects = 2000;
+const maxProjects = 2000;
 /** Deepest folder of a project below its solution. */
 const deepest = 32;
 
@@ -15,7 +15,7 @@ export function readSolution({ file, text }: Input): NamedFiles {
     /\.[a-z]+proj$/i.test(each),
   );
   if (named.length === 0) throw malformed(file, 0, 'the solution has no project');
-  if (named.length > mostProjects) throw malformed(file, 0, `the solution has more than ${mostProjects} projects`);
+  if (named.length > maxProjects) throw malformed(file, 0, `the solution has more than ${maxProjects} projects`);
   const near = new Set<string>();
   for (const path of named) {
     const folder = posix.dirname(path);

@@ -11,7 +11,7 @@ export interface Counted {
 }
 
 /** Id terms that a word stands for. */
-const mostTerms = 16;
+const maxTerms = 16;
 /** Id terms that begin with a word, as they are stored. */
 export interface IdTerms {
   /** Terms of many packages: each is read in the order of the index. */
@@ -23,7 +23,7 @@ export interface IdTerms {
 }
 
 const frequentRows = 20;
-/** Rows that one statement reads to find different id terms; there are fewer than `mostTerms` statements. */
+/** Rows that one statement reads to find different id terms; there are fewer than `maxTerms` statements. */
 const rowsAtATime = 200;
 
 /** What the index has for a word: the number of its rows, and the id terms that begin with it. Up to a minute old. */
@@ -53,14 +53,14 @@ export class IndexSizes {
     return counted.map(({ key }) => this.#sizes.get(key) ?? sizeLimit);
   }
 
-  /** Id terms that begin with `word`: the word itself, then the others in order, up to `mostTerms` together. */
+  /** Id terms that begin with `word`: the word itself, then the others in order, up to `maxTerms` together. */
   async idTerms(accountId: number, word: string): Promise<IdTerms> {
     const key = `${accountId} ${word}`;
     const known = this.#terms.get(key);
     if (known) return known;
     const start = idTermStart(word);
     const terms: IdTerms = { frequent: [start], rare: [], isComplete: false };
-    for (let after = start, left = mostTerms - 1; left > 0;) {
+    for (let after = start, left = maxTerms - 1; left > 0;) {
       const rows = await this.#database.select<{ term: string }>(
         'SELECT term FROM package_terms WHERE account_id = ? AND term > ? AND term < ? ORDER BY term LIMIT ?',
         [accountId, after, start + lastCharacter, rowsAtATime],

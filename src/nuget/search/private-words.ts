@@ -4,9 +4,9 @@ import { claimedAmong } from '../hosted/claims.ts';
 import { packageKey } from '../hosted/packages.ts';
 
 /** A search with more words is not sent upstream, because each word costs a look-up. */
-const mostWords = 32;
+const maxWords = 32;
 /** Ids that are read to find one that is not merged. */
-const mostIds = 200;
+const maxIds = 200;
 
 /** The words of text that a client typed, as ids are compared; field names and punctuation separate words. */
 export function wordsIn(text: string): string[] {
@@ -26,7 +26,7 @@ export async function tellsPrivateId(
   text: string,
 ): Promise<boolean> {
   const words = wordsIn(text);
-  if (words.length > mostWords) return true;
+  if (words.length > maxWords) return true;
   const ids = words.flatMap(withParents);
   if (ids.some((id) => policy.isReserved(id)) || words.some((word) => policy.beginsReserved(word, '.'))) return true;
   if (
@@ -59,8 +59,8 @@ async function beginsHosted(
 ): Promise<boolean> {
   const rows = await database.select<{ package_key: string }>(
     `SELECT package_key FROM packages WHERE account_id = ? AND package_key > ? AND package_key < ?
-     ORDER BY package_key LIMIT ${mostIds}`,
+     ORDER BY package_key LIMIT ${maxIds}`,
     [accountId, word, `${word}\u{10ffff}`],
   );
-  return rows.length === mostIds || rows.some(({ package_key: key }) => !policy.isMerged(key));
+  return rows.length === maxIds || rows.some(({ package_key: key }) => !policy.isMerged(key));
 }

@@ -3,7 +3,7 @@ import { parseMetadata } from '../format/metadata.ts';
 import { indexPackage, indexVersion, type IndexedPackage } from '../hosted/term-index.ts';
 
 /** Packages that one run indexes, so that pushes do not wait long for the database. */
-const mostPackages = 200;
+const maxPackages = 200;
 
 /**
  * Indexes packages again that an older release indexed by other rules. Until then, a search finds a package by the old
@@ -18,7 +18,7 @@ export class Reindexing {
     this.#database = database;
   }
 
-  /** Indexes up to `mostPackages` packages. Joins a run that has not ended. */
+  /** Indexes up to `maxPackages` packages. Joins a run that has not ended. */
   run(): Promise<void> {
     this.#running ??= this.#run().finally(() => (this.#running = undefined));
     return this.#running;
@@ -33,7 +33,7 @@ export class Reindexing {
   async #run(): Promise<void> {
     const old = await this.#database.select<{ id: number }>(
       'SELECT id FROM packages WHERE index_version < ? ORDER BY index_version, id LIMIT ?',
-      [indexVersion, mostPackages],
+      [indexVersion, maxPackages],
     );
     for (const { id } of old) {
       if (this.#isClosed) return;

@@ -3,7 +3,7 @@ import { placeholders, type Database, type Value } from '../../database/database
 import { storedDeprecation } from '../format/deprecation.ts';
 import { parseMetadata } from '../format/metadata.ts';
 import { views, viewOf } from '../hosted/packages.ts';
-import { mostVersions, versionsEach, type SearchHit } from '../format/search-hit.ts';
+import { maxVersions, versionsEach, type SearchHit } from '../format/search-hit.ts';
 import { SearchLists, type Group } from './search-lists.ts';
 import type { SearchQuery } from './search-query.ts';
 
@@ -216,9 +216,9 @@ export class Search {
     const flags = [prerelease ? 1 : 0, semVer2 ? 1 : 0];
     let rows = await this.#database.select<VersionRow>(
       `${select} WHERE package_row IN (${placeholders(ids)}) AND ${seen} ORDER BY package_row, sort_key LIMIT ?`,
-      [...ids, ...flags, mostVersions + 1],
+      [...ids, ...flags, maxVersions + 1],
     );
-    if (rows.length > mostVersions) {
+    if (rows.length > maxVersions) {
       rows = [];
       for (const id of ids) {
         const newest = await this.#database.select<VersionRow>(

@@ -23,7 +23,7 @@ export interface SearchRequest {
 /** Hits requested from an upstream beyond the page: they replace hits that are hosted here. */
 const spare = 20;
 /** Most hits requested from an upstream. */
-const mostTaken = 1000;
+const maxTaken = 1000;
 const nothing: SearchResults<never> = { totalHits: 0, data: [] };
 
 /**
@@ -163,7 +163,7 @@ function parametersOf(
   const parameters = new URLSearchParams({
     q: text,
     skip: '0',
-    take: String(Math.min(skip + take + spare, mostTaken)),
+    take: String(Math.min(skip + take + spare, maxTaken)),
   });
   parameters.set('prerelease', String(prerelease));
   parameters.set('semVerLevel', semVer2 ? '2.0.0' : '1.0.0');

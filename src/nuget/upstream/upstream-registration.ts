@@ -26,7 +26,7 @@ const hives = {
 const plain = ['RegistrationsBaseUrl/3.0.0-rc', 'RegistrationsBaseUrl/3.0.0-beta', 'RegistrationsBaseUrl'];
 
 /** Most pages that are fetched from an upstream for one answer; each is its own document. */
-const mostTouched = 32;
+const maxTouched = 32;
 
 /** Used to read only stored documents: a hash is not worth a request to the upstream. */
 const notAsked = new UpstreamError('UpstreamUnavailable', 'No upstream was asked.');
@@ -53,7 +53,7 @@ export class UpstreamRegistrations {
     let fetched = 0;
     for (const page of index.value) {
       const { lower, upper, count } = page;
-      if (!page.versions && (count <= rangeVersions || (fetched += 1) > mostTouched)) {
+      if (!page.versions && (count <= rangeVersions || (fetched += 1) > maxTouched)) {
         pages.push({ lower, upper, count });
         continue;
       }
@@ -89,7 +89,7 @@ export class UpstreamRegistrations {
       ({ first, last }) =>
         !((upper && compareVersions(first, upper) > 0) || (lower && compareVersions(last, lower) < 0)),
     );
-    if (touched.length > mostTouched) throw rangeTooLong();
+    if (touched.length > maxTouched) throw rangeTooLong();
     const size = new RangeSize();
     const found: RegisteredVersion[] = [];
     for (const page of touched) {

@@ -41,7 +41,7 @@ const autocompleteTypes = [
   'SearchAutocompleteService',
 ];
 /** Milliseconds after which a search leaves out a slow upstream, because a person waits for the answer. */
-const longestWait = 3000;
+const maxWait = 3000;
 
 /** Searches the upstreams. The results of an upstream are cached for its `freshFor`. */
 export class UpstreamSearch {
@@ -135,7 +135,7 @@ export class UpstreamSearch {
 function inTime<T>(upstream: Upstream, answer: Promise<T>): Promise<T | undefined> {
   answer.catch(() => undefined);
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, longestWait), undefined);
+    const timer = setTimeout(resolve, Math.min(upstream.config.timeout, maxWait), undefined);
     answer.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

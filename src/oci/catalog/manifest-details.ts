@@ -15,9 +15,9 @@ type Details = z.input<typeof manifestDetails>;
 type Json = Record<string, unknown>;
 
 /** Most bytes of a manifest or a config that are read for its description. */
-const mostBytes = 4 * 2 ** 20;
+const maxBytes = 4 * 2 ** 20;
 /** Limits of an answer. */
-const most = { layers: 500, history: 500, children: 200, referrers: 100, pairs: 100, tags: 100, indexes: 100 };
+const max = { layers: 500, history: 500, children: 200, referrers: 100, pairs: 100, tags: 100, indexes: 100 };
 /** Most characters: of a value, such as an annotation or a command; of a word, such as a media type. */
 const longest = { value: 2000, word: 255 };
 
@@ -42,9 +42,9 @@ export async function describeManifest(stored: StoredImages, at: Described, dige
     ? await mirroredRow(stored, at, at.place, digest)
     : await hostedRow(database, at.repositoryId, digest);
   if (!found) throw manifestUnknown({ digest });
-  const budget = { each: mostBytes, left: 2 * mostBytes };
+  const budget = { each: maxBytes, left: 2 * maxBytes };
   const manifest = (await stored.manifest(at, digest, budget)) ?? {};
-  const children = readDescriptors(listIn(manifest['manifests'])).slice(0, most.children);
+  const children = readDescriptors(listIn(manifest['manifests'])).slice(0, max.children);
   const childDigests = children.map((each) => each.digest);
   const platforms = new Map([[digest, { platforms: [], children: childDigests }]]);
   const [row] = at.place
@@ -77,7 +77,7 @@ export async function describeManifest(stored: StoredImages, at: Described, dige
       platform: platformText(platformIn(manifest, each.digest)) ?? null,
       is_stored: present.has(each.digest),
     })),
-    referrers: (referrers ?? []).slice(0, most.referrers).map((each) => ({
+    referrers: (referrers ?? []).slice(0, max.referrers).map((each) => ({
       ...describe(each),
       artifact_type: word(each.artifactType),
       annotations: pairsIn(each.annotations),
@@ -101,12 +101,12 @@ async function hostedRow(database: Database, repositoryId: number, digest: Diges
   );
   if (!row) return undefined;
   const tags = await database.select<{ name: string }>(
-    `SELECT name FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${most.tags}`,
+    `SELECT name FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${max.tags}`,
     key,
   );
   const indexes = await database.select<{ digest: string }>(
     `SELECT p.digest FROM manifest_references f CROSS JOIN manifests p ON p.id = f.manifest_id
-     WHERE f.digest = ? AND p.repository_id = ? LIMIT ${most.indexes}`,
+     WHERE f.digest = ? AND p.repository_id = ? LIMIT ${max.indexes}`,
     [digest, repositoryId],
   );
   return {
@@ -137,7 +137,7 @@ async function mirroredRow(
     updatedAt: entry.storedAt,
     pullCount: 0,
     lastPulledAt: null,
-    tags: (await mirror.tagsOf(place, digest)).slice(0, most.tags),
+    tags: (await mirror.tagsOf(place, digest)).slice(0, max.tags),
     indexes: [],
   };
 }
@@ -161,7 +161,7 @@ async function referrersOf(
   digest: Digest,
 ): Promise<readonly Descriptor[] | undefined> {
   if (at.place) return stored.referrers(at.accountId, at.place, digest);
-  const query = { limit: most.referrers, last: '' };
+  const query = { limit: max.referrers, last: '' };
   return (await stored.images.referrers.list(at.accountId, at.name, digest, query)).descriptors;
 }
 
@@ -182,13 +182,13 @@ function configDetails(descriptor: Descriptor, config: Json | undefined): NonNul
 }
 
 function layersIn(manifest: Json): Details['layers'] {
-  const layers = listIn(manifest['layers']).slice(0, most.layers);
+  const layers = listIn(manifest['layers']).slice(0, max.layers);
   return layers.flatMap((each) => readDescriptors([each]).map(describe));
 }
 
 function historyIn(config: Json | undefined): Details['history'] {
   return listIn(config?.['history'])
-    .slice(0, most.history)
+    .slice(0, max.history)
     .map((each) => {
       const { created, created_by: createdBy, comment, empty_layer: isEmpty } = objectIn(each);
       return {
@@ -208,7 +208,7 @@ function platformIn({ manifests }: Json, digest: Digest): unknown {
 
 function pairsIn(map: unknown): { name: string; value: string }[] {
   return Object.entries(objectIn(map))
-    .slice(0, most.pairs)
+    .slice(0, max.pairs)
     .flatMap(([name, text]) =>
       typeof text === 'string' ? [{ name: name.slice(0, longest.word), value: value(text)! }] : [],
     );

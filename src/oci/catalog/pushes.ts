@@ -26,7 +26,7 @@ export interface PushParts {
 }
 
 /** The most layers that one push fetches from an upstream. */
-const mostFetches = 200;
+const maxFetches = 200;
 
 interface Push {
   accountId: number;
@@ -137,7 +137,7 @@ export class Pushes {
   async #fetchLayers(adoption: Adoption, digests: readonly Digest[]): Promise<Set<Digest>> {
     const { mirror, place } = adoption;
     const fetched = new Set<Digest>();
-    adoption.fetches ??= (await this.#mayFetch(adoption)) ? mostFetches : 0;
+    adoption.fetches ??= (await this.#mayFetch(adoption)) ? maxFetches : 0;
     for (const digest of digests) {
       if (adoption.fetches === 0) break;
       adoption.fetches -= 1;

@@ -13,7 +13,7 @@ import type { ImageMirror } from '../mirrored/image-mirror.ts';
 import type { ImageSource, Repository } from './image-source.ts';
 import type { Images } from './images.ts';
 import { hasMoreValues } from '../format/json-values.ts';
-import { isIndex, mostValues, type Descriptor } from '../format/manifest.ts';
+import { isIndex, maxValues, type Descriptor } from '../format/manifest.ts';
 import { readList, referrerLists } from '../mirrored/parsed-lists.ts';
 import { manifestUnknown } from '../hosted/manifests.ts';
 import { listedName, type Place } from '../mirrored/place.ts';
@@ -24,7 +24,7 @@ import { findRepository, nameUnknown } from '../hosted/repositories.ts';
 const listedBytes = 256 * 1024;
 const listedTogether = 4 * 2 ** 20;
 /** Most platforms of a tag in a list. */
-const mostPlatforms = 20;
+const maxPlatforms = 20;
 
 /** A repository to describe: hosted by the account, or at an upstream. Nothing of it is sent to an upstream. */
 export type Described = { accountId: number; name: string } & (
@@ -197,7 +197,7 @@ export class StoredImages {
       budget.left -= size;
       const bytes = await readAll(content, size);
       await pause();
-      if (hasMoreValues(bytes, mostValues)) return undefined;
+      if (hasMoreValues(bytes, maxValues)) return undefined;
       return parseDocument(bytes) as Record<string, unknown> | undefined;
     } catch (error) {
       if (isDomainError(error)) return undefined;
@@ -217,7 +217,7 @@ function platformsIn({ manifests }: Record<string, unknown>): Platforms {
     const text = platformText((each as { platform?: unknown }).platform);
     if (text !== undefined) platforms.add(text);
   }
-  return { platforms: [...platforms].slice(0, mostPlatforms), children };
+  return { platforms: [...platforms].slice(0, maxPlatforms), children };
 }
 
 /** The digest in a descriptor. */

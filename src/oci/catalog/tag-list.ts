@@ -32,9 +32,9 @@ export interface TagQuery {
 }
 
 /** Most tags of a mirrored repository that are sorted; further ones are not listed. */
-const mostMirrored = 10_000;
+const maxMirrored = 10_000;
 /** Most other tags of a digest that are shown. */
-const mostAliases = 10;
+const maxAliases = 10;
 /** Tags of an older release that get their keys when a repository is listed. */
 const filledAtOnce = 500;
 
@@ -61,7 +61,7 @@ export async function listTags(
   return withPulls.map((row) => ({
     ...row,
     platforms: platforms.get(row.digest)?.platforms,
-    aliases: (aliases.get(row.digest) ?? []).filter((name) => name !== row.name).slice(0, mostAliases),
+    aliases: (aliases.get(row.digest) ?? []).filter((name) => name !== row.name).slice(0, maxAliases),
   }));
 }
 
@@ -134,7 +134,7 @@ async function fillKeys(database: Database, repositoryId: number): Promise<void>
 }
 
 async function mirroredTags(database: Database, { upstream, name }: Place): Promise<Row[]> {
-  const entries = await taggedEntries(database, { kind: 'manifest', upstream: upstream.id }, name, mostMirrored);
+  const entries = await taggedEntries(database, { kind: 'manifest', upstream: upstream.id }, name, maxMirrored);
   return entries.map((entry) => ({
     key: [naturalKey(entry.reference), entry.reference],
     name: entry.reference,
@@ -180,7 +180,7 @@ async function hostedAliases(
   const digests = [...new Set(rows.map(({ digest }) => digest))];
   if (digests.length === 0) return new Map();
   const one = `SELECT * FROM (
-    SELECT name, digest FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${mostAliases + 1}) AS some`;
+    SELECT name, digest FROM tags WHERE repository_id = ? AND digest = ? ORDER BY name LIMIT ${maxAliases + 1}) AS some`;
   const found = await database.select<{ name: string; digest: Digest }>(
     digests.map(() => one).join(' UNION ALL '),
     digests.flatMap((digest) => [repositoryId, digest]),

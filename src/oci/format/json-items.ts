@@ -4,9 +4,9 @@ import { hasMoreValues } from './json-values.ts';
 /** Bytes that are parsed at once, and that are read between two pauses. */
 const step = 64 * 1024;
 /** The most bytes of one item, and of everything outside of the list. */
-const mostBytes = 256 * 1024;
+const maxBytes = 256 * 1024;
 /** The most values outside of the list. */
-const mostOther = 1000;
+const maxOther = 1000;
 
 const [quote, backslash, comma, colon] = [0x22, 0x5c, 0x2c, 0x3a];
 const [openBrace, closeBrace, openBracket, closeBracket] = [0x7b, 0x7d, 0x5b, 0x5d];
@@ -61,11 +61,11 @@ export async function* itemsIn(bytes: Buffer, field: string | undefined): AsyncG
       }
       if (depth === 1) isKey = false;
     }
-    if (index - from > mostBytes) throw new SyntaxError('an item or the rest of the document is too large');
+    if (index - from > maxBytes) throw new SyntaxError('an item or the rest of the document is too large');
   }
   outside.push(bytes.subarray(from));
   const rest = Buffer.concat(outside);
-  if (isList || rest.length > mostBytes || hasMoreValues(rest, mostOther))
+  if (isList || rest.length > maxBytes || hasMoreValues(rest, maxOther))
     throw new SyntaxError('too much beside the list');
   const value: unknown = JSON.parse(rest.toString().replace(/^\uFEFF/, ''));
   if (typeof value !== 'object' || value === null) throw new SyntaxError('neither an object nor an array');

@@ -23,14 +23,14 @@ const kinds = new Map<string, 'image' | 'index'>([
 
 const foreignLayer = /^application\/vnd\.(?:oci\.image\.layer\.nondistributable\.|docker\.image\.rootfs\.foreign\.)/;
 
-const longestMediaType = 255;
+const maxMediaTypeLength = 255;
 /**
  * The most layers of a pushed image, or entries of a pushed index. Images have at most some 130 layers, because file systems
  * stack no more; build caches and artifacts of many files have some hundred.
  */
-const mostDescriptors = 2000;
+const maxDescriptors = 2000;
 /** The most values in a manifest: 2,000 entries with a platform and two annotations have about 20,000. */
-export const mostValues = 30_000;
+export const maxValues = 30_000;
 
 /** The fields of OCI image-spec "Content Descriptors" that a registry reads. */
 export interface Descriptor {
@@ -146,9 +146,9 @@ export function parseManifest(bytes: Buffer, contentType: string | undefined, mo
  */
 export async function parsePushedManifest(bytes: Buffer, contentType: string | undefined): Promise<Manifest> {
   await pause();
-  if (hasMoreValues(bytes, mostValues)) throw invalid(`it has more than ${mostValues} values`);
+  if (hasMoreValues(bytes, maxValues)) throw invalid(`it has more than ${maxValues} values`);
   await pause();
-  const manifest = parseManifest(bytes, contentType, mostDescriptors);
+  const manifest = parseManifest(bytes, contentType, maxDescriptors);
   await pause();
   const key = ambiguousKey(bytes.toString());
   if (key === undefined) return manifest;
@@ -203,8 +203,8 @@ function parseDescriptor(value: unknown, what: string): Descriptor {
 
 function parseMediaType(value: unknown, what: string): string | undefined {
   if (isAbsent(value) || value === '') return undefined;
-  if (typeof value === 'string' && value.length <= longestMediaType) return value;
-  throw invalid(`${what} has to be a string of at most ${longestMediaType} characters`);
+  if (typeof value === 'string' && value.length <= maxMediaTypeLength) return value;
+  throw invalid(`${what} has to be a string of at most ${maxMediaTypeLength} characters`);
 }
 
 function parseAnnotations(value: unknown, what: string): Record<string, string> | undefined {

@@ -23,10 +23,10 @@ interface BlobOfRepository {
 }
 
 /** The longest time, in milliseconds, between two renewals of an unreferenced blob; less with a short grace. */
-const longestRenewEvery = 300_000;
+const maxRenewEvery = 300_000;
 /** The part of the grace after which a blob is renewed. */
 const renewShare = 0.1;
-const mostRenewed = 10_000;
+const maxRenewed = 10_000;
 
 /** The blobs of repositories. A blob can be read only through a repository that has a row for it. */
 export class ImageBlobs {
@@ -42,8 +42,8 @@ export class ImageBlobs {
     this.#database = database;
     this.#blobs = blobs;
     this.#now = now;
-    this.#renewEvery = Math.min(longestRenewEvery, Math.floor(grace * renewShare));
-    this.#renewed = new LRUCache({ max: mostRenewed, ttl: this.#renewEvery, ttlResolution: 0, perf: { now } });
+    this.#renewEvery = Math.min(maxRenewEvery, Math.floor(grace * renewShare));
+    this.#renewed = new LRUCache({ max: maxRenewed, ttl: this.#renewEvery, ttlResolution: 0, perf: { now } });
   }
 
   /** The content of a blob, which the caller closes; `BlobUnknown` if the repository does not have it. */

@@ -5,7 +5,7 @@ import { parseDocument } from '../../mirror/document.ts';
 import type { Entry } from '../../mirror/mirror.ts';
 import { readAll } from '../../storage/files/content.ts';
 import { hasMoreValues } from '../format/json-values.ts';
-import { mostValues } from '../format/manifest.ts';
+import { maxValues } from '../format/manifest.ts';
 
 /** A config or layer as a manifest states it. */
 export interface StatedBlob {
@@ -40,7 +40,7 @@ export async function blobsOf(
   const bytes = await readAll(entry.content, limit);
   const { digest } = await entry.complete;
   await pause();
-  const isTooLong = hasMoreValues(bytes, mostValues);
+  const isTooLong = hasMoreValues(bytes, maxValues);
   await pause();
   const blobs = isTooLong ? [] : blobsIn(parseDocument(bytes) ?? {});
   kept.set(digest, blobs);

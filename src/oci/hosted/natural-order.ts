@@ -2,7 +2,7 @@ import type { Row } from '../../database/database.ts';
 import type { Digest } from '../../runtime/digest.ts';
 
 /** Digits of the longest number that is compared as a number. */
-const longestNumber = 99;
+const maxDigits = 99;
 
 /**
  * A key whose order by bytes is the natural order of tags: without letter case, and numbers by their value, so that `v2` is
@@ -11,7 +11,7 @@ const longestNumber = 99;
 export function naturalKey(tag: string): string {
   return tag.toLowerCase().replace(/\d+/g, (digits) => {
     const number = digits.replace(/^0+(?=\d)/, '');
-    return String(Math.min(number.length, longestNumber)).padStart(2, '0') + number;
+    return String(Math.min(number.length, maxDigits)).padStart(2, '0') + number;
   });
 }
 

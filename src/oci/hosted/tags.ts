@@ -8,7 +8,7 @@ import { tagRow } from './natural-order.ts';
 import { addCounts } from './repository-counts.ts';
 
 /** Tags of a repository. */
-const mostTags = 100_000;
+const maxTags = 100_000;
 
 // Changes of tags, inside the transaction of a push or a deletion.
 
@@ -75,10 +75,10 @@ export async function writeTags(
 async function requireRoom(tx: Transaction, repositoryId: number, added: number): Promise<void> {
   const sql = 'SELECT tag_count FROM repositories WHERE id = ?';
   const { tag_count: before } = (await tx.get<{ tag_count: number }>(sql, [repositoryId]))!;
-  if (before + added <= mostTags) return;
+  if (before + added <= maxTags) return;
   throw new DomainError(
     'QuotaExceeded',
-    `A repository has at most ${mostTags} tags. Delete some, for example with the setting "retention".`,
+    `A repository has at most ${maxTags} tags. Delete some, for example with the setting "retention".`,
   );
 }
 

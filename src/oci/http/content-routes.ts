@@ -13,11 +13,11 @@ import { parseReferrersCursor } from '../hosted/referrers.ts';
 
 // Pull, content discovery and content management (distribution-spec); end-… are its endpoints.
 
-const mostTags = 10_000;
+const maxTags = 10_000;
 /** The most tags of one push. */
-const mostPushedTags = 50;
-const mostRepositories = 1000;
-const mostReferrers = 1000;
+const maxPushedTags = 50;
+const maxRepositories = 1000;
+const maxReferrers = 1000;
 
 /** end-1: clients request it to learn how to authenticate. */
 export async function probe({ request, response }: Call): Promise<void> {
@@ -85,11 +85,11 @@ export async function putManifest(call: Call): Promise<void> {
 /** The tags that a push names: the one in its path, and those in its query. `TagInvalid` if one is not valid, or for too many. */
 function tagsOf({ tag: first }: Reference, more: readonly string[]): string[] {
   const tags = [...new Set([...(first === undefined ? [] : [first]), ...more])];
-  if (tags.length > mostPushedTags) {
+  if (tags.length > maxPushedTags) {
     throw new DomainError(
       'TagInvalid',
-      `This push names ${tags.length} tags. At most ${mostPushedTags} can be pushed at once: send the manifest again with the others.`,
-      { detail: { tags: tags.length, most: mostPushedTags } },
+      `This push names ${tags.length} tags. At most ${maxPushedTags} can be pushed at once: send the manifest again with the others.`,
+      { detail: { tags: tags.length, most: maxPushedTags } },
     );
   }
   for (const tag of tags) parseTag(tag);
@@ -111,7 +111,7 @@ export async function deleteBlob({ response, principal, name, item, images }: Ca
 /** end-8a, end-8b */
 export async function listTags(call: Call): Promise<void> {
   const { request, response, name, ns, repository, query, source } = call;
-  const limit = pageSize(query, mostTags);
+  const limit = pageSize(query, maxTags);
   const last = query.get('last') ?? '';
   if (last !== '') parseTag(last);
   contextOf(response).act = 'version-check';
@@ -122,7 +122,7 @@ export async function listTags(call: Call): Promise<void> {
 
 /** `_catalog`: not in the specification, but used by clients. */
 export async function listRepositories({ request, response, principal, query, images }: Call): Promise<void> {
-  const limit = pageSize(query, mostRepositories);
+  const limit = pageSize(query, maxRepositories);
   const last = query.get('last') ?? '';
   if (last !== '') parseRepositoryName(last);
   const { accountId, names } = principal;
@@ -138,7 +138,7 @@ export async function listReferrers(call: Call): Promise<void> {
   const { request, response, name, ns, repository, item, query, source } = call;
   const subject = parseDigest(item);
   const artifactType = query.get('artifactType') || undefined;
-  const limit = Math.max(1, pageSize(query, mostReferrers));
+  const limit = Math.max(1, pageSize(query, maxReferrers));
   const last = parseReferrersCursor(query.get('last') ?? '');
   const page = await source.listReferrers(repository, subject, { artifactType, limit, last });
   // The list is empty for every name, also for an invented one, and each name in usage is a row for ever.

@@ -14,7 +14,7 @@ import { discard } from '../../upstream/body.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { blobsOf, type StatedBlob } from '../hosted/manifest-blobs.ts';
 import { hasMoreValues } from '../format/json-values.ts';
-import { manifestTypeIn, mediaTypes, mostValues, type Descriptor } from '../format/manifest.ts';
+import { manifestTypeIn, mediaTypes, maxValues, type Descriptor } from '../format/manifest.ts';
 import { formsOf, isHub, isRegistry, prefixOf, resource, scopeOf, spellingsOf, urlOf, type Place } from './place.ts';
 import { fallbackTag } from '../format/reference.ts';
 import { readList, referrerLists, tagLists, type ListKind } from './parsed-lists.ts';
@@ -323,7 +323,7 @@ function mediaTypeOf(header: string): string {
 /** Throws if the file is not a manifest. The attributes are its media type and the size of the whole image in bytes. */
 async function verifyManifest(staged: StagedFile): Promise<Record<string, string>> {
   const bytes = await staged.bytes();
-  if (hasMoreValues(bytes, mostValues)) throw new Error(`it has more than ${mostValues} values`);
+  if (hasMoreValues(bytes, maxValues)) throw new Error(`it has more than ${maxValues} values`);
   await pause();
   const manifest = parseDocument(bytes) as Record<string, unknown> | undefined;
   const mediaType = manifest && manifestTypeIn(manifest);

@@ -1,7 +1,7 @@
 import type { StagedFile } from '../../storage/files/staged-file.ts';
 
 /** The most files that stay open between the requests of their sessions, and for how many milliseconds. */
-const most = 64;
+const max = 64;
 const longest = 60_000;
 
 /** Staged files that stay open between the requests of their sessions, with their running digests. */
@@ -22,7 +22,7 @@ export class OpenFiles {
   /** Keeps a file open; closes the oldest one if there are too many. */
   async keep(staged: StagedFile): Promise<void> {
     this.#files.set(staged.id, { staged, since: performance.now() });
-    if (this.#files.size <= most) return;
+    if (this.#files.size <= max) return;
     const [id] = this.#files.keys();
     await this.take(id!)!.close();
   }

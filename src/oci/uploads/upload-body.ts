@@ -24,7 +24,7 @@ export interface Chunk {
 
 /** The fewest and the most bytes that are reserved at once for a body without a length. */
 const smallestStep = 2 ** 20;
-const largestStep = 64 * 2 ** 20;
+const maxStep = 64 * 2 ** 20;
 
 /**
  * Appends the body to the session's file; resolves to the number of bytes appended. With a limit of storage, each part of
@@ -50,7 +50,7 @@ export async function appendBody(
   for (;;) {
     await appending;
     if (!hold.signal.aborted) return staged.size - start;
-    const step = Math.min(largestStep, Math.max(smallestStep, arrived - start));
+    const step = Math.min(maxStep, Math.max(smallestStep, arrived - start));
     const most = Math.max(start + size, arrived + step);
     try {
       reserved = await lease!.reserve(arrived, most, await allowance!());

@@ -32,7 +32,7 @@ export interface UploadOptions {
 }
 
 /** The most open sessions of one account. Each has a row and a file. */
-const mostSessions = 1000;
+const maxSessions = 1000;
 /** Milliseconds after which a writer without new data is stopped if another request wants to write. */
 const silentLimit = 2000;
 
@@ -111,7 +111,7 @@ export class Uploads {
           const open = await tx.get<{ count: number }>('SELECT COUNT(*) AS count FROM uploads WHERE account_id = ?', [
             accountId,
           ]);
-          if (open!.count >= mostSessions) throw tooManySessions(mostSessions);
+          if (open!.count >= maxSessions) throw tooManySessions(maxSessions);
           await tx.insert('uploads', row);
         },
         { fleeting: true },

@@ -27,10 +27,10 @@ const maxSamples = 3;
 /** Most bytes in memory of all upstream content that the disk has no room for. */
 const overflowBytes = 64 * 2 ** 20;
 /** Attempts of a commit whose bytes the collector removes before they are live. */
-const mostAttempts = 20;
+const maxAttempts = 20;
 /** A damaged blob is examined at most once in this time, in milliseconds, so that its readers cause no further writes. */
 const examineEvery = 60_000;
-const mostExamined = 1000;
+const maxExamined = 1000;
 
 /**
  * Examines a blob whose bytes look missing or wrong, takes wrong bytes out of use and logs it; with `hash` it also reads the
@@ -85,7 +85,7 @@ export class BlobStore {
     this.#small = new SmallBlobs(driver, times.watch);
     this.#examine = examine;
     this.#examined = new LRUCache({
-      max: mostExamined,
+      max: maxExamined,
       ttl: examineEvery,
       ttlResolution: 0,
       perf: { now: times.watch },
@@ -211,7 +211,7 @@ export class BlobStore {
         try {
           return await this.#attempt(byDigest, refer, attempt === 1);
         } catch (error) {
-          if (!(error instanceof Overtaken) || attempt >= mostAttempts) throw error;
+          if (!(error instanceof Overtaken) || attempt >= maxAttempts) throw error;
         }
       }
     } finally {

@@ -19,9 +19,9 @@ export class Overtaken extends Error {
 
 /** Milliseconds between two checks of a row that is `deleting`. */
 const firstPause = 5;
-const longestPause = 200;
+const maxPause = 200;
 /** Smaller blobs are put without a wait. */
-const leastAwaited = 2 ** 20;
+const minAwaited = 2 ** 20;
 /** A put takes about this long in milliseconds, with 100 MB a second. */
 const putTime = (size: number): number => Math.min(30_000, 500 + size / 100_000);
 
@@ -49,12 +49,12 @@ export class Pending {
     if (sizes.size === 0) return announced;
     const startedAt = this.#times.watch();
     let rest = [...sizes.keys()];
-    for (let pause = firstPause; ; pause = Math.min(longestPause, pause * 2)) {
+    for (let pause = firstPause; ; pause = Math.min(maxPause, pause * 2)) {
       const found = await findBlobs(this.#database, rest);
       // Once for each turn, so that a row which is not awaited any more is written again before its put.
       const waited = this.#times.watch() - startedAt;
       const isAwaited = ({ state, size }: BlobRow): boolean =>
-        awaitPuts && state === 'pending' && size >= leastAwaited && waited < putTime(size);
+        awaitPuts && state === 'pending' && size >= minAwaited && waited < putTime(size);
       const givenUp = await this.#watch.givenUp(this.#database, found);
       const settled = found.filter((row) => (row.state !== 'pending' || isAwaited(row)) && !givenUp.includes(row));
       const known = new Set(settled.map(({ digest }) => digest));

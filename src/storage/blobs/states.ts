@@ -97,12 +97,12 @@ export const deletionTimes: DeletionTimes = {
   watch: () => performance.now(),
 };
 
-const mostWatched = 10_000;
+const maxWatched = 10_000;
 
 /** Finds deletions that a killed process left unfinished. Uses the clock of this process, because clocks of machines differ. */
 export class DeletionWatch {
   readonly #times: DeletionTimes;
-  readonly #since = new LRUCache<string, number>({ max: mostWatched });
+  readonly #since = new LRUCache<string, number>({ max: maxWatched });
 
   constructor(times: DeletionTimes) {
     this.#times = times;

@@ -8,7 +8,7 @@ import { Fill } from './fill.ts';
 import type { StagedFile } from '../files/staged-file.ts';
 
 /** Most blobs that are copied to the cache at the same time. The readers of further ones read from the storage. */
-const mostFills = 64;
+const maxFills = 64;
 
 /** Keeps local copies of blobs that were read or put, in front of a remote storage. */
 export class CachedDriver implements Driver {
@@ -141,7 +141,7 @@ export class CachedDriver implements Driver {
     let chosen: Promise<Content> | undefined;
     let isClosed = false;
     const choose = async (position: number): Promise<Content> => {
-      if (position > 0 || this.#fills.size >= mostFills || !(await this.#hasRoom(size))) return stored;
+      if (position > 0 || this.#fills.size >= maxFills || !(await this.#hasRoom(size))) return stored;
       if (isClosed) throw new DomainError('Aborted', 'The content was closed.');
       let fill = this.#fills.get(digest);
       if (fill?.isUsable) stored.close();

@@ -23,7 +23,7 @@ export interface QuarantineBounds {
   /** Blobs that were moved there before this time are removed; milliseconds since 1970 UTC, by the clock of the storage. */
   before: number;
   /** Then the oldest are removed until the rest has at most this many bytes. */
-  mostBytes: number;
+  maxBytes: number;
   /** Only counts. */
   dryRun?: boolean | undefined;
 }

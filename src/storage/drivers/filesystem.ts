@@ -117,7 +117,7 @@ export class FilesystemDriver implements Driver {
   }
 
   /** The time of a move is the `ctime` of the file: a rename sets it, and keeps the time of the content. */
-  async shrinkQuarantine({ before, mostBytes, dryRun = false }: QuarantineBounds): Promise<QuarantineRemoved> {
+  async shrinkQuarantine({ before, maxBytes, dryRun = false }: QuarantineBounds): Promise<QuarantineRemoved> {
     const files: { path: string; size: number; movedAt: number }[] = [];
     for (const name of await namesIn(this.#paths.quarantine)) {
       const path = join(this.#paths.quarantine, name);
@@ -128,7 +128,7 @@ export class FilesystemDriver implements Driver {
     let kept = 0;
     for (const { path, size, movedAt } of files.toSorted((a, b) => b.movedAt - a.movedAt)) {
       kept += size;
-      if (movedAt >= before && kept <= mostBytes) continue;
+      if (movedAt >= before && kept <= maxBytes) continue;
       if (!dryRun) await rm(path, { force: true });
       removed.blobs += 1;
       removed.bytes += size;

@@ -6,7 +6,7 @@ import type { Content } from '../files/content.ts';
 
 const pieceSize = 512 * 1024;
 /** A reader that is this far ahead of the fill reads from the storage itself. */
-const longestLead = 8 * 2 ** 20;
+const maxLead = 8 * 2 ** 20;
 /** Without readers, a fill continues only if at most this much is missing. */
 const unreadRest = 16 * 2 ** 20;
 
@@ -74,7 +74,7 @@ export class Fill {
         if (isDomainError(this.#failure.error)) throw this.#failure.error;
         return undefined;
       }
-      if (position > this.#written + longestLead) return undefined;
+      if (position > this.#written + maxLead) return undefined;
       await this.#progress.promise;
     }
     const length = Math.min(target.length, this.#written - position);

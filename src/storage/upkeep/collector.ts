@@ -40,7 +40,7 @@ const batch = 50;
 const isOld = "stored_at < CASE WHEN state = 'pending' THEN ? ELSE ? END";
 type Limits = readonly [pendingBefore: number, before: number];
 /** Failed deletions after which a pass ends. */
-const mostFailures = 100;
+const maxFailures = 100;
 
 /**
  * Removes unreferenced blobs while pushes continue. A transaction locks a row, checks that it has no reference, and marks
@@ -79,7 +79,7 @@ export class Collector {
         collected.blobs += removed.rows.length;
         for (const { size } of removed.rows) collected.bytes += size;
         failures.push(...removed.failures);
-        if (failures.length >= mostFailures) throw failures[0];
+        if (failures.length >= maxFailures) throw failures[0];
         await pace.step();
       }
     };

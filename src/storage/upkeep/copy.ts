@@ -59,9 +59,9 @@ const piece = 256 * 1024;
 /** Bytes that the rate limit counts for each blob besides its content, so that many small ones are limited too. */
 const blobCost = 64 * 1024;
 /** With pushes all the time, each pass finds a few new blobs. */
-const mostPasses = 5;
+const maxPasses = 5;
 /** More missing or damaged blobs mean that the source is not there. */
-const mostProblems = 1000;
+const maxProblems = 1000;
 
 /**
  * Copies all live blobs to another storage while servers use the source, and pushes continue. A pass compares all rows with a list
@@ -81,7 +81,7 @@ export async function copyStorage(parts: CopyParts, options: CopyOptions): Promi
   const run = new CopyRun(parts, options, signal);
   let copied: Copied;
   do copied = await run.pass();
-  while (!copied.isSettled && copied.passes < mostPasses);
+  while (!copied.isSettled && copied.passes < maxPasses);
   await pairTarget(database, target);
   return copied;
 }
@@ -177,8 +177,8 @@ class CopyRun {
     if (!(await isSame(database, row))) return;
     this.#problems.add(row.digest);
     this.#options.report(`${problem} ${row.digest}: ${row.size} bytes; not copied`);
-    if (this.#problems.size > mostProblems)
-      throw new Error(`more than ${mostProblems} blobs are missing or damaged in the source. Is it mounted?`);
+    if (this.#problems.size > maxProblems)
+      throw new Error(`more than ${maxProblems} blobs are missing or damaged in the source. Is it mounted?`);
   }
 
   /** What is wrong with the bytes of the source; undefined if they are in the target now. */

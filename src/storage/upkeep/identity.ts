@@ -33,7 +33,7 @@ export class WrongPair extends Error {
 }
 
 /** Milliseconds that another process may take to write the identity that it has inserted; then it counts as killed. */
-const longestWrite = 2000;
+const maxWrite = 2000;
 const pause = 20;
 
 /** Rows whose files an installation without an identity is checked for. */
@@ -274,7 +274,7 @@ async function insertRow(database: Database): Promise<boolean> {
  */
 async function awaitWriter(database: Database, first: IdentityRow): Promise<IdentityRow> {
   let row = first;
-  for (const deadline = performance.now() + longestWrite; row.state === 'new' && performance.now() < deadline;) {
+  for (const deadline = performance.now() + maxWrite; row.state === 'new' && performance.now() < deadline;) {
     await sleep(pause);
     row = (await readRow(database))!;
   }

@@ -174,16 +174,16 @@ export function testDriver(name: string, open: OpenDriver): void {
     };
     for (const name of ['one', 'two', 'three']) await put(name);
     await put('one');
-    const bounds = { before: 0, mostBytes: 30 };
+    const bounds = { before: 0, maxBytes: 30 };
     const shrink = (changes: object) => each.driver.shrinkQuarantine({ ...bounds, ...changes });
     t.deepEqual(await shrink({}), { blobs: 0, bytes: 0 }, 'the second "one" replaced the first');
-    t.deepEqual(await shrink({ mostBytes: 29, dryRun: true }), { blobs: 1, bytes: 10 });
-    t.deepEqual(await shrink({ mostBytes: 29 }), { blobs: 1, bytes: 10 }, 'the dry run removed nothing');
-    t.deepEqual(await shrink({ mostBytes: 20 }), { blobs: 0, bytes: 0 });
+    t.deepEqual(await shrink({ maxBytes: 29, dryRun: true }), { blobs: 1, bytes: 10 });
+    t.deepEqual(await shrink({ maxBytes: 29 }), { blobs: 1, bytes: 10 }, 'the dry run removed nothing');
+    t.deepEqual(await shrink({ maxBytes: 20 }), { blobs: 0, bytes: 0 });
     await put('two');
-    t.deepEqual(await shrink({ mostBytes: 20 }), { blobs: 1, bytes: 10 }, '"two" was the oldest');
+    t.deepEqual(await shrink({ maxBytes: 20 }), { blobs: 1, bytes: 10 }, '"two" was the oldest');
     t.deepEqual(await shrink({ before: Date.now() + 2000 }), { blobs: 2, bytes: 20 });
-    t.deepEqual(await shrink({ before: Date.now() + 2000, mostBytes: 0 }), { blobs: 0, bytes: 0 });
+    t.deepEqual(await shrink({ before: Date.now() + 2000, maxBytes: 0 }), { blobs: 0, bytes: 0 });
   });
 
   suite('the first identity stays, unless it is replaced', async (t, each) => {

@@ -39,7 +39,7 @@ test('other files, folders and links in the quarantine stay there', async (t) =>
   await writeFile(join(each.paths.blobs, 'elsewhere'), 'x');
   await symlink(join(each.paths.blobs, 'elsewhere'), join(quarantine, 'link'));
   await writeFile(named('damaged'), 'damaged');
-  const all = { before: Date.now() + 60_000, mostBytes: 0 };
+  const all = { before: Date.now() + 60_000, maxBytes: 0 };
   t.deepEqual(await each.driver.shrinkQuarantine(all), { blobs: 1, bytes: 7 });
   t.deepEqual((await readdir(quarantine)).toSorted(), ['link', 'note.txt', basename(named('a folder'))].toSorted());
 });

@@ -13,7 +13,7 @@ type Token = z.input<typeof token>;
 type Errors = Readonly<Record<string, string>>;
 
 /** Most tokens that are revoked together. */
-const mostTogether = 200;
+const maxTogether = 200;
 
 /** The tokens of the account, and who is signed in with them. */
 export const tokensPage: Page = {
@@ -178,7 +178,7 @@ export const revokePage: Page = {
   section: 'tokens',
   action: 'admin',
   show: async (call) => {
-    const chosen = new Set(call.values('id').slice(0, mostTogether));
+    const chosen = new Set(call.values('id').slice(0, maxTogether));
     if (chosen.size === 0) {
       const body = html`<p>No token is selected. <a href="/console/tokens">Select some</a>, and try again.</p>`;
       return { title: 'Revoke tokens', body };
@@ -201,7 +201,7 @@ export const revokePage: Page = {
     return { title: 'Revoke tokens', body };
   },
   send: async ({ form, api }): Promise<Redirect> => {
-    for (const id of form.getAll('id').slice(0, mostTogether)) await api.do('revokeToken', { params: { id } });
+    for (const id of form.getAll('id').slice(0, maxTogether)) await api.do('revokeToken', { params: { id } });
     return { to: '/console/tokens', done: 'tokens-revoked' };
   },
 };

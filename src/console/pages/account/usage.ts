@@ -119,13 +119,13 @@ function daysOf(items: readonly Item[], period: { start: string; end: string }):
 }
 
 /** Pages of 200 tokens that are read for their names. */
-const mostTokenPages = 5;
+const maxTokenPages = 5;
 
 /** Names of tokens by ID, for the first 1000 tokens of the account; none if the visitor may not see tokens. */
 async function tokenNames({ api, principal }: PageCall): Promise<Map<string, string>> {
   const names = new Map<string, string>();
   let cursor: string | null = may(principal, 'admin') ? '' : null;
-  for (let page = 0; page < mostTokenPages && cursor !== null; page += 1) {
+  for (let page = 0; page < maxTokenPages && cursor !== null; page += 1) {
     const query: Record<string, string> = { limit: '200', ...(cursor !== '' && { cursor }) };
     const list: z.input<typeof tokenList> = await api.call('listTokens', tokenList, { query });
     for (const { id, name } of list.items) names.set(id, name);

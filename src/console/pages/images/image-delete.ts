@@ -8,7 +8,7 @@ import { digestLink } from './image.ts';
 import { undefinedIfGone } from '../packages/package-delete.ts';
 
 /** Most tags and manifests that one form deletes. */
-const mostAtOnce = 100;
+const maxAtOnce = 100;
 
 /** What to delete of an image. */
 interface Choice {
@@ -41,7 +41,7 @@ export const imageDeletePage: Page = {
 };
 
 function unique(values: readonly string[]): string[] {
-  return [...new Set(values)].slice(0, mostAtOnce);
+  return [...new Set(values)].slice(0, maxAtOnce);
 }
 
 async function preview({ api, params }: PageCall, { tags, digests }: Choice): Promise<View> {

@@ -11,8 +11,8 @@ import { digestLink, pullLine, shownDigest } from './image.ts';
 type Details = z.input<typeof manifestDetails>;
 
 /** Most characters of a command, and of the value of an annotation. */
-const longestCommand = 500;
-const longestValue = 300;
+const maxCommandLength = 500;
+const maxValueLength = 300;
 
 /** One manifest of an image: layers and history, platforms, and what refers to it. */
 export const imageDigestPage: Page = {
@@ -98,7 +98,7 @@ function historySection({ config, history, origin }: Details): Html | undefined 
       textTable(
         ['Command', 'When', 'Layer'],
         history.map((each) => [
-          html`<code>${short(each.created_by ?? each.comment ?? '', longestCommand)}</code>`,
+          html`<code>${short(each.created_by ?? each.comment ?? '', maxCommandLength)}</code>`,
           short(each.created ?? '', 40),
           each.is_empty ? 'no layer' : 'layer',
         ]),
@@ -120,7 +120,7 @@ function referrerSection({ name, referrers, are_referrers_known: isKnown }: Deta
           short(each.artifact_type ?? each.media_type, 100),
           digestLink(name, each.digest),
           size(each.size_bytes),
-          short(each.annotations.map((pair) => `${pair.name}: ${pair.value}`).join(', '), longestValue),
+          short(each.annotations.map((pair) => `${pair.name}: ${pair.value}`).join(', '), maxValueLength),
         ]),
       )
     }
@@ -133,7 +133,7 @@ function pairSection(title: string, pairs: readonly { name: string; value: strin
     <h2>${title}</h2>
     ${textTable(
       ['Name', 'Value'],
-      pairs.map((each) => [html`<code>${each.name}</code>`, short(each.value, longestValue)]),
+      pairs.map((each) => [html`<code>${each.name}</code>`, short(each.value, maxValueLength)]),
     )}
   </section>`;
 }

@@ -16,7 +16,7 @@ import type { Page, PageCall } from '../../framework/page.ts';
 import { selectCell, table } from '../../framework/table.ts';
 
 /** Most characters of a filter of tags; `/v1` refuses more. */
-const longestFilter = 128;
+const maxFilterLength = 128;
 /** Characters of a digest in a table. */
 export const shownDigest = 19;
 
@@ -61,7 +61,7 @@ function explain(name: string): (error: unknown) => never {
 }
 
 async function tags({ api, query: asked, urls, now }: PageCall, name: string, mayDelete: boolean): Promise<Html> {
-  const query = { ...given(asked, 'order', 'cursor'), q: (asked['q'] ?? '').slice(0, longestFilter) };
+  const query = { ...given(asked, 'order', 'cursor'), q: (asked['q'] ?? '').slice(0, maxFilterLength) };
   const { items, next_cursor: next } = await api.call('listTags', tagList, { params: { name }, query });
   const path = imagePath(name);
   const first = items[0]?.name;
@@ -69,7 +69,7 @@ async function tags({ api, query: asked, urls, now }: PageCall, name: string, ma
     <form class="filter" method="get" action="${path}">
       <div>
         <label for="q">Tags that contain</label>
-        <input id="q" name="q" type="search" maxlength="${longestFilter}" value="${query.q}" />
+        <input id="q" name="q" type="search" maxlength="${maxFilterLength}" value="${query.q}" />
       </div>
       ${choice('order', 'Order', { '': 'v2 before v10', desc: 'v10 before v2' }, asked['order'])}
       <button>Show</button>

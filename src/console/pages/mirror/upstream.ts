@@ -21,9 +21,9 @@ import {
 type Entry = z.input<typeof upstreamEntry>;
 
 /** Most entries that are dropped together. */
-const mostTogether = 200;
+const maxTogether = 200;
 /** Most characters of a tag, version or digest in the table; a button copies a longer one. */
-const longestReference = 40;
+const maxReferenceLength = 40;
 
 /** The query of `/v1` that names one upstream. */
 function kindOf({ query }: PageCall): Record<string, string> {
@@ -188,7 +188,7 @@ function entryRow(
     ${mayDrop && selectCell('entry', id, text)}
     <th scope="row">${name}</th>
     <td>
-      ${reference.length > longestReference ? copyable(reference, short(reference, longestReference)) : reference}
+      ${reference.length > maxReferenceLength ? copyable(reference, short(reference, maxReferenceLength)) : reference}
     </td>
     <td>${kind}</td>
     <td class="number">${size(bytes)}</td>
@@ -208,7 +208,7 @@ export const dropEntriesPage: Page = {
     const query = kindOf(call);
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query });
     const back = addressOf(upstream);
-    const ids = [...new Set(call.values('entry'))].slice(0, mostTogether);
+    const ids = [...new Set(call.values('entry'))].slice(0, maxTogether);
     if (ids.length === 0) {
       return { title, body: html`<p>No entry is selected. <a href="${back}">Select some</a>, and try again.</p>` };
     }
@@ -243,7 +243,7 @@ export const dropEntriesPage: Page = {
     const params = { id: call.params['id']! };
     const query = kindOf(call);
     const upstream = await call.api.call('getUpstream', upstreamItem, { params, query });
-    for (const entry of [...new Set(call.form.getAll('entry'))].slice(0, mostTogether)) {
+    for (const entry of [...new Set(call.form.getAll('entry'))].slice(0, maxTogether)) {
       await ifFound(call.api.do('dropUpstreamEntry', { params: { ...params, entry }, query }));
     }
     return { to: addressOf(upstream), done: 'entries-dropped' };

@@ -17,7 +17,7 @@ import { attemptFacts, deliveryState } from './webhook-delivery.ts';
 import { secretView, webhookErrors, webhookFields, webhookState, type Errors, type Webhook } from './webhooks.ts';
 
 /** Most deliveries that are repeated together by their boxes. */
-const mostTogether = 200;
+const maxTogether = 200;
 
 /** One webhook: its fields, a test, and its deliveries. */
 export const webhookPage: Page = {
@@ -62,7 +62,7 @@ const acts: Readonly<Record<string, (call: FormCall) => Promise<View | Redirect>
     return webhookView(call, { result });
   },
   async redeliver(call) {
-    const chosen = [...new Set(call.form.getAll('delivery'))].slice(0, mostTogether);
+    const chosen = [...new Set(call.form.getAll('delivery'))].slice(0, maxTogether);
     if (chosen.length === 0) return webhookView(call, { errors: { delivery: 'Select at least one delivery.' } });
     for (const each of chosen) {
       const params = { ...paramsOf(call), delivery: each };

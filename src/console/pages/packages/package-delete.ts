@@ -7,7 +7,7 @@ import { packagePath } from '../../framework/links.ts';
 import type { FormCall, Page, PageCall, Redirect, View } from '../../framework/page.ts';
 
 /** Most versions that one form deletes or changes. */
-const mostAtOnce = 200;
+const maxAtOnce = 200;
 /** Most dependent packages that a preview names. */
 const shownDependents = 50;
 
@@ -46,7 +46,7 @@ export const packageListingPage: Page = {
 
 /** The versions in a form, each once. */
 function chosen({ form }: FormCall): string[] {
-  return [...new Set(form.getAll('version'))].slice(0, mostAtOnce);
+  return [...new Set(form.getAll('version'))].slice(0, maxAtOnce);
 }
 
 /** Does nothing if the version was deleted meanwhile. */

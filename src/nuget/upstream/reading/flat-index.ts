@@ -1,5 +1,5 @@
 import { parseVersion, sortKey, versionKey } from '../../format/version.ts';
-import { isList, jsonIn, mostListed, otherForm } from './json.ts';
+import { isList, jsonIn, maxListed, otherForm } from './json.ts';
 
 /** The version keys in a flat container's index, in order, one on each line. Invalid versions are left out. */
 export function readFlatIndex(bytes: Buffer): string {
@@ -12,7 +12,7 @@ export function readFlatIndex(bytes: Buffer): string {
 export function readVersionList(bytes: Buffer): string {
   const { data } = jsonIn(bytes);
   if (!Array.isArray(data)) throw otherForm();
-  return inOrder(data.slice(0, mostListed), ({ original }) => original).join('\n');
+  return inOrder(data.slice(0, maxListed), ({ original }) => original).join('\n');
 }
 
 function inOrder(list: readonly unknown[], write: (version: NonNullable<ReturnType<typeof parseVersion>>) => string) {

@@ -1,9 +1,9 @@
 /** Most items of a list in a document, such as versions or resources: each item is checked. */
-export const mostListed = 100_000;
+export const maxListed = 100_000;
 
-/** Whether `value` is a list of at most `mostListed` items. */
+/** Whether `value` is a list of at most `maxListed` items. */
 export function isList(value: unknown): value is unknown[] {
-  return Array.isArray(value) && value.length <= mostListed;
+  return Array.isArray(value) && value.length <= maxListed;
 }
 
 /** The JSON object or array in `bytes`. Throws if there is none. */

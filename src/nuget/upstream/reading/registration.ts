@@ -2,7 +2,7 @@ import { bytesOfMetadata } from '../../format/metadata.ts';
 import type { RegisteredVersion } from '../../format/pages.ts';
 import { compareVersions, fullString, isSemVer2, normalize, parseVersion, type Version } from '../../format/version.ts';
 import { metadataIn, objectOf, ownLinks, textOf, type Json, type OwnLinks } from '../upstream-metadata.ts';
-import { isList, jsonIn, mostListed, otherForm } from './json.ts';
+import { isList, jsonIn, maxListed, otherForm } from './json.ts';
 
 export interface RegistrationOptions {
   /** Whether the document is an index; otherwise it is a page. */
@@ -25,7 +25,7 @@ export interface PageLine {
 }
 
 /** Most pages of an index. The public gallery has 64 versions on each. */
-const mostPages = 2000;
+const maxPages = 2000;
 
 /**
  * The pages of a registration's index, or one page: a line with a `PageLine`, and for each of its versions, in order, a line with
@@ -37,7 +37,7 @@ export function readRegistration(bytes: Buffer, options: RegistrationOptions): s
   if (!isList(items)) throw otherForm();
   const own = ownLinks(new URL(options.base), options.flat);
   if (!options.index) return versionLines(items, options, own).join('\n');
-  if (items.length > mostPages || versionsIn(items) > mostListed) throw otherForm();
+  if (items.length > maxPages || versionsIn(items) > maxListed) throw otherForm();
   const lines: string[] = [];
   for (const each of items) {
     const json = objectOf(each);

@@ -11,7 +11,7 @@ export interface HitOptions {
 }
 
 /** Most hits and ids that are used of an answer, as many as are requested at most. */
-const mostHits = 1000;
+const maxHits = 1000;
 /** Most versions that are kept of a hit; the newest ones. */
 const versionsOfHit = 1000;
 
@@ -31,7 +31,7 @@ export function readIds(bytes: Buffer): string {
 function listIn(bytes: Buffer): { totalHits: number; data: unknown[] } {
   const { totalHits, data } = jsonIn(bytes);
   if (!Array.isArray(data)) throw otherForm();
-  return { totalHits: typeof totalHits === 'number' ? totalHits : data.length, data: data.slice(0, mostHits) };
+  return { totalHits: typeof totalHits === 'number' ? totalHits : data.length, data: data.slice(0, maxHits) };
 }
 
 /** One hit (search-query-service-resource, "Search result"); undefined if its id or version is invalid. */

@@ -55,7 +55,7 @@ const bucketTimes: BucketTimes = {
   attempts: 4,
 };
 /** Longest pause between two attempts. */
-const longestPause = 3000;
+const maxPause = 3000;
 /** Connections for requests, and for bodies that are being read. */
 const requestSockets = 256;
 const readSockets = 1024;
@@ -128,7 +128,7 @@ export class Bucket {
   /** Waits before attempt `attempt + 1`. The time is random, so that many clients do not return together. */
   async pause(attempt: number, isBusy: boolean): Promise<void> {
     this.counts.retries += 1;
-    const longest = Math.min(longestPause, this.times.pause * 2 ** (attempt - 1 + (isBusy ? 1 : 0)));
+    const longest = Math.min(maxPause, this.times.pause * 2 ** (attempt - 1 + (isBusy ? 1 : 0)));
     await sleep(longest / 2 + (Math.random() * longest) / 2);
   }
 

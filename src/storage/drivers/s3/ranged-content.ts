@@ -10,7 +10,7 @@ import { isMissing, isThrottled, isTransient } from './failures.ts';
 /** A read of at most this many bytes that does not continue an earlier one requests only these bytes. */
 const small = 64 * 1024;
 /** A stream is ended if its reader does not read for this long, so that slow clients do not hold all connections; ms. */
-const longestRest = 5000;
+const maxRest = 5000;
 
 /**
  * The bytes of an object. One ranged request serves a sequential reader; if it breaks off, another one continues. With
@@ -145,7 +145,7 @@ export class RangedContent implements Content {
   }
 
   #startRest(): void {
-    this.#resting = setTimeout(() => this.#endStream(), longestRest).unref();
+    this.#resting = setTimeout(() => this.#endStream(), maxRest).unref();
   }
 
   #endStream(): void {

@@ -14,10 +14,10 @@ import { RangedContent } from './ranged-content.ts';
 import { abortStaleUploads, upload, uploadSizes, type UploadBytes, type UploadSizes } from './upload.ts';
 
 /** S3 copies larger objects only in parts. */
-const largestCopy = 5 * 2 ** 30;
+const maxCopy = 5 * 2 ** 30;
 /** The size of a body that is sent while it arrives: a smaller one is not worth it, a larger one needs parts. */
-const leastEarly = 2 ** 20;
-const mostEarly = 5 * 2 ** 30;
+const minEarly = 2 ** 20;
+const maxEarly = 5 * 2 ** 30;
 /** Milliseconds after which an upload in parts counts as abandoned. */
 const staleUpload = 3 * 86_400_000;
 
@@ -80,7 +80,7 @@ export class S3Driver implements Driver {
 
   /** Only with SHA-256, which S3 compares, and only for some bodies at the same time. */
   putEarly(digest: Digest, staged: StagedFile, size: number): EarlyPut | undefined {
-    if (algorithmOf(digest) !== 'sha256' || size < leastEarly || size > mostEarly) return undefined;
+    if (algorithmOf(digest) !== 'sha256' || size < minEarly || size > maxEarly) return undefined;
     if (this.#early.size >= earlyPuts) return undefined;
     const mayUseParts = size > this.#sizes.single;
     const early = new EarlyUpload(this.#bucket, this.#keyOf(digest), digest, { staged, size, mayUseParts });
@@ -138,7 +138,7 @@ export class S3Driver implements Driver {
     const key = this.#keyOf(digest);
     const found = await this.stat(digest);
     if (found?.version !== version) return false;
-    if (found.size <= largestCopy) {
+    if (found.size <= maxCopy) {
       const folder = `${bucket.prefix}quarantine/${digest.replace(':', '-')}/`;
       const copy = `${folder}${Date.now()}`;
       const input = { Bucket: bucket.name, Key: copy, CopySource: `${bucket.name}/${key}` };
@@ -155,7 +155,7 @@ export class S3Driver implements Driver {
   }
 
   /** Also aborts uploads in parts that were never finished, after three days. */
-  async shrinkQuarantine({ before, mostBytes, dryRun = false }: QuarantineBounds): Promise<QuarantineRemoved> {
+  async shrinkQuarantine({ before, maxBytes, dryRun = false }: QuarantineBounds): Promise<QuarantineRemoved> {
     const bucket = this.#bucket;
     if (!dryRun) await abortStaleUploads(bucket, `${bucket.prefix}blobs/`, Date.now() - staleUpload);
     const objects: { key: string; size: number; movedAt: number }[] = [];
@@ -169,7 +169,7 @@ export class S3Driver implements Driver {
     let kept = 0;
     for (const { key, size, movedAt } of objects.toSorted((a, b) => b.movedAt - a.movedAt)) {
       kept += size;
-      if (movedAt >= before && kept <= mostBytes) continue;
+      if (movedAt >= before && kept <= maxBytes) continue;
       if (!dryRun) await bucket.delete(key);
       removed.blobs += 1;
       removed.bytes += size;

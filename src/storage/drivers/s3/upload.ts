@@ -19,7 +19,7 @@ export interface UploadSizes {
 export type UploadBytes = Pick<StagedFile, 'path' | 'size' | 'read' | 'runningDigest'>;
 
 export const uploadSizes: UploadSizes = { single: 64 * 2 ** 20, part: 32 * 2 ** 20 };
-const mostParts = 9000;
+const maxParts = 9000;
 /** Parts of one file that are sent at the same time. */
 export const partsAtOnce = 3;
 /** Bytes of one read of the staged file. */
@@ -96,14 +96,14 @@ export async function sendObject(
   throw new Error(`S3 stored other bytes of ${key} than were sent`);
 }
 
-async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, leastPart: number): Promise<void> {
+async function sendParts(bucket: Bucket, key: string, staged: UploadBytes, minPart: number): Promise<void> {
   const { CreateMultipartUploadCommand, UploadPartCommand, CompleteMultipartUploadCommand } = bucket.sdk;
   const object = { Bucket: bucket.name, Key: key };
   const { UploadId } = await bucket.run((abortSignal) =>
     bucket.client.send(new CreateMultipartUploadCommand(object), { abortSignal }),
   );
   if (UploadId === undefined) throw bucketUnavailable(new Error('S3 sent no upload ID'));
-  const partSize = Math.max(leastPart, Math.ceil(staged.size / mostParts));
+  const partSize = Math.max(minPart, Math.ceil(staged.size / maxParts));
   const count = Math.ceil(staged.size / partSize);
   const tags: string[] = [];
   let next = 0;

@@ -280,14 +280,14 @@ test.serial('uploads in parts that were never finished are aborted after three d
   const { uploads } = each.s3;
   uploads.set('old', { key: 'blobs/sha256/ab/ab', initiated: begun(73), parts: new Map() });
   uploads.set('recent', { key: 'blobs/sha256/ab/ab', initiated: begun(71), parts: new Map() });
-  await each.driver.shrinkQuarantine({ before: 0, mostBytes: 0, dryRun: true });
+  await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0, dryRun: true });
   t.is(uploads.size, 2);
   // In pages: two uploads of one key, and others.
   uploads.set('other', { key: 'blobs/sha256/ab/ab', initiated: begun(74), parts: new Map() });
   uploads.set('next', { key: 'blobs/sha256/cd/cd', initiated: begun(100), parts: new Map() });
   uploads.set('foreign', { key: 'backups/full', initiated: begun(100), parts: new Map() });
   each.s3.pageSize = 1;
-  await each.driver.shrinkQuarantine({ before: 0, mostBytes: 0 });
+  await each.driver.shrinkQuarantine({ before: 0, maxBytes: 0 });
   t.deepEqual([...uploads.keys()], ['recent', 'foreign']);
 });
 
